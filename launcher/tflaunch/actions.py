@@ -1,0 +1,32 @@
+"""Everything that the supervisor can ask for, in the imperative."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class HoldPorts(NamedTuple):
+    """Choose and hold ports on a host: task to the wanted port, 0 for any."""
+
+    host: str
+    ports: dict[str, int]
+
+
+class StartTask(NamedTuple):
+    """Start an attempt of a task as the job's plan says."""
+
+    host: str
+    task: str
+    attempt: int
+
+
+class StopTask(NamedTuple):
+    """End a task: TERM, then KILL after ``grace`` seconds (at once for 0)."""
+
+    host: str
+    task: str
+    attempt: int
+    grace: float
+
+
+Action = HoldPorts | StartTask | StopTask

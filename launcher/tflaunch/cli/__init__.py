@@ -1,0 +1,48 @@
+"""The command line: arguments in, exit code out. Modules here import what is slow only when it is used."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tflaunch import __version__
+from tflaunch.cli.inspection import check, env, plan, schema
+from tflaunch.cli.running import up
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, TflaunchError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tflaunch", message="%(prog)s %(version)s")
+def tflaunch() -> None:
+    """Launch distributed TensorFlow training from one cluster spec.
+
+    \b
+    Example:
+      tflaunch up cluster.json
+    """
+
+
+for command in (up, plan, env, check, schema):
+    tflaunch.add_command(command)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is a sentence and an exit code, never a traceback."""
+    try:
+        sys.exit(tflaunch(standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except SpecError as error:
+        for problem in error.problems:
+            click.echo(f"tflaunch: {error.source}: {problem.sentence()}", err=True)
+        sys.exit(EXIT_USAGE)
+    except TflaunchError as error:
+        click.echo(f"tflaunch: {error}", err=True)
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(EXIT_INTERNAL)

@@ -1,0 +1,126 @@
+"""`plan`, `env`, `check`, `schema`: look at a spec without running it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli.loading import json_option, make_plan, name_option, read_spec, set_option, spec_argument, warn
+from tflaunch.errors import EXIT_USAGE, Problem, SpecError, TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.plan import Plan
+
+
+@click.command(short_help="Show what `up` would do.")
+@spec_argument
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@set_option
+@name_option
+@json_option
+def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: str | None, as_json: bool) -> None:
+    """Show every process that `up` would start: host, address, command, environment.
+
+    `auto` stands for a value that is chosen at the start, such as a port.
+
+    \b
+    Example:
+      tflaunch plan cluster.json --json
+    """
+    from tflaunch import plan as planning
+
+    loaded, warnings = read_spec(spec, settings, name, command)
+    made = make_plan(spec, loaded)
+    warn(spec, warnings)
+    click.echo(json.dumps(planning.as_json(made), indent=2) if as_json else _plan_as_text(made))
+
+
+def _plan_as_text(plan: Plan) -> str:
+    lines = [f"{plan.name}: {plan.strategy}, done when {_done_rule(plan)}"]
+    for process in plan.processes():
+        lines.append(f"\n{process.task} on {process.host}, address {process.address or 'none'}")
+        lines.append(f"  command  {shlex.join(process.argv)}")
+        lines.append(f"  workdir  {process.workdir}")
+        lines += [f"  env      {name}={value}" for name, value in sorted(process.env.items())]
+        lines.append(f"  unset    {' '.join(process.unset)}")
+    return "\n".join(lines)
+
+
+def _done_rule(plan: Plan) -> str:
+    from tflaunch import policy
+
+    names = policy.deciders(plan)
+    return f"{names[0]} ends with 0" if len(names) == 1 else f"all {len(names)} tasks end with 0"
+
+
+@click.command(short_help="Print shell exports to run one task by hand.")
+@spec_argument
+@click.argument("task")
+@set_option
+def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
+    """Print shell commands after which TASK's command can be run by hand, in a debugger for instance.
+
+    The spec should give every task a port: one that is chosen at the start cannot be known here.
+
+    \b
+    Example:
+      eval "$(tflaunch env cluster.json worker:1)" && python train.py
+    """
+    from tflaunch import plan as planning
+
+    loaded, warnings = read_spec(spec, settings)
+    made = make_plan(spec, loaded)
+    warn(spec, warnings)
+    names = [process.task for process in made.processes()]
+    if task not in names:
+        raise TflaunchError(f"{spec}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE)
+    unknown = [process.task for process in made.tasks if process.address and process.address.port is None]
+    if unknown:
+        hint = 'give it in the spec, for example "localhost:12345"'
+        warn(spec, [Problem("warning", unknown[0], "its port is chosen only at the start", hint)])
+    click.echo(planning.shell_exports(made, made.find(task)))
+
+
+@click.command(short_help="Find mistakes in a spec.")
+@spec_argument
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@set_option
+@json_option
+def check(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
+    """Find mistakes in SPEC without touching a host: exit 0 when it can be run, 2 when it cannot.
+
+    \b
+    Example:
+      tflaunch check cluster.json
+    """
+    try:
+        _, problems = read_spec(spec, settings, command=command)
+        is_ok = True
+    except SpecError as error:
+        problems, is_ok = list(error.problems), False
+    if as_json:
+        shown = {"ok": is_ok, "problems": [problem._asdict() for problem in problems]}
+        click.echo(json.dumps(shown, indent=2))
+    else:
+        for problem in problems:
+            click.echo(f"{spec}: {problem.severity}: {problem.sentence()}")
+        if is_ok:
+            click.echo(f"{spec}: ok")
+    return 0 if is_ok else EXIT_USAGE
+
+
+@click.command(short_help="Print the JSON Schema of a spec.")
+def schema() -> None:
+    """Print the JSON Schema of a cluster spec, for editors and validators.
+
+    \b
+    Example:
+      tflaunch schema > cluster.schema.json
+    """
+    from tflaunch.spec import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))

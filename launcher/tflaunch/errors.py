@@ -1,0 +1,46 @@
+"""What can go wrong before a job runs, and the exit codes that users can rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+EXIT_USAGE = 2
+EXIT_PREFLIGHT = 3
+EXIT_TIMEOUT = 124
+EXIT_INTERNAL = 125
+
+
+class Problem(NamedTuple):
+    """Something wrong in a spec: where, what, and what to do about it.
+
+    ``severity`` is ``error`` or ``warning``; ``where`` is a place such as ``cluster.worker[1]``.
+    """
+
+    severity: str
+    where: str
+    message: str
+    hint: str
+
+    def sentence(self) -> str:
+        """Return the problem as one line of text."""
+        place = f"{self.where}: " if self.where else ""
+        remedy = f"; {self.hint}" if self.hint else ""
+        return f"{place}{self.message}{remedy}"
+
+
+class TflaunchError(Exception):
+    """A mistake or mishap that ends the command with one sentence and an exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class SpecError(Exception):
+    """A spec that cannot be used: every problem in it, at least one of them an error."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        super().__init__(f"{source}: {len(problems)} problems")
+        self.source = source
+        self.problems = tuple(problems)

@@ -1,0 +1,146 @@
+"""Everything that can happen to a job, in the past tense.
+
+What an agent says on the wire is one of these: the kind of a frame is the class name in snake case,
+and its fields are the fields here (``host`` is added by the session that read it).
+"""
+
+import re
+import typing
+from typing import Any, NamedTuple
+
+
+class HostJoined(NamedTuple):
+    """The agent on a host is ready."""
+
+    host: str
+
+
+class HostLost(NamedTuple):
+    """The agent on a host is gone, and so are all tasks there."""
+
+    host: str
+    reason: str
+
+
+class PortsHeld(NamedTuple):
+    """A host holds these ports: task to port."""
+
+    host: str
+    ports: dict[str, int]
+
+
+class PortsRefused(NamedTuple):
+    """A host cannot hold some ports: task to the reason."""
+
+    host: str
+    refused: dict[str, str]
+
+
+class TaskStarted(NamedTuple):
+    """The task's program runs. ``time`` is the host's clock, in seconds."""
+
+    host: str
+    task: str
+    attempt: int
+    pid: int
+    time: float
+
+
+class TaskNotStarted(NamedTuple):
+    """The task's command could not be executed; ``code`` is 126 or 127."""
+
+    host: str
+    task: str
+    attempt: int
+    code: int
+    reason: str
+
+
+class PortOpened(NamedTuple):
+    """The task listens on its port."""
+
+    host: str
+    task: str
+    attempt: int
+
+
+class TaskExited(NamedTuple):
+    """The task's process has exited: by its own ``code`` or by a ``signal``. ``time`` is the host's clock."""
+
+    host: str
+    task: str
+    attempt: int
+    code: int | None
+    signal: int | None
+    time: float
+
+
+class TaskGone(NamedTuple):
+    """No process of the task is left."""
+
+    host: str
+    task: str
+    attempt: int
+
+
+class Interrupted(NamedTuple):
+    """The user asked for the end: the number of the signal that tflaunch got."""
+
+    signal: int
+
+
+class TimePassed(NamedTuple):
+    """Nothing happened until the time that the job waited for."""
+
+
+Event = (
+    HostJoined
+    | HostLost
+    | PortsHeld
+    | PortsRefused
+    | TaskStarted
+    | TaskNotStarted
+    | PortOpened
+    | TaskExited
+    | TaskGone
+    | Interrupted
+    | TimePassed
+)
+
+_SAID_BY_AGENTS = (PortsHeld, PortsRefused, TaskStarted, TaskNotStarted, PortOpened, TaskExited, TaskGone)
+
+
+def kind_of(event: type[Any]) -> str:
+    """Return the name of a kind of event or action, as the wire and the journal write it."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
+
+
+_BY_KIND: dict[str, type[Any]] = {kind_of(event): event for event in _SAID_BY_AGENTS}
+
+
+def from_frame(host: str, message: dict[str, Any]) -> Event:
+    """Return the event that an agent's message is.
+
+    Raises:
+        ValueError: the message is no event, or a field is missing or of the wrong type.
+    """
+    event = _BY_KIND.get(message["kind"])
+    if event is None:
+        raise ValueError(f"unknown event {message['kind']!r}")
+    fields: dict[str, Any] = {"host": host}
+    for name, declared in event.__annotations__.items():
+        if name != "host":
+            fields[name] = _checked(name, declared, message.get(name))
+    return typing.cast(Event, event(**fields))
+
+
+def _checked(name: str, declared: Any, value: Any) -> Any:
+    if typing.get_origin(declared) is dict:
+        _, inner = typing.get_args(declared)
+        if isinstance(value, dict):
+            return {key: _checked(name, inner, item) for key, item in value.items()}
+    elif declared is float and isinstance(value, int | float):
+        return float(value)
+    elif isinstance(value, declared) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"field {name!r} must be {declared}")

@@ -1,0 +1,1 @@
+"""Hosts: links to their agents, and the sessions that speak over them."""

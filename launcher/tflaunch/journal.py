@@ -1,0 +1,100 @@
+"""The run directory, and the journal in it: every event and action, one line each, plan first."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from tflaunch.actions import Action
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.events import Event, kind_of
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+def home() -> Path:
+    """Return the directory for everything that tflaunch keeps: $TFLAUNCH_HOME or the platform's place."""
+    configured = os.environ.get("TFLAUNCH_HOME")
+    if configured:
+        return Path(configured).absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("tflaunch", appauthor=False))
+
+
+class RunDirectory:
+    """The private directory of one run."""
+
+    def __init__(self, name: str, log_directory: Path | None = None) -> None:
+        """Make the directory, with a name that no other run has.
+
+        Args:
+            name: the job's name.
+            log_directory: where the tasks' logs go instead of into the run directory.
+
+        Raises:
+            TflaunchError: the directory cannot be made or belongs to somebody else.
+        """
+        self.run = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        runs = home() / "runs"
+        self.path = runs / self.run
+        self.logs = log_directory.absolute() if log_directory is not None else self.path / "logs"
+        try:
+            runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if runs.stat().st_uid != os.getuid():
+                raise TflaunchError(f"{runs} belongs to another user; set TFLAUNCH_HOME", EXIT_INTERNAL)
+            self.path.mkdir(mode=0o700)
+            self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"{error.filename}: {error.strerror}; set TFLAUNCH_HOME to a directory you can write"
+            raise TflaunchError(message, EXIT_INTERNAL) from None
+
+    def agent_directory(self, host: str) -> Path:
+        """Make and return the private directory of the agent on this machine that serves ``host``."""
+        path = self.path / "agents" / host
+        path.mkdir(mode=0o700, parents=True)
+        return path
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Write ``plan.json``."""
+        descriptor = os.open(self.path / "plan.json", _FLAGS, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump(plan, file, indent=2)
+            file.write("\n")
+
+
+class Journal:
+    """Appends to ``events.jsonl``; a full disk costs records, never the job."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._file = os.open(directory.path / "events.jsonl", _FLAGS, 0o600)
+        self._seq = 0
+        self.lost = 0
+
+    def record_plan(self, run: str, plan: dict[str, Any]) -> None:
+        """Write the first record."""
+        self._write([{"kind": "plan", "run": run, "plan": plan}])
+
+    def record(self, event: Event, actions: list[Action], now: float) -> None:
+        """Write an event and the actions that it led to; ``now`` is the time that `step` was given."""
+        entries = [{"kind": kind_of(type(event)), "now": now, **event._asdict()}]
+        entries += [{"kind": kind_of(type(action)), **action._asdict()} for action in actions]
+        self._write(entries)
+
+    def _write(self, entries: list[dict[str, Any]]) -> None:
+        text = ""
+        for entry in entries:
+            head = {"seq": self._seq, "time": round(time.time(), 6)}
+            text += json.dumps({**head, **entry}, separators=(",", ":")) + "\n"
+            self._seq += 1
+        try:
+            os.write(self._file, text.encode("utf-8"))
+        except OSError:
+            self.lost += len(entries)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)

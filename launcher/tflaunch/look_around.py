@@ -1,0 +1,70 @@
+"""Gathering the facts about this machine that a plan needs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tflaunch.machine import Machine
+from tflaunch.spec import LOCALHOST
+
+
+def look(hosts: Iterable[str]) -> Machine:
+    """Gather the facts about this machine that matter for a cluster on ``hosts``."""
+    from tflaunch_worker import training
+
+    return Machine(
+        cores=_usable_cores(),
+        local_names=frozenset(host for host in set(hosts) if is_this_machine(host)),
+        environ=dict(os.environ),
+        python_directory=_python_directory(),
+        server_program=str(Path(training.__file__).with_name("server.py")),
+    )
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host of a spec is this machine: loopback, its own names, its own addresses."""
+    if host == LOCALHOST or host in (socket.gethostname(), socket.gethostname().partition(".")[0]):
+        return True
+    if not host.replace(".", "").isdigit():
+        return False
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))  # only an address of our own can be bound
+    except OSError:
+        return False
+    return True
+
+
+def _usable_cores() -> int:
+    """The cores that this process may use: affinity mask and cgroup quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return max(1, min(cores, int(quota))) if quota else cores
+
+
+def _cgroup_quota() -> float | None:
+    """Cores granted by the cgroup of a container, None for no limit."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        old_quota = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
+        return old_quota / int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text()) if old_quota > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+def _python_directory() -> str | None:
+    """Where `python` is when tflaunch was called by its path in an environment that is not activated.
+
+    Then a user expects that environment's interpreter, and PATH may have another one or none.
+    """
+    is_environment = sys.prefix != sys.base_prefix
+    is_any_active = bool(os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"))
+    return str(Path(sys.executable).parent) if is_environment and not is_any_active else None

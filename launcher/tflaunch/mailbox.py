@@ -1,0 +1,78 @@
+"""Everything that happens, in one order: descriptors, signals and other threads end in one queue."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable
+
+from tflaunch.events import Event
+
+
+class Mailbox:
+    """Hands out events one by one; waits without polling."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._events: deque[Event] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
+        self.watch(self._wake_reader, self._drain_wakes)
+
+    def put(self, event: Event) -> None:
+        """Add an event. Safe in signal handlers and threads: appending to a deque is atomic."""
+        self._events.append(event)
+        self._wake()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Have a function called by the thread that takes events; safe in threads."""
+        self._calls.append(function)
+        self._wake()
+
+    def watch(self, descriptor: int, call: Callable[[], None]) -> None:
+        """Call ``call`` whenever a descriptor is ready."""
+        self._selector.register(descriptor, selectors.EVENT_READ, call)
+
+    def watch_writable(self, descriptor: int, wanted: bool) -> None:
+        """Call the descriptor's callback also when it is writable, or no longer."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+        key = self._selector.get_key(descriptor)
+        if key.events != events:
+            self._selector.modify(descriptor, events, key.data)
+
+    def forget(self, descriptor: int) -> None:
+        """Stop watching a descriptor."""
+        self._selector.unregister(descriptor)
+
+    def take(self, until: float | None) -> Event | None:
+        """Return the next event, waiting for it until the monotonic clock reads ``until`` (None: for ever).
+
+        Returns None when the time has come, and also when only descriptors were served meanwhile:
+        the caller looks at the world again and comes back.
+        """
+        while self._calls:
+            self._calls.popleft()()
+        if not self._events:
+            patience = None if until is None else max(until - time.monotonic(), 0)
+            for key, _ in self._selector.select(patience):
+                key.data()
+        return self._events.popleft() if self._events else None
+
+    def close(self) -> None:
+        """Give up the descriptors of the mailbox itself."""
+        self._selector.close()
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_writer, b"!")
+        except BlockingIOError:
+            pass  # the pipe is full of wake-ups already
+
+    def _drain_wakes(self) -> None:
+        os.read(self._wake_reader, 65536)

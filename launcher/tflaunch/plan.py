@@ -1,0 +1,285 @@
+"""The plan: one command, one environment, one TF_CONFIG per task. What `plan` prints, `up` performs."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from tflaunch.machine import Machine
+from tflaunch.spec import LOCALHOST, ROLES, Address, Restart, Role, Spec, Timeouts
+from tflaunch.tf_config import compile_tf_config, has_cluster, members
+
+AUTO = "auto"
+"""Stands for a value that is known only at the start."""
+
+SIDECAR = "sidecar"
+DEFAULT_LEASE = 30.0
+_PYTHONS = ("python", "python3")
+_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+
+
+class TaskPlan(NamedTuple):
+    """One process. ``address`` is None for a sidecar; ``unset`` are variables that it does not inherit."""
+
+    task: str
+    role: str
+    index: int
+    host: str
+    address: Address | None
+    argv: tuple[str, ...]
+    workdir: str
+    env: Mapping[str, str]
+    unset: tuple[str, ...]
+
+
+class Plan(NamedTuple):
+    """Everything that `up` needs to know. Times are in seconds."""
+
+    name: str
+    strategy: str
+    success: str
+    tasks: tuple[TaskPlan, ...]
+    sidecars: tuple[TaskPlan, ...]
+    restart: Restart
+    timeouts: Timeouts
+    lease: float
+
+    def processes(self) -> tuple[TaskPlan, ...]:
+        """Return tasks and sidecars together."""
+        return self.tasks + self.sidecars
+
+    def find(self, task: str) -> TaskPlan:
+        """Return the plan of one task.
+
+        Raises:
+            KeyError: there is no such task.
+        """
+        for candidate in self.processes():
+            if candidate.task == task:
+                return candidate
+        raise KeyError(task)
+
+    def hosts(self) -> tuple[str, ...]:
+        """Return every host once, in the order of the tasks."""
+        return tuple(dict.fromkeys(process.host for process in self.processes()))
+
+
+def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
+    """Return the plan of a spec.
+
+    Args:
+        spec: a spec without errors.
+        directory: where the spec's file is; relative working directories start there.
+        machine: the machine on which tflaunch runs.
+    """
+    strategy = spec.effective_strategy()
+    maker = _Maker(spec, directory, machine)
+    tasks = tuple(
+        maker.task(role, index, address)
+        for role in ROLES
+        for index, address in enumerate(spec.cluster.get(role, ()))
+    )
+    is_local = all(task.host in machine.local_names for task in tasks)
+    lease = spec.timeouts.lease
+    unresolved = Plan(
+        name=spec.name,
+        strategy=strategy,
+        success=spec.success or ("chief" if strategy == "parameter_server" else "all"),
+        tasks=tasks,
+        sidecars=tuple(maker.sidecar(name) for name in spec.sidecars),
+        restart=spec.restart,
+        timeouts=spec.timeouts,
+        lease=lease if lease is not None else 0.0 if is_local else DEFAULT_LEASE,
+    )
+    return resolve(unresolved, {})
+
+
+def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
+    """Return the plan with these ports in its addresses and TF_CONFIGs.
+
+    Args:
+        plan: a plan, resolved or not.
+        ports: task to its port; tasks that are not in it keep what they have.
+    """
+    placed = [
+        task._replace(address=Address(task.address.host, ports[task.task]))
+        if task.address is not None and task.task in ports
+        else task
+        for task in plan.tasks
+    ]
+    addresses: dict[str, list[str]] = {}
+    for task in placed:
+        addresses.setdefault(task.role, []).append(str(task.address))
+    resolved = []
+    for task in placed:
+        tf_config = compile_tf_config(plan.strategy, addresses, task.role, task.index)
+        env = task.env if tf_config is None else {**task.env, "TF_CONFIG": tf_config}
+        resolved.append(task._replace(env=env))
+    return plan._replace(tasks=tuple(resolved))
+
+
+def wanted_ports(plan: Plan) -> dict[str, int]:
+    """Return task to the port that an unresolved plan asks for, 0 where it is to be chosen."""
+    return {task.task: task.address.port or 0 for task in plan.tasks if task.address is not None}
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """Return the plan in the shape that users were promised."""
+    return {
+        "name": plan.name,
+        "strategy": plan.strategy,
+        "success": plan.success,
+        "tasks": [_task_as_json(task) for task in plan.tasks],
+        "sidecars": [_task_as_json(task) for task in plan.sidecars],
+        "restart": plan.restart._asdict(),
+        "timeouts": plan.timeouts._replace(lease=plan.lease)._asdict(),
+    }
+
+
+def _task_as_json(task: TaskPlan) -> dict[str, Any]:
+    return {
+        "task": task.task,
+        "host": task.host,
+        "address": str(task.address) if task.address is not None else None,
+        "argv": list(task.argv),
+        "workdir": task.workdir,
+        "env": dict(task.env),
+        "unset": list(task.unset),
+    }
+
+
+def shell_exports(plan: Plan, task: TaskPlan) -> str:
+    """Return shell commands after which the task's command can be run by hand."""
+    env = {**task.env, "TFLAUNCH_RUN": f"{plan.name}-by-hand", "TFLAUNCH_ATTEMPT": "0"}
+    lines = [f"unset {name}" for name in task.unset]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(env.items()) if value != AUTO]
+    lines.append('export TFLAUNCH_TASK_DIR="$(mktemp -d)"')
+    lines.append(f"cd {shlex.quote(task.workdir)}")
+    lines.append(f"# {shlex.join(task.argv)}")
+    return "\n".join(lines)
+
+
+class _Maker:
+    """Builds the processes of one spec."""
+
+    def __init__(self, spec: Spec, directory: PurePath, machine: Machine) -> None:
+        self._spec = spec
+        self._strategy = spec.effective_strategy()
+        self._directory = directory
+        self._machine = machine
+        self._tasks_on_host = Counter(
+            address.host for addresses in spec.cluster.values() for address in addresses
+        )
+        self._gpus_given: Counter[str] = Counter()
+
+    def task(self, role: str, index: int, address: Address) -> TaskPlan:
+        """Plan one task of the cluster."""
+        settings = self._spec.roles.get(role) or Role()
+        name = f"{role}:{index}"
+        own = {**self._defaults(role, address), **self._gpu_slice(settings, address.host)}
+        env = self._layers(own, address.host, settings.env)
+        env["TFLAUNCH_TASK"] = name
+        return TaskPlan(
+            task=name,
+            role=role,
+            index=index,
+            host=address.host,
+            address=address,
+            argv=self._argv(settings, address.host),
+            workdir=self._workdir(settings.workdir, address.host),
+            env=env,
+            unset=self._unset(env),
+        )
+
+    def sidecar(self, name: str) -> TaskPlan:
+        """Plan one process outside the cluster."""
+        settings = self._spec.sidecars[name]
+        env = self._layers(self._common(), settings.host, settings.env)
+        env["TFLAUNCH_TASK"] = name
+        return TaskPlan(
+            task=name,
+            role=SIDECAR,
+            index=0,
+            host=settings.host,
+            address=None,
+            argv=self._on_host(settings.command, settings.host),
+            workdir=self._workdir(None, settings.host),
+            env=env,
+            unset=self._unset(env),
+        )
+
+    def _common(self) -> dict[str, str]:
+        """What every process gets: words in order, stacks on a crash, values that the start fills in."""
+        return {
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+            "TFLAUNCH_RUN": AUTO,
+            "TFLAUNCH_ATTEMPT": "0",
+            "TFLAUNCH_TASK_DIR": AUTO,
+        }
+
+    def _defaults(self, role: str, address: Address) -> dict[str, str]:
+        """What TensorFlow needs or is better off with; the spec's env overrides it."""
+        env = self._common()
+        if has_cluster(self._strategy):
+            env["TF_GRPC_REUSE_PORT"] = "true"  # the port is held by a socket of the agent
+        if role in members("parameter_server") and self._strategy == "parameter_server":
+            env["GRPC_FAIL_FAST"] = "use_caller"
+        if self._wants_legacy_keras() and "TF_USE_LEGACY_KERAS" not in self._machine.environ:
+            env["TF_USE_LEGACY_KERAS"] = "1"
+        neighbours = self._tasks_on_host[address.host]
+        if neighbours > 1 and self._is_local(address.host) and "TF_NUM_INTRAOP_THREADS" not in self._machine.environ:
+            # By default each process starts a thread per core of the whole machine.
+            env["TF_NUM_INTRAOP_THREADS"] = str(max(1, self._machine.cores // neighbours))
+        return env
+
+    def _wants_legacy_keras(self) -> bool:
+        if self._spec.legacy_keras == "auto":
+            return self._strategy in ("multi_worker_mirrored", "parameter_server")
+        return self._spec.legacy_keras is True
+
+    def _gpu_slice(self, settings: Role, host: str) -> dict[str, str]:
+        """The next ``gpus`` devices of the host; -1 hides all of them."""
+        if settings.gpus is None:
+            return {}
+        first = self._gpus_given[host]
+        self._gpus_given[host] += settings.gpus
+        devices = ",".join(str(first + number) for number in range(settings.gpus))
+        return {"CUDA_VISIBLE_DEVICES": devices or "-1", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+
+    def _layers(self, own: Mapping[str, str], host: str, specific: Mapping[str, str]) -> dict[str, str]:
+        settings = self._spec.hosts.get(host)
+        env = {**own, **self._spec.env, **(settings.env if settings else {}), **specific}
+        directory = self._machine.python_directory
+        if directory is not None and "PATH" not in env and self._is_local(host):
+            env["PATH"] = f"{directory}:{self._machine.environ.get('PATH', '/usr/bin:/bin')}"
+        return env
+
+    def _unset(self, env: Mapping[str, str]) -> tuple[str, ...]:
+        """Proxies (gRPC obeys them even between the tasks) and a TF_CONFIG of somebody else."""
+        names = [variant for proxy in _PROXIES for variant in (proxy, proxy.upper())]
+        if not has_cluster(self._strategy):
+            names.append("TF_CONFIG")
+        return tuple(name for name in names if name not in env)
+
+    def _argv(self, settings: Role, host: str) -> tuple[str, ...]:
+        if settings.server:
+            return self._on_host(("python", self._machine.server_program), host)
+        return self._on_host(settings.command or self._spec.command or (), host)
+
+    def _on_host(self, argv: tuple[str, ...], host: str) -> tuple[str, ...]:
+        settings = self._spec.hosts.get(host)
+        if settings is not None and settings.python is not None and argv[0] in _PYTHONS:
+            return (settings.python, *argv[1:])
+        return argv
+
+    def _workdir(self, specific: str | None, host: str) -> str:
+        settings = self._spec.hosts.get(host)
+        chosen = specific or (settings.workdir if settings else None) or self._spec.workdir or "."
+        return str(self._directory / chosen)
+
+    def _is_local(self, host: str) -> bool:
+        return host == LOCALHOST or host in self._machine.local_names

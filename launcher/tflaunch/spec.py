@@ -1,0 +1,255 @@
+"""The cluster spec: what a user may write, with its types, defaults and limits.
+
+What the fields mean together (which roles a strategy needs, …) is in `lint`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tflaunch.errors import Problem
+from tflaunch.kinds import (
+    At,
+    Choice,
+    Command,
+    Count,
+    Duration,
+    Field,
+    ListOf,
+    MapOf,
+    Name,
+    Record,
+    Schema,
+    Text,
+    VariableName,
+    VariableValue,
+    shown,
+)
+
+ROLES = ("chief", "worker", "ps", "evaluator")
+STRATEGIES = ("multi_worker_mirrored", "parameter_server", "mirrored", "tpu", "none")
+LOCALHOST = "localhost"
+MAX_TASKS = 10_000
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+class Address(NamedTuple):
+    """Where a task listens; ``port`` None means: chosen and held on that host at the start."""
+
+    host: str
+    port: int | None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{'auto' if self.port is None else self.port}"
+
+
+class Role(NamedTuple):
+    """What differs for the tasks of one role."""
+
+    command: tuple[str, ...] | None = None
+    env: Mapping[str, str] = {}
+    workdir: str | None = None
+    gpus: int | None = None
+    server: bool = False
+
+
+class Sidecar(NamedTuple):
+    """A process outside TF_CONFIG."""
+
+    command: tuple[str, ...]
+    host: str = LOCALHOST
+    env: Mapping[str, str] = {}
+
+
+class Host(NamedTuple):
+    """How to reach a host and what differs there."""
+
+    ssh: str | None = None
+    identity_file: str | None = None
+    python: str | None = None
+    workdir: str | None = None
+    env: Mapping[str, str] = {}
+    gpus: int | None = None
+
+
+class Restart(NamedTuple):
+    """How often failures are answered with a new attempt; times in seconds."""
+
+    max: int = 3
+    window: float = 600.0
+    backoff: tuple[float, float] = (1.0, 60.0)
+
+
+class Timeouts(NamedTuple):
+    """Limits of time in seconds; None is no limit, and for the lease the default."""
+
+    connect: float = 10.0
+    grace: float = 10.0
+    lease: float | None = None
+    start: float | None = None
+    finish: float | None = None
+    stall: float | None = None
+    deadline: float | None = None
+
+
+class Spec(NamedTuple):
+    """A tflaunch cluster spec."""
+
+    cluster: Mapping[str, tuple[Address, ...]]
+    name: str = "job"
+    strategy: str | None = None
+    command: tuple[str, ...] | None = None
+    roles: Mapping[str, Role] = {}
+    sidecars: Mapping[str, Sidecar] = {}
+    hosts: Mapping[str, Host] = {}
+    env: Mapping[str, str] = {}
+    workdir: str | None = None
+    restart: Restart = Restart()
+    timeouts: Timeouts = Timeouts()
+    success: str | None = None
+    legacy_keras: str | bool = "auto"
+    preload: tuple[str, ...] = ()
+
+    def effective_strategy(self) -> str:
+        """Return the strategy, by default the one that the roles ask for."""
+        if self.strategy is not None:
+            return self.strategy
+        return "parameter_server" if "ps" in self.cluster else "multi_worker_mirrored"
+
+
+class _AddressKind:
+    """``"host:port"``, or ``"host"`` for a port that is chosen there."""
+
+    description = '"host:port", or "host" to have the port chosen'
+
+    def read(self, value: object, at: At) -> Any:
+        """Return the address."""
+        if not isinstance(value, str):
+            at.wrong(f"must be {self.description}, not {shown(value)}", "put it in quotes")
+            return None
+        host, colon, port = value.strip().partition(":")
+        if "://" in value:
+            at.wrong(f"{shown(value)} is a URL", 'write "host:port" without a scheme')
+        elif ":" in port:
+            message = f"{shown(value)} looks like an IPv6 address, which TensorFlow cannot parse"
+            at.wrong(message, "use the host's name or its IPv4 address")
+        elif not _HOST.fullmatch(host):
+            at.wrong(f"{shown(value)} names no host", 'write "host:port", for example "10.0.0.1:2222"')
+        elif not colon:
+            return Address(host, None)
+        elif port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535:
+            return Address(host, int(port))
+        else:
+            at.wrong(f"{shown(value)} has no valid port", "use 1 to 65535, or no port to have one chosen")
+        return None
+
+    def schema(self) -> Schema:
+        """Return the schema of an address."""
+        return {"type": "string", "pattern": f"^{_HOST.pattern}(:[0-9]+)?$"}
+
+
+class _Members:
+    """The tasks of a role: a count stands for that many tasks on this machine."""
+
+    description = 'a number of local tasks, or a list such as ["10.0.0.1:2222", "10.0.0.2:2222"]'
+    _address = _AddressKind()
+
+    def read(self, value: object, at: At) -> Any:
+        """Return the addresses of the tasks, in the order of their index."""
+        if isinstance(value, bool) or not isinstance(value, int | list):
+            at.wrong(f"must be {self.description}, not {shown(value)}")
+            return None
+        count = value if isinstance(value, int) else len(value)
+        if not 1 <= count <= MAX_TASKS:
+            at.wrong(f"has {shown(count)} tasks", f"use 1 to {MAX_TASKS}, or leave the role out")
+            return None
+        if isinstance(value, int):
+            return (Address(LOCALHOST, None),) * count
+        return tuple(self._address.read(item, at.inside(index)) for index, item in enumerate(value))
+
+    def schema(self) -> Schema:
+        """Return the schema of a count or a list."""
+        items = {"type": "array", "items": self._address.schema(), "minItems": 1, "maxItems": MAX_TASKS}
+        return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_TASKS}, items]}
+
+
+_ENV = Field(MapOf(VariableValue(), "an object of environment variables", VariableName()))
+_WORKDIR = Field(Text("a path, relative to the spec's file"))
+_COMMAND = Command()
+_GPUS = Field(Count("a number of GPUs"))
+_DURATION = Field(Duration())
+
+_ROLE = Record(
+    Role,
+    {
+        "command": Field(_COMMAND),
+        "env": _ENV,
+        "workdir": _WORKDIR,
+        "gpus": _GPUS,
+        "server": Field(Choice(True, False)),
+    },
+)
+_SIDECAR = Record(
+    Sidecar,
+    {"command": Field(_COMMAND, is_required=True), "host": Field(Text("the name of a host")), "env": _ENV},
+)
+_HOST_SETTINGS = Record(
+    Host,
+    {
+        "ssh": Field(Text('text such as "user@address:port"')),
+        "identity_file": Field(Text("the path of a private key")),
+        "python": Field(Text("the path of the interpreter that `python` stands for")),
+        "workdir": Field(Text("a path")),
+        "env": _ENV,
+        "gpus": _GPUS,
+    },
+)
+_RESTART = Record(
+    Restart,
+    {
+        "max": Field(Count("a number of restarts, 0 for never")),
+        "window": _DURATION,
+        "backoff": Field(ListOf(Duration(), 'two durations such as ["1s", "1m"]', size=2)),
+    },
+)
+_TIMEOUTS = Record(Timeouts, dict.fromkeys(Timeouts._fields, _DURATION))
+_SPEC = Record(
+    Spec,
+    {
+        "name": Field(Name("a short name; default: the file's stem")),
+        "strategy": Field(Choice(*STRATEGIES)),
+        "cluster": Field(MapOf(_Members(), 'an object such as {"worker": 2}'), is_required=True),
+        "command": Field(_COMMAND),
+        "roles": Field(MapOf(_ROLE, "an object of roles and their settings")),
+        "sidecars": Field(MapOf(_SIDECAR, "an object of names and their processes", Name())),
+        "hosts": Field(MapOf(_HOST_SETTINGS, "an object of hosts and their settings")),
+        "env": _ENV,
+        "workdir": _WORKDIR,
+        "restart": Field(_RESTART),
+        "timeouts": Field(_TIMEOUTS),
+        "success": Field(Choice("chief", "all")),
+        "legacy_keras": Field(Choice("auto", True, False)),
+        "preload": Field(ListOf(Text("the name of a module"), 'a list of modules such as ["tensorflow"]')),
+    },
+    hints={
+        "task": "remove it: tflaunch makes the task part of TF_CONFIG for every task",
+        "ps_hosts": 'write "cluster": {"ps": [...]}',
+        "worker_hosts": 'write "cluster": {"worker": [...]}',
+        "args": 'put the arguments into "command"',
+    },
+)
+
+
+def read(data: object) -> Spec | list[Problem]:
+    """Return the spec in ``data`` (what a JSON, YAML or TOML parser gave), or all that is wrong with it."""
+    problems: list[Problem] = []
+    spec = _SPEC.read(data, At(problems))
+    return problems or spec
+
+
+def json_schema() -> Schema:
+    """Return the JSON Schema of a spec."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "tflaunch cluster spec", **_SPEC.schema()}

@@ -1,0 +1,118 @@
+"""The states of a job and of its tasks: frozen values, changed only by `supervisor.step`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from tflaunch.plan import Plan
+
+
+class Phase(Enum):
+    """Where a job stands."""
+
+    JOINING = "joining"
+    """Agents are being reached; nothing runs."""
+    HOLDING_PORTS = "holding_ports"
+    """Every host chooses and holds the ports of its tasks."""
+    RUNNING = "running"
+    """The tasks of the current attempt are starting or running."""
+    DRAINING = "draining"
+    """The job has succeeded; those that end by themselves are given time to."""
+    STOPPING = "stopping"
+    """Living tasks are being ended, before the next attempt or for good."""
+    BACKING_OFF = "backing_off"
+    """Everything is dead; the next attempt waits for its time."""
+    ENDED = "ended"
+    """Nothing lives any more and the exit code is decided."""
+
+
+class TaskPhase(Enum):
+    """Where a task stands in its current attempt."""
+
+    IDLE = "idle"
+    """Not started yet."""
+    STARTING = "starting"
+    """Its host was asked to start it."""
+    RUNNING = "running"
+    """Its program runs."""
+    EXITED = "exited"
+    """Its process has exited; others of its session may live."""
+    GONE = "gone"
+    """No process of it is left."""
+
+
+class TaskState(NamedTuple):
+    """One task. ``since``, ``resume_at`` and ``restarts`` are seconds of the supervisor's clock."""
+
+    task: str
+    phase: TaskPhase = TaskPhase.IDLE
+    attempt: int = 0
+    pid: int | None = None
+    code: int | None = None
+    signal: int | None = None
+    is_port_open: bool = False
+    is_stopping: bool = False
+    since: float = 0.0
+    resume_at: float | None = None
+    restarts: tuple[float, ...] = ()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a process of the task may live."""
+        return self.phase in (TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether its program ended with exit code 0."""
+        return self.phase in (TaskPhase.EXITED, TaskPhase.GONE) and self.code == 0
+
+
+class Cause(Enum):
+    """Why a job failed or was ended: what kind of thing the culprit is."""
+
+    TASK = "task"
+    NOT_STARTED = "not_started"
+    PORTS = "ports"
+    HOST = "host"
+    TIME = "time"
+    SIGNAL = "signal"
+
+
+class Culprit(NamedTuple):
+    """The first cause. ``name`` is a task, a host or a limit; ``message`` says what it did."""
+
+    cause: Cause
+    name: str
+    attempt: int
+    code: int | None
+    signal: int | None
+    message: str
+
+
+class Job(NamedTuple):
+    """A whole run. Times are seconds of the supervisor's clock."""
+
+    run: str
+    original: Plan
+    plan: Plan
+    phase: Phase
+    tasks: Mapping[str, TaskState]
+    started_at: float
+    attempt: int = 0
+    attempt_started_at: float = 0.0
+    missing_hosts: frozenset[str] = frozenset()
+    lost_hosts: frozenset[str] = frozenset()
+    ports: Mapping[str, int] = {}
+    has_formed: bool = False
+    was_warned: bool = False
+    culprit: Culprit | None = None
+    exit_code: int | None = None
+    restarts: tuple[float, ...] = ()
+    resume_at: float | None = None
+    finish_by: float | None = None
+
+    def alive(self) -> list[TaskState]:
+        """Return the tasks that may have a living process."""
+        return [task for task in self.tasks.values() if task.is_alive]

@@ -1,0 +1,376 @@
+"""The one place that decides: ``step(job, event, now)`` gives the next job and the actions it takes.
+
+Pure: no clock, no process, no socket. Every event first changes what it is about (`_react`), then the
+job advances through its phases as far as it can (`_advance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tflaunch import plan as planning
+from tflaunch import policy
+from tflaunch.actions import Action, HoldPorts, StartTask, StopTask
+from tflaunch.events import (
+    Event,
+    HostJoined,
+    HostLost,
+    Interrupted,
+    PortOpened,
+    PortsHeld,
+    PortsRefused,
+    TaskExited,
+    TaskGone,
+    TaskNotStarted,
+    TaskStarted,
+    TimePassed,
+)
+from tflaunch.plan import Plan, TaskPlan
+from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase, TaskState
+from tflaunch.tf_config import has_cluster, members
+
+Step = tuple[Job, list[Action]]
+
+
+def begin(run: str, plan: Plan, now: float) -> Job:
+    """Return the job before anything has happened: its hosts are being reached.
+
+    Args:
+        run: the run's name, unique on this machine.
+        plan: what to run.
+        now: seconds of the clock that every later step uses.
+    """
+    return Job(
+        run=run,
+        original=plan,
+        plan=plan,
+        phase=Phase.JOINING,
+        tasks={process.task: TaskState(process.task) for process in plan.processes()},
+        started_at=now,
+        missing_hosts=frozenset(plan.hosts()),
+        has_formed=not has_cluster(plan.strategy),
+    )
+
+
+def step(job: Job, event: Event, now: float) -> Step:
+    """Return what becomes of the job when ``event`` happens at ``now``, and what is to be done."""
+    if job.phase is Phase.ENDED:
+        return job, []
+    job, actions = _react(job, event, now)
+    while True:
+        advanced, more = _advance(job, now)
+        actions += more
+        if advanced.phase is job.phase:
+            return advanced, actions
+        job = advanced
+
+
+def next_deadline(job: Job) -> float | None:
+    """Return the time at which `step` wants a `TimePassed` if nothing else happens, None for never."""
+    times: list[float | None] = []
+    if job.phase in (Phase.JOINING, Phase.HOLDING_PORTS, Phase.RUNNING, Phase.BACKING_OFF):
+        times.append(_deadline_at(job))
+    if job.phase is Phase.RUNNING:
+        times += [task.resume_at for task in job.tasks.values() if task.phase is TaskPhase.GONE]
+        if not _is_complete(job):
+            times.append(_start_limit_at(job))
+            times.append(None if job.was_warned else job.attempt_started_at + policy.WARN_AFTER)
+    if job.phase in (Phase.RUNNING, Phase.DRAINING):
+        times.append(job.finish_by)
+    if job.phase is Phase.BACKING_OFF:
+        times.append(job.resume_at)
+    return min((time for time in times if time is not None), default=None)
+
+
+# ---- events
+
+
+def _react(job: Job, event: Event, now: float) -> Step:
+    match event:
+        case HostJoined():
+            return job._replace(missing_hosts=job.missing_hosts - {event.host}), []
+        case HostLost():
+            return _on_host_lost(job, event, now)
+        case PortsHeld():
+            return job._replace(ports={**job.ports, **event.ports}), []
+        case PortsRefused():
+            message = "; ".join(f"{task}: {reason}" for task, reason in event.refused.items())
+            culprit = Culprit(Cause.PORTS, event.host, job.attempt, None, None, message)
+            return _fail(job, culprit, now, may_retry=False)
+        case Interrupted():
+            return _on_interrupt(job, event)
+        case TimePassed():
+            return _on_time(job, now)
+        case _:
+            return _on_task_event(job, event, now)
+
+
+def _on_task_event(
+    job: Job, event: TaskStarted | TaskNotStarted | PortOpened | TaskExited | TaskGone, now: float
+) -> Step:
+    task = job.tasks.get(event.task)
+    if task is None or task.attempt != event.attempt or not task.is_alive:
+        return job, []  # a voice from an older attempt
+    match event:
+        case TaskStarted():
+            return _with(job, task, phase=TaskPhase.RUNNING, pid=event.pid, since=now), []
+        case PortOpened():
+            job = _with(job, task, is_port_open=True)
+            return job._replace(has_formed=job.has_formed or _is_complete(job)), []
+        case TaskNotStarted():
+            return _on_not_started(job, task, event, now)
+        case TaskExited():
+            return _on_exited(job, task, event, now)
+        case TaskGone():
+            return _with(job, task, phase=TaskPhase.GONE, since=now), []
+
+
+def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float) -> Step:
+    job = _with(job, task, phase=TaskPhase.EXITED, code=event.code, since=now)
+    if job.phase is not Phase.RUNNING or not policy.fails_job(job.plan.find(task.task)):
+        return job, []
+    culprit = Culprit(Cause.NOT_STARTED, task.task, event.attempt, event.code, None, event.reason)
+    return _fail(job, culprit, now, may_retry=False)
+
+
+def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
+    job = _with(job, task, phase=TaskPhase.EXITED, code=event.code, signal=event.signal, since=now)
+    if job.phase is not Phase.RUNNING or task.is_stopping:
+        return job, []
+    if event.code == 0:
+        return _note_first_finish(job, task, now), []
+    process = job.plan.find(task.task)
+    is_start_failure = policy.is_start_failure(job, event.code)
+    if policy.restarts_alone(job.plan, process):
+        wait = policy.next_wait(job.plan.restart, task.restarts, now)
+        if wait is not None and not (is_start_failure and policy.fails_job(process)):
+            return _with(job, job.tasks[task.task], resume_at=now + wait, restarts=(*task.restarts, now)), []
+        if not policy.fails_job(process):
+            return job, []
+        is_start_failure = True  # its own budget is spent: the others' is not for it
+    culprit = Culprit(Cause.TASK, task.task, event.attempt, event.code, event.signal, "")
+    return _fail(job, culprit, now, may_retry=not is_start_failure)
+
+
+def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
+    """Start the clock of `timeouts.finish` when the first task that counts has ended well."""
+    limit = job.plan.timeouts.finish
+    if limit is None or job.finish_by is not None or task.task not in policy.deciders(job.plan):
+        return job
+    return job._replace(finish_by=now + limit)
+
+
+def _on_host_lost(job: Job, event: HostLost, now: float) -> Step:
+    lost = {process.task for process in job.plan.processes() if process.host == event.host}
+    tasks = {
+        name: task._replace(phase=TaskPhase.GONE, since=now) if name in lost and task.is_alive else task
+        for name, task in job.tasks.items()
+    }
+    job = job._replace(tasks=tasks, lost_hosts=job.lost_hosts | {event.host})
+    if job.exit_code is not None:
+        return job, []  # it was ending anyway
+    culprit = Culprit(Cause.HOST, event.host, job.attempt, None, None, event.reason)
+    return _fail(job, culprit, now, may_retry=False)
+
+
+def _on_interrupt(job: Job, event: Interrupted) -> Step:
+    """The first Ctrl-C ends the tasks with their grace; one more, or one while they are ended, kills."""
+    grace = 0.0 if job.phase is Phase.STOPPING else job.plan.timeouts.grace
+    if not job.exit_code:
+        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, "")
+        job = job._replace(culprit=culprit, exit_code=128 + event.signal)
+    return _stop_all(job._replace(phase=Phase.STOPPING, resume_at=None), grace)
+
+
+def _on_time(job: Job, now: float) -> Step:
+    deadline = _deadline_at(job)
+    if deadline is not None and now >= deadline and job.exit_code is None:
+        message = f"the job was not done after {job.plan.timeouts.deadline:g} s"
+        return _fail(job, _limit("deadline", job, message), now, may_retry=False)
+    if job.phase is Phase.RUNNING:
+        return _on_time_running(job, now)
+    if job.phase is Phase.DRAINING and job.finish_by is not None and now >= job.finish_by:
+        return _stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
+    return job, []
+
+
+def _on_time_running(job: Job, now: float) -> Step:
+    limit = _start_limit_at(job)
+    if limit is not None and now >= limit and not _is_complete(job):
+        waiting = ", ".join(unopened(job))
+        message = f"after {job.plan.timeouts.start:g} s nobody listened on the port of {waiting}"
+        return _fail(job, _limit("start", job, message), now, may_retry=False)
+    if job.finish_by is not None and now >= job.finish_by:
+        late = ", ".join(name for name in policy.deciders(job.plan) if not job.tasks[name].has_succeeded)
+        message = f"{late} still ran {job.plan.timeouts.finish:g} s after the first had finished"
+        return _fail(job, _limit("finish", job, message), now, may_retry=False)
+    if now >= job.attempt_started_at + policy.WARN_AFTER:
+        job = job._replace(was_warned=True)
+    return job, []
+
+
+def _limit(name: str, job: Job, message: str) -> Culprit:
+    return Culprit(Cause.TIME, name, job.attempt, None, None, message)
+
+
+# ---- phases
+
+
+def _advance(job: Job, now: float) -> Step:
+    advance = _ADVANCES.get(job.phase)
+    return advance(job, now) if advance is not None else (job, [])
+
+
+def _joining(job: Job, now: float) -> Step:
+    return (job, []) if job.missing_hosts else _hold_ports(job)
+
+
+def _hold_ports(job: Job) -> Step:
+    """Ask every host for the ports of its tasks; a fixed port stays, another one is chosen anew."""
+    wanted: dict[str, dict[str, int]] = {}
+    if has_cluster(job.plan.strategy):
+        ports = planning.wanted_ports(job.original)
+        for process in job.plan.tasks:
+            wanted.setdefault(process.host, {})[process.task] = ports[process.task]
+    job = job._replace(phase=Phase.HOLDING_PORTS, ports={}, plan=job.original)
+    return job, [HoldPorts(host, ports) for host, ports in wanted.items()]
+
+
+def _holding_ports(job: Job, now: float) -> Step:
+    needed = {process.task for process in job.plan.tasks} if has_cluster(job.plan.strategy) else set()
+    if not needed <= job.ports.keys():
+        return job, []
+    job = job._replace(
+        phase=Phase.RUNNING,
+        plan=planning.resolve(job.original, job.ports),
+        attempt_started_at=now,
+        culprit=None,
+        resume_at=None,
+        finish_by=None,
+        was_warned=False,
+    )
+    return _start(job, job.plan.processes(), job.attempt, now)
+
+
+def _start(job: Job, processes: tuple[TaskPlan, ...], attempt: int, now: float) -> Step:
+    tasks = dict(job.tasks)
+    actions: list[Action] = []
+    for process in processes:
+        earlier = tasks[process.task]
+        tasks[process.task] = TaskState(
+            process.task, TaskPhase.STARTING, attempt, since=now, restarts=earlier.restarts
+        )
+        actions.append(StartTask(process.host, process.task, attempt))
+    return job._replace(tasks=tasks), actions
+
+
+def _running(job: Job, now: float) -> Step:
+    if all(job.tasks[name].has_succeeded for name in policy.deciders(job.plan)):
+        limit = job.plan.timeouts.finish
+        patience = job.plan.timeouts.grace if limit is None else limit
+        return _stop_servers(job._replace(phase=Phase.DRAINING, exit_code=0, finish_by=now + patience))
+    actions: list[Action] = []
+    for task in list(job.tasks.values()):
+        if task.phase is TaskPhase.GONE and task.resume_at is not None and now >= task.resume_at:
+            job, more = _start(job, (job.plan.find(task.task),), task.attempt + 1, now)
+            actions += more
+    return job, actions
+
+
+def _stop_servers(job: Job) -> Step:
+    """End what never ends by itself and is needed by nobody any more; sidecars stay to the last."""
+    servers = [
+        process
+        for process in job.plan.tasks
+        if not policy.ends_by_itself(job.plan, process) and job.tasks[process.task].is_alive
+    ]
+    return _stop(job, servers, job.plan.timeouts.grace)
+
+
+def _draining(job: Job, now: float) -> Step:
+    for process in job.plan.tasks:
+        if policy.ends_by_itself(job.plan, process) and job.tasks[process.task].is_alive:
+            return job, []
+    return _stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
+
+
+def _stopping(job: Job, now: float) -> Step:
+    if job.alive():
+        return job, []
+    phase = Phase.ENDED if job.resume_at is None else Phase.BACKING_OFF
+    return job._replace(phase=phase), []
+
+
+def _backing_off(job: Job, now: float) -> Step:
+    if job.resume_at is None or now < job.resume_at:
+        return job, []
+    attempt = 1 + max(task.attempt for task in job.tasks.values())
+    return _hold_ports(job._replace(attempt=attempt))
+
+
+_ADVANCES: Mapping[Phase, Callable[[Job, float], Step]] = {
+    Phase.JOINING: _joining,
+    Phase.HOLDING_PORTS: _holding_ports,
+    Phase.RUNNING: _running,
+    Phase.DRAINING: _draining,
+    Phase.STOPPING: _stopping,
+    Phase.BACKING_OFF: _backing_off,
+}
+
+
+# ---- ends
+
+
+def _fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
+    """End the current attempt: all others are victims. Another attempt follows if the budget allows."""
+    wait = policy.next_wait(job.plan.restart, job.restarts, now) if may_retry else None
+    if wait is None:
+        has_started = any(task.phase is not TaskPhase.IDLE for task in job.tasks.values())
+        job = job._replace(exit_code=policy.exit_code(culprit, has_started), resume_at=None)
+    else:
+        job = job._replace(restarts=(*job.restarts, now), resume_at=now + wait)
+    is_failure = culprit.cause in (Cause.TASK, Cause.NOT_STARTED, Cause.HOST)
+    grace = policy.survivor_grace(job.plan) if is_failure else job.plan.timeouts.grace
+    return _stop_all(job._replace(phase=Phase.STOPPING, culprit=culprit), grace)
+
+
+def _stop_all(job: Job, grace: float) -> Step:
+    living = [process for process in job.plan.processes() if job.tasks[process.task].is_alive]
+    return _stop(job, living, grace)
+
+
+def _stop(job: Job, processes: list[TaskPlan], grace: float) -> Step:
+    actions: list[Action] = []
+    for process in processes:
+        task = job.tasks[process.task]
+        job = _with(job, task, is_stopping=True)
+        actions.append(StopTask(process.host, process.task, task.attempt, grace))
+    return job, actions
+
+
+# ---- small questions
+
+
+def unopened(job: Job) -> list[str]:
+    """Return the tasks of the cluster on whose port nobody listens yet."""
+    inside = members(job.plan.strategy)
+    return [p.task for p in job.plan.tasks if p.role in inside and not job.tasks[p.task].is_port_open]
+
+
+def _is_complete(job: Job) -> bool:
+    return not unopened(job)
+
+
+def _deadline_at(job: Job) -> float | None:
+    limit = job.plan.timeouts.deadline
+    return None if limit is None else job.started_at + limit
+
+
+def _start_limit_at(job: Job) -> float | None:
+    limit = job.plan.timeouts.start
+    return None if limit is None else job.attempt_started_at + limit
+
+
+def _with(job: Job, task: TaskState, **changes: Any) -> Job:
+    return job._replace(tasks={**job.tasks, task.task: task._replace(**changes)})

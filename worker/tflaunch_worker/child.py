@@ -1,0 +1,122 @@
+"""Starting one task: a session of its own, signals at their defaults, output into one pipe.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import signal
+
+from tflaunch_worker import linux
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+
+_PIPE_BYTES = 1024 * 1024  # a larger pipe lets a chatty task run on while the agent is busy
+_F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ has a name since Python 3.10
+
+
+class Command:
+    """What to execute: ``argv``, the whole environment, the working directory."""
+
+    def __init__(self, argv: list[str], env: dict[str, str], workdir: str) -> None:
+        self.argv = argv
+        self.env = env
+        self.workdir = workdir
+
+
+class Child:
+    """A process just forked.
+
+    ``output`` is the read end of its stdout and stderr. ``start_report`` turns readable when the
+    program has replaced the fork (nothing to read) or could not (then `start_failure` says why).
+    """
+
+    def __init__(self, pid: int, output: int, start_report: int) -> None:
+        self.pid = pid
+        self.output = output
+        self.start_report = start_report
+
+
+def start(command: Command, umask: int, max_files: tuple[int, int]) -> Child:
+    """Fork and execute; never waits for the new program.
+
+    Args:
+        command: what to execute.
+        umask: the mode mask that the task gets (the agent's own is stricter).
+        max_files: the task's soft and hard limit of open files (the agent raises its own).
+
+    Raises:
+        OSError: no process or no pipe could be made.
+    """
+    output, output_end = os.pipe()
+    report, report_end = os.pipe()
+    try:
+        fcntl.fcntl(output, _F_SETPIPE_SZ, _PIPE_BYTES)
+    except OSError:
+        pass  # the user's share of pipe memory is used up: the default size will do
+    os.set_blocking(output, False)
+    agent = os.getpid()
+    # Until the fork has its own dispositions, a signal to it would run the agent's handlers.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    pid = os.fork()
+    if pid == 0:
+        _become(command, output_end, report_end, agent, umask, max_files)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.close(output_end)
+    os.close(report_end)
+    return Child(pid, output, report)
+
+
+def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
+    """Return (exit code, sentence) when ``start_report`` says that the program did not start."""
+    if not report:
+        return None
+    stage, _, number = report.decode("ascii").partition(" ")
+    reason = os.strerror(int(number))
+    if stage == "workdir":
+        return NOT_EXECUTABLE, f"working directory {command.workdir!r}: {reason}"
+    name = command.argv[0]
+    if int(number) != errno.ENOENT:
+        return NOT_EXECUTABLE, f"command {name!r} cannot be executed: {reason}"
+    if "/" in name and os.path.exists(os.path.join(command.workdir, name)):
+        return NOT_FOUND, f"command {name!r}: the interpreter that its first line names does not exist"
+    return NOT_FOUND, f"command not found: {name!r}"
+
+
+def _become(
+    command: Command, output: int, report: int, agent: int, umask: int, max_files: tuple[int, int]
+) -> None:
+    """Turn this fork into the task. Never returns."""
+    stage = "setup"
+    try:
+        os.setsid()
+        linux.die_with_parent(signal.SIGKILL)
+        if os.getppid() != agent:
+            os._exit(NOT_EXECUTABLE)  # the agent died before the line above took effect
+        _reset_signals()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        os.umask(umask)
+        resource.setrlimit(resource.RLIMIT_NOFILE, max_files)
+        stage = "workdir"
+        os.chdir(command.workdir)
+        stage = "command"
+        os.execvpe(command.argv[0], command.argv, command.env)
+    except OSError as error:
+        os.write(report, f"{stage} {error.errno}".encode("ascii"))
+    finally:
+        os._exit(NOT_FOUND)
+
+
+def _reset_signals() -> None:
+    """Give the task the default dispositions: a launcher started with ``&`` has SIGINT ignored."""
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])

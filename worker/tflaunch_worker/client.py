@@ -1,0 +1,189 @@
+"""The supervisor as the agent sees it: what it has not heard yet, and the socket to it, if any.
+
+Losing the socket is not losing the supervisor: events are kept until it has seen them, output until
+it has acknowledged it, and a new socket carries on.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+
+from tflaunch_worker import wire
+from tflaunch_worker.stream import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from tflaunch_worker.loop import Loop
+
+_RECEIVE = 256 * 1024
+
+
+class Client:
+    """Queues events and output for the supervisor; events go first."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        received: Callable[[dict[str, object]], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._received = received
+        self._lost = lost
+        self._socket: socket.socket | None = None
+        self._decoder = wire.Decoder()
+        self._out = bytearray()
+        self._unseen: deque[tuple[int, bytes]] = deque()
+        self._seq = 0
+        self._is_greeted = False
+        self._streams: dict[tuple[str, int], Stream] = {}
+        self._ready: dict[tuple[str, int], Stream] = {}
+
+    # ---- the socket
+
+    def connect(self, connection: socket.socket) -> None:
+        """Use this socket from now on; an older one is closed: the newest supervisor is the right one."""
+        self.disconnect()
+        connection.setblocking(False)
+        self._socket = connection
+        self._decoder = wire.Decoder()
+        self._loop.watch(connection.fileno(), self._serve)
+
+    def disconnect(self) -> None:
+        """Give up the socket; everything unseen is kept."""
+        if self._socket is not None:
+            self._loop.forget(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+        self._is_greeted = False
+        self._out.clear()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a supervisor can hear us."""
+        return self._socket is not None
+
+    def _serve(self) -> None:
+        connection = self._socket
+        assert connection is not None
+        try:
+            data = connection.recv(_RECEIVE)
+            messages = self._decoder.feed(data)
+        except BlockingIOError:
+            messages = []
+        except (OSError, wire.WireError):
+            self._lose()
+            return
+        else:
+            if not data:
+                self._lose()
+                return
+        for message, _ in messages:
+            self._received(message)
+        if self._socket is connection:
+            self.flush()
+
+    def _lose(self) -> None:
+        self.disconnect()
+        self._lost()
+
+    # ---- events
+
+    def say(self, kind: str, **fields: object) -> None:
+        """Queue an event; it is kept until the supervisor has seen it."""
+        self._seq += 1
+        frame = wire.encode({"kind": kind, "seq": self._seq, **fields})
+        self._unseen.append((self._seq, frame))
+        if self._is_greeted:
+            self._out += frame
+            self.flush()
+
+    def greet(self, seen: int, **fields: object) -> None:
+        """Answer a supervisor that has seen our events up to ``seen``, and catch up with it."""
+        self.forget_seen(seen)
+        self._out += wire.encode({"kind": "greeted", **fields})
+        for _, frame in self._unseen:
+            self._out += frame
+        for key, stream in self._streams.items():
+            stream.rewind()
+            self._ready[key] = stream
+        self._is_greeted = True
+
+    def refuse(self, reason: str) -> None:
+        """Say why this supervisor cannot be served, and hang up."""
+        if self._socket is not None:
+            self._socket.setblocking(True)
+            try:
+                self._socket.sendall(wire.encode({"kind": "refused", "reason": reason}))
+            except OSError:
+                pass
+        self._lose()
+
+    def forget_seen(self, seen: int) -> None:
+        """Forget the events up to number ``seen``."""
+        while self._unseen and self._unseen[0][0] <= seen:
+            self._unseen.popleft()
+
+    # ---- output
+
+    def add(self, stream: Stream) -> None:
+        """Carry this stream until it is acknowledged to its end."""
+        self._streams[(stream.task, stream.attempt)] = stream
+
+    def has_output(self, stream: Stream) -> None:
+        """A stream has something to send."""
+        self._ready[(stream.task, stream.attempt)] = stream
+        self.flush()
+
+    def acknowledge(self, task: str, attempt: int, offset: int, is_complete: bool) -> None:
+        """The supervisor has this stream up to ``offset``; ``is_complete``: and knows that it has ended."""
+        key = (task, attempt)
+        stream = self._streams.get(key)
+        if stream is None:
+            return
+        stream.acknowledge(offset)
+        if is_complete:
+            del self._streams[key]
+            self._ready.pop(key, None)
+            stream.close()
+        else:
+            self._ready[key] = stream
+
+    @property
+    def has_heard_all(self) -> bool:
+        """Whether nothing is left to tell."""
+        return not self._out and not self._streams
+
+    # ---- sending
+
+    def flush(self) -> None:
+        """Send as much as the socket takes; the rest follows when it can."""
+        while self._socket is not None and self._is_greeted:
+            if not self._out and not self._next_output():
+                self._loop.watch_writable(self._socket.fileno(), False)
+                return
+            try:
+                sent = self._socket.send(self._out)
+            except BlockingIOError:
+                self._loop.watch_writable(self._socket.fileno(), True)
+                return
+            except OSError:
+                return  # the read side will notice and clean up
+            del self._out[:sent]
+
+    def _next_output(self) -> bool:
+        """Queue one frame of output, from the stream whose turn it is."""
+        while self._ready:
+            key, stream = next(iter(self._ready.items()))
+            del self._ready[key]
+            frame = stream.next_frame()
+            if frame is not None:
+                self._ready[key] = stream  # to the end of the row: a chatty task must not hush others
+                self._out += frame
+                return True
+        return False

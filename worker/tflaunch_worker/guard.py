@@ -1,0 +1,102 @@
+"""The guard: parent of the agent, and heir of every process that a task leaves behind.
+
+It does nothing but wait. Processes whose parent dies become its children, however often they forked
+and whatever session they moved to. When the agent is gone, for whatever reason (kill -9 included),
+the guard kills all that is left and exits. Should guard and agent be killed together, the kernel
+kills the tasks: each asked for that before it started (PR_SET_PDEATHSIG).
+
+Usage: python -c '<import and call main>' DIRECTORY SOCKET-DESCRIPTOR RUN
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+
+from tflaunch_worker import linux
+from tflaunch_worker.agent import Agent
+
+LOG_NAME = "agent.log"
+
+
+def main() -> None:
+    """Fork the agent for DIRECTORY, with its first client on SOCKET-DESCRIPTOR; guard it to its end."""
+    directory, descriptor = sys.argv[1], int(sys.argv[2])
+    umask = os.umask(0o077)
+    _detach(directory)
+    linux.adopt_orphans()
+    guard = os.getpid()
+    agent = os.fork()
+    if agent == 0:
+        _run_agent(directory, descriptor, umask, guard)
+    os.close(descriptor)
+    _pass_on_term(agent)
+    status = _wait_for(agent)
+    _kill_the_rest()
+    sys.exit(0 if status == 0 else 1)
+
+
+def _run_agent(directory: str, descriptor: int, umask: int, guard: int) -> None:
+    """Be the agent. Never returns."""
+    code = 1
+    try:
+        linux.die_with_parent(signal.SIGTERM)
+        if os.getppid() == guard:
+            Agent(directory, socket.socket(fileno=descriptor), umask).run()
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _detach(directory: str) -> None:
+    """Leave the terminal alone: no input, words to a log of our own."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(os.path.join(directory, LOG_NAME), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.close(nothing)
+    os.close(log)
+
+
+def _pass_on_term(agent: int) -> None:
+    """A guard that is asked to end asks the agent, which ends the tasks first."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: os.kill(agent, signal.SIGTERM))
+
+
+def _wait_for(agent: int) -> int:
+    """Bury adopted processes as they die; return the agent's exit status once it is dead."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == agent:
+            return status
+
+
+def _kill_the_rest() -> None:
+    """Kill every process that was left to us, and what they leave to us in turn."""
+    while True:
+        left = linux.descendants(os.getpid(), without=0)
+        if left and not any([_kill(pid) for pid in left]):
+            return  # none of them is ours to kill: they changed their user
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except PermissionError:
+        return False
+    except ProcessLookupError:
+        pass
+    return True

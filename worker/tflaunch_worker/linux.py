@@ -1,0 +1,168 @@
+"""What only Linux has: prctl, pidfd, /proc. Elsewhere every function has a harmless fallback.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SYS_PIDFD_OPEN = 434  # the same number on every architecture
+_TCP_LISTEN = "0A"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = getattr(_libc, "prctl", None)
+
+
+def adopt_orphans() -> bool:
+    """Make this process the parent of every descendant whose own parent dies."""
+    return _prctl is not None and _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def die_with_parent(signal_number: int) -> bool:
+    """Ask the kernel to send this process a signal when the thread that forked it dies."""
+    return _prctl is not None and _prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0) == 0
+
+
+def open_pidfd(pid: int) -> int | None:
+    """Return a descriptor that turns readable when the process exits, or None where there is none."""
+    if hasattr(os, "pidfd_open"):
+        try:
+            return os.pidfd_open(pid)
+        except OSError:
+            return None
+    if _prctl is None:
+        return None
+    descriptor = _libc.syscall(_SYS_PIDFD_OPEN, pid, 0)  # Python 3.8 has no name for it
+    if descriptor < 0:
+        return None
+    os.set_inheritable(descriptor, False)
+    return int(descriptor)
+
+
+def has_pidfd() -> bool:
+    """Whether exits can be waited for on descriptors (Linux 5.3 and later)."""
+    descriptor = open_pidfd(os.getpid())
+    if descriptor is None:
+        return False
+    os.close(descriptor)
+    return True
+
+
+def descendants(pid: int, without: int) -> list[int]:
+    """Return the processes below ``pid``, leaving out the subtree of ``without``.
+
+    Costs one small read when there are none: the usual case.
+    """
+    found: list[int] = []
+    queue = [child for child in _children(pid) if child != without]
+    while queue:
+        process = queue.pop()
+        found.append(process)
+        queue.extend(_children(process))
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return children
+    for thread in threads:
+        text = _read(f"/proc/{pid}/task/{thread}/children")
+        if text is None:
+            return _children_by_scan(pid)
+        children.extend(int(word) for word in text.split())
+    return children
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    """The slow way, for kernels built without the ``children`` file."""
+    processes = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [process for process in processes if _stat_field(process, 1) == pid]
+
+
+def session_of(pid: int) -> int | None:
+    """Return the session id of a process, None when it is gone."""
+    return _stat_field(pid, 3)
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether the process has exited and only waits for its parent to look."""
+    text = _read(f"/proc/{pid}/stat")
+    return text is not None and text.rpartition(")")[2].split()[0] == "Z"
+
+
+def _stat_field(pid: int, index: int) -> int | None:
+    """Field of /proc/<pid>/stat counted from the state letter, which follows the name."""
+    text = _read(f"/proc/{pid}/stat")
+    return None if text is None else int(text.rpartition(")")[2].split()[index])
+
+
+def environment_of(pid: int) -> set[bytes]:
+    """Return the ``NAME=value`` entries that a process was started with, empty when unreadable."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return set(file.read().split(b"\0"))
+    except OSError:
+        return set()
+
+
+def listening_ports() -> set[int]:
+    """Return the TCP ports on which some process of this machine listens."""
+    return {port for port, _ in _listeners()}
+
+
+def port_owner(port: int) -> str | None:
+    """Return ``"pid 12 (python train.py)"`` for the process that listens on a port, None if unknown."""
+    inodes = {f"socket:[{inode}]" for listening, inode in _listeners() if listening == port}
+    if not inodes:
+        return None
+    for name in os.listdir("/proc"):
+        if name.isdigit() and _holds_any(name, inodes):
+            command = (_read(f"/proc/{name}/cmdline") or "").replace("\0", " ").strip()
+            return f"pid {name} ({command[:120] or 'unknown command'})"
+    return None
+
+
+def _holds_any(pid: str, links: set[str]) -> bool:
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False  # another user's process, or gone
+    for descriptor in descriptors:
+        try:
+            if os.readlink(f"/proc/{pid}/fd/{descriptor}") in links:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _listeners() -> list[tuple[int, str]]:
+    """(port, inode) of every listening TCP socket."""
+    found = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in (_read(table) or "").splitlines()[1:]:
+            words = line.split()
+            if len(words) > 9 and words[3] == _TCP_LISTEN:
+                found.append((int(words[1].rpartition(":")[2], 16), words[9]))
+    return found
+
+
+def first_ephemeral_port() -> int:
+    """Return the lowest port that the kernel may give to an outgoing connection."""
+    text = _read("/proc/sys/net/ipv4/ip_local_port_range")
+    return int(text.split()[0]) if text else 32768
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return None

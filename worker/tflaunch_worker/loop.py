@@ -1,0 +1,92 @@
+"""The agent's event loop: descriptors and timers, in one thread, without polling.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import selectors
+import time
+
+TYPE_CHECKING = False  # typing costs 3 ms to import and is needed by type checkers only
+if TYPE_CHECKING:
+    from typing import Callable
+
+
+class Timer:
+    """A call that is due at ``when`` (seconds of the monotonic clock) unless cancelled."""
+
+    def __init__(self, when: float, call: Callable[[], None]) -> None:
+        self.when = when
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        """Make sure that the call does not happen; harmless when it has."""
+        self.call = None
+
+    def __lt__(self, other: Timer) -> bool:
+        return self.when < other.when
+
+
+class Loop:
+    """Calls back when a descriptor is ready or a time has come."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[Timer] = []
+        self._running = True
+
+    def watch(self, descriptor: int, call: Callable[[], None], urgent: bool = False) -> None:
+        """Call ``call`` whenever ``descriptor`` is readable.
+
+        Of those that are ready at once, urgent ones come first, in the order in which they became
+        ready: epoll keeps that order, so exits are seen in the order in which they happened.
+        """
+        self._selector.register(descriptor, selectors.EVENT_READ, (urgent, call))
+
+    def watch_writable(self, descriptor: int, wanted: bool) -> None:
+        """Call the descriptor's callback also when it is writable, or no longer."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+        key = self._selector.get_key(descriptor)
+        if key.events != events:
+            self._selector.modify(descriptor, events, key.data)
+
+    def forget(self, descriptor: int) -> None:
+        """Stop watching a descriptor; harmless when it was not watched."""
+        try:
+            self._selector.unregister(descriptor)
+        except KeyError:
+            pass
+
+    def at(self, when: float, call: Callable[[], None]) -> Timer:
+        """Call ``call`` once at ``when``, in seconds of the monotonic clock."""
+        timer = Timer(when, call)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def stop(self) -> None:
+        """Make `run` return after the current round."""
+        self._running = False
+
+    def run(self) -> None:
+        """Serve descriptors and timers until `stop`."""
+        while self._running:
+            ready = self._selector.select(self._patience())
+            ready.sort(key=lambda item: not item[0].data[0])  # a stable sort: order is kept otherwise
+            for key, _ in ready:
+                if self._selector.get_map().get(key.fd) is key:  # else an earlier callback closed it
+                    key.data[1]()
+            self._call_due()
+
+    def _patience(self) -> float | None:
+        while self._timers and self._timers[0].call is None:
+            heapq.heappop(self._timers)
+        return max(self._timers[0].when - time.monotonic(), 0) if self._timers else None
+
+    def _call_due(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0].when <= now:
+            call = heapq.heappop(self._timers).call
+            if call is not None:
+                call()

@@ -1,0 +1,60 @@
+"""Notices when a task listens on its port.
+
+The kernel tells nobody that a port was opened, so this looks, and it is the only thing in tflaunch
+that looks instead of waiting: every quarter of a second at first, then ever more rarely, and not at
+all once all ports are open. One look reads two small files, for all tasks together.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tflaunch_worker import linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from tflaunch_worker.loop import Loop
+
+FIRST_LOOK = 0.25
+_GROWTH = 8  # a look at t is followed by one at t + t/8: opening times are known to about 12 %
+_GIVE_UP = 3600.0  # TensorFlow itself waits no longer for a missing peer
+
+
+class PortWatch:
+    """Calls ``opened(task)`` once for each watched task whose port is listened on."""
+
+    def __init__(self, loop: Loop, opened: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._opened = opened
+        self._waiting: dict[str, int] = {}
+        self._since = 0.0
+        self._is_scheduled = False
+
+    def add(self, task: str, port: int) -> None:
+        """Watch a port that was just given to a starting task."""
+        self._waiting[task] = port
+        self._since = time.monotonic()
+        self._schedule()
+
+    def remove(self, task: str) -> None:
+        """Stop watching; harmless when the port was open already."""
+        self._waiting.pop(task, None)
+
+    def _schedule(self) -> None:
+        elapsed = time.monotonic() - self._since
+        if self._waiting and not self._is_scheduled and elapsed < _GIVE_UP:
+            self._is_scheduled = True
+            delay = max(FIRST_LOOK, elapsed / _GROWTH)
+            self._loop.at(time.monotonic() + delay, self._look)
+
+    def _look(self) -> None:
+        self._is_scheduled = False
+        open_ports = linux.listening_ports() if self._waiting else set()
+        for task in [task for task, port in self._waiting.items() if port in open_ports]:
+            del self._waiting[task]
+            self._opened(task)
+        self._schedule()

@@ -1,0 +1,121 @@
+"""Output of one attempt of a task, on disk until the supervisor has it.
+
+A byte's number is its offset in all that the attempt wrote. Past ``limit`` unacknowledged bytes, or
+when the disk is full, further output is dropped and the gap is remembered with its place and size,
+so that the log can state it. A slow reader therefore costs disk, then words; never training.
+
+The files have no name: they are unlinked as soon as they are open, so a crash leaves nothing.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+LIMIT = 256 * 1024 * 1024
+"""Bytes of unacknowledged output kept per attempt."""
+
+SEGMENT = 16 * 1024 * 1024
+"""Bytes per file: what is acknowledged is given back to the disk in such pieces."""
+
+
+class Gap:
+    """``size`` bytes from ``offset`` on were dropped."""
+
+    def __init__(self, offset: int, size: int) -> None:
+        self.offset = offset
+        self.size = size
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class _Segment:
+    """``size`` bytes from ``offset`` on, in a file of their own."""
+
+    def __init__(self, offset: int, directory: str) -> None:
+        self.offset = offset
+        self.size = 0
+        self.file, path = tempfile.mkstemp(prefix="spool-", dir=directory)
+        os.unlink(path)
+
+    def write(self, data: bytes) -> int:
+        written = os.pwrite(self.file, data[: SEGMENT - self.size], self.size)
+        self.size += written
+        return written
+
+    def close(self) -> None:
+        os.close(self.file)
+
+
+class Spool:
+    """Append at the end, read from any offset that is not yet released."""
+
+    def __init__(self, directory: str, limit: int = LIMIT) -> None:
+        self._directory = directory
+        self._limit = limit
+        self._parts: list[_Segment | Gap] = []
+        self.released = 0
+        self.end = 0
+
+    def append(self, data: bytes) -> None:
+        """Keep ``data``, or as much of it as there is room for."""
+        room = max(self._limit - (self.end - self.released), 0)
+        kept = self._write(data[:room])
+        if kept < len(data):
+            self._drop(len(data) - kept)
+
+    def _write(self, data: bytes) -> int:
+        kept = 0
+        while kept < len(data):
+            try:
+                written = self._open_segment().write(data[kept:])
+            except OSError:
+                break  # a full disk must not stop training: the gap is stated instead
+            kept += written
+            self.end += written
+        return kept
+
+    def _open_segment(self) -> _Segment:
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, _Segment) and last.size < SEGMENT:
+            return last
+        segment = _Segment(self.end, self._directory)
+        self._parts.append(segment)
+        return segment
+
+    def _drop(self, size: int) -> None:
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, Gap):
+            last.size += size
+        else:
+            self._parts.append(Gap(self.end, size))
+        self.end += size
+
+    def read(self, offset: int, size: int) -> bytes | Gap:
+        """Return up to ``size`` bytes from ``offset`` on (empty at the end), or the gap that is there."""
+        for part in self._parts:
+            if part.offset <= offset < part.offset + part.size:
+                left = part.offset + part.size - offset
+                if isinstance(part, Gap):
+                    return Gap(offset, left)
+                return os.pread(part.file, min(size, left), offset - part.offset)
+        return b""
+
+    def release(self, offset: int) -> None:
+        """Forget everything before ``offset``: the supervisor has it."""
+        self.released = max(self.released, min(offset, self.end))
+        while self._parts and self._is_done(self._parts[0]):
+            self._parts.pop(0).close()
+
+    def _is_done(self, part: _Segment | Gap) -> bool:
+        can_grow = part is self._parts[-1] and part.size < SEGMENT
+        return part.offset + part.size <= self.released and not can_grow
+
+    def close(self) -> None:
+        """Forget everything."""
+        for part in self._parts:
+            part.close()
+        self._parts.clear()

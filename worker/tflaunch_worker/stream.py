@@ -1,0 +1,70 @@
+"""The output of one attempt on its way to the supervisor: spooled, sent in a window, acknowledged.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+from tflaunch_worker import wire
+from tflaunch_worker.spool import Gap, Spool
+
+CHUNK = 256 * 1024
+WINDOW = 1024 * 1024
+"""Bytes that may be on their way, per attempt: what a slow reader can be behind in memory."""
+
+
+class Stream:
+    """Output of one attempt: its spool, what was sent of it, whether it has ended."""
+
+    def __init__(self, task: str, attempt: int, directory: str) -> None:
+        self.task = task
+        self.attempt = attempt
+        self._spool = Spool(directory)
+        self._sent = 0
+        self._has_ended = False
+        self._end_sent = False
+
+    def append(self, data: bytes) -> None:
+        """Keep what the task wrote."""
+        self._spool.append(data)
+
+    def finish(self) -> None:
+        """Nothing more will be written."""
+        self._has_ended = True
+
+    def rewind(self) -> None:
+        """Send again whatever was not acknowledged: a new link has replaced the old one."""
+        self._sent = self._spool.released
+        self._end_sent = False
+
+    def acknowledge(self, offset: int) -> None:
+        """The supervisor has everything before ``offset``."""
+        self._spool.release(offset)
+
+    def close(self) -> None:
+        """Forget what was kept."""
+        self._spool.close()
+
+    def next_frame(self) -> bytes | None:
+        """Return the next frame to send, None when there is nothing or the window is full."""
+        if self._sent < self._spool.end:
+            if self._sent - self._spool.released >= WINDOW:
+                return None
+            return self._next_part()
+        if self._has_ended and not self._end_sent:
+            self._end_sent = True
+            return wire.encode(self._message("output_ended"))
+        return None
+
+    def _next_part(self) -> bytes:
+        part = self._spool.read(self._sent, CHUNK)
+        if isinstance(part, Gap):
+            frame = wire.encode({**self._message("output_lost"), "size": part.size})
+            self._sent += part.size
+        else:
+            frame = wire.encode(self._message("output"), part)
+            self._sent += len(part)
+        return frame
+
+    def _message(self, kind: str) -> dict[str, object]:
+        return {"kind": kind, "task": self.task, "attempt": self.attempt, "offset": self._sent}

@@ -1,0 +1,238 @@
+"""One attempt of a task on this host: from the fork until the last process of its session is gone.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from tflaunch_worker import child, linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from tflaunch_worker.loop import Loop, Timer
+    from tflaunch_worker.stream import Stream
+
+    class Listener(Protocol):
+        """Who wants to know what becomes of a task."""
+
+        def say(self, kind: str, **fields: object) -> None:
+            """Tell the supervisor that something happened."""
+
+        def has_output(self, stream: Stream) -> None:
+            """A stream has something to send."""
+
+        def has_gone(self, task: Task) -> None:
+            """The last process of a task is dead."""
+
+
+_READ = 256 * 1024
+_LOOK_AGAIN = 0.05  # seconds, only where the kernel has no pidfd
+
+
+class Task:
+    """A running attempt, with its stop ladder."""
+
+    def __init__(
+        self,
+        name: str,
+        attempt: int,
+        command: child.Command,
+        stream: Stream,
+        loop: Loop,
+        listener: Listener,
+    ) -> None:
+        self.name = name
+        self.attempt = attempt
+        self.pid = 0
+        self.is_gone = False
+        self._command = command
+        self._stream = stream
+        self._loop = loop
+        self._listener = listener
+        self._child: child.Child | None = None
+        self._pidfd: int | None = None
+        self._has_exited = False
+        self._has_started: bool | None = None
+        self._kill_at: float | None = None
+        self._kill_timer: Timer | None = None
+        self._marks = {
+            os.fsencode(f"TFLAUNCH_RUN={command.env.get('TFLAUNCH_RUN', '')}"),
+            os.fsencode(f"TFLAUNCH_TASK={name}"),
+            os.fsencode(f"TFLAUNCH_ATTEMPT={attempt}"),
+        }
+
+    def start(self, umask: int, max_files: tuple[int, int]) -> None:
+        """Fork; what becomes of it is said to the listener."""
+        try:
+            self._child = child.start(self._command, umask, max_files)
+        except OSError as error:
+            self._say("task_not_started", code=child.NOT_EXECUTABLE, reason=f"no process: {error.strerror}")
+            self._end()
+            return
+        self.pid = self._child.pid
+        self._loop.watch(self._child.output, self._read_output)
+        self._loop.watch(self._child.start_report, self._read_start_report)
+        self._pidfd = linux.open_pidfd(self.pid)
+        if self._pidfd is not None:
+            self._loop.watch(self._pidfd, self._reap, urgent=True)
+
+    def check_exit(self) -> None:
+        """Look whether the process has exited: for hosts without pidfd, at every SIGCHLD."""
+        if self._pidfd is None and self.pid and not self._has_exited and linux.is_zombie(self.pid):
+            self._reap()
+
+    # ---- the stop ladder
+
+    def stop(self, grace: float) -> None:
+        """TERM to the session now, KILL after ``grace`` seconds (at once for 0). Idempotent."""
+        if self.is_gone:
+            return
+        kill_at = time.monotonic() + grace
+        if self._kill_at is None and grace > 0:
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)  # a stopped process acts on TERM only when it goes on
+        if self._kill_at is None or kill_at < self._kill_at:
+            self._kill_at = kill_at
+            if self._kill_timer is not None:
+                self._kill_timer.cancel()
+            self._kill_timer = self._loop.at(kill_at, self._kill)
+        if grace <= 0:
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._has_exited:
+            self._settle()
+        else:
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        """Signal the process group, or the fork itself while it has no group of its own yet."""
+        if self._has_exited:
+            return  # the number may belong to somebody else by now
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            os.kill(self.pid, number)
+        except PermissionError:
+            pass  # the program changed its user; what can be signalled was
+
+    # ---- output
+
+    def _read_output(self) -> None:
+        if self._take_output() == 0:
+            self._close_output()
+
+    def _take_output(self) -> int | None:
+        """Move what is in the pipe to the stream: bytes moved, 0 at its end, None when empty for now."""
+        assert self._child is not None
+        try:
+            data = os.read(self._child.output, _READ)
+        except BlockingIOError:
+            return None
+        if data:
+            self._stream.append(data)
+            self._listener.has_output(self._stream)
+        return len(data)
+
+    def _close_output(self) -> None:
+        assert self._child is not None
+        if self._child.output >= 0:
+            self._loop.forget(self._child.output)
+            os.close(self._child.output)
+            self._child.output = -1
+
+    # ---- start and end
+
+    def _read_start_report(self) -> None:
+        assert self._child is not None
+        if self._has_started is not None:
+            return
+        report = os.read(self._child.start_report, 100)
+        self._loop.forget(self._child.start_report)
+        os.close(self._child.start_report)
+        failure = child.start_failure(report, self._command)
+        self._has_started = failure is None
+        if failure is None:
+            self._say("task_started", pid=self.pid, time=time.time())
+        else:
+            self._say("task_not_started", code=failure[0], reason=failure[1])
+
+    def _reap(self) -> None:
+        """The process has exited: report it at once, then see whether others of its session live."""
+        self._read_start_report()
+        if self._kill_at is None or time.monotonic() >= self._kill_at:
+            self._signal(signal.SIGKILL)  # before the number is free again
+        _, status = os.waitpid(self.pid, 0)
+        self._has_exited = True
+        if self._pidfd is not None:
+            self._loop.forget(self._pidfd)
+            os.close(self._pidfd)
+        if self._has_started:
+            number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+            code = None if number is not None else os.WEXITSTATUS(status)
+            self._say("task_exited", code=code, signal=number, time=time.time())
+        self._settle()
+
+    def _settle(self) -> None:
+        """End when no process of the session is left; until then wait for the next one to die."""
+        if self.is_gone:
+            return
+        members = self._members()
+        if not members:
+            self._end()
+            return
+        if self._kill_at is None or time.monotonic() >= self._kill_at:
+            for pid in members:
+                _kill_process(pid)
+        self._settle_after(members[0])
+
+    def _settle_after(self, pid: int) -> None:
+        pidfd = linux.open_pidfd(pid)
+        if pidfd is None:
+            self._loop.at(time.monotonic() + _LOOK_AGAIN, self._settle)
+            return
+
+        def died() -> None:
+            self._loop.forget(pidfd)
+            os.close(pidfd)
+            self._settle()
+
+        self._loop.watch(pidfd, died, urgent=True)
+
+    def _members(self) -> list[int]:
+        """Processes that the task left behind: the guard has adopted them, wherever they moved."""
+        return [
+            pid
+            for pid in linux.descendants(os.getppid(), without=os.getpid())
+            if (linux.session_of(pid) == self.pid or self._marks <= linux.environment_of(pid))
+            and not linux.is_zombie(pid)
+        ]
+
+    def _end(self) -> None:
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
+        if self._child is not None and self._child.output >= 0:
+            while self._take_output():
+                pass
+            self._close_output()
+        self._stream.finish()
+        self._listener.has_output(self._stream)
+        self.is_gone = True
+        self._say("task_gone")
+        self._listener.has_gone(self)
+
+    def _say(self, kind: str, **fields: object) -> None:
+        self._listener.say(kind, task=self.name, attempt=self.attempt, **fields)
+
+
+def _kill_process(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass

@@ -1,0 +1,1 @@
+"""Help for training programs; nothing here imports TensorFlow before it is used."""
