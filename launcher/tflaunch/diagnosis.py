@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tflaunch import policy
 from tflaunch.events import Event, TaskExited, TaskNotStarted
-from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase, TaskState
+from tflaunch.states import Cause, Culprit, Job, Phase, TaskState
 from tflaunch.supervisor import unopened
 
 _TAIL_LINES = 10
@@ -107,9 +107,9 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
         return _success(job)
     assert job.culprit is not None
     lines = [describe(job.culprit)]
-    if job.culprit.cause in (Cause.TASK, Cause.NOT_STARTED):
+    if job.culprit.cause is Cause.TASK:
         lines += _evidence(job, tail)
-    if any(task.phase is not TaskPhase.IDLE for task in job.tasks.values()):
+    if job.culprit.cause not in (Cause.NOT_STARTED, Cause.PORTS):
         lines.append(f"logs: {logs}")
     return "\n".join(lines)
 
@@ -125,10 +125,10 @@ def _evidence(job: Job, tail: Callable[[str, int], list[str]]) -> list[str]:
     assert job.culprit is not None
     lines = []
     last = tail(job.culprit.name, _TAIL_LINES)
-    if last and job.culprit.cause is Cause.TASK:
+    if last:
         lines.append(f"last lines of {job.culprit.name}:")
         lines += [f"    {line}" for line in last]
-    victims = [task.task for task in job.tasks.values() if task.is_stopping]
+    victims = [task.task for task in job.tasks.values() if task.is_stopping and task.task != job.culprit.name]
     if victims:
         lines.append(f"ended because of it: {_listed(victims)}")
     if job.restarts:

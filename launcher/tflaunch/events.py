@@ -115,23 +115,34 @@ def kind_of(event: type[Any]) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
 
 
-_BY_KIND: dict[str, type[Any]] = {kind_of(event): event for event in _SAID_BY_AGENTS}
+_BY_KIND: dict[str, type[Any]] = {kind_of(event): event for event in typing.get_args(Event)}
+_AGENT_KINDS = frozenset(kind_of(event) for event in _SAID_BY_AGENTS)
 
 
-def from_frame(host: str, message: dict[str, Any]) -> Event:
-    """Return the event that an agent's message is.
+def from_agent(host: str, message: dict[str, Any]) -> Event:
+    """Return the event that a message of the agent on ``host`` is.
 
     Raises:
-        ValueError: the message is no event, or a field is missing or of the wrong type.
+        ValueError: the message is none of an agent's events, or a field is missing or of the wrong type.
     """
-    event = _BY_KIND.get(message["kind"])
-    if event is None:
+    if message["kind"] not in _AGENT_KINDS:
         raise ValueError(f"unknown event {message['kind']!r}")
-    fields: dict[str, Any] = {"host": host}
-    for name, declared in event.__annotations__.items():
-        if name != "host":
-            fields[name] = _checked(name, declared, message.get(name))
-    return typing.cast(Event, event(**fields))
+    event = from_record({**message, "host": host})
+    assert event is not None
+    return event
+
+
+def from_record(record: dict[str, Any]) -> Event | None:
+    """Return the event in a record of the journal, None when the record is something else.
+
+    Raises:
+        ValueError: a field is missing or of the wrong type.
+    """
+    event = _BY_KIND.get(record["kind"])
+    if event is None:
+        return None
+    fields = {name: _checked(name, kind, record.get(name)) for name, kind in event.__annotations__.items()}
+    return typing.cast("Event", event(**fields))
 
 
 def _checked(name: str, declared: Any, value: Any) -> Any:

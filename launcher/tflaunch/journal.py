@@ -74,9 +74,9 @@ class Journal:
         self._seq = 0
         self.lost = 0
 
-    def record_plan(self, run: str, plan: dict[str, Any]) -> None:
-        """Write the first record."""
-        self._write([{"kind": "plan", "run": run, "plan": plan}])
+    def record_plan(self, run: str, plan: dict[str, Any], now: float) -> None:
+        """Write the first record; ``now`` is the time at which the job began."""
+        self._write([{"kind": "plan", "now": now, "run": run, "plan": plan}])
 
     def record(self, event: Event, actions: list[Action], now: float) -> None:
         """Write an event and the actions that it led to; ``now`` is the time that `step` was given."""

@@ -39,7 +39,7 @@ def _known_roles(spec: Spec) -> Iterator[Problem]:
         if role == "master":
             yield _error("cluster.master", "TensorFlow 2 refuses a job named 'master'", "rename it to 'chief'")
         elif role.lower() in _SIDECAR_LIKE:
-            yield _error(f"cluster.{role}", f"{role!r} cannot stand in TF_CONFIG", "move it to \"sidecars\"")
+            yield _error(f"cluster.{role}", f"{role!r} cannot stand in TF_CONFIG", 'move it to "sidecars"')
         elif role not in ROLES:
             guess = nearest(role, list(ROLES))
             hint = f"did you mean {guess!r}?" if guess else "use chief, worker, ps or evaluator"
@@ -138,7 +138,7 @@ def _legacy_keras(spec: Spec) -> Iterator[Problem]:
     strategy = spec.effective_strategy()
     if spec.legacy_keras is False and strategy in ("multi_worker_mirrored", "parameter_server"):
         message = f"Keras 3 cannot `fit` under {strategy}"
-        yield _warning("legacy_keras", message, 'remove it, unless the program has its own training loop')
+        yield _warning("legacy_keras", message, "remove it, unless the program has its own training loop")
     for where, env in _environments(spec):
         value = env.get("TF_USE_LEGACY_KERAS", "1")
         if value not in (*_KERAS_SPELLINGS, "0", "false", "False", ""):

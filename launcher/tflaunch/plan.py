@@ -26,7 +26,7 @@ class TaskPlan(NamedTuple):
 
     task: str
     role: str
-    index: int
+    task_index: int
     host: str
     address: Address | None
     argv: tuple[str, ...]
@@ -78,9 +78,7 @@ def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
     strategy = spec.effective_strategy()
     maker = _Maker(spec, directory, machine)
     tasks = tuple(
-        maker.task(role, index, address)
-        for role in ROLES
-        for index, address in enumerate(spec.cluster.get(role, ()))
+        maker.task(role, index, address) for role in ROLES for index, address in enumerate(spec.cluster.get(role, ()))
     )
     is_local = all(task.host in machine.local_names for task in tasks)
     lease = spec.timeouts.lease
@@ -115,7 +113,7 @@ def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
         addresses.setdefault(task.role, []).append(str(task.address))
     resolved = []
     for task in placed:
-        tf_config = compile_tf_config(plan.strategy, addresses, task.role, task.index)
+        tf_config = compile_tf_config(plan.strategy, addresses, task.role, task.task_index)
         env = task.env if tf_config is None else {**task.env, "TF_CONFIG": tf_config}
         resolved.append(task._replace(env=env))
     return plan._replace(tasks=tuple(resolved))
@@ -170,9 +168,7 @@ class _Maker:
         self._strategy = spec.effective_strategy()
         self._directory = directory
         self._machine = machine
-        self._tasks_on_host = Counter(
-            address.host for addresses in spec.cluster.values() for address in addresses
-        )
+        self._tasks_on_host = Counter(address.host for addresses in spec.cluster.values() for address in addresses)
         self._gpus_given: Counter[str] = Counter()
 
     def task(self, role: str, index: int, address: Address) -> TaskPlan:
@@ -185,7 +181,7 @@ class _Maker:
         return TaskPlan(
             task=name,
             role=role,
-            index=index,
+            task_index=index,
             host=address.host,
             address=address,
             argv=self._argv(settings, address.host),
@@ -202,7 +198,7 @@ class _Maker:
         return TaskPlan(
             task=name,
             role=SIDECAR,
-            index=0,
+            task_index=0,
             host=settings.host,
             address=None,
             argv=self._on_host(settings.command, settings.host),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
@@ -13,8 +13,7 @@ from tflaunch import plan as planning
 from tflaunch.actions import Action, HoldPorts, StartTask, StopTask
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.events import Event, HostLost, Interrupted, TimePassed
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.local import LocalLink
+from tflaunch.hosts.link import Link
 from tflaunch.hosts.session import Session
 from tflaunch.journal import Journal, RunDirectory
 from tflaunch.mailbox import Mailbox
@@ -29,13 +28,13 @@ _KEEP_ALIVES_PER_LEASE = 3
 class Run:
     """One run of a plan, from the first agent to the last word. Holds the current job."""
 
-    def __init__(self, plan: Plan, directory: RunDirectory) -> None:
+    def __init__(self, plan: Plan, directory: RunDirectory, links: Mapping[str, Link]) -> None:
         self._directory = directory
         self._mailbox = Mailbox()
         self._screen = Screen([process.task for process in plan.processes()])
         self._words = TaskWords(directory.logs, self._screen, self._mailbox)
         self._journal = Journal(directory)
-        self._sessions: dict[str, Session] = {}
+        self._sessions = {host: Session(host, link, self._mailbox, self._words) for host, link in links.items()}
         self._job = supervisor.begin(directory.run, plan, time.monotonic())
         self._keep_alive_at: float | None = None
 
@@ -43,9 +42,9 @@ class Run:
         """Run the job to its end and return tflaunch's exit code."""
         plan = planning.as_json(self._job.original)
         self._directory.write_plan(plan)
-        self._journal.record_plan(self._directory.run, plan)
+        self._journal.record_plan(self._directory.run, plan, self._job.started_at)
         with _signals_to(self._mailbox):
-            self._connect()
+            self._greet()
             self._serve()
             self._leave()
         self._screen.say(self._last_words())
@@ -54,17 +53,10 @@ class Run:
 
     # ---- the beginning
 
-    def _connect(self) -> None:
-        """Start the agents. All hosts of a plan that comes here are this machine."""
+    def _greet(self) -> None:
+        """Introduce ourselves to the agents."""
         plan = self._job.original
-        for host in plan.hosts():
-            try:
-                link = LocalLink(self._directory.agent_directory(host), self._directory.run)
-            except LinkError as error:
-                self._mailbox.put(HostLost(host, str(error)))
-                continue
-            session = Session(host, link, self._mailbox, self._words)
-            self._sessions[host] = session
+        for session in self._sessions.values():
             session.hello(self._directory.run, plan.lease, plan.timeouts.grace)
         self._schedule_keep_alive()
 

@@ -252,4 +252,8 @@ def read(data: object) -> Spec | list[Problem]:
 
 def json_schema() -> Schema:
     """Return the JSON Schema of a spec."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "tflaunch cluster spec", **_SPEC.schema()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "tflaunch cluster spec",
+        **_SPEC.schema(),
+    }

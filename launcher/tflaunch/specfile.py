@@ -195,9 +195,7 @@ def _assign(data: Any, steps: list[str | int], value: Any, setting: str) -> None
             data = data[step]
 
 
-def _expand(
-    value: Any, location: tuple[str | int, ...], environ: Mapping[str, str], problems: list[Problem]
-) -> Any:
+def _expand(value: Any, location: tuple[str | int, ...], environ: Mapping[str, str], problems: list[Problem]) -> Any:
     """Replace ``${VAR}`` where the contract says so; ``$${`` is a literal ``${``."""
     if isinstance(value, dict):
         return {key: _expand(item, (*location, key), environ, problems) for key, item in value.items()}

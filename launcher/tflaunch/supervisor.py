@@ -258,9 +258,7 @@ def _start(job: Job, processes: tuple[TaskPlan, ...], attempt: int, now: float) 
     actions: list[Action] = []
     for process in processes:
         earlier = tasks[process.task]
-        tasks[process.task] = TaskState(
-            process.task, TaskPhase.STARTING, attempt, since=now, restarts=earlier.restarts
-        )
+        tasks[process.task] = TaskState(process.task, TaskPhase.STARTING, attempt, since=now, restarts=earlier.restarts)
         actions.append(StartTask(process.host, process.task, attempt))
     return job._replace(tasks=tasks), actions
 

@@ -32,9 +32,7 @@ def members(strategy: str) -> tuple[str, ...]:
     return _CLUSTER_ROLES.get(strategy, ())
 
 
-def compile_tf_config(
-    strategy: str, addresses: Mapping[str, Sequence[str]], role: str, index: int
-) -> str | None:
+def compile_tf_config(strategy: str, addresses: Mapping[str, Sequence[str]], role: str, index: int) -> str | None:
     """Return the TF_CONFIG of one task as compact JSON, None when it must not have one.
 
     A ``ps`` never stands in a MultiWorkerMirrored cluster: TensorFlow would wait for a coordination
@@ -50,10 +48,6 @@ def compile_tf_config(
     if not has_cluster(strategy):
         return None
     inside = members(strategy)
-    cluster = {
-        name: list(addresses[name])
-        for name in ROLES
-        if name in addresses and (name in inside or name == role)
-    }
+    cluster = {name: list(addresses[name]) for name in ROLES if name in addresses and (name in inside or name == role)}
     config = {"cluster": cluster, "task": {"type": role, "index": index}}
     return json.dumps(config, separators=(",", ":"))

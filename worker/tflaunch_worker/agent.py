@@ -64,7 +64,7 @@ class Agent:
 
     def _obey(self, message: dict[str, Any]) -> None:
         self._heard = time.monotonic()
-        order = _ORDERS.get(message["kind"])
+        order = self._ORDERS.get(message["kind"])
         if order is None:
             self._client.refuse(f"unknown order {message['kind']!r}")
             return
@@ -161,9 +161,9 @@ class Agent:
 
     def _stop_when_done(self) -> None:
         """Leave when no task lives and the supervisor, if there still is one, has heard everything."""
-        if self._is_leaving and all(task.is_gone for task in self._tasks.values()):
-            if not self._client.is_connected or self._client.has_heard_all:
-                self._loop.stop()
+        has_told = not self._client.is_connected or self._client.has_heard_all
+        if self._is_leaving and has_told and all(task.is_gone for task in self._tasks.values()):
+            self._loop.stop()
 
     def _client_lost(self) -> None:
         if self._lease == 0 or not self._tasks:
@@ -189,7 +189,7 @@ class Agent:
 
     def _listen(self) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with _short_path(self._directory) as directory:
+        with _ShortPath(self._directory) as directory:
             self._listener.bind(f"{directory}/{SOCKET_NAME}")
         self._listener.listen(1)
         self._listener.setblocking(False)
@@ -225,16 +225,15 @@ class Agent:
         for task in list(self._tasks.values()):
             task.check_exit()
 
-
-_ORDERS = {
-    "hello": Agent._hello,
-    "keep_alive": Agent._keep_alive,
-    "acknowledge": Agent._acknowledge,
-    "hold_ports": Agent._hold_ports,
-    "start_task": Agent._start_task,
-    "stop_task": Agent._stop_task,
-    "leave": Agent._leave,
-}
+    _ORDERS = {  # noqa: RUF012 - ClassVar would need the import of typing
+        "hello": _hello,
+        "keep_alive": _keep_alive,
+        "acknowledge": _acknowledge,
+        "hold_ports": _hold_ports,
+        "start_task": _start_task,
+        "stop_task": _stop_task,
+        "leave": _leave,
+    }
 
 
 def _only_wake(number: int, frame: object) -> None:
@@ -248,7 +247,7 @@ def _raise_file_limit() -> tuple[int, int]:
     return soft, hard
 
 
-class _short_path:
+class _ShortPath:
     """A name for a directory that fits into a socket address, however deep the directory is."""
 
     def __init__(self, directory: str) -> None:

@@ -88,9 +88,7 @@ def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
     return NOT_FOUND, f"command not found: {name!r}"
 
 
-def _become(
-    command: Command, output: int, report: int, agent: int, umask: int, max_files: tuple[int, int]
-) -> None:
+def _become(command: Command, output: int, report: int, agent: int, umask: int, max_files: tuple[int, int]) -> None:
     """Turn this fork into the task. Never returns."""
     stage = "setup"
     try:

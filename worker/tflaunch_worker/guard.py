@@ -17,15 +17,14 @@ import signal
 import socket
 import sys
 
-from tflaunch_worker import linux
+from tflaunch_worker import LOG_NAME, linux
 from tflaunch_worker.agent import Agent
-
-LOG_NAME = "agent.log"
 
 
 def main() -> None:
     """Fork the agent for DIRECTORY, with its first client on SOCKET-DESCRIPTOR; guard it to its end."""
     directory, descriptor = sys.argv[1], int(sys.argv[2])
+    os.set_inheritable(descriptor, False)  # it was given to us, not to the tasks
     umask = os.umask(0o077)
     _detach(directory)
     linux.adopt_orphans()
@@ -37,7 +36,7 @@ def main() -> None:
     _pass_on_term(agent)
     status = _wait_for(agent)
     _kill_the_rest()
-    sys.exit(0 if status == 0 else 1)
+    os._exit(0 if status == 0 else 1)  # nothing is left to clean up, and people wait for this
 
 
 def _run_agent(directory: str, descriptor: int, umask: int, guard: int) -> None:
@@ -69,7 +68,7 @@ def _pass_on_term(agent: int) -> None:
     """A guard that is asked to end asks the agent, which ends the tasks first."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: os.kill(agent, signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(agent, signal.SIGTERM))
 
 
 def _wait_for(agent: int) -> int:
@@ -84,7 +83,8 @@ def _kill_the_rest() -> None:
     """Kill every process that was left to us, and what they leave to us in turn."""
     while True:
         left = linux.descendants(os.getpid(), without=0)
-        if left and not any([_kill(pid) for pid in left]):
+        killed = [_kill(pid) for pid in left]
+        if left and not any(killed):
             return  # none of them is ours to kill: they changed their user
         try:
             os.waitpid(-1, 0)

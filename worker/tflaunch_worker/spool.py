@@ -11,14 +11,17 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import itertools
 import os
-import tempfile
 
 LIMIT = 256 * 1024 * 1024
 """Bytes of unacknowledged output kept per attempt."""
 
 SEGMENT = 16 * 1024 * 1024
 """Bytes per file: what is acknowledged is given back to the disk in such pieces."""
+
+
+_numbers = itertools.count()
 
 
 class Gap:
@@ -38,7 +41,8 @@ class _Segment:
     def __init__(self, offset: int, directory: str) -> None:
         self.offset = offset
         self.size = 0
-        self.file, path = tempfile.mkstemp(prefix="spool-", dir=directory)
+        path = f"{directory}/spool-{next(_numbers)}"
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.unlink(path)
 
     def write(self, data: bytes) -> int:

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @set_option
 @name_option
 @click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep the tasks' logs there.")
-def up(
-    spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: str | None, log_dir: Path | None
-) -> int:
+def up(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: str | None, log_dir: Path | None) -> int:
     """Validate SPEC, start its tasks, supervise them until the job ends, and leave nothing behind.
 
     The exit code is the job's: 0, or that of the task that failed first. Ctrl-C ends the tasks with
@@ -32,14 +30,18 @@ def up(
     Example:
       tflaunch up cluster.json --set restart.max=0 -- python train.py --epochs 2
     """
+    from tflaunch.hosts.reach import reach
     from tflaunch.journal import RunDirectory
-    from tflaunch.run import Run
 
     loaded, warnings = read_spec(spec, settings, name, command)
     plan = make_plan(spec, loaded)
     warn(spec, warnings)
     _refuse_other_hosts(plan)
-    return Run(plan, RunDirectory(plan.name, log_dir)).execute()
+    directory = RunDirectory(plan.name, log_dir)
+    links = reach(plan, directory)
+    from tflaunch.run import Run  # the agents start while this is imported
+
+    return Run(plan, directory, links).execute()
 
 
 def _refuse_other_hosts(plan: Plan) -> None:

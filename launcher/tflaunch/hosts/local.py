@@ -9,7 +9,6 @@ from pathlib import Path
 
 import tflaunch_worker
 from tflaunch.hosts.link import LinkError
-from tflaunch_worker.guard import LOG_NAME
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
 _LAST_WORDS = 300
@@ -62,7 +61,7 @@ class LocalLink:
     def _last_words(self) -> str:
         """The last line of the agent's log: how a Python traceback ends."""
         try:
-            lines = (self._directory / LOG_NAME).read_text(errors="replace").split("\n")
+            lines = (self._directory / tflaunch_worker.LOG_NAME).read_text(errors="replace").split("\n")
         except OSError:
             return ""
         return next((line.strip()[:_LAST_WORDS] for line in reversed(lines) if line.strip()), "")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
 
 from tflaunch import events
 from tflaunch.hosts.link import Link
@@ -96,15 +96,15 @@ class Session:
 
     def _read(self, message: dict[str, Any], body: bytes) -> None:
         kind = message["kind"]
-        if kind in _WORDS:
-            _WORDS[kind](self, message["task"], message["attempt"], message["offset"], message, body)
+        if kind in self._WORDS:
+            self._WORDS[kind](self, message["task"], message["attempt"], message["offset"], message, body)
         elif kind == "greeted":
             self._mailbox.put(events.HostJoined(self.host))
         elif kind == "refused":
             raise ValueError(str(message.get("reason"))[:200])
         else:
             self._seen = int(message["seq"])
-            self._mailbox.put(events.from_frame(self.host, message))
+            self._mailbox.put(events.from_agent(self.host, message))
             self._acknowledge_soon()
 
     def _read_output(self, task: str, attempt: int, offset: int, message: dict[str, Any], body: bytes) -> None:
@@ -149,9 +149,8 @@ class Session:
         if not self._is_leaving:
             self._mailbox.put(events.HostLost(self.host, reason or last_words))
 
-
-_WORDS: dict[str, Callable[[Session, str, int, int, dict[str, Any], bytes], None]] = {
-    "output": Session._read_output,
-    "output_lost": Session._read_gap,
-    "output_ended": Session._read_end,
-}
+    _WORDS: ClassVar[Mapping[str, Callable[..., None]]] = {
+        "output": _read_output,
+        "output_lost": _read_gap,
+        "output_ended": _read_end,
+    }

@@ -1,0 +1,39 @@
+# Two commands do everything on a machine with Python and make: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
+
+.PHONY: help demo test lint check benchmark clean
+
+help: ## Show this help.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1: /' | sort
+
+# The environment is made anew when its requirements change, and only then.
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".[tensorflow,dev]"
+	touch $@
+
+demo: $(VENV)/.ready ## Train twice on this machine: two mirrored workers; chief, two workers and a ps.
+	$(RUN) tflaunch up cluster_specs/mnist_multi_worker.json
+	$(RUN) tflaunch up cluster_specs/mnist_parameter_server.json
+
+test: $(VENV)/.ready lint ## Run all tests.
+	$(RUN) pytest
+
+lint: $(VENV)/.ready ## Check style and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint ## Run only the tests that need neither TensorFlow nor a wheel.
+	$(RUN) pytest -m "unit or agent or cli"
+
+benchmark: $(VENV)/.ready ## Measure start-up side by side with other launchers.
+	$(RUN) python benchmarks/startup.py --install-peers
+
+clean: ## Remove the environment and what was built.
+	rm -rf $(VENV) build dist launcher/*.egg-info worker/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

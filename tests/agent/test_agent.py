@@ -1,0 +1,279 @@
+"""The agent: real processes on this machine, spoken to over its own protocol."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import socket
+import stat
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from talk import LocalAgent, Talk, wait_gone
+
+pytestmark = pytest.mark.agent
+
+PRINT_PIDS = "sleep 300 & echo $! $$; wait"
+
+
+def pids_of(talk: Talk, task: str) -> list[int]:
+    """Return the numbers on the first line that a task wrote."""
+    talk.wait_until(lambda: b"\n" in talk.output.get((task, 0), b""))
+    return [int(word) for word in talk.output[(task, 0)].split(b"\n")[0].split()]
+
+
+def test_a_task_has_a_clean_start(agent: LocalAgent) -> None:
+    """Own session, default signals, no input, own scratch directory, and the agent's descriptors closed."""
+    agent.talk.hello()
+    script = (
+        "import os,signal,sys;"
+        "print(os.getsid(0)==os.getpid(), sys.stdin.read()=='', sorted(os.listdir('/proc/self/fd'))[:4],"
+        "[s for s in signal.valid_signals() if s not in (9,19,2,13,25) and signal.getsignal(s)!=signal.SIG_DFL],"
+        "signal.getsignal(2)==signal.default_int_handler, len(signal.pthread_sigmask(0,[])),"
+        "os.path.isdir(os.environ['TFLAUNCH_TASK_DIR']), 'http_proxy' in os.environ)"
+    )
+    agent.talk.start("worker:0", "python3", "-c", script)
+    assert agent.talk.text("worker:0") == "True True ['0', '1', '2', '3'] [] True 0 True False\n"
+
+
+def test_exits_are_told_with_code_or_signal(agent: LocalAgent) -> None:
+    """An exit code is a code, a signal a signal."""
+    agent.talk.hello()
+    agent.talk.start("worker:0", "sh", "-c", "exit 7")
+    agent.talk.start("worker:1", "sh", "-c", "kill -9 $$")
+    told = {task: agent.talk.wait_for("task_exited", task) for task in ("worker:0", "worker:1")}
+    assert [(m["code"], m["signal"]) for m in told.values()] == [(7, None), (None, 9)]
+
+
+def test_exits_are_told_in_the_order_in_which_they_happened(agent: LocalAgent) -> None:
+    """Also when the agent was not running at that time: the kernel kept the order."""
+    agent.talk.hello()
+    tasks = [f"worker:{number}" for number in range(8)]
+    for task in tasks:
+        agent.talk.start(task, "sleep", "300")
+    pids = {task: agent.talk.wait_for("task_started", task)["pid"] for task in tasks}
+    random.Random(1).shuffle(tasks)
+    _, agent_pid = agent.pids()
+    os.kill(agent_pid, signal.SIGSTOP)
+    for task in tasks:
+        descriptor = os.pidfd_open(pids[task])
+        os.kill(pids[task], signal.SIGKILL)
+        select.select([descriptor], [], [])
+        os.close(descriptor)
+    os.kill(agent_pid, signal.SIGCONT)
+    agent.talk.wait_until(lambda: sum(m["kind"] == "task_exited" for m in agent.talk.heard) == len(tasks))
+    assert [m["task"] for m in agent.talk.heard if m["kind"] == "task_exited"] == tasks
+
+
+@pytest.mark.parametrize(
+    ("argv", "workdir", "code", "words"),
+    [
+        (["no-such-program"], "/", 127, "command not found"),
+        (["/etc/passwd"], "/", 126, "Permission denied"),
+        (["true"], "/no/such/directory", 126, "working directory"),
+    ],
+    ids=["not found", "not executable", "no directory"],
+)
+def test_a_command_that_cannot_start_is_explained(
+    agent: LocalAgent, argv: list[str], workdir: str, code: int, words: str
+) -> None:
+    """One sentence and the code that a shell would give."""
+    agent.talk.hello()
+    order = {"task": "worker:0", "attempt": 0, "argv": argv, "env": {}, "unset": [], "workdir": workdir, "port": 0}
+    agent.talk.say("start_task", **order)
+    told = agent.talk.wait_for("task_not_started")
+    assert told["code"] == code
+    assert words in told["reason"]
+    agent.talk.wait_for("task_gone")
+
+
+def test_the_ladder_is_term_then_kill(agent: LocalAgent) -> None:
+    """A task that ignores TERM, as MultiWorkerMirrored ones do, is killed after the grace, and its children too."""
+    agent.talk.hello()
+    agent.talk.start("worker:0", "sh", "-c", "trap 'echo heard' TERM; " + PRINT_PIDS + "; wait; sleep 300")
+    child, leader = pids_of(agent.talk, "worker:0")
+    agent.talk.say("stop_task", task="worker:0", attempt=0, grace=0.5)
+    told = agent.talk.wait_for("task_exited")
+    assert told["signal"] == signal.SIGKILL
+    assert "heard" in agent.talk.text("worker:0")
+    agent.talk.wait_for("task_gone")
+    for pid in (leader, child):
+        wait_gone(pid)
+
+
+def test_children_keep_the_grace_when_their_leader_dies_at_once(agent: LocalAgent) -> None:
+    """`sh -c 'python train.py; …'`: the shell dies of TERM, the program under it may still save."""
+    agent.talk.hello()
+    saver = "import os,signal,time;signal.signal(15,lambda *a:(time.sleep(.3),os.write(1,b'saved'),os._exit(0)));"
+    agent.talk.start("worker:0", "sh", "-c", f"python3 -c \"{saver}os.write(1,b'up');time.sleep(300)\" ; true")
+    agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
+    agent.talk.say("stop_task", task="worker:0", attempt=0, grace=10)
+    assert "saved" in agent.talk.text("worker:0")
+    agent.talk.wait_for("task_gone")
+
+
+def test_what_a_task_leaves_behind_dies_with_it(agent: LocalAgent) -> None:
+    """Background children, and daemons that moved to a session of their own."""
+    agent.talk.hello()
+    agent.talk.start("worker:0", "sh", "-c", "sleep 300 & a=$!; setsid sh -c 'sleep 300 & echo $!' & wait $!; echo $a")
+    agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0), b"").count(b"\n") == 2)
+    left = [int(line) for line in agent.talk.output[("worker:0", 0)].split()]
+    assert agent.talk.wait_for("task_exited")["code"] == 0
+    agent.talk.wait_for("task_gone")
+    for pid in left:
+        wait_gone(pid)
+
+
+def test_a_held_port_is_the_tasks_alone(agent: LocalAgent) -> None:
+    """Nobody else can bind it; a server with SO_REUSEPORT, as TensorFlow's, can; and its opening is told."""
+    agent.talk.hello()
+    agent.talk.say("hold_ports", ports={"worker:0": 0, "worker:1": 0})
+    ports = agent.talk.wait_for("ports_held")["ports"]
+    with socket.socket() as thief, pytest.raises(OSError, match="in use"):
+        thief.bind(("127.0.0.1", ports["worker:0"]))
+    server = (
+        "import socket,sys,time;s=socket.socket();s.setsockopt(1,socket.SO_REUSEPORT,1);"
+        "s.bind(('',int(sys.argv[1])));s.listen();time.sleep(300)"
+    )
+    agent.talk.start("worker:0", "python3", "-c", server, str(ports["worker:0"]), port=ports["worker:0"])
+    assert agent.talk.wait_for("port_opened")["task"] == "worker:0"
+    socket.create_connection(("127.0.0.1", ports["worker:0"])).close()
+
+
+def test_a_busy_port_is_named_with_its_owner(agent: LocalAgent) -> None:
+    """Also when the owner set SO_REUSEPORT: an old TensorFlow server must not get our connections."""
+    agent.talk.hello()
+    with socket.socket() as owner:
+        owner.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        owner.bind(("127.0.0.1", 0))
+        owner.listen()
+        port = owner.getsockname()[1]
+        agent.talk.say("hold_ports", ports={"worker:0": port})
+        refused = agent.talk.wait_for("ports_refused")["refused"]
+    assert f"port {port} is in use by pid {os.getpid()}" in refused["worker:0"]
+
+
+def test_output_waits_for_its_reader_and_never_for_the_task(agent: LocalAgent) -> None:
+    """10 MB go to the spool while nobody acknowledges; the window bounds what is under way; nothing is lost."""
+    agent.talk.hello()
+    agent.talk.start("worker:0", "sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x")
+    agent.talk.wait_for("task_gone")
+    agent.talk.wait_until(lambda: len(agent.talk.output.get(("worker:0", 0), b"")) >= 1 << 20)
+    received = 0
+    while received < 10_000_000:
+        agent.talk.acknowledge(("worker:0", 0, received, False))
+        agent.talk.wait_until(lambda: len(agent.talk.output[("worker:0", 0)]) > received)  # noqa: B023
+        assert len(agent.talk.output[("worker:0", 0)]) <= received + (1 << 20) + (1 << 18)
+        received = len(agent.talk.output[("worker:0", 0)])
+    assert agent.talk.text("worker:0") == "x" * 10_000_000
+
+
+def test_a_chatty_task_does_not_delay_news_of_another(agent: LocalAgent) -> None:
+    """Exits overtake output that waits to be acknowledged."""
+    agent.talk.hello()
+    agent.talk.start("worker:0", "yes")
+    agent.talk.wait_until(lambda: len(agent.talk.output.get(("worker:0", 0), b"")) >= 1 << 20)
+    agent.talk.start("worker:1", "sh", "-c", "exit 3")
+    assert agent.talk.wait_for("task_exited", "worker:1")["code"] == 3
+
+
+def test_a_new_link_goes_on_where_the_old_one_broke(agent: LocalAgent) -> None:
+    """Within the lease: the tasks never notice, unseen events come again, output resumes at its offset."""
+    agent.talk.hello(lease=60)
+    agent.talk.start("worker:0", "sh", "-c", "echo before; read x < $FIFO; echo after", FIFO=str(fifo(agent)))
+    agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0)) == b"before\n")
+    started = agent.talk.wait_for("task_started")
+    agent.talk.acknowledge(("worker:0", 0, len("before\n"), False), seen=started["seq"])
+    agent.talk.connection.shutdown(socket.SHUT_RDWR)
+    (agent.directory / "fifo").write_text("go\n")
+    again = agent.reconnect()
+    again.output[("worker:0", 0)] = b"before\n"
+    again.hello(lease=60, seen=started["seq"])
+    assert again.wait_for("task_exited")["code"] == 0
+    assert again.text("worker:0") == "before\nafter\n"
+    assert not [m for m in again.heard if m["kind"] == "task_started"], "seen events are not told twice"
+    again.say("leave", grace=0)
+    again.acknowledge(("worker:0", 0, len("before\nafter\n"), True))
+
+
+def fifo(agent: LocalAgent) -> Path:
+    """Make a named pipe on which a task can wait."""
+    path = agent.directory / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+def test_without_a_lease_a_lost_supervisor_ends_everything_at_once(agent: LocalAgent) -> None:
+    """Even tasks that ignore TERM: nobody will come back for them."""
+    agent.talk.hello(lease=0, grace=60)
+    agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
+    pids = pids_of(agent.talk, "worker:0")
+    began = time.monotonic()
+    agent.talk.connection.close()
+    for pid in (*pids, *agent.pids()):
+        wait_gone(pid)
+    assert time.monotonic() - began < 10, "the grace of 60 s was not waited for"
+
+
+def test_a_lease_outlives_the_link_and_then_ends_the_tasks(agent: LocalAgent) -> None:
+    """The ladder runs on the host, without any supervisor."""
+    agent.talk.hello(lease=1, grace=0.2)
+    agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
+    pids = pids_of(agent.talk, "worker:0")
+    lost = time.monotonic()
+    agent.talk.connection.close()
+    for pid in (*pids, *agent.pids()):
+        wait_gone(pid)
+    assert time.monotonic() - lost >= 0.9, "the lease was kept"
+
+
+def test_a_silent_supervisor_is_a_lost_one(agent: LocalAgent) -> None:
+    """The connection may be half open: what counts is the last word heard."""
+    agent.talk.hello(lease=1, grace=0.2)
+    agent.talk.start("worker:0", "sleep", "300")
+    pid = agent.talk.wait_for("task_started")["pid"]
+    wait_gone(pid)
+    wait_gone(agent.guard.pid)
+
+
+@pytest.mark.parametrize("victims", ["agent", "guard", "both"])
+def test_nothing_survives_kill_9_of_the_agent(agent: LocalAgent, victims: str) -> None:
+    """The guard ends what the agent leaves; without a guard the agent ends it; without both the kernel does."""
+    agent.talk.hello(lease=60, grace=0.2)
+    agent.talk.start(
+        "worker:0", "sh", "-c", "trap '' TERM; " + (PRINT_PIDS if victims != "both" else "echo $$; sleep 300")
+    )
+    pids = pids_of(agent.talk, "worker:0")
+    guard_pid, agent_pid = agent.pids()
+    for pid in {"agent": [agent_pid], "guard": [guard_pid], "both": [guard_pid, agent_pid]}[victims]:
+        os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        wait_gone(pid)
+    agent.talk.connection.close()  # else an agent that lives waits for us to take the output
+    for pid in (guard_pid, agent_pid):
+        wait_gone(pid)
+
+
+def test_the_socket_is_private(agent: LocalAgent) -> None:
+    """Only its user can reach an agent."""
+    agent.talk.hello()
+    assert stat.S_IMODE((agent.directory / "agent.sock").stat().st_mode) & 0o077 == 0
+
+
+def test_nonsense_ends_the_connection_not_the_agent(agent: LocalAgent) -> None:
+    """A stranger's bytes are refused; the tasks live on under their lease."""
+    agent.talk.hello(lease=60)
+    agent.talk.start("worker:0", "sleep", "300")
+    pid = agent.talk.wait_for("task_started")["pid"]
+    stranger = agent.reconnect()
+    stranger.connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    assert stranger.connection.recv(100) == b""
+    again = agent.reconnect()
+    again.hello(lease=60)
+    assert psutil.pid_exists(pid)
+    again.say("leave", grace=0)
+    wait_gone(pid)

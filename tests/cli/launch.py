@@ -1,0 +1,104 @@
+"""Running the installed command as a user does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+TFLAUNCH = str(Path(sys.executable).with_name("tflaunch"))
+PATIENCE = 60
+
+
+class Launch:
+    """A place to run tflaunch in: a working directory and a home of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.home = directory / "home"
+        self.env = {**os.environ, "TFLAUNCH_HOME": str(self.home)}
+        self.started: list[subprocess.Popen[str]] = []
+
+    def spec(self, name: str = "job.json", **fields: Any) -> Path:
+        """Write a spec."""
+        path = self.directory / name
+        path.write_text(json.dumps(fields))
+        return path
+
+    def shell(self, script: str, workers: int = 2, **fields: Any) -> Path:
+        """Write a spec whose workers run a shell script."""
+        return self.spec(**{"cluster": {"worker": workers}, "command": ["sh", "-c", script], **fields})
+
+    def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+        """Start `tflaunch ARGUMENTS`."""
+        process = subprocess.Popen(
+            [TFLAUNCH, *map(str, arguments)],
+            cwd=self.directory,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run `tflaunch ARGUMENTS` to its end."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def up(self, spec: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run `tflaunch up` to its end."""
+        return self.run("up", spec, *arguments)
+
+    def run_directory(self) -> Path:
+        """Return the directory of the only run."""
+        (path,) = (self.home / "runs").iterdir()
+        return path
+
+    def log(self, task: str) -> str:
+        """Return the log of a task of the only run."""
+        return (self.run_directory() / "logs" / f"{task.replace(':', '-')}.log").read_text()
+
+    def journal(self) -> list[dict[str, Any]]:
+        """Return the journal of the only run."""
+        return [json.loads(line) for line in (self.run_directory() / "events.jsonl").read_text().splitlines()]
+
+    def survivors(self) -> list[psutil.Process]:
+        """Return every process that was given this home, tasks included."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.pid != os.getpid() and process.environ().get("TFLAUNCH_HOME") == str(self.home):
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+
+    def end(self) -> None:
+        """End what a failed test left."""
+        for process in [*self.survivors()]:
+            process.send_signal(signal.SIGKILL)
+        for started in self.started:
+            started.kill()
+            started.communicate()
+
+
+def read_until(process: subprocess.Popen[str], words: str, count: int = 1) -> str:
+    """Read a running command's stdout until these words have come so often."""
+    assert process.stdout is not None
+    text = ""
+    while text.count(words) < count:
+        line = process.stdout.readline()
+        assert line, f"it ended after {text!r}: {process.stderr.read() if process.stderr else ''}"
+        text += line
+    return text

@@ -1,0 +1,318 @@
+"""`tflaunch up`, as its users see it: output, exit codes, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path, PurePath
+
+import psutil
+import pytest
+from launch import PATIENCE, TFLAUNCH, Launch, read_until
+
+from tflaunch import events, look_around, plan, specfile, supervisor
+from tflaunch.states import Phase
+
+pytestmark = pytest.mark.cli
+
+PRINT_CONFIG = ["python3", "-c", "import os; print(os.environ['TF_CONFIG'])"]
+SLEEP = "echo up; exec sleep 300"
+
+
+def test_the_smallest_local_spec_runs(launch: Launch) -> None:
+    """Both tasks print their TF_CONFIG, prefixed, on stdout; the logs hold the same bytes."""
+    ended = launch.up(launch.spec(cluster={"worker": 2}, command=PRINT_CONFIG))
+    assert ended.returncode == 0
+    lines = dict(line.split(" | ", 1) for line in ended.stdout.splitlines())
+    assert set(lines) == {"worker:0", "worker:1"}
+    config = json.loads(lines["worker:1"])
+    assert config["task"] == {"type": "worker", "index": 1}
+    assert len(set(config["cluster"]["worker"])) == 2
+    assert launch.log("worker:1") == lines["worker:1"] + "\n"
+    assert ended.stderr == "tflaunch: done: 2 tasks\n"
+
+
+def test_the_run_directory_is_private_and_complete(launch: Launch) -> None:
+    """plan.json, events.jsonl with the plan first, a log per task; nobody else may look."""
+    launch.up(launch.spec(cluster={"worker": 1}, command=["true"]))
+    directory = launch.run_directory()
+    assert directory.stat().st_mode & 0o077 == 0
+    journal = launch.journal()
+    assert journal[0]["kind"] == "plan"
+    assert journal[0]["plan"] == json.loads((directory / "plan.json").read_text())
+    assert [record["seq"] for record in journal] == list(range(len(journal)))
+    assert (directory / "logs" / "worker-0.log").exists()
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -11 $$", 139)])
+def test_the_culprits_end_is_the_exit_code(launch: Launch, script: str, code: int) -> None:
+    """The others are gone, and the culprit is named with its last words."""
+    script = f"if [ $TFLAUNCH_TASK = worker:1 ]; then echo last words; {script}; fi; {SLEEP}"
+    ended = launch.up(launch.shell(script, workers=3, restart={"max": 0}))
+    assert ended.returncode == code
+    assert "tflaunch: worker:1 " in ended.stderr
+    assert "    last words" in ended.stderr
+
+
+@pytest.mark.parametrize("_", range(20))
+def test_the_first_cause_is_named_when_victims_follow_closely(launch: Launch, _: int) -> None:
+    """Victims that die 10 ms after the culprit are not taken for it."""
+    culprit = "if [ $TFLAUNCH_TASK = worker:1 ]; then : > fault; exit 7; fi"
+    script = f"{culprit}; until [ -e fault ]; do :; done; sleep 0.01; exit 8"
+    ended = launch.up(launch.shell(script, workers=2))
+    assert ended.returncode == 7
+    assert "worker:1 exited with code 7" in ended.stderr
+
+
+def test_a_command_that_does_not_exist_is_one_sentence(launch: Launch) -> None:
+    """127, as a shell would say."""
+    ended = launch.up(launch.spec(cluster={"worker": 2}, command=["no-such-program"]))
+    assert ended.returncode == 127
+    (sentence,) = ended.stderr.splitlines()
+    assert sentence.endswith(" did not start: command not found: 'no-such-program'")
+
+
+def test_a_failing_start_is_not_retried(launch: Launch) -> None:
+    """A plain error before the cluster formed would come again."""
+    ended = launch.up(launch.spec(cluster={"worker": 1}, command=["python3", "-c", "import nonsense"]))
+    assert ended.returncode == 1
+    assert "not restarted" in ended.stderr
+    assert len([record for record in launch.journal() if record["kind"] == "start_task"]) == 1
+
+
+def test_a_killed_task_is_restarted_with_its_gang(launch: Launch) -> None:
+    """Attempt 1 of both follows a SIGKILL in attempt 0; the log shows both attempts."""
+    crash = "[ $TFLAUNCH_ATTEMPT$TFLAUNCH_TASK != 0worker:1 ] || kill -9 $$"
+    script = f"echo attempt $TFLAUNCH_ATTEMPT; {crash}; [ $TFLAUNCH_ATTEMPT = 1 ] || sleep 300"
+    ended = launch.up(launch.shell(script, restart={"max": 1, "backoff": [0, 0]}))
+    assert ended.returncode == 0, ended.stderr
+    assert launch.log("worker:0") == "attempt 0\n---- tflaunch: worker:0 attempt 1 ----\nattempt 1\n"
+    assert "done: 2 tasks, after 1 restart" in ended.stderr
+
+
+def test_ctrl_c_ends_cleanly(launch: Launch) -> None:
+    """TERM and the grace for the tasks, 130 for the shell."""
+    running = launch.start("up", launch.shell(f"trap 'echo saving; exit 0' TERM; {SLEEP[:-14]} sleep 300 & wait"))
+    read_until(running, "up", 2)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    assert out.count("saving") == 2
+    assert "interrupted by SIGINT" in err
+
+
+def test_a_second_ctrl_c_kills(launch: Launch) -> None:
+    """Tasks that ignore TERM, as TensorFlow's do, need not be waited for."""
+    running = launch.start("up", launch.shell("trap '' TERM; echo up; sleep 300 & wait; sleep 300"))
+    read_until(running, "up", 2)
+    running.send_signal(signal.SIGINT)
+    assert running.stderr is not None
+    assert "Ctrl-C again kills" in running.stderr.readline()
+    began = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    assert time.monotonic() - began < 9, "the grace of 10 s was not waited for"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_other_signals_end_it_too(launch: Launch, number: signal.Signals, code: int) -> None:
+    """128 + the signal's number."""
+    running = launch.start("up", launch.shell(SLEEP))
+    read_until(running, "up", 2)
+    running.send_signal(number)
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == code
+
+
+def test_under_nohup_a_hangup_does_not_end_it(launch: Launch) -> None:
+    """Ignored is ignored."""
+    fifo = launch.directory / "fifo"
+    os.mkfifo(fifo)
+    spec = launch.shell("echo up; read line < fifo", workers=1)
+    command = ["nohup", TFLAUNCH, "up", str(spec)]
+    running = subprocess.Popen(
+        command, cwd=launch.directory, env=launch.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    launch.started.append(running)
+    read_until(running, "up")
+    running.send_signal(signal.SIGHUP)
+    fifo.write_text("go\n")
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0
+
+
+@pytest.mark.parametrize("victim", ["launcher", "agent"])
+def test_kill_9_leaves_no_process(launch: Launch, victim: str) -> None:
+    """Neither of the launcher nor of the agent: tasks that ignore TERM included."""
+    running = launch.start("up", launch.shell("trap '' TERM; echo up; sleep 300 & wait", workers=2))
+    read_until(running, "up", 2)
+    left = launch.survivors()
+    guard = next(child for child in psutil.Process(running.pid).children())
+    (guard.children()[0] if victim == "agent" else psutil.Process(running.pid)).kill()
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == (125 if victim == "agent" else -9)
+    _, alive = psutil.wait_procs(left, timeout=10)
+    assert not alive
+
+
+def test_a_busy_port_is_named_before_anything_starts(launch: Launch) -> None:
+    """With the process that has it; exit 3."""
+    with socket.socket() as owner:
+        owner.bind(("127.0.0.1", 0))
+        owner.listen()
+        port = owner.getsockname()[1]
+        ended = launch.up(launch.spec(cluster={"worker": [f"localhost:{port}"]}, command=["touch", "started"]))
+    assert ended.returncode == 3
+    assert f"worker:0: port {port} is in use by pid {os.getpid()}" in ended.stderr
+    assert not (launch.directory / "started").exists()
+
+
+def test_another_machine_is_refused_by_name(launch: Launch) -> None:
+    """This version reaches no other hosts, and says so before anything starts."""
+    ended = launch.up(launch.spec(cluster={"worker": ["198.51.100.1:2222", "198.51.100.2:2222"]}, command=["true"]))
+    assert ended.returncode == 3
+    assert "198.51.100.1, 198.51.100.2" in ended.stderr
+
+
+def test_64_tasks_lose_no_exit_and_no_descriptor(launch: Launch) -> None:
+    """Every start and exit is in the journal; the 64th task sees as few descriptors as the first."""
+    ended = launch.up(launch.shell("ls /proc/self/fd | wc -l", workers=64))
+    assert ended.returncode == 0
+    kinds = [record["kind"] for record in launch.journal()]
+    assert kinds.count("task_started") == kinds.count("task_exited") == kinds.count("task_gone") == 64
+    assert {line.split(" | ")[1] for line in ended.stdout.splitlines()} == {"4"}
+
+
+def test_every_line_arrives_once_and_in_order(launch: Launch) -> None:
+    """4 tasks, 200,000 lines of 100 characters each: in the logs and, never torn, on stdout."""
+    program = (
+        "import os\nname=os.environ['TFLAUNCH_TASK']\nfor n in range(200000): print(f'{name} {n} '.ljust(99, 'x'))"
+    )
+    spec = launch.spec(cluster={"worker": 4}, env={"PYTHONUNBUFFERED": ""}, command=["python3", "-c", program])
+    ended = launch.up(spec)
+    assert ended.returncode == 0
+    wanted = {f"worker:{w}": [f"worker:{w} {n} ".ljust(99, "x") for n in range(200000)] for w in range(4)}
+    shown: dict[str, list[str]] = {task: [] for task in wanted}
+    for line in ended.stdout.splitlines():
+        task, _, text = line.partition(" | ")
+        shown[task].append(text)
+    assert shown == wanted
+    for task, lines in wanted.items():
+        assert launch.log(task).splitlines() == lines
+
+
+def test_a_reader_that_goes_away_does_not_end_the_job(launch: Launch) -> None:
+    """`tflaunch up … | head -1`: the logs are complete all the same."""
+    running = launch.start(
+        "up", launch.shell("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done", workers=1)
+    )
+    assert running.stdout is not None
+    running.stdout.readline()
+    running.stdout.close()
+    assert running.stderr is not None
+    running.stderr.read()
+    assert running.wait(PATIENCE) == 0
+    assert len(launch.log("worker:0").splitlines()) == 20000
+
+
+def test_a_reader_that_stops_does_not_stop_the_job(launch: Launch) -> None:
+    """Nobody reads our stdout: tasks run to their end, and Ctrl-C is heard."""
+    running = launch.start(
+        "up", launch.shell("head -c 3000000 /dev/zero | tr '\\0' '\\n'; : > wrote; exec sleep 300", workers=1)
+    )
+    while not (launch.directory / "wrote").exists():
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+
+
+def test_a_parameter_server_job_ends_with_its_chief(launch: Launch) -> None:
+    """Worker and ps would run for ever; the job's end is the chief's, and they are gone with it."""
+    script = "[ $TFLAUNCH_TASK = chief:0 ] && exit 0; exec sleep 300"
+    ended = launch.up(launch.shell(script, cluster={"chief": 1, "worker": 2, "ps": 1}))
+    assert ended.returncode == 0
+
+
+def test_a_sidecar_runs_beside_and_ends_with_the_job(launch: Launch) -> None:
+    """It has no TF_CONFIG, and its failure is not the job's."""
+    sidecars = {
+        "board": {"command": ["sh", "-c", "echo config ${TF_CONFIG-none}; exec sleep 300"]},
+        "broken": {"command": ["no-such-program"]},
+    }
+    ended = launch.up(launch.shell("sleep 0.5", sidecars=sidecars))
+    assert ended.returncode == 0
+    assert "board    | config none" in ended.stdout
+    assert "broken command not found: 'no-such-program'; the job goes on without it" in ended.stderr
+
+
+def test_a_task_finds_its_environment(launch: Launch) -> None:
+    """The promised variables, no proxy, and a private directory of its own."""
+    launch.env["http_proxy"] = "http://proxy.invalid:1"
+    names = "$TFLAUNCH_TASK $TFLAUNCH_ATTEMPT ${http_proxy-none} $PYTHONUNBUFFERED"
+    script = f'echo {names}; [ -d "$TFLAUNCH_TASK_DIR" ] && echo $TFLAUNCH_RUN'
+    ended = launch.up(launch.shell(script, workers=1))
+    assert ended.stdout.splitlines()[0] == "worker:0 | worker:0 0 none 1"
+    assert ended.stdout.splitlines()[1] == f"worker:0 | {launch.run_directory().name}"
+
+
+def test_options_of_up(launch: Launch) -> None:
+    """--name, --set, --log-dir and a command after --."""
+    spec = launch.shell("exit 3")
+    ended = launch.up(spec, "--name", "mine", "--set", "cluster.worker=1", "--log-dir", "out", "--", "echo", "--hello")
+    assert ended.returncode == 0
+    assert launch.run_directory().name.startswith("mine-")
+    assert (launch.directory / "out" / "worker-0.log").read_text() == "--hello\n"
+
+
+def test_a_deadline_ends_the_job_with_124(launch: Launch) -> None:
+    """And says which limit it was."""
+    ended = launch.up(launch.shell(SLEEP, timeouts={"deadline": "0.3s"}))
+    assert ended.returncode == 124
+    assert "time limit 'deadline'" in ended.stderr
+
+
+def test_the_start_limit_names_who_never_listened(launch: Launch) -> None:
+    """A program that makes no TensorFlow server keeps the others waiting for ever."""
+    ended = launch.up(launch.shell(SLEEP, timeouts={"start": "0.3s"}))
+    assert ended.returncode == 124
+    assert "worker:0, worker:1" in ended.stderr
+
+
+def test_folding_the_journal_gives_the_job(launch: Launch) -> None:
+    """The same step over the recorded events ends in the same state."""
+    script = "[ $TFLAUNCH_ATTEMPT = 1 ] || kill -9 $$; [ $TFLAUNCH_TASK = worker:0 ] || exit 5"
+    spec = launch.shell(script, restart={"max": 1, "backoff": [0, 0]})
+    ended = launch.up(spec)
+    loaded = specfile.load(spec)
+    made = plan.make(loaded, PurePath(spec.parent), look_around.look(["localhost"]))
+    journal = launch.journal()
+    job = supervisor.begin(journal[0]["run"], made, journal[0]["now"])
+    for record in journal:
+        if (event := events.from_record(record)) is not None:
+            job, _ = supervisor.step(job, event, record["now"])
+    assert job.phase is Phase.ENDED
+    assert job.exit_code == ended.returncode == 5
+    assert job.attempt == 1
+
+
+def test_a_home_that_cannot_be_written_is_one_sentence(launch: Launch) -> None:
+    """With the remedy."""
+    (launch.directory / "home").write_text("a file")
+    ended = launch.up(launch.spec(cluster={"worker": 1}, command=["true"]))
+    assert ended.returncode == 125
+    assert "set TFLAUNCH_HOME" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_no_output_is_coloured_for_a_file(launch: Launch, tmp_path: Path) -> None:
+    """Escape sequences are for terminals."""
+    ended = launch.up(launch.shell("echo plain"))
+    assert "\033" not in ended.stdout + ended.stderr

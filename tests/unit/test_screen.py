@@ -1,0 +1,39 @@
+"""Lines on the screen: whole, prefixed, with progress bars as a terminal would leave them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tflaunch.screen import _Lines
+
+pytestmark = pytest.mark.unit
+
+
+def shown(*pieces: bytes) -> bytes:
+    """Return what is shown of output that arrives in these pieces."""
+    lines = _Lines(b"w:0 | ")
+    return b"".join(lines.feed(piece) for piece in pieces) + lines.flush()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ((b"one\ntwo\n",), b"w:0 | one\nw:0 | two\n"),
+        ((b"o", b"n", b"e\ntw", b"o\n"), b"w:0 | one\nw:0 | two\n"),
+        ((b"no end",), b"w:0 | no end\n"),
+        ((b"\n\n",), b"w:0 | \nw:0 | \n"),
+        ((b"10%\r50%\r", b"100%\nnext\n"), b"w:0 | 100%\nw:0 | next\n"),
+        ((b"dos\r\nline\r\n",), b"w:0 | dos\nw:0 | line\n"),
+        ((b"\xff\x00\n",), b"w:0 | \xff\x00\n"),
+    ],
+    ids=["lines", "pieces", "unfinished", "empty lines", "progress bar", "carriage returns", "any bytes"],
+)
+def test_lines_are_whole_and_prefixed(pieces: tuple[bytes, ...], expected: bytes) -> None:
+    """However the bytes arrive."""
+    assert shown(*pieces) == expected
+
+
+def test_a_line_without_end_does_not_grow_in_memory() -> None:
+    """It is shown in parts."""
+    lines = _Lines(b"")
+    assert sum(len(lines.feed(b"x" * 10_000)) for _ in range(20)) > 100_000

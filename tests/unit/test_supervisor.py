@@ -1,0 +1,315 @@
+"""Histories: what the supervisor decides when this and then that happens."""
+
+from __future__ import annotations
+
+import plans
+import pytest
+
+from tflaunch import supervisor
+from tflaunch.actions import Action, HoldPorts, StartTask, StopTask
+from tflaunch.events import (
+    Event,
+    HostJoined,
+    HostLost,
+    Interrupted,
+    PortOpened,
+    PortsHeld,
+    PortsRefused,
+    TaskExited,
+    TaskGone,
+    TaskNotStarted,
+    TaskStarted,
+    TimePassed,
+)
+from tflaunch.plan import Plan
+from tflaunch.states import Cause, Phase, TaskPhase
+
+pytestmark = pytest.mark.unit
+
+HERE = "localhost"
+
+
+class History:
+    """A job to which things happen."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.now = 1000.0
+        self.job = supervisor.begin("run", plan, self.now)
+        self.actions: list[Action] = []
+
+    def happens(self, *events: Event) -> History:
+        """Let events happen and remember the actions that followed the last of them."""
+        for event in events:
+            self.job, self.actions = supervisor.step(self.job, event, self.now)
+        return self
+
+    def wait(self) -> History:
+        """Let time pass until the supervisor wants to know."""
+        deadline = supervisor.next_deadline(self.job)
+        assert deadline is not None
+        self.now = max(self.now, deadline)
+        return self.happens(TimePassed())
+
+    def start(self) -> History:
+        """Let the current attempt start and all its ports open."""
+        ports = {task.task: 10000 + number for number, task in enumerate(self.job.plan.tasks)}
+        self.happens(HostJoined(HERE), PortsHeld(HERE, ports))
+        for task in self.job.plan.processes():
+            attempt = self.job.tasks[task.task].attempt
+            self.happens(TaskStarted(HERE, task.task, attempt, 1, 0.0), PortOpened(HERE, task.task, attempt))
+        return self
+
+    def ends(self, task: str, code: int | None = 0, signal: int | None = None) -> History:
+        """Let a task's process exit, and be gone."""
+        attempt = self.job.tasks[task].attempt
+        exited, actions = TaskExited(HERE, task, attempt, code, signal, 0.0), []
+        self.happens(exited)
+        actions += self.actions
+        self.happens(TaskGone(HERE, task, attempt))
+        self.actions = actions + self.actions
+        return self
+
+    def stopped(self) -> list[str]:
+        """Return the tasks that the last event had stopped."""
+        return [action.task for action in self.actions if isinstance(action, StopTask)]
+
+
+def mirrored(count: int = 2, **fields: object) -> History:
+    """Return a running MultiWorkerMirrored job."""
+    return History(plans.make({"worker": count}, **fields)).start()
+
+
+def parameter_server(**fields: object) -> History:
+    """Return a running job of chief, two workers and a ps."""
+    return History(plans.make({"chief": 1, "worker": 2, "ps": 1}, **fields)).start()
+
+
+def test_ports_are_held_before_anything_starts() -> None:
+    """A host that has joined is asked for ports; tasks start only when all are held."""
+    history = History(plans.make({"worker": ["localhost:2222", "localhost"]})).happens(HostJoined(HERE))
+    assert history.actions == [HoldPorts(HERE, {"worker:0": 2222, "worker:1": 0})]
+    history.happens(PortsHeld(HERE, {"worker:0": 2222, "worker:1": 12345}))
+    assert history.actions == [StartTask(HERE, "worker:0", 0), StartTask(HERE, "worker:1", 0)]
+    assert "localhost:12345" in history.job.plan.tasks[0].env["TF_CONFIG"]
+
+
+def test_a_mirrored_job_is_done_when_all_tasks_are() -> None:
+    """One clean exit is not enough; the last one ends the job with 0."""
+    history = mirrored().ends("worker:0")
+    assert history.job.phase is Phase.RUNNING
+    history.ends("worker:1")
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
+
+
+def test_a_parameter_server_job_is_done_with_its_chief() -> None:
+    """Worker and ps never end by themselves: they are stopped, and their signals are no failures."""
+    history = parameter_server().ends("chief:0")
+    assert set(history.stopped()) == {"worker:0", "worker:1", "ps:0"}
+    for task in ("worker:0", "worker:1", "ps:0"):
+        history.ends(task, None, 15)
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
+
+
+def test_the_evaluator_gets_time_after_success() -> None:
+    """An evaluator may finish its last checkpoint, but not for ever."""
+    history = History(plans.make({"worker": 1, "evaluator": 1}, timeouts={"finish": 30})).start()
+    history.ends("worker:0")
+    assert (history.job.phase, history.stopped()) == (Phase.DRAINING, [])
+    history.wait()
+    assert history.stopped() == ["evaluator:0"]
+    assert history.ends("evaluator:0", None, 15).job.exit_code == 0
+
+
+def test_the_first_failure_is_the_culprit_and_its_code_the_jobs() -> None:
+    """Whatever the others die of afterwards does not count."""
+    history = mirrored(3, restart={"max": 0}).happens(TaskExited(HERE, "worker:1", 0, 7, None, 0.0))
+    assert set(history.stopped()) == {"worker:0", "worker:1", "worker:2"}
+    history.ends("worker:0", 1).ends("worker:2", None, 9).happens(TaskGone(HERE, "worker:1", 0))
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 7)
+    assert history.job.culprit is not None
+    assert history.job.culprit.name == "worker:1"
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "expected"), [(7, None, 7), (None, 9, 137), (124, None, 1), (125, None, 1), (200, None, 200)]
+)
+def test_exit_codes(code: int | None, signal: int | None, expected: int) -> None:
+    """Codes of programs pass through, except the two that are tflaunch's own words."""
+    assert mirrored(1, restart={"max": 0}).ends("worker:0", code, signal).job.exit_code == expected
+
+
+def test_a_gang_restarts_on_new_ports_after_its_backoff() -> None:
+    """Everything is dead, the backoff is over: the ports are chosen anew and attempt 1 starts."""
+    history = mirrored(restart={"max": 1, "backoff": ["5s", "1m"]}).ends("worker:0", None, 9).ends("worker:1", None, 9)
+    assert history.job.phase is Phase.BACKING_OFF
+    began = history.now
+    history.wait()
+    assert history.now - began == 5
+    assert history.actions == [HoldPorts(HERE, {"worker:0": 0, "worker:1": 0})]
+    history.start()
+    assert {task.attempt for task in history.job.tasks.values()} == {1}
+    history.ends("worker:0").ends("worker:1")
+    assert history.job.exit_code == 0
+
+
+def test_no_attempt_starts_while_an_old_process_lives() -> None:
+    """The backoff may be long over: a process that does not die holds the next attempt back."""
+    history = mirrored(restart={"max": 1, "backoff": [0, 0]}).ends("worker:0", None, 9)
+    history.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
+    assert history.job.phase is Phase.STOPPING
+    history.happens(TaskGone(HERE, "worker:1", 0))
+    assert any(isinstance(action, HoldPorts) for action in history.actions)
+
+
+def test_the_budget_ends_restarts_and_the_window_renews_it() -> None:
+    """Two failures within the window end a job with max 1; far apart they do not."""
+    soon = mirrored(1, restart={"max": 1, "backoff": [1, 1], "window": 100}).ends("worker:0", None, 9).wait().start()
+    assert soon.ends("worker:0", None, 9).job.exit_code == 137
+    late = mirrored(1, restart={"max": 1, "backoff": [1, 1], "window": 100}).ends("worker:0", None, 9).wait().start()
+    late.now += 200
+    assert late.ends("worker:0", None, 9).job.phase is Phase.BACKING_OFF
+
+
+def test_backoff_doubles_up_to_its_limit() -> None:
+    """1, 2, 4, 5, 5 s for a backoff from 1 to 5 s."""
+    history = mirrored(1, restart={"max": 5, "backoff": [1, 5]})
+    waits = []
+    for _ in range(5):
+        began = history.ends("worker:0", None, 9).now
+        waits.append(history.wait().start().now - began)
+    assert waits == [1, 2, 4, 5, 5]
+
+
+def test_a_program_that_fails_before_the_cluster_formed_is_not_retried() -> None:
+    """An ImportError would only come again; once the cluster had formed, the same code is retried."""
+    history = History(plans.make({"worker": 2})).happens(
+        HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
+    )
+    assert history.ends("worker:0", 1).job.exit_code == 1
+    assert mirrored().ends("worker:0", 1).job.exit_code is None
+
+
+def test_a_command_that_cannot_start_is_not_retried() -> None:
+    """Not found is 127, whatever the budget."""
+    history = mirrored(1).happens(TimePassed())
+    history = History(plans.make({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
+    history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found"), TaskGone(HERE, "worker:0", 0))
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 127)
+
+
+def test_a_lost_ps_worker_restarts_alone_at_its_address() -> None:
+    """The chief waits for it and takes it back; nobody else is disturbed."""
+    history = parameter_server(restart={"max": 1, "backoff": [1, 1]}).ends("worker:1", None, 9)
+    assert (history.job.phase, history.stopped()) == (Phase.RUNNING, [])
+    history.wait()
+    assert history.actions == [StartTask(HERE, "worker:1", 1)]
+    assert history.job.tasks["worker:0"].attempt == 0
+    history.happens(TaskStarted(HERE, "worker:1", 1, 1, 0.0)).ends("worker:1", None, 9)
+    assert history.job.exit_code == 137, "its own budget is spent"
+
+
+@pytest.mark.parametrize("task", ["ps:0", "chief:0"])
+def test_a_lost_ps_or_chief_takes_everyone_along(task: str) -> None:
+    """The variables are gone, or the one who drives: all restart."""
+    history = parameter_server().ends(task, None, 9)
+    assert history.job.phase is Phase.STOPPING
+    assert len(history.stopped()) == 4
+
+
+def test_sidecars_and_evaluators_never_fail_a_job() -> None:
+    """They restart within their own budget; when it is spent, the job goes on without them."""
+    sidecar = {"board": {"command": "board"}}
+    history = History(plans.make({"worker": 1}, sidecars=sidecar, restart={"max": 1, "backoff": [1, 1]})).start()
+    history.ends("board", 1).wait()
+    assert history.actions == [StartTask(HERE, "board", 1)]
+    history.happens(TaskStarted(HERE, "board", 1, 1, 0.0)).ends("board", 1)
+    assert history.job.phase is Phase.RUNNING
+    assert history.ends("worker:0").job.exit_code == 0
+
+
+def test_ctrl_c_gives_grace_and_a_second_one_kills() -> None:
+    """130, with the spec's grace first and none afterwards."""
+    history = mirrored(1).happens(Interrupted(2))
+    assert history.actions == [StopTask(HERE, "worker:0", 0, 10.0)]
+    history.happens(Interrupted(2))
+    assert history.actions == [StopTask(HERE, "worker:0", 0, 0.0)]
+    assert history.ends("worker:0").job.exit_code == 130
+
+
+def test_ctrl_c_never_exits_0() -> None:
+    """Not even when the job had just succeeded and only its servers were still alive."""
+    history = parameter_server().ends("chief:0").happens(Interrupted(2))
+    for task in ("worker:0", "worker:1", "ps:0"):
+        history.ends(task, None, 15)
+    assert history.job.exit_code == 130
+
+
+def test_ctrl_c_while_backing_off_ends_at_once() -> None:
+    """Nothing lives then."""
+    history = mirrored(1).ends("worker:0", None, 9).happens(Interrupted(15))
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 143)
+
+
+def test_a_lost_host_is_the_culprit() -> None:
+    """Its tasks are gone with it; 125."""
+    history = mirrored().happens(HostLost(HERE, "killed"))
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 125)
+    assert history.job.culprit is not None
+    assert history.job.culprit.cause is Cause.HOST
+
+
+def test_a_busy_port_starts_nothing() -> None:
+    """3, and the reason is kept."""
+    history = History(plans.make({"worker": ["localhost:2222"]})).happens(HostJoined(HERE))
+    history.happens(PortsRefused(HERE, {"worker:0": "port 2222 is in use by pid 1"}))
+    assert (history.job.phase, history.job.exit_code, history.actions) == (Phase.ENDED, 3, [])
+
+
+def test_a_voice_from_an_older_attempt_decides_nothing() -> None:
+    """Late news of attempt 0 do not touch attempt 1."""
+    history = mirrored(1, restart={"max": 1, "backoff": [0, 0]}).ends("worker:0", None, 9).start()
+    before = history.job
+    history.happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0), TaskGone(HERE, "worker:0", 0))
+    assert history.job == before
+
+
+def test_survivors_of_a_mirrored_gang_are_not_waited_for() -> None:
+    """They ignore TERM and cannot be saved: KILL follows within a quarter of a second."""
+    history = mirrored(2, restart={"max": 0}).happens(TaskExited(HERE, "worker:1", 0, 7, None, 0.0))
+    assert all(isinstance(action, StopTask) and action.grace <= 0.25 for action in history.actions)
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "limit"), [({"deadline": 50}, "deadline"), ({"start": 50}, "start")], ids=["deadline", "start"]
+)
+def test_time_limits_end_the_job_with_124(timeouts: dict[str, int], limit: str) -> None:
+    """The limit is the culprit, and nothing is retried."""
+    history = History(plans.make({"worker": 1}, timeouts=timeouts)).happens(
+        HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
+    )
+    history.wait()
+    assert history.job.culprit is not None
+    assert history.job.culprit.name == limit
+    assert history.ends("worker:0", None, 15).job.exit_code == 124
+
+
+def test_the_finish_limit_counts_from_the_first_clean_exit() -> None:
+    """Uneven data leaves one worker hanging in a collective for ever."""
+    history = mirrored(2, timeouts={"finish": 20}).ends("worker:0").wait()
+    assert history.job.culprit is not None
+    assert "worker:1" in history.job.culprit.message
+    assert history.ends("worker:1", None, 9).job.exit_code == 124
+
+
+def test_states_of_tasks_follow_their_agents() -> None:
+    """starting, running, exited, gone."""
+    history = History(plans.make({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
+    seen = [history.job.tasks["worker:0"].phase]
+    for event in (
+        TaskStarted(HERE, "worker:0", 0, 1, 0.0),
+        TaskExited(HERE, "worker:0", 0, None, 11, 0.0),
+        TaskGone(HERE, "worker:0", 0),
+    ):
+        history.happens(event)
+        seen.append(history.job.tasks["worker:0"].phase)
+    assert seen == [TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED, TaskPhase.GONE]
