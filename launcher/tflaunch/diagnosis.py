@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 
 from tflaunch import policy
-from tflaunch.events import Event, TaskExited, TaskNotStarted
+from tflaunch.events import Event, TaskExited, TaskNotStarted, TaskStarted
 from tflaunch.states import Cause, Culprit, Job, Phase, TaskState
 from tflaunch.supervisor import unopened
 
@@ -14,9 +14,19 @@ _TAIL_LINES = 10
 _MANY = 8
 
 
-def news(before: Job, event: Event, after: Job) -> list[str]:
-    """Return what a person wants to read about one step of the supervisor; mostly nothing."""
+def news(before: Job, event: Event, after: Job, logs: str) -> list[str]:
+    """Return what a person wants to read about one step of the supervisor; mostly nothing.
+
+    Args:
+        before: the job before the step.
+        event: what happened.
+        after: the job after the step.
+        logs: where the logs are.
+    """
     lines = []
+    is_running = after.phase is Phase.RUNNING
+    if is_running and isinstance(event, TaskStarted) and not any(task.pid for task in before.tasks.values()):
+        lines.append(f"run {after.run}: {_counted(len(after.plan.tasks), 'task')}, logs in {logs}")
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
         lines += _task_news(before, event, after)
     if after.culprit is not None and after.culprit is not before.culprit:
@@ -25,7 +35,7 @@ def news(before: Job, event: Event, after: Job) -> list[str]:
         waiting = unopened(after)
         if waiting and len(waiting) < len(policy.deciders(after.plan)):
             lines.append(f"the cluster waits for {_listed(waiting)}: nobody listens on their ports yet")
-    if after.phase is Phase.RUNNING and before.phase is not Phase.RUNNING and after.attempt:
+    if is_running and before.phase is not Phase.RUNNING and after.attempt:
         lines.append(f"attempt {after.attempt} starts")
     return lines
 
@@ -115,10 +125,8 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
 
 
 def _success(job: Job) -> str:
-    restarts = len(job.restarts)
-    again = f", after {restarts} restart{'s' if restarts > 1 else ''}" if restarts else ""
-    count = len(job.plan.tasks)
-    return f"done: {count} task{'s' if count > 1 else ''}{again}"
+    again = f", after {_counted(len(job.restarts), 'restart')}" if job.restarts else ""
+    return f"done: {_counted(len(job.plan.tasks), 'task')}{again}"
 
 
 def _evidence(job: Job, tail: Callable[[str, int], list[str]]) -> list[str]:
@@ -132,10 +140,14 @@ def _evidence(job: Job, tail: Callable[[str, int], list[str]]) -> list[str]:
     if victims:
         lines.append(f"ended because of it: {_listed(victims)}")
     if job.restarts:
-        lines.append(f"the job had been restarted {len(job.restarts)} times before")
+        lines.append(f"the job had been restarted before: {_counted(len(job.restarts), 'time')}")
     elif policy.is_start_failure(job, job.culprit.code):
         lines.append("not restarted: it failed before the cluster had formed, and would again")
     return lines
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _listed(names: list[str]) -> str:

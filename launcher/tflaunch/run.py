@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
@@ -23,6 +23,7 @@ from tflaunch.states import Phase
 from tflaunch.words import TaskWords
 
 _KEEP_ALIVES_PER_LEASE = 3
+_LEAVE_PATIENCE = 10.0  # an agent that does not even leave is left to its guard and its lease
 
 
 class Run:
@@ -37,6 +38,7 @@ class Run:
         self._sessions = {host: Session(host, link, self._mailbox, self._words) for host, link in links.items()}
         self._job = supervisor.begin(directory.run, plan, time.monotonic())
         self._keep_alive_at: float | None = None
+        self._cut_short_by: int | None = None
 
     def execute(self) -> int:
         """Run the job to its end and return tflaunch's exit code."""
@@ -49,7 +51,7 @@ class Run:
             self._leave()
         self._screen.say(self._last_words())
         self._close()
-        return EXIT_INTERNAL if self._job.exit_code is None else self._job.exit_code
+        return self._exit_code()
 
     # ---- the beginning
 
@@ -87,7 +89,7 @@ class Run:
                     self._words.abandon(process.task)
         for action in actions:
             self._perform(action)
-        for message in diagnosis.news(before, event, self._job):
+        for message in diagnosis.news(before, event, self._job, str(self._directory.logs)):
             self._screen.say(message)
 
     def _perform(self, action: Action) -> None:
@@ -131,15 +133,28 @@ class Run:
     # ---- the end
 
     def _leave(self) -> None:
-        """Send the agents home, once the last output has arrived; a signal cuts the wait short."""
-        while not self._words.is_complete and any(s.is_open for s in self._sessions.values()):
-            if isinstance(self._mailbox.take(None), Interrupted):
-                break
+        """Send the agents home, once the last output has arrived."""
+        self._wait(lambda: self._words.is_complete or not self._is_connected(), patience=None)
         for session in self._sessions.values():
             session.leave()
-        while any(session.is_open for session in self._sessions.values()):
-            if isinstance(self._mailbox.take(None), Interrupted):
-                break
+        self._wait(lambda: not self._is_connected(), patience=_LEAVE_PATIENCE)
+
+    def _wait(self, is_over: Callable[[], bool], patience: float | None) -> None:
+        """Serve the sessions until a condition holds; a signal cuts the wait short."""
+        until = None if patience is None else time.monotonic() + patience
+        while not is_over() and (until is None or time.monotonic() < until):
+            event = self._mailbox.take(until)
+            if isinstance(event, Interrupted):
+                self._cut_short_by = event.signal
+                return
+
+    def _is_connected(self) -> bool:
+        return any(session.is_open for session in self._sessions.values())
+
+    def _exit_code(self) -> int:
+        """Return the job's code; Ctrl-C never gives 0, not even during the last output."""
+        code = EXIT_INTERNAL if self._job.exit_code is None else self._job.exit_code
+        return 128 + self._cut_short_by if code == 0 and self._cut_short_by is not None else code
 
     def _last_words(self) -> str:
         lines = self._words.trouble()

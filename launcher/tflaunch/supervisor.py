@@ -71,6 +71,8 @@ def next_deadline(job: Job) -> float | None:
     times: list[float | None] = []
     if job.phase in (Phase.JOINING, Phase.HOLDING_PORTS, Phase.RUNNING, Phase.BACKING_OFF):
         times.append(_deadline_at(job))
+    if job.phase is Phase.JOINING:
+        times.append(job.started_at + job.plan.timeouts.connect)
     if job.phase is Phase.RUNNING:
         times += [task.resume_at for task in job.tasks.values() if task.phase is TaskPhase.GONE]
         if not _is_complete(job):
@@ -188,6 +190,10 @@ def _on_time(job: Job, now: float) -> Step:
     if deadline is not None and now >= deadline and job.exit_code is None:
         message = f"the job was not done after {job.plan.timeouts.deadline:g} s"
         return _fail(job, _limit("deadline", job, message), now, may_retry=False)
+    if job.phase is Phase.JOINING and now >= job.started_at + job.plan.timeouts.connect:
+        message = f"it did not answer within {job.plan.timeouts.connect:g} s"
+        culprit = Culprit(Cause.HOST, ", ".join(sorted(job.missing_hosts)), job.attempt, None, None, message)
+        return _fail(job, culprit, now, may_retry=False)
     if job.phase is Phase.RUNNING:
         return _on_time_running(job, now)
     if job.phase is Phase.DRAINING and job.finish_by is not None and now >= job.finish_by:

@@ -28,22 +28,29 @@ class TaskWords:
         self._open_attempts.add((task, attempt))
         if task not in self._logs:
             self._logs[task] = _Log(self._directory / f"{task.replace(':', '-')}.log")
-        if attempt:
-            self._logs[task].mark(f"{task} attempt {attempt}")
 
     def write(self, task: str, attempt: int, offset: int, data: bytes, done: Callable[[], None]) -> None:
         """Keep and show output of a task."""
-        self._logs[task].append(data)
+        self._log_of(task, attempt).append(data)
         self._screen.show(task, data, lambda: self._mailbox.call(done))
 
     def lose(self, task: str, attempt: int, offset: int, size: int) -> None:
         """State a gap: output that its host could not keep."""
-        self._logs[task].mark(f"{size} bytes of output are missing here: the host had no room for them")
+        self._log_of(task, attempt).mark(f"{size} bytes of output are missing here: the host had no room for them")
 
     def end(self, task: str, attempt: int) -> None:
         """An attempt has said its last word."""
+        self._log_of(task, attempt)
         self._screen.finish(task)
         self._open_attempts.discard((task, attempt))
+
+    def _log_of(self, task: str, attempt: int) -> _Log:
+        """Return the task's log, with a marked line where a new attempt begins to speak."""
+        log = self._logs[task]
+        if attempt > log.attempt:
+            log.attempt = attempt
+            log.mark(f"{task} attempt {attempt}")
+        return log
 
     def abandon(self, task: str) -> None:
         """Expect nothing more of a task: its host is lost."""
@@ -77,6 +84,7 @@ class _Log:
         self._file = os.open(path, _FLAGS, 0o600)
         self._ends_line = True
         self._lost = 0
+        self.attempt = 0
 
     def append(self, data: bytes) -> None:
         view = memoryview(data)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from talk import LocalAgent, Talk, wait_gone
 
 pytestmark = pytest.mark.agent
@@ -277,3 +278,21 @@ def test_nonsense_ends_the_connection_not_the_agent(agent: LocalAgent) -> None:
     assert psutil.pid_exists(pid)
     again.say("leave", grace=0)
     wait_gone(pid)
+
+
+def test_words_of_an_attempt_end_before_those_of_the_next_begin(agent: LocalAgent) -> None:
+    """Exits overtake output, so a new attempt may run while the old one's output still waits for its reader."""
+    agent.talk.hello()
+    agent.talk.start("worker:0", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x")
+    agent.talk.wait_for("task_gone")
+    agent.talk.start("worker:0", "echo", "next", attempt=1)
+    agent.talk.wait_until(lambda: [m for m in agent.talk.heard if m["kind"] == "task_gone" and m["attempt"] == 1])
+    received = 0
+    while received < 3_000_000:
+        agent.talk.acknowledge(("worker:0", 0, received, False))
+        agent.talk.wait_until(lambda: len(agent.talk.output.get(("worker:0", 0), b"")) > received)  # noqa: B023
+        assert ("worker:0", 1) not in agent.talk.output
+        received = len(agent.talk.output[("worker:0", 0)])
+    agent.talk.text("worker:0")
+    agent.talk.acknowledge(("worker:0", 0, received, True))
+    assert agent.talk.text("worker:0", attempt=1) == "next\n"

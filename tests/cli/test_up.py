@@ -12,8 +12,8 @@ from pathlib import Path, PurePath
 
 import psutil
 import pytest
-from launch import PATIENCE, TFLAUNCH, Launch, read_until
 
+from launch import PATIENCE, TFLAUNCH, Launch, read_until
 from tflaunch import events, look_around, plan, specfile, supervisor
 from tflaunch.states import Phase
 
@@ -33,7 +33,9 @@ def test_the_smallest_local_spec_runs(launch: Launch) -> None:
     assert config["task"] == {"type": "worker", "index": 1}
     assert len(set(config["cluster"]["worker"])) == 2
     assert launch.log("worker:1") == lines["worker:1"] + "\n"
-    assert ended.stderr == "tflaunch: done: 2 tasks\n"
+    begin, end = ended.stderr.splitlines()
+    assert begin == f"tflaunch: run {launch.run_directory().name}: 2 tasks, logs in {launch.run_directory()}/logs"
+    assert end == "tflaunch: done: 2 tasks"
 
 
 def test_the_run_directory_is_private_and_complete(launch: Launch) -> None:
@@ -86,8 +88,8 @@ def test_a_failing_start_is_not_retried(launch: Launch) -> None:
 
 def test_a_killed_task_is_restarted_with_its_gang(launch: Launch) -> None:
     """Attempt 1 of both follows a SIGKILL in attempt 0; the log shows both attempts."""
-    crash = "[ $TFLAUNCH_ATTEMPT$TFLAUNCH_TASK != 0worker:1 ] || kill -9 $$"
-    script = f"echo attempt $TFLAUNCH_ATTEMPT; {crash}; [ $TFLAUNCH_ATTEMPT = 1 ] || sleep 300"
+    crash = "if [ $TFLAUNCH_TASK = worker:1 ]; then until [ -e up ]; do :; done; kill -9 $$; fi"
+    script = f"echo attempt $TFLAUNCH_ATTEMPT; [ $TFLAUNCH_ATTEMPT = 1 ] && exit; {crash}; : > up; exec sleep 300"
     ended = launch.up(launch.shell(script, restart={"max": 1, "backoff": [0, 0]}))
     assert ended.returncode == 0, ended.stderr
     assert launch.log("worker:0") == "attempt 0\n---- tflaunch: worker:0 attempt 1 ----\nattempt 1\n"
@@ -111,6 +113,7 @@ def test_a_second_ctrl_c_kills(launch: Launch) -> None:
     read_until(running, "up", 2)
     running.send_signal(signal.SIGINT)
     assert running.stderr is not None
+    assert "2 tasks, logs in" in running.stderr.readline()
     assert "Ctrl-C again kills" in running.stderr.readline()
     began = time.monotonic()
     running.send_signal(signal.SIGINT)

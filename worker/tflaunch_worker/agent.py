@@ -58,6 +58,7 @@ class Agent:
     def run(self) -> None:
         """Serve until the run ends or the lease is over."""
         self._loop.run()
+        os.unlink(os.path.join(self._directory, SOCKET_NAME))
         self._client.disconnect()
 
     # ---- what the supervisor says

@@ -151,6 +151,7 @@ class Client:
             del self._streams[key]
             self._ready.pop(key, None)
             stream.close()
+            self._ready.update({key: later for key, later in self._streams.items() if key[0] == task})
         else:
             self._ready[key] = stream
 
@@ -181,9 +182,13 @@ class Client:
         while self._ready:
             key, stream = next(iter(self._ready.items()))
             del self._ready[key]
-            frame = stream.next_frame()
+            frame = None if self._has_earlier(stream) else stream.next_frame()
             if frame is not None:
                 self._ready[key] = stream  # to the end of the row: a chatty task must not hush others
                 self._out += frame
                 return True
         return False
+
+    def _has_earlier(self, stream: Stream) -> bool:
+        """Whether an earlier attempt of the task has not been heard to its end: its words come first."""
+        return any(task == stream.task and attempt < stream.attempt for task, attempt in self._streams)

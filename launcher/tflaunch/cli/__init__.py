@@ -46,3 +46,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(EXIT_INTERNAL)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"tflaunch: {place}{error.strerror or error}", err=True)
+        sys.exit(EXIT_INTERNAL)

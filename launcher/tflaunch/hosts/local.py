@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import subprocess
 import sys
@@ -52,11 +54,18 @@ class LocalLink:
     def close(self) -> str:
         """Hang up and wait for the guard, which outlives the agent and every task."""
         self._socket.close()
-        try:
-            self._guard.wait(_END_PATIENCE)
-        except subprocess.TimeoutExpired:
-            return "its guard does not end"
+        if not self._has_guard_ended():
+            return f"its guard (pid {self._guard.pid}) does not end"
+        self._guard.wait()
         return self._last_words() or "it ended unexpectedly"
+
+    def _has_guard_ended(self) -> bool:
+        """Wait for the guard's end, within reason; `Popen.wait` with a timeout would poll."""
+        descriptor = os.pidfd_open(self._guard.pid)
+        try:
+            return bool(select.select([descriptor], [], [], _END_PATIENCE)[0])
+        finally:
+            os.close(descriptor)
 
     def _last_words(self) -> str:
         """The last line of the agent's log: how a Python traceback ends."""

@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 
 TFLAUNCH = str(Path(sys.executable).with_name("tflaunch"))
-PATIENCE = 60
+REPOSITORY = Path(__file__).parents[1]
+PATIENCE = 180
 
 
 class Launch:
@@ -22,7 +23,8 @@ class Launch:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.home = directory / "home"
-        self.env = {**os.environ, "TFLAUNCH_HOME": str(self.home)}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.env = {**os.environ, "TFLAUNCH_HOME": str(self.home), "PATH": path}
         self.started: list[subprocess.Popen[str]] = []
 
     def spec(self, name: str = "job.json", **fields: Any) -> Path:

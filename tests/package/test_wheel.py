@@ -1,0 +1,149 @@
+"""The wheel: in a fresh environment, outside the checkout, as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launch import REPOSITORY
+
+pytestmark = pytest.mark.package
+
+ORDINARY = "nobody"
+TEST_TOOLS = ["pytest", "hypothesis", "psutil", "jsonschema"]
+INSTALL_PATIENCE = 900
+SUITE_PATIENCE = 1800
+
+
+class Installed:
+    """An environment with the wheel, and the user who runs it."""
+
+    def __init__(self, directory: Path, python: str, user: str | None) -> None:
+        self.directory = directory
+        self.user = user
+        self.bin = directory / "venv" / "bin"
+        self.home = directory / "home"
+        self.home.mkdir()
+        subprocess.run([python, "-m", "venv", directory / "venv"], check=True)
+        if user is not None:
+            entry = pwd.getpwnam(user)
+            os.chown(self.home, entry.pw_uid, entry.pw_gid)
+
+    def pip(self, *arguments: str) -> None:
+        """Install something."""
+        command = [self.bin / "python", "-m", "pip", "install", "--quiet", *arguments]
+        subprocess.run(command, check=True, timeout=INSTALL_PATIENCE, cwd=self.directory)
+
+    def run(self, *command: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a command as the user, with nothing of our environment but what a login would give."""
+        env = {"PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home), "TF_CPP_MIN_LOG_LEVEL": "2"}
+        env |= {name: os.environ[name] for name in ("CI", "LANG") if name in os.environ}
+        return subprocess.run(
+            command, user=self.user, group=None if self.user is None else pwd.getpwnam(self.user).pw_gid,
+            extra_groups=None if self.user is None else [], env=env, cwd=self.home, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+
+
+def ordinary_user() -> str | None:
+    """Return who shall run the wheel: another user if we are root, else ourselves (None)."""
+    return ORDINARY if os.getuid() == 0 else None
+
+
+def interpreter(user: str | None) -> str:
+    """Return a Python that the user may execute; root's own may be out of reach for others."""
+    for candidate in (getattr(sys, "_base_executable", sys.executable), "/usr/bin/python3"):
+        probe = [candidate, "-c", "import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))"]
+        try:
+            if subprocess.run(probe, user=user, cwd="/", capture_output=True, check=False).returncode == 0:
+                return str(candidate)
+        except OSError:
+            continue
+    reason = f"no Python >= 3.10 with venv that user {user} may run: install python3-venv"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """The wheel, built from what git would track, and installed alone, without extras."""
+    directory = tmp_path_factory.mktemp("wheel")
+    for parent in (directory, *directory.parents[:2]):
+        parent.chmod(0o755)  # pytest's directories are for their owner alone
+    source = directory / "source"
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in filter(None, tracked.stdout.split("\0")):
+        if (REPOSITORY / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, source / name)
+    user = ordinary_user()
+    made = Installed(directory, interpreter(user), user)
+    build = [made.bin / "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", directory, source]
+    subprocess.run(build, check=True, timeout=INSTALL_PATIENCE)
+    (wheel,) = directory.glob("*.whl")
+    made.pip(str(wheel))
+    yield made
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_the_wheel_alone_gives_a_working_command(installed: Installed) -> None:
+    """No extra, no checkout, no root: the hello of the README runs."""
+    spec = installed.home / "hello.json"
+    spec.write_text(
+        '{"cluster": {"worker": 2}, "command": ["python", "-c", "import os; print(os.environ[\'TF_CONFIG\'])"]}'
+    )
+    ended = installed.run("tflaunch", "up", spec)
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(line.split(" | ")[0] for line in ended.stdout.splitlines()) == ["worker:0", "worker:1"]
+
+
+def test_the_wheel_holds_no_tests_and_all_packages(installed: Installed) -> None:
+    """What is imported is what was built."""
+    ended = installed.run("python", "-c", "import tflaunch, tflaunch_worker.examples; print(tflaunch.__file__)")
+    assert ended.stdout.startswith(str(installed.directory / "venv")), ended.stderr
+    assert installed.run("python", "-c", "import tests").returncode != 0
+
+
+def test_the_whole_suite_passes_with_the_wheel(installed: Installed) -> None:
+    """Agents, command and real training, as an ordinary user with the extra `tensorflow`."""
+    (wheel,) = installed.directory.glob("*.whl")
+    installed.pip(f"{wheel}[tensorflow]", *TEST_TOOLS)
+    place = installed.directory / "suite"
+    for name in ("tests", "cluster_specs"):
+        shutil.copytree(REPOSITORY / name, place / name)
+    (place / "pytest.ini").write_text(_as_ini())
+    tests = [str(place / "tests" / tier) for tier in ("agent", "cli", "training")]
+    base = installed.home / "basetemp"
+    command = [
+        "python",
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={base}",
+        "-c",
+        place / "pytest.ini",
+    ]
+    ended = installed.run(*command, *tests, timeout=SUITE_PATIENCE)
+    assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]
+
+
+def _as_ini() -> str:
+    """Return pytest's settings of pyproject.toml for a place without that file."""
+    tiers = "\n".join(f"    {tier}: see pyproject.toml" for tier in ("unit", "agent", "cli", "tensorflow", "package"))
+    return f"[pytest]\npythonpath = tests\nmarkers =\n{tiers}\n"

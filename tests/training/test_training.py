@@ -1,0 +1,181 @@
+"""Real training under `tflaunch up`, to a stated accuracy, with faults on the way."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from launch import PATIENCE, REPOSITORY, Launch, read_until
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+
+REDUCE = """
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+value = strategy.run(lambda: tf.constant(1.0))
+print("sum", strategy.reduce("SUM", value, axis=None).numpy(), flush=True)
+"""
+
+HANG = REDUCE + "import time; time.sleep(300)"
+
+CHIEF_ONLY = """
+import tensorflow as tf
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+strategy = tf.distribute.experimental.ParameterServerStrategy(resolver)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    total = tf.Variable(0.0)
+@tf.function
+def add():
+    total.assign_add(1.0)
+for _ in range(10):
+    coordinator.schedule(add)
+coordinator.join()
+print("total", total.numpy(), "on", total.device, flush=True)
+"""
+
+
+def example(launch: Launch, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Train the example of a spec in cluster_specs/, with its working directory in the test's own."""
+    spec = json.loads((REPOSITORY / "cluster_specs" / f"{name}.json").read_text())
+    spec["command"] += arguments
+    return launch.up(launch.spec(f"{name}.json", **spec))
+
+
+def digests(text: str) -> list[str]:
+    """Return the digests of the weights that tasks printed."""
+    return re.findall(r"weights sha256 (\w+)", text)
+
+
+def accuracies(text: str) -> list[float]:
+    """Return the accuracies that tasks printed."""
+    return [float(number) for number in re.findall(r"test accuracy ([\d.]+)", text)]
+
+
+def test_two_mirrored_workers_train_to_the_same_weights(launch: Launch) -> None:
+    """The example of cluster_specs/ reaches its accuracy, and both workers end with identical weights."""
+    ended = example(launch, "mnist_multi_worker")
+    assert ended.returncode == 0, ended.stderr
+    assert len(digests(ended.stdout)) == 2
+    assert len(set(digests(ended.stdout))) == 1
+    assert min(accuracies(ended.stdout)) >= 0.95
+
+
+def test_a_parameter_server_job_trains_and_leaves_nothing(launch: Launch) -> None:
+    """Chief, two workers and a ps; one second after the end no process of them is left."""
+    ended = example(launch, "mnist_parameter_server")
+    assert ended.returncode == 0, ended.stderr
+    assert min(accuracies(ended.stdout)) >= 0.95
+    assert not launch.survivors()
+
+
+def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> None:
+    """worker:1 dies of SIGKILL in mid-training: both attempts are in the log, no epoch is lost, exit 0."""
+    ended = example(launch, "mnist_multi_worker", "--crash-at-step", "35")
+    assert ended.returncode == 0, ended.stderr
+    assert "worker:1 was killed by SIGKILL; ending worker:0; restart 1" in ended.stderr
+    for task in ("worker:0", "worker:1"):
+        before, after = launch.log(task).split(f"---- tflaunch: {task} attempt 1 ----\n")
+        assert "resumed" not in before
+        assert "resumed at step 30" in after
+    assert len(set(digests(ended.stdout))) == 1
+    assert min(accuracies(ended.stdout)) >= 0.95
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in sockets]
+    for server in sockets:
+        server.close()
+    return ports
+
+
+def test_tasks_run_by_hand_join_the_same_cluster(launch: Launch) -> None:
+    """`eval "$(tflaunch env SPEC TASK)"` and the command: the two find each other."""
+    cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
+    (launch.directory / "reduce.py").write_text(REDUCE)
+    spec = launch.spec(cluster=cluster, command=["python", "reduce.py"], env=QUIET)
+    script = f'eval "$(tflaunch env {spec} "$1")" && exec python reduce.py'
+    by_hand = [
+        subprocess.Popen(["sh", "-c", script, "sh", task], env=launch.env, stdout=subprocess.PIPE, text=True)
+        for task in ("worker:0", "worker:1")
+    ]
+    launch.started += by_hand
+    assert [task.communicate(timeout=PATIENCE)[0] for task in by_hand] == ["sum 2.0\n", "sum 2.0\n"]
+
+
+def test_tflaunch_runs_the_standard_servers(launch: Launch) -> None:
+    """`server: true`: a program that has only the chief's code trains on workers and a ps of tflaunch's own."""
+    servers = {"worker": {"server": True}, "ps": {"server": True}}
+    command = ["python", "-c", CHIEF_ONLY]
+    ended = launch.up(
+        launch.spec(cluster={"chief": 1, "worker": 2, "ps": 1}, roles=servers, command=command, env=QUIET)
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "total 10.0 on /job:ps" in ended.stdout
+
+
+def test_a_mirrored_task_that_ignores_term_is_ended(launch: Launch) -> None:
+    """TensorFlow catches TERM under MultiWorkerMirroredStrategy; the grace is short and then it is killed."""
+    timeouts = {"grace": "1s"}
+    spec = launch.spec(cluster={"worker": 2}, command=["python", "-c", HANG], env=QUIET, timeouts=timeouts)
+    running = launch.start("up", spec)
+    read_until(running, "sum 2.0", 2)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    exits = [record["signal"] for record in launch.journal() if record["kind"] == "task_exited"]
+    assert exits == [signal.SIGKILL, signal.SIGKILL]
+
+
+def test_survivors_of_a_failure_do_not_wait_for_tensorflow(launch: Launch) -> None:
+    """TensorFlow would notice a dead peer after 10 s; tflaunch has ended everything long before."""
+    spec = launch.spec(cluster={"worker": 2}, command=["python", "-c", HANG], env=QUIET, restart={"max": 0})
+    running = launch.start("up", spec)
+    read_until(running, "sum 2.0", 2)
+    pid = next(r["pid"] for r in launch.journal() if r["kind"] == "task_started" and r["task"] == "worker:1")
+    began = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 137
+    assert time.monotonic() - began < 8
+    assert "worker:1 was killed by SIGKILL" in err
+
+
+def test_a_formed_cluster_is_known_by_its_ports(launch: Launch) -> None:
+    """Once both listen, an exit with a plain code is a failure of training, and retried."""
+    failing = (
+        REDUCE + "import os, sys, time; time.sleep(2); sys.exit(0 if os.environ['TFLAUNCH_ATTEMPT'] == '1' else 3)"
+    )
+    command = ["python", "-c", failing]
+    ended = launch.up(launch.spec(cluster={"worker": 2}, command=command, env=QUIET, restart={"backoff": [0, 0]}))
+    assert ended.returncode == 0, ended.stderr
+    assert "done: 2 tasks, after 1 restart" in ended.stderr
+
+
+def test_the_example_programs_explain_themselves(tmp_path: Path) -> None:
+    """`--help` answers without importing TensorFlow."""
+    for program in ("mnist_multi_worker", "mnist_parameter_server"):
+        command = [sys.executable, "-X", "importtime", "-m", f"tflaunch_worker.examples.{program}", "--help"]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert ended.returncode == 0
+        assert "tensorflow" not in re.findall(r"\| +(\w+)$", ended.stderr, re.MULTILINE)
