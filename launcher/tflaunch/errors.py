@@ -26,7 +26,8 @@ class Problem(NamedTuple):
         """Return the problem as one line of text."""
         place = f"{self.where}: " if self.where else ""
         remedy = f"; {self.hint}" if self.hint else ""
-        return f"{place}{self.message}{remedy}"
+        text = f"{place}{self.message}{remedy}"
+        return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 class TflaunchError(Exception):

@@ -16,6 +16,7 @@ from tflaunch.errors import Problem
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_LARGEST = 10**300
 _LONGEST = 10 * 365 * 86400.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -60,7 +61,10 @@ def place(location: tuple[str | int, ...]) -> str:
 
 def shown(value: object) -> str:
     """Return a value as it can stand in a sentence."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of thousands of digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -82,11 +86,22 @@ class Text:
             at.wrong(f"must be {self.description}, not {shown(value)}", "put it in quotes")
         elif "\0" in value:
             at.wrong("contains a NUL character", "remove it")
+        elif not _is_encodable(value):
+            at.wrong(f"{shown(value)} holds half a character", "remove the lone surrogate")
         return value
 
     def schema(self) -> Schema:
         """Return the schema of text."""
         return {"type": "string"}
+
+
+def _is_encodable(text: str) -> bool:
+    """Whether a process can be given the text: lone surrogates cannot be passed on."""
+    try:
+        text.encode("utf-8", "surrogateescape")  # what ${VAR} brings may hold bytes that are no text
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Name(Text):
@@ -115,8 +130,9 @@ class VariableValue(Text):
 
     def read(self, value: object, at: At) -> Any:
         """Return the text."""
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return super().read(str(value) if is_number else value, at)
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST:
+            return str(value)
+        return super().read(value, at)
 
     def schema(self) -> Schema:
         """Return the schema of text and numbers."""
@@ -171,7 +187,7 @@ class Duration:
         """Return the seconds."""
         seconds = None
         if isinstance(value, int | float) and not isinstance(value, bool):
-            seconds = float(value)
+            seconds = float(value) if 0 <= value <= _LONGEST else None
         elif isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
             seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
         if seconds is None or not 0 <= seconds <= _LONGEST:
@@ -295,9 +311,11 @@ class Record:
         return None if missing else self._into(**read)
 
     def _remedy(self, name: str) -> str:
+        if name in self._hints:
+            return self._hints[name]
         if guess := nearest(name, list(self._fields)):
             return f"did you mean {guess!r}?"
-        return self._hints.get(name, "the fields here are " + ", ".join(self._fields))
+        return "the fields here are " + ", ".join(self._fields)
 
     def schema(self) -> Schema:
         """Return the schema of the object."""

@@ -14,6 +14,7 @@ from tflaunch.kinds import nearest
 from tflaunch.spec import LOCALHOST, ROLES, Spec
 
 _KERAS_SPELLINGS = ("1", "true", "True")  # tensorflow/__init__.py compares with exactly these
+_LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less what stands around the addresses
 _SIDECAR_LIKE = ("tensorboard", "dispatcher", "data_worker", "data_service")
 _OWN_VARIABLES = ("TF_CONFIG", "TFLAUNCH_RUN", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR")
 _LATER = {"timeouts.stall": "leave it out", "preload": "leave it out: tasks start without it"}
@@ -75,13 +76,21 @@ def _roles_of_strategy(spec: Spec) -> Iterator[Problem]:
             yield _error("cluster", message, 'keep one task, or set "strategy": "multi_worker_mirrored"')
 
 
+def _size_of_tf_config(spec: Spec) -> Iterator[Problem]:
+    """Every task is given the addresses of all, and the kernel limits a variable to 128 KiB."""
+    size = sum(len(address.host) + len(',"":65535') for members in spec.cluster.values() for address in members)
+    if size > _LONGEST_VARIABLE:
+        message = f"TF_CONFIG would have {size} bytes, and Linux hands a process at most {_LONGEST_VARIABLE} in one"
+        yield _error("cluster", message, "use fewer tasks, or shorter names of hosts")
+
+
 def _distinct_addresses(spec: Spec) -> Iterator[Problem]:
     seen: dict[tuple[str, int], str] = {}
     for role, addresses in spec.cluster.items():
         for index, address in enumerate(addresses):
             if address.port is None:
                 continue
-            key = ("loopback" if _is_loopback(address.host) else address.host, address.port)
+            key = ("loopback" if _is_loopback(address.host) else address.host.lower(), address.port)
             where = f"cluster.{role}[{index}]"
             if key in seen:
                 yield _error(where, f"{address} is the address of {seen[key]} too", "give each task its own port")
@@ -125,6 +134,14 @@ def _settings_of_roles(spec: Spec) -> Iterator[Problem]:
             yield _error(f"roles.{role}.server", message, "remove it")
         if settings.server and settings.command is not None:
             yield _error(f"roles.{role}", "has both a command and server: true", "keep one of them")
+
+
+def _names_of_sidecars(spec: Spec) -> Iterator[Problem]:
+    """A sidecar's log and selector are its name; those of a task are taken."""
+    for name in spec.sidecars:
+        role, _, index = name.partition("-")
+        if role in ROLES and (not index or index.isdigit()):
+            yield _error(f"sidecars.{name}", f"{name!r} is the name of a role or of a task's log", "rename it")
 
 
 def _success_rule(spec: Spec) -> Iterator[Problem]:
@@ -209,10 +226,12 @@ _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _known_roles,
     _one_of_each,
     _roles_of_strategy,
+    _size_of_tf_config,
     _distinct_addresses,
     _loopback_among_hosts,
     _commands,
     _settings_of_roles,
+    _names_of_sidecars,
     _success_rule,
     _legacy_keras,
     _own_variables,

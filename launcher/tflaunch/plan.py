@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ AUTO = "auto"
 
 SIDECAR = "sidecar"
 DEFAULT_LEASE = 30.0
+_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PYTHONS = ("python", "python3")
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
@@ -80,14 +82,15 @@ def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
     tasks = tuple(
         maker.task(role, index, address) for role in ROLES for index, address in enumerate(spec.cluster.get(role, ()))
     )
-    is_local = all(task.host in machine.local_names for task in tasks)
+    sidecars = tuple(maker.sidecar(name) for name in spec.sidecars)
+    is_local = all(process.host in machine.local_names for process in tasks + sidecars)
     lease = spec.timeouts.lease
     unresolved = Plan(
         name=spec.name,
         strategy=strategy,
         success=spec.success or ("chief" if strategy == "parameter_server" else "all"),
         tasks=tasks,
-        sidecars=tuple(maker.sidecar(name) for name in spec.sidecars),
+        sidecars=sidecars,
         restart=spec.restart,
         timeouts=spec.timeouts,
         lease=lease if lease is not None else 0.0 if is_local else DEFAULT_LEASE,
@@ -153,10 +156,15 @@ def shell_exports(plan: Plan, task: TaskPlan) -> str:
     """Return shell commands after which the task's command can be run by hand."""
     env = {**task.env, "TFLAUNCH_RUN": f"{plan.name}-by-hand", "TFLAUNCH_ATTEMPT": "0"}
     lines = [f"unset {name}" for name in task.unset]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(env.items()) if value != AUTO]
+    del env["TFLAUNCH_TASK_DIR"]
+    for name, value in sorted(env.items()):
+        if _SHELL_NAME.fullmatch(name):
+            lines.append(f"export {name}={shlex.quote(value)}")
+        else:
+            lines.append(f"# no shell can set {name!r}")
     lines.append('export TFLAUNCH_TASK_DIR="$(mktemp -d)"')
     lines.append(f"cd {shlex.quote(task.workdir)}")
-    lines.append(f"# {shlex.join(task.argv)}")
+    lines += [f"# {line}" for line in shlex.join(task.argv).split("\n")]
     return "\n".join(lines)
 
 
@@ -168,7 +176,9 @@ class _Maker:
         self._strategy = spec.effective_strategy()
         self._directory = directory
         self._machine = machine
-        self._tasks_on_host = Counter(address.host for addresses in spec.cluster.values() for address in addresses)
+        self._tasks_on_host = Counter(
+            self._machine_of(address.host) for addresses in spec.cluster.values() for address in addresses
+        )
         self._gpus_given: Counter[str] = Counter()
 
     def task(self, role: str, index: int, address: Address) -> TaskPlan:
@@ -187,7 +197,7 @@ class _Maker:
             argv=self._argv(settings, address.host),
             workdir=self._workdir(settings.workdir, address.host),
             env=env,
-            unset=self._unset(env),
+            unset=self._unset(env, has_tf_config=has_cluster(self._strategy)),
         )
 
     def sidecar(self, name: str) -> TaskPlan:
@@ -204,7 +214,7 @@ class _Maker:
             argv=self._on_host(settings.command, settings.host),
             workdir=self._workdir(None, settings.host),
             env=env,
-            unset=self._unset(env),
+            unset=self._unset(env, has_tf_config=False),
         )
 
     def _common(self) -> dict[str, str]:
@@ -224,25 +234,26 @@ class _Maker:
             env["TF_GRPC_REUSE_PORT"] = "true"  # the port is held by a socket of the agent
         if role in members("parameter_server") and self._strategy == "parameter_server":
             env["GRPC_FAIL_FAST"] = "use_caller"
-        if self._wants_legacy_keras() and "TF_USE_LEGACY_KERAS" not in self._machine.environ:
+        if self._wants_legacy_keras(address.host):
             env["TF_USE_LEGACY_KERAS"] = "1"
-        neighbours = self._tasks_on_host[address.host]
+        neighbours = self._tasks_on_host[self._machine_of(address.host)]
         if neighbours > 1 and self._is_local(address.host) and "TF_NUM_INTRAOP_THREADS" not in self._machine.environ:
             # By default each process starts a thread per core of the whole machine.
             env["TF_NUM_INTRAOP_THREADS"] = str(max(1, self._machine.cores // neighbours))
         return env
 
-    def _wants_legacy_keras(self) -> bool:
+    def _wants_legacy_keras(self, host: str) -> bool:
         if self._spec.legacy_keras == "auto":
-            return self._strategy in ("multi_worker_mirrored", "parameter_server")
+            is_set = self._is_local(host) and "TF_USE_LEGACY_KERAS" in self._machine.environ
+            return self._strategy in ("multi_worker_mirrored", "parameter_server") and not is_set
         return self._spec.legacy_keras is True
 
     def _gpu_slice(self, settings: Role, host: str) -> dict[str, str]:
         """The next ``gpus`` devices of the host; -1 hides all of them."""
         if settings.gpus is None:
             return {}
-        first = self._gpus_given[host]
-        self._gpus_given[host] += settings.gpus
+        first = self._gpus_given[self._machine_of(host)]
+        self._gpus_given[self._machine_of(host)] += settings.gpus
         devices = ",".join(str(first + number) for number in range(settings.gpus))
         return {"CUDA_VISIBLE_DEVICES": devices or "-1", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
@@ -254,11 +265,13 @@ class _Maker:
             env["PATH"] = f"{directory}:{self._machine.environ.get('PATH', '/usr/bin:/bin')}"
         return env
 
-    def _unset(self, env: Mapping[str, str]) -> tuple[str, ...]:
+    def _unset(self, env: Mapping[str, str], *, has_tf_config: bool) -> tuple[str, ...]:
         """Proxies (gRPC obeys them even between the tasks) and a TF_CONFIG of somebody else."""
         names = [variant for proxy in _PROXIES for variant in (proxy, proxy.upper())]
-        if not has_cluster(self._strategy):
+        if not has_tf_config:
             names.append("TF_CONFIG")
+        if self._spec.legacy_keras is False:
+            names.append("TF_USE_LEGACY_KERAS")
         return tuple(name for name in names if name not in env)
 
     def _argv(self, settings: Role, host: str) -> tuple[str, ...]:
@@ -276,6 +289,10 @@ class _Maker:
         settings = self._spec.hosts.get(host)
         chosen = specific or (settings.workdir if settings else None) or self._spec.workdir or "."
         return str(self._directory / chosen)
+
+    def _machine_of(self, host: str) -> str:
+        """One name for this machine, whichever of its names the spec uses."""
+        return LOCALHOST if self._is_local(host) else host.lower()
 
     def _is_local(self, host: str) -> bool:
         return host == LOCALHOST or host in self._machine.local_names

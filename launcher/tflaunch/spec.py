@@ -34,6 +34,7 @@ LOCALHOST = "localhost"
 MAX_TASKS = 10_000
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_SSH = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9._-]*@)?{_HOST.pattern}(:[0-9]{{1,5}})?")
 
 
 class Address(NamedTuple):
@@ -140,7 +141,7 @@ class _AddressKind:
             at.wrong(f"{shown(value)} names no host", 'write "host:port", for example "10.0.0.1:2222"')
         elif not colon:
             return Address(host, None)
-        elif port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535:
+        elif port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535:
             return Address(host, int(port))
         else:
             at.wrong(f"{shown(value)} has no valid port", "use 1 to 65535, or no port to have one chosen")
@@ -149,6 +150,38 @@ class _AddressKind:
     def schema(self) -> Schema:
         """Return the schema of an address."""
         return {"type": "string", "pattern": f"^{_HOST.pattern}(:[0-9]+)?$"}
+
+
+class _HostName:
+    """The name of a host; nothing that ssh could take for an option."""
+
+    description = "the name of a host"
+
+    def read(self, value: object, at: At) -> Any:
+        """Return the name."""
+        if not isinstance(value, str) or not _HOST.fullmatch(value):
+            at.wrong(f"{shown(value)} names no host", 'write for example "10.0.0.1"')
+        return value
+
+    def schema(self) -> Schema:
+        """Return the schema of a name."""
+        return {"type": "string", "pattern": f"^{_HOST.pattern}$"}
+
+
+class _SshDestination:
+    """``user@address:port``, user and port optional."""
+
+    description = 'text such as "user@address:port"'
+
+    def read(self, value: object, at: At) -> Any:
+        """Return the destination."""
+        if not isinstance(value, str) or not _SSH.fullmatch(value):
+            at.wrong(f"must be {self.description}, not {shown(value)}", "leave out what is the default")
+        return value
+
+    def schema(self) -> Schema:
+        """Return the schema of a destination."""
+        return {"type": "string", "pattern": f"^{_SSH.pattern}$"}
 
 
 class _Members:
@@ -194,12 +227,12 @@ _ROLE = Record(
 )
 _SIDECAR = Record(
     Sidecar,
-    {"command": Field(_COMMAND, is_required=True), "host": Field(Text("the name of a host")), "env": _ENV},
+    {"command": Field(_COMMAND, is_required=True), "host": Field(_HostName()), "env": _ENV},
 )
 _HOST_SETTINGS = Record(
     Host,
     {
-        "ssh": Field(Text('text such as "user@address:port"')),
+        "ssh": Field(_SshDestination()),
         "identity_file": Field(Text("the path of a private key")),
         "python": Field(Text("the path of the interpreter that `python` stands for")),
         "workdir": Field(Text("a path")),

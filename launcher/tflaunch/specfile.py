@@ -19,7 +19,8 @@ MAX_VALUES = 200_000
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidecars.*.env")
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
 
 
 class _Unreadable(Exception):
@@ -105,16 +106,17 @@ def _parse(path: Path, text: str) -> Any:
 
 
 def _parse_json(text: str) -> Any:
-    def refuse_constant(word: str) -> None:
-        raise _Unreadable(f"contains {word}, which is no JSON", "write a number")
-
     try:
-        return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=refuse_constant)
+        return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise _Unreadable(f"is no JSON: {error.msg}", "correct the syntax there", place) from None
     except ValueError as error:  # a number with thousands of digits
         raise _Unreadable(f"is no usable JSON: {error}", "write a smaller number") from None
+
+
+def _refuse_constant(word: str) -> None:
+    raise _Unreadable(f"contains {word}, which is no JSON", "write a number")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -131,6 +133,8 @@ def _parse_toml(text: str) -> Any:
         import tomllib
     else:
         import tomli as tomllib
+    if _DOTTED_KEY.search(text):  # tomllib needs memory for the square of a key's parts
+        raise _Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -175,10 +179,15 @@ def _apply_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
         if not equals or not steps or isinstance(steps[0], int):
             raise _Unreadable(f"--set {setting!r:.60} is no path=value", "for example --set restart.max=0")
         try:
-            value = json.loads(text, object_pairs_hook=_without_duplicates)
+            value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_as_text)
         except (ValueError, RecursionError):
             value = text
         _assign(data, steps, value, setting)
+
+
+def _as_text(word: str) -> str:
+    """NaN and Infinity are no JSON, so they are text."""
+    return word
 
 
 def _assign(data: Any, steps: list[str | int], value: Any, setting: str) -> None:

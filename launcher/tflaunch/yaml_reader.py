@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
+
+_MERGE = "tag:yaml.org,2002:merge"
+_MOST_MERGED = 100_000
 
 
 class YamlError(Exception):
@@ -16,28 +20,61 @@ class YamlError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader without implicit dates and times, and strict about keys."""
+    """SafeLoader whose plain words are those of JSON, without tags, and strict about keys.
+
+    YAML 1.1 would take 12:30 for 750 and 0755 for 493.
+    """
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as in the base class
+    merged = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Refuse what JSON has no place for."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!"):
+            raise YamlError(f"the tag {tag!r:.80} has no place in a spec", event.start_mark)
+        return super().compose_node(parent, index)
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":value"))]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+for _tag, _pattern, _first in (
+    ("merge", "<<", "<"),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", "-?(?:0|[1-9][0-9]*)", "-0123456789"),
+    ("float", r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?", "-0123456789"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> Any:
     result: dict[Any, Any] = {}
     yield result
-    loader.flatten_mapping(node)
-    seen = set()
+    merges = [value for key, value in node.value if key.tag == _MERGE]
     for key_node, value_node in node.value:
+        if key_node.tag == _MERGE:
+            continue
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str):
             raise YamlError(f"the key {key!r:.40} is not text", key_node.start_mark)
-        if key in seen:
+        if key in result:
             raise YamlError(f"the key {key!r} is there twice", key_node.start_mark)
-        seen.add(key)
-        result[key] = loader.construct_object(value_node)
+        result[key] = loader.construct_object(value_node, deep=True)  # a merge needs what an anchor holds
+    for source in merges:
+        _merge(loader, result, source)
+
+
+def _merge(loader: _Loader, into: dict[Any, Any], source: yaml.Node) -> None:
+    """Add the defaults that `<<` names; what is there already stays."""
+    for node in source.value if isinstance(source, yaml.SequenceNode) else [source]:
+        defaults = loader.construct_object(node, deep=True)
+        if not isinstance(defaults, dict):
+            raise YamlError("<< can only bring the fields of an object", node.start_mark)
+        loader.merged += len(defaults) + 1
+        if loader.merged > _MOST_MERGED:
+            raise YamlError("<< brings too many fields", node.start_mark)
+        for key, value in defaults.items():
+            into.setdefault(key, value)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
@@ -52,6 +89,8 @@ def parse(text: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
     except yaml.MarkedYAMLError as error:
-        raise YamlError(error.problem or "syntax error", error.problem_mark) from None
-    except (yaml.YAMLError, ValueError) as error:
+        is_cycle = "recursive" in (error.problem or "")
+        parts = ["it refers to itself"] if is_cycle else [part for part in (error.context, error.problem) if part]
+        raise YamlError(", ".join(parts) or "syntax error", error.problem_mark) from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise YamlError(str(error).splitlines()[0], None) from None

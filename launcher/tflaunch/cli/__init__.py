@@ -36,7 +36,8 @@ def main() -> None:
         sys.exit(EXIT_USAGE)
     except SpecError as error:
         for problem in error.problems:
-            click.echo(f"tflaunch: {error.source}: {problem.sentence()}", err=True)
+            severity = "warning: " if problem.severity == "warning" else ""
+            click.echo(f"tflaunch: {error.source}: {severity}{problem.sentence()}", err=True)
         sys.exit(EXIT_USAGE)
     except TflaunchError as error:
         click.echo(f"tflaunch: {error}", err=True)

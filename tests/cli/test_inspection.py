@@ -1,0 +1,332 @@
+"""`plan`, `env`, `check`, `schema` and the help, through the installed command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, tflaunch, written
+
+pytestmark = pytest.mark.cli
+
+VERBS = ("up", "plan", "env", "check", "schema")
+WITH_PORTS = {"cluster": {"worker": ["localhost:20001", "localhost:20002"]}, "command": ["python", "train.py"]}
+OFTEN_FORGOTTEN = {**SMALLEST, "hosts": {"gamma": {}}}
+"""A spec that can run, with something to warn about."""
+
+DUMP = "import json, os; print(json.dumps({'cwd': os.getcwd(), 'env': dict(os.environ)}))"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where runs would be kept; nothing here makes one."""
+    return tmp_path / "home"
+
+
+class TestPlan:
+    """`tflaunch plan`."""
+
+    @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
+    def test_plan_as_json_is_one_object_on_stdout_and_nothing_on_stderr(
+        self, data: dict[str, Any], tmp_path: Path, home: Path
+    ):
+        """With a task for each of the cluster, in the promised shape."""
+        shown = tflaunch("plan", written(tmp_path, data), "--json", home=home)
+        plan = json.loads(shown.stdout)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert {"name", "strategy", "tasks", "sidecars"} <= plan.keys()
+        for task in plan["tasks"]:
+            assert {"task", "host", "address", "argv", "workdir", "env"} <= task.keys()
+            assert task["env"]["TFLAUNCH_TASK"] == task["task"]
+        assert not home.exists()
+
+    def test_plan_shows_ports_that_are_chosen_later_as_auto(self, tmp_path: Path, home: Path):
+        """In the address and in TF_CONFIG."""
+        path = written(tmp_path, SMALLEST_LOCAL)
+        task = json.loads(tflaunch("plan", path, "--json", home=home).stdout)["tasks"][1]
+        assert task["address"] == "localhost:auto"
+        assert json.loads(task["env"]["TF_CONFIG"]) == {
+            "cluster": {"worker": ["localhost:auto", "localhost:auto"]},
+            "task": {"type": "worker", "index": 1},
+        }
+
+    def test_plan_in_words_names_every_process_and_when_the_job_is_done(self, tmp_path: Path, home: Path):
+        """For people."""
+        shown = tflaunch("plan", written(tmp_path, GOOD["every-field"]), home=home)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert shown.stdout.startswith("nightly: multi_worker_mirrored, done when all 3 tasks end with 0\n")
+        for task in ("chief:0", "worker:0", "worker:1", "evaluator:0", "board"):
+            assert f"\n{task} on " in shown.stdout
+
+    def test_plan_takes_settings_a_name_and_a_command(self, tmp_path: Path, home: Path):
+        """The same as `up`, so that it shows what `up` would do."""
+        arguments = ("--set", "cluster.worker=1", "--name", "mine", "--json", "--", "python", "other.py", "--json")
+        shown = tflaunch("plan", written(tmp_path, SMALLEST_LOCAL), *arguments, home=home)
+        plan = json.loads(shown.stdout)
+        assert plan["name"] == "mine"
+        assert [task["argv"] for task in plan["tasks"]] == [["python", "other.py", "--json"]]
+
+    def test_a_working_directory_is_relative_to_the_spec_whatever_the_shell_s_is(self, tmp_path: Path, home: Path):
+        """A relative path of the spec does not change that."""
+        (tmp_path / "specs").mkdir()
+        path = written(tmp_path / "specs", {**SMALLEST_LOCAL, "workdir": "run"})
+        shown = tflaunch("plan", Path("..", path.parent.name, path.name), "--json", home=home, cwd=path.parent)
+        assert Path(json.loads(shown.stdout)["tasks"][0]["workdir"]).resolve() == path.parent / "run"
+
+    def test_a_warning_goes_to_stderr_and_the_plan_to_stdout(self, tmp_path: Path, home: Path):
+        """So that the output stays JSON."""
+        path = written(tmp_path, OFTEN_FORGOTTEN)
+        shown = tflaunch("plan", path, "--json", home=home)
+        assert shown.returncode == 0
+        assert json.loads(shown.stdout)["name"] == "cluster"
+        assert shown.stderr.startswith(f"tflaunch: {path}: warning: hosts.gamma: ")
+
+    def test_a_warning_beside_an_error_is_still_called_a_warning(self, tmp_path: Path, home: Path):
+        """A user corrects the errors first."""
+        path = written(tmp_path, {**OFTEN_FORGOTTEN, "env": {"TF_CONFIG": "{}"}})
+        shown = tflaunch("plan", path, home=home)
+        error, warning = shown.stderr.splitlines()
+        assert (shown.returncode, shown.stdout) == (2, "")
+        assert error.startswith(f"tflaunch: {path}: env.TF_CONFIG: ")
+        assert warning.startswith(f"tflaunch: {path}: warning: hosts.gamma: ")
+
+
+class TestEnv:
+    """`tflaunch env`."""
+
+    @staticmethod
+    def environment_after(path: Path, task: str, home: Path, **variables: str) -> dict[str, Any]:
+        """What a program sees that is started after the exports, in a plain shell."""
+        exports = tflaunch("env", path, task, home=home)
+        assert (exports.returncode, exports.stderr) == (0, "")
+        script = 'set -e; eval "$1"; shift; exec "$@"'
+        arguments = ["sh", "-c", script, "sh", exports.stdout, sys.executable, "-c", DUMP]
+        env = {**variables, "TMPDIR": str(path.parent)}
+        done = subprocess.run(arguments, env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+    def test_after_the_exports_a_program_sees_what_the_task_would_see(self, tmp_path: Path, home: Path):
+        """The environment of the plan, its working directory, and a run and directory of its own."""
+        path = written(tmp_path, WITH_PORTS)
+        planned = json.loads(tflaunch("plan", path, "--json", home=home).stdout)["tasks"][1]
+        seen = self.environment_after(path, "worker:1", home, http_proxy="http://proxy:3128", HOME="/home/ann")
+        own = ("TFLAUNCH_RUN", "TFLAUNCH_TASK_DIR")
+        expected = {name: value for name, value in planned["env"].items() if name not in own}
+        assert {name: seen["env"].get(name) for name in expected} == expected
+        assert seen["cwd"] == str(Path(planned["workdir"]).resolve())
+        assert "http_proxy" not in seen["env"]
+        assert seen["env"]["HOME"] == "/home/ann"
+        assert seen["env"]["TFLAUNCH_RUN"] == "cluster-by-hand"
+        assert list(Path(seen["env"]["TFLAUNCH_TASK_DIR"]).iterdir()) == []
+
+    @pytest.mark.parametrize(
+        "value",
+        ["", "a b", "it's", '"', "$HOME `id` $(id)", "a\\b", "two\nlines", "a;b", "-n", "\u00e9", "auto", "#", "~"],
+    )
+    def test_any_value_arrives_as_it_is(self, value: str, tmp_path: Path, home: Path):
+        """Quoting is the machine's work."""
+        path = written(tmp_path, {**WITH_PORTS, "env": {"VALUE": value}})
+        assert self.environment_after(path, "worker:0", home)["env"]["VALUE"] == value
+
+    @pytest.mark.parametrize("command", [["python", "-c", "a = 1\nprint('two lines')"], ["echo", "it's", "\n", ";id"]])
+    def test_any_command_can_be_shown_beside_the_exports(self, command: list[str], tmp_path: Path, home: Path):
+        """As a comment: it is for the user to start."""
+        path = written(tmp_path, {**WITH_PORTS, "command": command})
+        assert self.environment_after(path, "worker:0", home)["env"]["TFLAUNCH_TASK"] == "worker:0"
+
+    def test_a_name_that_no_shell_can_set_does_not_spoil_the_others(self, tmp_path: Path, home: Path):
+        """And is never run as a command."""
+        names = ("spring.config", "A;exit 7;B", "A\nexit 8")
+        path = written(tmp_path, {**WITH_PORTS, "env": {**dict.fromkeys(names, "x"), "Z": "z"}})
+        assert self.environment_after(path, "worker:0", home)["env"]["Z"] == "z"
+
+    def test_a_task_of_one_process_inherits_no_tf_config(self, tmp_path: Path, home: Path):
+        """Not even from the shell."""
+        path = written(tmp_path, {**GOOD["mirrored"], "cluster": {"worker": ["localhost:20001"]}})
+        assert "TF_CONFIG" not in self.environment_after(path, "worker:0", home, TF_CONFIG="{}")["env"]
+
+    @pytest.mark.parametrize("task", ["worker:2", "worker", "ps:0", ""])
+    def test_a_task_that_is_not_there_is_answered_with_those_that_are(self, task: str, tmp_path: Path, home: Path):
+        """On stderr; what is on stdout would be run."""
+        shown = tflaunch("env", written(tmp_path, WITH_PORTS), task, home=home)
+        assert (shown.returncode, shown.stdout) == (2, "")
+        assert f"there is no task {task!r}; the tasks are worker:0, worker:1" in shown.stderr
+
+    def test_a_port_that_is_not_known_is_warned_about(self, tmp_path: Path, home: Path):
+        """By hand nobody chooses it."""
+        shown = tflaunch("env", written(tmp_path, SMALLEST_LOCAL), "worker:0", home=home)
+        assert shown.returncode == 0
+        assert "warning: worker:0: its port is chosen only at the start" in shown.stderr
+        assert "export TF_CONFIG=" in shown.stdout
+
+
+class TestCheck:
+    """`tflaunch check`; what it says about bad specs is in `test_bad_specs`."""
+
+    @pytest.mark.parametrize("path", sorted((REPOSITORY / "cluster_specs").iterdir()), ids=lambda path: path.name)
+    def test_a_spec_that_comes_with_tflaunch_is_ok(self, path: Path, home: Path):
+        """In words and as JSON."""
+        words = tflaunch("check", path, home=home)
+        assert (words.returncode, words.stdout, words.stderr) == (0, f"{path}: ok\n", "")
+        as_json = tflaunch("check", path, "--json", home=home)
+        assert (as_json.returncode, as_json.stderr) == (0, "")
+        assert json.loads(as_json.stdout) == {"ok": True, "problems": []}
+
+    def test_a_spec_with_a_warning_can_run(self, tmp_path: Path, home: Path):
+        """Exit code 0, and the warning is told."""
+        path = written(tmp_path, OFTEN_FORGOTTEN)
+        words = tflaunch("check", path, home=home)
+        assert (words.returncode, words.stderr) == (0, "")
+        assert words.stdout.startswith(f"{path}: warning: hosts.gamma: no task runs on this host")
+        found = json.loads(tflaunch("check", path, "--json", home=home).stdout)
+        assert found["ok"] is True
+        assert [problem["severity"] for problem in found["problems"]] == ["warning"]
+
+    def test_a_problem_as_json_has_severity_place_message_and_hint(self, tmp_path: Path, home: Path):
+        """Editors can show it where it belongs."""
+        path = written(tmp_path, {**SMALLEST_LOCAL, "comand": "x"})
+        shown = tflaunch("check", path, "--json", home=home)
+        assert shown.returncode == 2
+        assert json.loads(shown.stdout)["problems"] == [
+            {
+                "severity": "error",
+                "where": "comand",
+                "message": "unknown field 'comand'",
+                "hint": "did you mean 'command'?",
+            }
+        ]
+
+    @pytest.mark.parametrize("key", ["two\nlines", "\x1b[2J", "half \ud800"], ids=["lines", "escape", "half"])
+    def test_a_problem_in_words_is_one_line(self, key: str, tmp_path: Path, home: Path):
+        """Whatever the user's words hold."""
+        shown = tflaunch("check", written(tmp_path, {**SMALLEST_LOCAL, key: 1}), home=home)
+        (line,) = shown.stdout.splitlines()
+        assert (shown.returncode, shown.stderr) == (2, "")
+        assert line.isprintable()
+
+    def test_a_command_after_two_hyphens_is_checked_with_the_spec(self, tmp_path: Path, home: Path):
+        """A spec need not have one."""
+        path = written(tmp_path, {"cluster": {"worker": 2}})
+        assert tflaunch("check", path, home=home).returncode == 2
+        assert tflaunch("check", path, "--", "python", "train.py", home=home).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def validator(tmp_path_factory: pytest.TempPathFactory) -> jsonschema.Draft202012Validator:
+    """The schema that the command prints, which must itself be one."""
+    shown = tflaunch("schema", home=tmp_path_factory.mktemp("home"))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    schema = json.loads(shown.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+class TestSchema:
+    """`tflaunch schema`."""
+
+    @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
+    def test_the_schema_accepts_every_good_spec(self, data: dict[str, Any], validator: Any):
+        """An editor must not underline what tflaunch would run."""
+        assert list(validator.iter_errors(data)) == []
+
+    @pytest.mark.parametrize("path", sorted((REPOSITORY / "cluster_specs").glob("*.json")), ids=lambda path: path.name)
+    def test_the_schema_accepts_the_specs_that_come_with_tflaunch(self, path: Path, validator: Any):
+        """As they are in their files."""
+        assert list(validator.iter_errors(json.loads(path.read_text()))) == []
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"zzz": 1},
+            {"roles": {"worker": {"zzz": 1}}},
+            {"sidecars": {"board": {"command": "b", "zzz": 1}}},
+            {"hosts": {"alpha": {"zzz": 1}}},
+            {"restart": {"zzz": 1}},
+            {"timeouts": {"zzz": 1}},
+        ],
+        ids=["spec", "roles", "sidecars", "hosts", "restart", "timeouts"],
+    )
+    def test_the_schema_refuses_an_unknown_field(self, fields: dict[str, Any], validator: Any):
+        """Wherever fields are fixed."""
+        (error,) = validator.iter_errors({**SMALLEST_LOCAL, **fields})
+        assert "zzz" in error.message
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"cluster": {"worker": 0}},
+            {"cluster": {"worker": []}},
+            {"cluster": {"worker": [2222]}},
+            {"cluster": {"worker": ["grpc://alpha:1"]}},
+            {"command": []},
+            {"command": [5]},
+            {"strategy": "horovod"},
+            {"env": {"A": None}},
+            {"restart": {"backoff": [1]}},
+            {"timeouts": {"grace": "soon"}},
+            {"success": "worker"},
+            {"legacy_keras": "true"},
+            {"sidecars": {"board": {}}},
+        ],
+        ids=json.dumps,
+    )
+    def test_the_schema_refuses_what_tflaunch_refuses(self, fields: dict[str, Any], validator: Any):
+        """As far as a schema can know."""
+        assert not validator.is_valid({**SMALLEST_LOCAL, **fields})
+
+    def test_a_schema_has_a_description_for_every_field(self, validator: Any):
+        """Editors show it."""
+        properties = validator.schema["properties"]
+        assert all(properties[name]["description"] for name in properties)
+        assert validator.schema["required"] == ["cluster"]
+
+
+class TestHelp:
+    """Help, and what is no command line."""
+
+    @pytest.mark.parametrize("flag", ["--help", "-h"])
+    def test_help_names_every_verb_and_an_example(self, flag: str, home: Path):
+        """On stdout, with exit code 0."""
+        shown = tflaunch(flag, home=home)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert "Example:\n    tflaunch up cluster.json" in shown.stdout
+        assert all(f"\n  {verb} " in shown.stdout for verb in VERBS)
+
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_the_help_of_every_verb_has_an_example_of_it(self, verb: str, home: Path):
+        """That can be pasted."""
+        shown = tflaunch(verb, "--help", home=home)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert shown.stdout.startswith(f"Usage: tflaunch {verb} ")
+        _, _, example = shown.stdout.partition("Example:\n")
+        assert f"tflaunch {verb}" in example
+
+    def test_the_version_is_that_of_the_package(self, home: Path):
+        """`tflaunch 1.2.3`."""
+        from tflaunch import __version__
+
+        shown = tflaunch("--version", home=home)
+        assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"tflaunch {__version__}\n", "")
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [(), ("fly",), ("up",), ("check", "--jsn", "x"), ("env", "x"), ("plan", "x", "--set"), ("schema", "x")],
+        ids=["nothing", "no-verb", "no-spec", "no-option", "no-task", "no-value", "too-much"],
+    )
+    def test_a_bad_command_line_exits_with_2_and_says_so_on_stderr(self, arguments: tuple[str, ...], home: Path):
+        """And nothing on stdout."""
+        shown = tflaunch(*arguments, home=home)
+        assert (shown.returncode, shown.stdout) == (2, "")
+        assert "Usage: tflaunch" in shown.stderr or shown.stderr.startswith("Error: ")
+
+    def test_output_is_without_colour(self, tmp_path: Path, home: Path):
+        """It is no terminal."""
+        shown = tflaunch("plan", written(tmp_path, SMALLEST_LOCAL), home=home, FORCE_COLOR="1")
+        assert "\x1b" not in shown.stdout + shown.stderr

@@ -1,0 +1,113 @@
+"""Specs that several tests use, and the installed command to read them with."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tflaunch import lint, plan, spec
+from tflaunch.machine import Machine
+from tflaunch.plan import Plan
+from tflaunch.spec import Spec
+
+TFLAUNCH = Path(sys.executable).with_name("tflaunch")
+REPOSITORY = Path(__file__).resolve().parent.parent
+DIRECTORY = PurePosixPath("/home/ann/training")
+"""Where the files of specs are that were read without a file."""
+
+MACHINE = Machine(
+    cores=4,
+    local_names=frozenset({"localhost", "127.0.0.1"}),
+    environ={},
+    python_directory=None,
+    server_program="/opt/tflaunch/server.py",
+)
+
+SMALLEST = {"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "command": ["python", "train.py"]}
+SMALLEST_LOCAL = {"cluster": {"worker": 2}, "command": ["python", "train.py"]}
+
+GOOD: dict[str, dict[str, Any]] = {
+    "smallest": SMALLEST,
+    "smallest-local": SMALLEST_LOCAL,
+    "chief-and-workers": {"cluster": {"chief": 1, "worker": 2}, "command": "python train.py --epochs 2"},
+    "chosen-ports": {"cluster": {"worker": ["alpha", "beta:2222"]}, "command": ["python", "train.py"]},
+    "evaluator": {"cluster": {"worker": 2, "evaluator": 1}, "command": ["python", "train.py"]},
+    "parameter-servers": {"cluster": {"chief": 1, "worker": 2, "ps": 2}, "command": ["python", "train.py"]},
+    "standard-servers": {
+        "cluster": {"chief": 1, "worker": 2, "ps": 1},
+        "roles": {"chief": {"command": "python train.py"}, "worker": {"server": True}, "ps": {"server": True}},
+    },
+    "mirrored": {"cluster": {"worker": 1}, "strategy": "mirrored", "command": ["python", "train.py"]},
+    "tpu": {"cluster": {"worker": 1}, "strategy": "tpu", "command": ["python", "train.py"]},
+    "no-strategy": {"cluster": {"chief": 1, "ps": 2}, "strategy": "none", "command": ["python", "train.py"]},
+    "every-field": {
+        "name": "nightly",
+        "strategy": "multi_worker_mirrored",
+        "cluster": {"chief": ["alpha:2222"], "worker": ["beta:2222", "beta:2223"], "evaluator": ["alpha"]},
+        "command": ["python", "train.py"],
+        "roles": {
+            "worker": {"gpus": 1, "env": {"TF_CPP_MIN_LOG_LEVEL": 1}, "workdir": "workers"},
+            "evaluator": {"command": "python evaluate.py", "gpus": 0},
+        },
+        "sidecars": {"board": {"command": ["tensorboard", "--logdir", "logs"], "host": "alpha", "env": {"A": "1"}}},
+        "hosts": {
+            "alpha": {"ssh": "ann@10.0.0.1:22", "identity_file": "/keys/ann", "python": "/opt/py/bin/python"},
+            "beta": {"workdir": "/scratch", "env": {"NCCL_DEBUG": "INFO"}, "gpus": 2},
+        },
+        "env": {"DATA": "/data", "SEED": 7, "RATE": 0.5},
+        "workdir": "run",
+        "restart": {"max": 5, "window": "1h", "backoff": ["2s", 90]},
+        "timeouts": {"connect": 5, "grace": "20s", "lease": "1m", "start": 300, "finish": "5m", "deadline": "2d"},
+        "success": "all",
+        "legacy_keras": True,
+    },
+}
+"""Specs without a single error or warning."""
+
+
+def made(data: dict[str, Any]) -> Spec:
+    """Return the spec in data that must be good to read."""
+    result = spec.read(data)
+    assert isinstance(result, Spec), result
+    return result
+
+
+def planned(data: dict[str, Any], machine: Machine = MACHINE) -> Plan:
+    """Return the plan of data without errors."""
+    read = made(data)
+    assert not [problem for problem in lint.check(read) if problem.severity == "error"]
+    return plan.make(read, DIRECTORY, machine)
+
+
+def written(directory: Path, data: dict[str, Any], name: str = "cluster.json") -> Path:
+    """Write data as a JSON spec and return its path."""
+    path = directory / name
+    path.write_text(json.dumps(data))
+    return path
+
+
+def tflaunch(
+    *arguments: str | Path, home: Path, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the installed command to its end, with 1 GiB of memory and without anybody's TF_CONFIG."""
+
+    def limit_memory() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "TFLAUNCH_"))}
+    return subprocess.run(
+        [TFLAUNCH, *arguments],
+        env={**inherited, "TFLAUNCH_HOME": str(home), **variables},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        preexec_fn=limit_memory,
+    )

@@ -1,0 +1,164 @@
+"""What TensorFlow itself makes of the TF_CONFIG that tflaunch compiles; no strategy is created."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from specs import DIRECTORY, MACHINE, made
+from tflaunch import lint
+from tflaunch import plan as planning
+from tflaunch.plan import Plan, TaskPlan
+from tflaunch.spec import ROLES, STRATEGIES
+from tflaunch.tf_config import has_cluster
+
+pytestmark = pytest.mark.tensorflow
+
+FIRST_PORT = 20_001
+CHIEF, WORKER, PS = (f"/job:{role}/replica:0/task:0" for role in ("chief", "worker", "ps"))
+
+
+class Role(NamedTuple):
+    """Who a task is in TensorFlow's eyes; None where TensorFlow does not ask."""
+
+    is_chief: bool
+    worker_count: int | None
+    id_in_cluster: int | None
+    collective_leader: str
+    coordination_leader: str | None
+
+
+MWMS, PSS = "multi_worker_mirrored", "parameter_server"
+WORKERS = {"worker": 3}
+CHIEF_AND_WORKERS = {"chief": 1, "worker": 2}
+WITH_EVALUATOR = {"worker": 2, "evaluator": 1}
+SERVERS = {"chief": 1, "worker": 2, "ps": 2}
+SERVERS_AND_EVALUATOR = {**SERVERS, "evaluator": 1}
+
+CASES = [
+    (MWMS, {"worker": 1}, "worker:0", Role(True, 1, 0, WORKER, WORKER)),
+    (MWMS, WORKERS, "worker:0", Role(True, 3, 0, WORKER, WORKER)),
+    (MWMS, WORKERS, "worker:2", Role(False, 3, 2, WORKER, WORKER)),
+    (MWMS, CHIEF_AND_WORKERS, "chief:0", Role(True, 3, 0, CHIEF, CHIEF)),
+    (MWMS, CHIEF_AND_WORKERS, "worker:0", Role(False, 3, 1, CHIEF, CHIEF)),
+    (MWMS, CHIEF_AND_WORKERS, "worker:1", Role(False, 3, 2, CHIEF, CHIEF)),
+    (MWMS, WITH_EVALUATOR, "worker:0", Role(True, 2, 0, WORKER, WORKER)),
+    (MWMS, WITH_EVALUATOR, "evaluator:0", Role(True, 1, 0, "", None)),
+    (PSS, SERVERS, "chief:0", Role(True, 3, 0, CHIEF, PS)),
+    (PSS, SERVERS, "worker:0", Role(False, 3, 1, CHIEF, PS)),
+    (PSS, SERVERS, "worker:1", Role(False, 3, 2, CHIEF, PS)),
+    (PSS, SERVERS, "ps:0", Role(False, None, None, CHIEF, PS)),
+    (PSS, SERVERS, "ps:1", Role(False, None, None, CHIEF, PS)),
+    (PSS, SERVERS_AND_EVALUATOR, "chief:0", Role(True, 3, 0, CHIEF, PS)),
+    (PSS, SERVERS_AND_EVALUATOR, "evaluator:0", Role(True, 1, 0, "", None)),
+    ("none", SERVERS_AND_EVALUATOR, "worker:1", Role(False, 3, 2, CHIEF, PS)),
+    ("none", {"worker": 2}, "worker:1", Role(False, 2, 1, WORKER, WORKER)),
+]
+IDS = [
+    f"{strategy}-{'+'.join(f'{count}_{role}' for role, count in cluster.items())}-{task}"
+    for strategy, cluster, task, _ in CASES
+]
+
+
+@pytest.fixture(scope="module")
+def tensorflow() -> SimpleNamespace:
+    """TensorFlow's own reader and checks of TF_CONFIG; they have to be there in CI."""
+    if not os.environ.get("CI"):
+        pytest.importorskip("tensorflow.python", reason="needs TensorFlow")  # this directory is a `tensorflow` too
+    import tensorflow as tf
+    from tensorflow.python.distribute import multi_worker_util
+
+    return SimpleNamespace(resolver=tf.distribute.cluster_resolver.TFConfigClusterResolver, util=multi_worker_util)
+
+
+@pytest.fixture
+def tf_config(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Put the TF_CONFIG of a task where TensorFlow looks for it."""
+
+    def put(task: TaskPlan) -> None:
+        monkeypatch.setenv("TF_CONFIG", task.env["TF_CONFIG"])
+
+    return put
+
+
+def plan_of(data: dict[str, Any]) -> Plan:
+    """A plan in which every task has a port."""
+    plan = planning.make(made({"command": ["python", "train.py"], **data}), DIRECTORY, MACHINE)
+    ports = {task.task: FIRST_PORT + number for number, task in enumerate(plan.tasks)}
+    return planning.resolve(plan, ports)
+
+
+@pytest.mark.parametrize(("strategy", "cluster", "task", "role"), CASES, ids=IDS)
+def test_tensorflow_reads_who_the_task_is_and_where_all_others_are(
+    tensorflow: SimpleNamespace, tf_config: Any, strategy: str, cluster: dict[str, int], task: str, role: Role
+):
+    """Through the resolver that every strategy uses when it is given none."""
+    plan = plan_of({"cluster": cluster, "strategy": strategy})
+    tf_config(plan.find(task))
+    resolver = tensorflow.resolver()
+    seen = resolver.cluster_spec().as_dict()
+    assert (resolver.task_type, resolver.task_id) == (task.split(":", maxsplit=1)[0], int(task.split(":")[1]))
+    assert resolver.rpc_layer in (None, "grpc")
+    for name, addresses in seen.items():
+        assert addresses == [str(other.address) for other in plan.tasks if other.role == name]
+    assert ("evaluator" in seen) == (task == "evaluator:0" or (strategy == "none" and "evaluator" in cluster))
+    assert set(seen) | {"evaluator"} == set(cluster) | {"evaluator"}
+
+
+@pytest.mark.parametrize(("strategy", "cluster", "task", "role"), CASES, ids=IDS)
+def test_tensorflow_accepts_the_cluster_and_agrees_on_who_leads(
+    tensorflow: SimpleNamespace, tf_config: Any, strategy: str, cluster: dict[str, int], task: str, role: Role
+):
+    """Its checks are those that each strategy makes before it opens a port."""
+    tf_config(plan_of({"cluster": cluster, "strategy": strategy}).find(task))
+    resolver, util = tensorflow.resolver(), tensorflow.util
+    spec = util.normalize_cluster_spec(resolver.cluster_spec())
+    me = (spec, resolver.task_type, resolver.task_id)
+    util._validate_cluster_spec(*me)
+    assert util.is_chief(*me) == role.is_chief
+    assert util.collective_leader(*me) == role.collective_leader
+    if role.coordination_leader is not None:
+        assert util.coordination_leader(spec) == role.coordination_leader
+    if role.worker_count is not None:
+        assert util.worker_count(spec, resolver.task_type) == role.worker_count
+        assert util.id_in_cluster(*me) == role.id_in_cluster
+
+
+def good_clusters(strategy: str) -> Iterator[dict[str, Any]]:
+    """Every spec with up to two tasks per role in which lint finds no error."""
+    for counts in itertools.product(range(3), repeat=len(ROLES)):
+        cluster = {role: count for role, count in zip(ROLES, counts, strict=True) if count}
+        data = {"cluster": cluster, "strategy": strategy, "command": ["python", "train.py"]}
+        if not any(problem.severity == "error" for problem in lint.check(made(data))):
+            yield data
+
+
+@pytest.mark.parametrize("strategy", [strategy for strategy in STRATEGIES if has_cluster(strategy)])
+def test_whatever_lint_lets_pass_tensorflow_accepts_in_every_task(
+    tensorflow: SimpleNamespace, tf_config: Any, strategy: str
+):
+    """Exactly one task of those that train is chief, and their ids are 0, 1, 2, ... without a gap."""
+    for data in good_clusters(strategy):
+        chiefs, ids = [], []
+        for task in plan_of(data).tasks:
+            tf_config(task)
+            resolver, util = tensorflow.resolver(), tensorflow.util
+            me = (resolver.cluster_spec(), resolver.task_type, resolver.task_id)
+            util._validate_cluster_spec(*me)
+            if task.role in ("chief", "worker"):
+                chiefs += [task.task] * util.is_chief(*me)
+                ids.append(util.id_in_cluster(*me))
+        assert len(chiefs) == bool(ids), data
+        assert ids == list(range(len(ids))), data
+
+
+@pytest.mark.parametrize("role", ["master", "tensorboard"])
+def test_a_role_that_lint_refuses_would_be_refused_by_tensorflow_too(tensorflow: SimpleNamespace, role: str):
+    """The rule is not ours."""
+    with pytest.raises(ValueError, match="Disallowed task type"):
+        tensorflow.util._validate_cluster_spec({role: ["alpha:1"], "worker": ["beta:1"]}, "worker", 0)

@@ -1,0 +1,319 @@
+"""The rules of TensorFlow that are checked before anything starts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, made
+from tflaunch import lint, specfile
+from tflaunch.errors import Problem
+from tflaunch.spec import ROLES, STRATEGIES
+
+pytestmark = pytest.mark.unit
+
+PARAMETER_SERVER = {"cluster": {"chief": 1, "worker": 1, "ps": 1}, "command": "python train.py"}
+
+
+def problems_of(base: dict[str, Any], **fields: Any) -> list[Problem]:
+    """What lint says about a spec with some fields more or other."""
+    return lint.check(made({**base, **fields}))
+
+
+def the_error(base: dict[str, Any], **fields: Any) -> Problem:
+    """The only problem, an error."""
+    (problem,) = problems_of(base, **fields)
+    assert problem.severity == "error"
+    return problem
+
+
+def the_warning(base: dict[str, Any], **fields: Any) -> Problem:
+    """The only problem, a warning."""
+    (problem,) = problems_of(base, **fields)
+    assert problem.severity == "warning"
+    return problem
+
+
+class TestGoodSpecs:
+    """What is not to be complained about."""
+
+    @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
+    def test_a_good_spec_has_no_problem(self, data: dict[str, Any]):
+        """Neither error nor warning; the two smallest specs of the documentation are among them."""
+        assert problems_of(data) == []
+
+    @pytest.mark.parametrize("path", sorted((REPOSITORY / "cluster_specs").iterdir()), ids=lambda path: path.name)
+    def test_every_spec_that_comes_with_tflaunch_has_no_problem(self, path: Any):
+        """They are the first that users run."""
+        assert lint.check(specfile.load(path, environ={"HOME": "/home/ann"})) == []
+
+
+class TestRoles:
+    """Which roles there may be."""
+
+    def test_a_master_is_a_chief_in_tensorflow_2(self):
+        """Specs from TensorFlow 1 name it so."""
+        error = the_error(SMALLEST, cluster={"master": ["alpha:1"], "worker": ["beta:1"]})
+        assert (error.where, error.hint) == ("cluster.master", "rename it to 'chief'")
+
+    @pytest.mark.parametrize("role", ["tensorboard", "TensorBoard", "dispatcher", "data_worker"])
+    def test_what_takes_no_part_in_training_belongs_to_the_sidecars(self, role: str):
+        """TensorFlow refuses a cluster with such a job."""
+        error = the_error(SMALLEST_LOCAL, cluster={"worker": 2, role: 1})
+        assert error.where == f"cluster.{role}"
+        assert "sidecars" in error.hint
+
+    @pytest.mark.parametrize(("role", "guess"), [("workers", "worker"), ("Chief", "chief"), ("evalutor", "evaluator")])
+    def test_an_unknown_role_is_answered_with_the_nearest_one(self, role: str, guess: str):
+        """There are only four."""
+        error = the_error(SMALLEST_LOCAL, cluster={"worker": 1, role: 1})
+        assert (error.where, error.hint) == (f"cluster.{role}", f"did you mean '{guess}'?")
+
+    def test_a_role_like_no_other_is_answered_with_all_four(self):
+        """When nothing is near."""
+        assert "chief, worker, ps or evaluator" in the_error(SMALLEST_LOCAL, cluster={"worker": 1, "zzz": 1}).hint
+
+    def test_an_empty_cluster_is_an_error(self):
+        """There would be nothing to run."""
+        assert the_error(SMALLEST_LOCAL, cluster={}).where == "cluster"
+
+    @pytest.mark.parametrize("role", ["chief", "evaluator"])
+    def test_there_is_at_most_one_chief_and_one_evaluator(self, role: str):
+        """TensorFlow validates that in every task."""
+        error = the_error(SMALLEST_LOCAL, cluster={"worker": 2, role: 2})
+        assert error.where == f"cluster.{role}"
+        assert "TensorFlow allows one" in error.message
+
+    def test_settings_for_a_role_that_is_not_in_the_cluster_are_an_error(self):
+        """They would be ignored."""
+        error = the_error(SMALLEST_LOCAL, roles={"wroker": {"gpus": 1}})
+        assert error.where == "roles.wroker"
+
+
+class TestStrategies:
+    """What each strategy needs of the cluster."""
+
+    def test_a_ps_in_a_multi_worker_mirrored_cluster_is_an_error(self):
+        """All workers would wait for a service on ps:0."""
+        error = the_error(PARAMETER_SERVER, strategy="multi_worker_mirrored")
+        assert error.where == "cluster.ps"
+        assert "ps:0" in error.message
+
+    def test_a_multi_worker_mirrored_job_has_a_worker(self):
+        """A lone evaluator would wait for checkpoints that nobody writes."""
+        error = the_error(SMALLEST_LOCAL, cluster={"evaluator": 1})
+        assert (error.where, error.hint) == ("cluster", 'add for example "worker": 2')
+
+    @pytest.mark.parametrize("role", ["chief", "worker", "ps"])
+    def test_a_parameter_server_job_has_a_chief_a_worker_and_a_ps(self, role: str):
+        """Without a chief in the cluster TensorFlow puts `localhost` there, which no other host can reach."""
+        cluster = {name: 1 for name in ("chief", "worker", "ps") if name != role}
+        error = the_error(SMALLEST_LOCAL, cluster=cluster, strategy="parameter_server")
+        assert (error.where, error.message) == ("cluster", f"ParameterServerStrategy needs a {role}")
+
+    @pytest.mark.parametrize("strategy", ["mirrored", "tpu"])
+    def test_a_strategy_of_one_process_has_one_task(self, strategy: str):
+        """Several would each train alone, and all would seem to succeed."""
+        error = the_error(SMALLEST_LOCAL, strategy=strategy)
+        assert error.where == "cluster"
+        assert "one process" in error.message
+
+    def test_success_of_all_waits_for_ever_with_parameter_servers(self):
+        """Worker and ps run TensorFlow's server, which never ends."""
+        assert the_warning(PARAMETER_SERVER, success="all").where == "success"
+
+    @pytest.mark.parametrize("base", [SMALLEST_LOCAL, PARAMETER_SERVER], ids=["mirrored", "parameter-server"])
+    def test_keras_3_under_a_strategy_of_several_tasks_is_warned_about(self, base: dict[str, Any]):
+        """A program with its own training loop may know better."""
+        warning = the_warning(base, legacy_keras=False)
+        assert warning.where == "legacy_keras"
+        assert "Keras 3 cannot `fit`" in warning.message
+
+
+class TestAddresses:
+    """Who can reach whom."""
+
+    @pytest.mark.parametrize(
+        "workers",
+        [
+            ["alpha:2222", "alpha:2222"],
+            ["alpha:2222", "Alpha:2222"],
+            ["localhost:2222", "127.0.0.1:2222"],
+            ["127.0.0.1:2222", "127.0.0.2:2222"],
+        ],
+        ids=["same", "other-case", "loopback-names", "loopback-addresses"],
+    )
+    def test_two_tasks_cannot_have_one_address(self, workers: list[str]):
+        """TensorFlow binds every interface, so loopback addresses are one host too."""
+        error = the_error(SMALLEST_LOCAL, cluster={"worker": workers})
+        assert error.where == "cluster.worker[1]"
+        assert "cluster.worker[0]" in error.message
+
+    def test_one_address_in_two_roles_is_an_error(self):
+        """The place of the other task is named."""
+        error = the_error(SMALLEST_LOCAL, cluster={"chief": ["alpha:1"], "worker": ["beta:1", "alpha:1"]})
+        assert error.where == "cluster.worker[1]"
+        assert "cluster.chief[0]" in error.message
+
+    @pytest.mark.parametrize("local", ["localhost", "127.0.0.1", "LOCALHOST", "localhost.localdomain"])
+    def test_a_loopback_address_among_hosts_is_an_error(self, local: str):
+        """On every host it means another machine."""
+        error = the_error(SMALLEST_LOCAL, cluster={"worker": ["alpha:1", f"{local}:2"]})
+        assert error.where == "cluster.worker[1]"
+        assert "another machine" in error.message
+
+    def test_a_count_among_hosts_is_an_error(self):
+        """Local tasks have no address that other hosts could use."""
+        assert the_error(SMALLEST_LOCAL, cluster={"worker": ["alpha:1"], "chief": 1}).where == "cluster.chief[0]"
+
+    def test_a_cluster_has_no_more_tasks_than_a_tf_config_can_name(self):
+        """Linux hands a process at most 128 KiB in one variable."""
+        error = the_error(SMALLEST_LOCAL, cluster={"worker": 10_000})
+        assert error.where == "cluster"
+        assert "TF_CONFIG" in error.message
+        assert problems_of(SMALLEST_LOCAL, cluster={"worker": 4000}) == []
+
+    def test_a_host_that_nothing_runs_on_is_warned_about(self):
+        """Probably its name is misspelt."""
+        assert the_warning(SMALLEST, hosts={"10.0.0.3": {"python": "/opt/python"}}).where == "hosts.10.0.0.3"
+
+    def test_a_host_for_a_sidecar_alone_is_used(self):
+        """Not everything is in the cluster."""
+        sidecars = {"board": {"command": "tensorboard", "host": "beta"}}
+        assert problems_of(SMALLEST, sidecars=sidecars, hosts={"beta": {"gpus": 0}}) == []
+
+    def test_a_host_has_the_gpus_that_its_tasks_ask_for(self):
+        """Counted over all roles on it."""
+        error = the_error(
+            SMALLEST,
+            cluster={"chief": ["alpha:1"], "worker": ["alpha:2", "beta:1"]},
+            roles={"chief": {"gpus": 2}, "worker": {"gpus": 1}},
+            hosts={"alpha": {"gpus": 2}, "beta": {"gpus": 1}},
+        )
+        assert error.where == "hosts.alpha.gpus"
+        assert "ask for 3 GPUs, and it has 2" in error.message
+
+
+class TestProcesses:
+    """What tasks run, and with which environment."""
+
+    def test_every_role_has_something_to_run(self):
+        """A command for all, one of its own, or the standard server."""
+        error = the_error({"cluster": {"worker": 2, "evaluator": 1}, "roles": {"worker": {"command": "python a.py"}}})
+        assert (error.where, error.message) == ("command", "evaluator has nothing to run")
+
+    @pytest.mark.parametrize(
+        ("base", "role"),
+        [(SMALLEST_LOCAL, "worker"), (PARAMETER_SERVER, "chief")],
+        ids=["worker-of-another-strategy", "chief"],
+    )
+    def test_only_worker_and_ps_of_a_parameter_server_job_run_the_standard_server(self, base: Any, role: str):
+        """Everybody else has work of their own."""
+        assert the_error(base, roles={role: {"server": True}}).where == f"roles.{role}.server"
+
+    def test_a_role_has_a_command_or_the_standard_server(self):
+        """Not both."""
+        assert the_error(PARAMETER_SERVER, roles={"ps": {"server": True, "command": "x"}}).where == "roles.ps"
+
+    @pytest.mark.parametrize(
+        "variable", ["TF_CONFIG", "TFLAUNCH_RUN", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR"]
+    )
+    def test_what_tflaunch_makes_for_each_task_cannot_be_given(self, variable: str):
+        """A TF_CONFIG for all tasks would make them all the same one."""
+        assert the_error(SMALLEST_LOCAL, env={variable: "x"}).where == f"env.{variable}"
+
+    @pytest.mark.parametrize(
+        ("fields", "where"),
+        [
+            ({"env": {"TF_CONFIG": "{}"}}, "env"),
+            ({"roles": {"worker": {"env": {"TF_CONFIG": "{}"}}}}, "roles.worker.env"),
+            ({"hosts": {"localhost": {"env": {"TF_CONFIG": "{}"}}}}, "hosts.localhost.env"),
+            ({"sidecars": {"board": {"command": "b", "env": {"TF_CONFIG": "{}"}}}}, "sidecars.board.env"),
+        ],
+        ids=["all", "role", "host", "sidecar"],
+    )
+    def test_rules_for_variables_hold_wherever_an_env_may_stand(self, fields: dict[str, Any], where: str):
+        """In all four places."""
+        assert the_error(SMALLEST_LOCAL, **fields).where == f"{where}.TF_CONFIG"
+
+    @pytest.mark.parametrize("value", ["yes", "on", "TRUE", "2"])
+    def test_a_spelling_of_legacy_keras_that_tensorflow_ignores_is_an_error(self, value: str):
+        """It compares with `1`, `true` and `True`."""
+        error = the_error(SMALLEST_LOCAL, env={"TF_USE_LEGACY_KERAS": value})
+        assert (error.where, error.hint) == ("env.TF_USE_LEGACY_KERAS", 'write "1"')
+
+    @pytest.mark.parametrize("value", ["1", "true", "True", "0", ""])
+    def test_a_spelling_of_legacy_keras_that_tensorflow_knows_is_none(self, value: str):
+        """Off is a choice too."""
+        assert problems_of(SMALLEST_LOCAL, env={"TF_USE_LEGACY_KERAS": value}) == []
+
+    def test_one_inter_op_thread_is_warned_about_with_parameter_servers(self):
+        """Servers wait inside such threads."""
+        warning = the_warning(PARAMETER_SERVER, env={"TF_NUM_INTEROP_THREADS": "1"})
+        assert warning.where == "env.TF_NUM_INTEROP_THREADS"
+        assert problems_of(SMALLEST_LOCAL, env={"TF_NUM_INTEROP_THREADS": "1"}) == []
+
+    @pytest.mark.parametrize("name", ["worker-0", "worker"])
+    def test_a_sidecar_cannot_have_the_name_of_a_task_or_role(self, name: str):
+        """They would share a log, and `logs worker` would not know which is meant."""
+        assert the_error(SMALLEST_LOCAL, sidecars={name: {"command": "tensorboard"}}).where == f"sidecars.{name}"
+
+    def test_a_first_wait_is_not_longer_than_the_longest(self):
+        """Or the back-off would go backwards."""
+        assert the_error(SMALLEST_LOCAL, restart={"backoff": ["1m", "1s"]}).where == "restart.backoff"
+
+    @pytest.mark.parametrize(
+        ("fields", "where"),
+        [({"timeouts": {"stall": 60}}, "timeouts.stall"), ({"preload": ["tensorflow"]}, "preload")],
+        ids=["stall", "preload"],
+    )
+    def test_a_field_that_is_not_served_yet_is_refused(self, fields: dict[str, Any], where: str):
+        """Better than ignored."""
+        error = the_error(SMALLEST_LOCAL, **fields)
+        assert error.where == where
+        assert "not supported by this version" in error.message
+
+
+class TestAll:
+    """Promises about every spec that can be read."""
+
+    def test_errors_come_before_warnings_and_everything_has_a_remedy(self):
+        """The order in which they are to be corrected."""
+        problems = problems_of(
+            SMALLEST, legacy_keras=False, hosts={"gamma": {}}, env={"TF_CONFIG": "{}"}, restart={"backoff": [2, 1]}
+        )
+        assert [problem.severity for problem in problems] == ["error", "error", "warning", "warning"]
+        assert all(problem.where and problem.message and problem.hint for problem in problems)
+
+    @given(
+        st.fixed_dictionaries(
+            {
+                "cluster": st.dictionaries(
+                    st.sampled_from((*ROLES, "master", "zzz")),
+                    st.integers(1, 3) | st.lists(st.sampled_from(["alpha", "beta:1", "localhost:1"]), min_size=1),
+                ),
+            },
+            optional={
+                "strategy": st.sampled_from(STRATEGIES),
+                "command": st.just("python train.py"),
+                "success": st.sampled_from(["chief", "all"]),
+                "roles": st.dictionaries(
+                    st.sampled_from(ROLES),
+                    st.fixed_dictionaries({}, optional={"server": st.booleans(), "gpus": st.integers(0, 2)}),
+                ),
+                "hosts": st.dictionaries(
+                    st.sampled_from(["alpha", "beta"]),
+                    st.fixed_dictionaries({}, optional={"gpus": st.integers(0, 2)}),
+                ),
+            },
+        )
+    )
+    @settings(max_examples=200, deadline=None)
+    def test_lint_never_raises_and_names_places_that_are_there(self, data: dict[str, Any]):
+        """Each place begins with a field of the spec, or with one that is missing in it."""
+        for problem in lint.check(made(json.loads(json.dumps(data)))):
+            assert problem.where.split(".")[0] in {*data, "command", "cluster"}

@@ -1,0 +1,366 @@
+"""The plan: what each process runs, where, and with which environment."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
+from tflaunch import plan as planning
+from tflaunch.plan import Plan, TaskPlan
+from tflaunch.spec import Address
+
+pytestmark = pytest.mark.unit
+
+PARAMETER_SERVER = GOOD["parameter-servers"]
+PROXIES = {"http_proxy", "https_proxy", "grpc_proxy", "all_proxy"}
+
+
+def plan_of(base: dict[str, Any], machine: dict[str, Any] | None = None, **fields: Any) -> Plan:
+    """The plan of a spec with some fields more or other, on a machine with some facts other."""
+    return planned({**base, **fields}, MACHINE._replace(**(machine or {})))
+
+
+def task_of(base: dict[str, Any], task: str = "worker:0", **fields: Any) -> TaskPlan:
+    """One task of that plan."""
+    return plan_of(base, **fields).find(task)
+
+
+def cluster_of(task: TaskPlan) -> dict[str, list[str]]:
+    """The cluster in a task's TF_CONFIG."""
+    return json.loads(task.env["TF_CONFIG"])["cluster"]
+
+
+class TestShape:
+    """`plan --json`."""
+
+    @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
+    def test_a_plan_has_the_promised_shape(self, data: dict[str, Any]):
+        """Fields may be added, never renamed; all of it is JSON."""
+        shown = json.loads(json.dumps(planning.as_json(planned(data)), allow_nan=False))
+        assert {"name", "strategy", "tasks", "sidecars"} <= shown.keys()
+        for process in shown["tasks"] + shown["sidecars"]:
+            assert {"task", "host", "address", "argv", "workdir", "env"} <= process.keys()
+            assert all(isinstance(word, str) for word in process["argv"])
+            assert all(isinstance(value, str) for value in process["env"].values())
+            assert not set(process["unset"]) & set(process["env"])
+
+    def test_tasks_are_named_by_role_and_index(self):
+        """Chief first, then workers, ps and evaluator, whatever the order in the spec."""
+        cluster = {"ps": 1, "evaluator": 1, "worker": 2, "chief": 1}
+        tasks = plan_of(SMALLEST_LOCAL, cluster=cluster).tasks
+        assert [task.task for task in tasks] == ["chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0"]
+
+    def test_a_port_that_is_chosen_at_the_start_reads_auto_in_address_and_tf_config(self):
+        """Only the start knows it."""
+        shown = planning.as_json(plan_of(GOOD["chosen-ports"]))
+        assert [task["address"] for task in shown["tasks"]] == ["alpha:auto", "beta:2222"]
+        assert '"worker":["alpha:auto","beta:2222"]' in shown["tasks"][1]["env"]["TF_CONFIG"]
+
+    def test_a_sidecar_has_no_address_and_no_tf_config(self):
+        """It takes no part in the cluster, nor in somebody else's that tflaunch itself was started in."""
+        (board,) = plan_of(GOOD["every-field"]).sidecars
+        assert (board.task, board.host, board.address) == ("board", "alpha", None)
+        assert board.argv == ("tensorboard", "--logdir", "logs")
+        assert "TF_CONFIG" not in board.env
+        assert "TF_CONFIG" in board.unset
+
+    def test_every_task_knows_its_name(self):
+        """And what the start fills in is there from the beginning."""
+        env = task_of(SMALLEST_LOCAL, "worker:1").env
+        assert env["TFLAUNCH_TASK"] == "worker:1"
+        assert {"TFLAUNCH_RUN", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TF_CONFIG"} <= env.keys()
+
+    def test_a_task_that_is_not_there_is_not_found(self):
+        """By its whole name only."""
+        with pytest.raises(KeyError):
+            plan_of(SMALLEST_LOCAL).find("worker")
+
+    @pytest.mark.parametrize(
+        ("data", "success"),
+        [(SMALLEST_LOCAL, "all"), (PARAMETER_SERVER, "chief"), ({**SMALLEST_LOCAL, "success": "chief"}, "chief")],
+        ids=["mirrored", "parameter-server", "given"],
+    )
+    def test_the_strategy_says_when_the_job_has_succeeded(self, data: dict[str, Any], success: str):
+        """Unless the spec says it."""
+        assert planned(data).success == success
+
+
+class TestResolve:
+    """Ports that were chosen."""
+
+    def test_ports_get_into_every_address_and_every_tf_config(self):
+        """Of all tasks, so that they find each other."""
+        resolved = planning.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 4001, "worker:1": 4002})
+        assert [task.address for task in resolved.tasks] == [Address("localhost", 4001), Address("localhost", 4002)]
+        for task in resolved.tasks:
+            assert cluster_of(task) == {"worker": ["localhost:4001", "localhost:4002"]}
+
+    def test_a_task_without_a_new_port_keeps_what_it_has(self):
+        """A port of the spec, or none yet."""
+        resolved = planning.resolve(plan_of(GOOD["chosen-ports"]), {})
+        assert cluster_of(resolved.tasks[0]) == {"worker": ["alpha:auto", "beta:2222"]}
+
+    def test_resolving_again_replaces_the_ports_of_the_last_attempt(self):
+        """A new attempt may need others."""
+        once = planning.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 4001, "worker:1": 4002})
+        twice = planning.resolve(once, {"worker:0": 5001, "worker:1": 5002})
+        assert twice == planning.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 5001, "worker:1": 5002})
+
+    def test_resolving_changes_nothing_but_address_and_tf_config(self):
+        """Neither commands nor other variables."""
+        before = plan_of(SMALLEST_LOCAL)
+        after = planning.resolve(before, {"worker:0": 4001, "worker:1": 4002})
+        blank = {"address": None, "env": {}}
+        assert [task._replace(**blank) for task in after.tasks] == [task._replace(**blank) for task in before.tasks]
+        assert [{**task.env, "TF_CONFIG": ""} for task in after.tasks] == [
+            {**task.env, "TF_CONFIG": ""} for task in before.tasks
+        ]
+
+    def test_a_plan_asks_for_the_ports_of_the_spec_and_zero_for_a_free_one(self):
+        """Per task."""
+        assert planning.wanted_ports(plan_of(GOOD["chosen-ports"])) == {"worker:0": 0, "worker:1": 2222}
+
+    @given(st.lists(st.integers(1, 65_535), min_size=5, max_size=5))
+    @settings(max_examples=50, deadline=None)
+    def test_a_resolved_plan_has_no_auto_left_in_a_tf_config(self, ports: list[int]):
+        """TensorFlow could not parse it."""
+        plan = plan_of(PARAMETER_SERVER)
+        resolved = planning.resolve(plan, dict(zip(planning.wanted_ports(plan), ports, strict=True)))
+        assert all("auto" not in task.env["TF_CONFIG"] for task in resolved.tasks)
+
+
+class TestEnvironment:
+    """Which variables a task gets, and whose word counts."""
+
+    @pytest.mark.parametrize("layers", range(4))
+    def test_role_goes_before_host_goes_before_spec_goes_before_default(self, layers: int):
+        """The more specific word counts."""
+        fields: dict[str, Any] = {"cluster": {"worker": ["alpha:1"]}}
+        places: list[dict[str, Any]] = [
+            {"env": {"PYTHONUNBUFFERED": "1"}},
+            {"hosts": {"alpha": {"env": {"PYTHONUNBUFFERED": "2"}}}},
+            {"roles": {"worker": {"env": {"PYTHONUNBUFFERED": "3"}}}},
+        ]
+        for place in places[:layers]:
+            fields.update(place)
+        assert task_of(SMALLEST, **fields).env["PYTHONUNBUFFERED"] == str(max(1, layers))
+
+    def test_env_of_a_sidecar_goes_before_that_of_its_host_and_of_the_spec(self):
+        """As for tasks."""
+        plan = plan_of(
+            SMALLEST,
+            env={"A": "spec", "B": "spec", "C": "spec"},
+            hosts={"10.0.0.1": {"env": {"A": "host", "B": "host"}}},
+            sidecars={"board": {"command": "b", "host": "10.0.0.1", "env": {"A": "own"}}},
+        )
+        env = plan.find("board").env
+        assert (env["A"], env["B"], env["C"]) == ("own", "host", "spec")
+
+    def test_env_of_a_role_or_host_reaches_nobody_else(self):
+        """Neither another role nor another host."""
+        fields = {"hosts": {"10.0.0.1": {"env": {"A": "x"}}}}
+        assert "A" in task_of(SMALLEST, "worker:0", **fields).env
+        assert "A" not in task_of(SMALLEST, "worker:1", **fields).env
+        roles = {"ps": {"env": {"A": "x"}}}
+        assert "A" not in task_of(PARAMETER_SERVER, "worker:0", roles=roles).env
+
+    def test_proxies_are_not_inherited(self):
+        """GRPC obeys them even between the tasks, and then waits for ever."""
+        unset = set(task_of(SMALLEST_LOCAL).unset)
+        assert PROXIES | {proxy.upper() for proxy in PROXIES} <= unset
+
+    @pytest.mark.parametrize("proxy", ["http_proxy", "HTTPS_PROXY"])
+    def test_a_proxy_that_the_spec_gives_is_kept(self, proxy: str):
+        """Its author means it."""
+        task = task_of(SMALLEST_LOCAL, env={proxy: "http://proxy:3128"})
+        assert task.env[proxy] == "http://proxy:3128"
+        assert proxy not in task.unset
+
+    @pytest.mark.parametrize("strategy", ["mirrored", "tpu"])
+    def test_a_strategy_of_one_process_has_no_tf_config_and_inherits_none(self, strategy: str):
+        """A TF_CONFIG of somebody else would make it wait for strangers."""
+        task = task_of(SMALLEST_LOCAL, cluster={"worker": 1}, strategy=strategy)
+        assert "TF_CONFIG" not in task.env
+        assert "TF_CONFIG" in task.unset
+        assert "TF_GRPC_REUSE_PORT" not in task.env
+
+    @pytest.mark.parametrize("task", ["chief:0", "worker:0", "ps:0"])
+    def test_tasks_of_a_parameter_server_job_get_the_grpc_setting_of_its_tutorial(self, task: str):
+        """And may share the port that is held for them."""
+        env = task_of(PARAMETER_SERVER, task).env
+        assert (env["GRPC_FAIL_FAST"], env["TF_GRPC_REUSE_PORT"]) == ("use_caller", "true")
+        assert "GRPC_FAIL_FAST" not in task_of(SMALLEST_LOCAL).env
+
+    @pytest.mark.parametrize(
+        ("data", "expected"),
+        [
+            (SMALLEST_LOCAL, "1"),
+            (PARAMETER_SERVER, "1"),
+            (GOOD["mirrored"], None),
+            (GOOD["tpu"], None),
+            (GOOD["no-strategy"], None),
+            ({**GOOD["mirrored"], "legacy_keras": True}, "1"),
+            ({**SMALLEST_LOCAL, "legacy_keras": False}, None),
+            ({**SMALLEST_LOCAL, "env": {"TF_USE_LEGACY_KERAS": "0"}}, "0"),
+        ],
+        ids=["mirrored-workers", "ps", "mirrored", "tpu", "none", "true", "false", "own-env"],
+    )
+    def test_tasks_get_legacy_keras_where_keras_3_cannot_train(self, data: dict[str, Any], expected: str | None):
+        """`auto` looks at the strategy; true, false and the spec's env are the user's word."""
+        assert planned(data).tasks[0].env.get("TF_USE_LEGACY_KERAS") == expected
+
+    def test_legacy_keras_of_the_shell_is_respected_when_the_spec_leaves_it_to_tflaunch(self):
+        """The task inherits it."""
+        machine = {"environ": {"TF_USE_LEGACY_KERAS": "0"}}
+        assert "TF_USE_LEGACY_KERAS" not in task_of(SMALLEST_LOCAL, machine=machine).env
+
+    def test_legacy_keras_of_the_shell_does_not_reach_other_hosts(self):
+        """Nothing is inherited there, so the default has to be given."""
+        machine = {"environ": {"TF_USE_LEGACY_KERAS": "1"}}
+        assert task_of(SMALLEST, machine=machine).env["TF_USE_LEGACY_KERAS"] == "1"
+
+    def test_what_the_spec_says_about_legacy_keras_goes_before_the_shell(self):
+        """`true` gives it, `false` takes an inherited one away."""
+        off = {"environ": {"TF_USE_LEGACY_KERAS": "0"}}
+        assert task_of(SMALLEST_LOCAL, machine=off, legacy_keras=True).env["TF_USE_LEGACY_KERAS"] == "1"
+        on = {"environ": {"TF_USE_LEGACY_KERAS": "1"}}
+        assert "TF_USE_LEGACY_KERAS" in task_of(SMALLEST_LOCAL, machine=on, legacy_keras=False).unset
+
+
+class TestResources:
+    """Cores and GPUs."""
+
+    @pytest.mark.parametrize(
+        ("workers", "cores", "share"),
+        [(1, 8, None), (2, 8, "4"), (3, 8, "2"), (16, 8, "1"), (2, 1, "1")],
+        ids=["alone", "half", "rounded-down", "more-tasks-than-cores", "one-core"],
+    )
+    def test_local_tasks_share_the_cores(self, workers: int, cores: int, share: str | None):
+        """By default each would start a thread per core of the whole machine."""
+        task = task_of(SMALLEST_LOCAL, machine={"cores": cores}, cluster={"worker": workers})
+        assert task.env.get("TF_NUM_INTRAOP_THREADS") == share
+        assert "TF_NUM_INTEROP_THREADS" not in task.env
+
+    def test_the_cores_of_other_hosts_are_not_known(self):
+        """So nothing is said about them."""
+        cluster = {"worker": ["10.0.0.1:2222", "10.0.0.1:2223"]}
+        assert "TF_NUM_INTRAOP_THREADS" not in task_of(SMALLEST, cluster=cluster).env
+
+    def test_threads_that_somebody_chose_stay(self):
+        """In the spec or in the shell."""
+        machine = {"environ": {"TF_NUM_INTRAOP_THREADS": "7"}}
+        assert "TF_NUM_INTRAOP_THREADS" not in task_of(SMALLEST_LOCAL, machine=machine).env
+        given = task_of(SMALLEST_LOCAL, env={"TF_NUM_INTRAOP_THREADS": 3})
+        assert given.env["TF_NUM_INTRAOP_THREADS"] == "3"
+
+    def test_two_names_of_this_machine_are_one_machine(self):
+        """For its cores as for its GPUs."""
+        cluster = {"worker": ["localhost:2222", "127.0.0.1:2223"]}
+        tasks = plan_of(SMALLEST, cluster=cluster, roles={"worker": {"gpus": 1}}).tasks
+        assert [task.env["CUDA_VISIBLE_DEVICES"] for task in tasks] == ["0", "1"]
+        assert [task.env.get("TF_NUM_INTRAOP_THREADS") for task in tasks] == ["2", "2"]
+
+    def test_tasks_on_a_host_get_slices_of_its_gpus_that_do_not_overlap(self):
+        """Role after role, each host from 0."""
+        plan = plan_of(
+            SMALLEST,
+            cluster={"chief": ["alpha:1"], "worker": ["alpha:2", "alpha:3", "beta:1"], "evaluator": ["alpha"]},
+            roles={"chief": {"gpus": 1}, "worker": {"gpus": 2}, "evaluator": {"gpus": 0}},
+        )
+        slices = [task.env["CUDA_VISIBLE_DEVICES"] for task in plan.tasks]
+        assert slices == ["0", "1,2", "3,4", "0,1", "-1"]
+        assert all(task.env["TF_FORCE_GPU_ALLOW_GROWTH"] == "true" for task in plan.tasks)
+
+    def test_without_a_number_of_gpus_nothing_is_said_about_them(self):
+        """One task per host takes them all."""
+        assert "CUDA_VISIBLE_DEVICES" not in task_of(SMALLEST_LOCAL).env
+
+    def test_a_slice_that_the_spec_gives_stays(self):
+        """The user knows the machine."""
+        roles = {"worker": {"gpus": 1, "env": {"CUDA_VISIBLE_DEVICES": "7"}}}
+        assert task_of(SMALLEST_LOCAL, roles=roles).env["CUDA_VISIBLE_DEVICES"] == "7"
+
+
+class TestCommands:
+    """What is run, and where."""
+
+    def test_a_role_runs_its_own_command_or_else_that_of_the_spec(self):
+        """Both as written."""
+        plan = plan_of(GOOD["evaluator"], roles={"evaluator": {"command": "python evaluate.py"}})
+        assert plan.find("worker:0").argv == ("python", "train.py")
+        assert plan.find("evaluator:0").argv == ("python", "evaluate.py")
+
+    def test_a_standard_server_is_a_program_of_tflaunch(self):
+        """So the user's program needs only the code of the chief."""
+        plan = plan_of(GOOD["standard-servers"])
+        assert plan.find("ps:0").argv == ("python", MACHINE.server_program)
+        assert plan.find("chief:0").argv == ("python", "train.py")
+
+    @pytest.mark.parametrize("word", ["python", "python3"])
+    def test_python_is_the_interpreter_that_the_host_names(self, word: str):
+        """On that host, for tasks, servers and sidecars."""
+        fields = {
+            "command": [word, "train.py", word],
+            "hosts": {"10.0.0.1": {"python": "/opt/bin/python"}},
+            "sidecars": {"board": {"command": [word, "-m", "tensorboard.main"], "host": "10.0.0.1"}},
+        }
+        plan = plan_of(SMALLEST, **fields)
+        assert plan.find("worker:0").argv == ("/opt/bin/python", "train.py", word)
+        assert plan.find("worker:1").argv == (word, "train.py", word)
+        assert plan.find("board").argv == ("/opt/bin/python", "-m", "tensorboard.main")
+
+    @pytest.mark.parametrize("word", ["/usr/bin/python", "python3.11", "./python", "bash"])
+    def test_any_other_program_is_run_as_written(self, word: str):
+        """Whoever writes a path wants that one."""
+        hosts = {"10.0.0.1": {"python": "/opt/bin/python"}}
+        assert task_of(SMALLEST, command=[word, "x"], hosts=hosts).argv == (word, "x")
+
+    @pytest.mark.parametrize(
+        ("fields", "workdir"),
+        [
+            ({}, DIRECTORY),
+            ({"workdir": "runs/1"}, DIRECTORY / "runs/1"),
+            ({"workdir": "/scratch"}, "/scratch"),
+            ({"workdir": "runs", "hosts": {"10.0.0.1": {"workdir": "fast"}}}, DIRECTORY / "fast"),
+            ({"hosts": {"10.0.0.1": {"workdir": "/fast"}}, "roles": {"worker": {"workdir": "w"}}}, DIRECTORY / "w"),
+        ],
+        ids=["default", "relative", "absolute", "of-the-host", "of-the-role"],
+    )
+    def test_a_working_directory_is_relative_to_the_file_of_the_spec(self, fields: dict[str, Any], workdir: Any):
+        """Role before host before spec."""
+        assert task_of(SMALLEST, **fields).workdir == str(workdir)
+
+    def test_local_tasks_find_the_python_that_tflaunch_was_started_with(self):
+        """When its environment is not activated; other hosts and a PATH of the user's stay alone."""
+        machine = {"python_directory": "/venv/bin", "environ": {"PATH": "/usr/bin"}}
+        assert task_of(SMALLEST_LOCAL, machine=machine).env["PATH"] == "/venv/bin:/usr/bin"
+        assert task_of(SMALLEST_LOCAL, machine=machine, env={"PATH": "/mine"}).env["PATH"] == "/mine"
+        assert "PATH" not in task_of(SMALLEST, machine=machine).env
+        assert "PATH" not in task_of(SMALLEST_LOCAL).env
+
+
+class TestLease:
+    """How long tasks outlive the launcher."""
+
+    @pytest.mark.parametrize(
+        ("data", "lease"),
+        [
+            (SMALLEST_LOCAL, 0.0),
+            ({**SMALLEST_LOCAL, "cluster": {"worker": ["localhost:1", "127.0.0.1:2"]}}, 0.0),
+            (SMALLEST, 30.0),
+            ({**SMALLEST_LOCAL, "timeouts": {"lease": "5s"}}, 5.0),
+            ({**SMALLEST, "timeouts": {"lease": 0}}, 0.0),
+            ({**SMALLEST_LOCAL, "sidecars": {"board": {"command": "b", "host": "alpha"}}}, 30.0),
+        ],
+        ids=["local", "local-names", "hosts", "given", "given-zero", "sidecar-elsewhere"],
+    )
+    def test_only_a_run_on_this_machine_alone_has_no_lease(self, data: dict[str, Any], lease: float):
+        """A link can fail without this machine knowing; the spec may choose."""
+        plan = planned(data)
+        assert plan.lease == lease
+        assert planning.as_json(plan)["timeouts"]["lease"] == lease

@@ -1,0 +1,679 @@
+"""What a spec may say and what it then means; how it is read from a file."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specs import GOOD, SMALLEST_LOCAL, made
+from tflaunch import spec, specfile
+from tflaunch.errors import Problem, SpecError
+from tflaunch.spec import Address, Restart, Spec, Timeouts
+
+pytestmark = pytest.mark.unit
+
+DIGITS_5000 = pytest.param(10**5000, id="5000-digits")
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    """The smallest local spec with some fields more or other."""
+    return {**SMALLEST_LOCAL, **fields}
+
+
+def problems_in(data: Any) -> list[Problem]:
+    """The problems of data that must not be good to read."""
+    result = spec.read(data)
+    assert isinstance(result, list)
+    return result
+
+
+def the_problem_in(data: Any) -> Problem:
+    """The only problem in data."""
+    (problem,) = problems_in(data)
+    return problem
+
+
+class TestCluster:
+    """Who takes part."""
+
+    def test_a_count_is_that_many_tasks_on_this_machine_with_ports_to_be_chosen(self):
+        """`"worker": 2` needs no host and no port."""
+        assert made(SMALLEST_LOCAL).cluster == {"worker": (Address("localhost", None),) * 2}
+
+    def test_addresses_are_tasks_in_the_order_of_their_index(self):
+        """A pasted ClusterSpec means what TensorFlow would take it for; a host alone leaves the port open."""
+        read = made(changed(cluster={"worker": ["10.0.0.2:2222", "alpha.example.org:80", "beta"]}))
+        assert read.cluster["worker"] == (
+            Address("10.0.0.2", 2222),
+            Address("alpha.example.org", 80),
+            Address("beta", None),
+        )
+
+    @pytest.mark.parametrize(
+        ("address", "words"),
+        [
+            pytest.param("grpc://10.0.0.1:2222", "URL", id="url"),
+            pytest.param("[::1]:2222", "IPv6", id="ipv6"),
+            pytest.param("fe80::1", "IPv6", id="ipv6-bare"),
+            pytest.param("", "names no host", id="empty"),
+            pytest.param(":2222", "names no host", id="no-host"),
+            pytest.param("-oProxyCommand=true:22", "names no host", id="option-of-ssh"),
+            pytest.param("a b:2222", "names no host", id="space"),
+            pytest.param("alpha:", "no valid port", id="empty-port"),
+            pytest.param("alpha:0", "no valid port", id="port-0"),
+            pytest.param("alpha:65536", "no valid port", id="port-65536"),
+            pytest.param("alpha:00655361", "no valid port", id="port-655361-behind-zeros"),
+            pytest.param("alpha:" + "9" * 10_000, "no valid port", id="port-of-10000-digits"),
+            pytest.param("alpha:http", "no valid port", id="named-port"),
+            pytest.param("alpha:-1", "no valid port", id="negative-port"),
+            pytest.param("alpha:\u0662\u0662", "no valid port", id="digits-of-another-script"),
+            pytest.param(2222, 'must be "host:port"', id="number"),
+            pytest.param(None, 'must be "host:port"', id="null"),
+        ],
+    )
+    def test_an_address_that_tensorflow_could_not_use_is_refused_at_its_place(self, address: Any, words: str):
+        """The index of the address is part of the place."""
+        problem = the_problem_in(changed(cluster={"worker": ["alpha:2222", address]}))
+        assert problem.where == "cluster.worker[1]"
+        assert words in problem.message
+
+    @pytest.mark.parametrize("members", [0, -1, 10_001, DIGITS_5000, [], True, 2.0, "2", None, {"0": "alpha:1"}])
+    def test_members_that_are_neither_a_count_nor_a_list_are_refused(self, members: Any):
+        """A role that is named has at least one task and at most ten thousand."""
+        assert the_problem_in(changed(cluster={"worker": members})).where == "cluster.worker"
+
+    def test_a_ps_makes_the_job_a_parameter_server_job(self):
+        """Without a ps it is a MultiWorkerMirrored job; a strategy that is given stands."""
+        with_ps = changed(cluster={"chief": 1, "worker": 1, "ps": 1})
+        assert made(SMALLEST_LOCAL).effective_strategy() == "multi_worker_mirrored"
+        assert made(with_ps).effective_strategy() == "parameter_server"
+        assert made({**with_ps, "strategy": "none"}).effective_strategy() == "none"
+
+
+class TestValues:
+    """What single fields may hold."""
+
+    def test_what_is_left_out_has_the_promised_default(self):
+        """Every default of the documentation."""
+        assert made(SMALLEST_LOCAL) == Spec(
+            cluster={"worker": (Address("localhost", None),) * 2}, command=("python", "train.py")
+        )
+        assert Spec(cluster={}).restart == Restart(max=3, window=600.0, backoff=(1.0, 60.0))
+        assert Spec(cluster={}).timeouts == Timeouts(connect=10.0, grace=10.0)
+        assert [getattr(Timeouts(), off) for off in ("lease", "start", "finish", "stall", "deadline")] == [None] * 5
+        assert Spec(cluster={}).legacy_keras == "auto"
+        assert Spec(cluster={}).preload == ()
+
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("90s", 90.0),
+            ("10m", 600.0),
+            ("1.5h", 5400.0),
+            ("2d", 172_800.0),
+            ("250ms", 0.25),
+            ("90 s", 90.0),
+            (" 7 ", 7.0),
+            ("0", 0.0),
+            (5, 5.0),
+            (0.5, 0.5),
+        ],
+    )
+    def test_a_duration_is_seconds_whatever_its_unit(self, text: Any, seconds: float):
+        """Numbers are seconds too."""
+        assert made(changed(timeouts={"grace": text})).timeouts.grace == pytest.approx(seconds)
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            *("soon", "", "-1s", "1 week", "1h30m", "9" * 400, "99999d", -1, True, None, [1], {}),
+            *(float("nan"), float("inf"), 1e300),
+            pytest.param(10**400, id="400-digits"),
+            DIGITS_5000,
+        ],
+    )
+    def test_what_is_no_duration_is_refused(self, value: Any):
+        """Neither a negative time nor an endless one is a limit."""
+        problem = the_problem_in(changed(timeouts={"deadline": value}))
+        assert problem.where == "timeouts.deadline"
+        assert "must be a duration" in problem.message
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("python train.py", ("python", "train.py")),
+            ("python  'my train.py' --name=\"a b\"", ("python", "my train.py", "--name=a b")),
+            ("python -c 'print(1)' \"\" $HOME *", ("python", "-c", "print(1)", "", "$HOME", "*")),
+            ("a#b # c", ("a#b", "#", "c")),
+        ],
+    )
+    def test_a_command_as_text_is_split_like_a_shell_splits_and_no_shell_expands_it(
+        self, text: str, words: tuple[str, ...]
+    ):
+        """Quotes group words; variables and patterns stay as written."""
+        assert made(changed(command=text)).command == words
+
+    def test_a_command_as_a_list_is_taken_word_by_word(self):
+        """Nothing in a word is special."""
+        words = ["python", "-c", "print('a b')\n", "", "$HOME", "${HOME}"]
+        assert made(changed(command=words)).command == tuple(words)
+
+    @pytest.mark.parametrize(
+        ("command", "where"),
+        [
+            ("", "command"),
+            (" \n ", "command"),
+            ([], "command"),
+            ([""], "command"),
+            ("un'closed", "command"),
+            (5, "command"),
+            (None, "command"),
+            ({"python": "train.py"}, "command"),
+            (["python", 5], "command[1]"),
+            (["python", "a\0b"], "command[1]"),
+            (["python", None], "command[1]"),
+            (["python", "half \ud800"], "command[1]"),
+        ],
+    )
+    def test_a_command_that_no_process_can_have_is_refused(self, command: Any, where: str):
+        """With the word that is wrong."""
+        assert the_problem_in(changed(command=command)).where == where
+
+    def test_a_number_in_env_stands_for_its_text(self):
+        """Environment variables are text, and people write numbers."""
+        assert made(changed(env={"SEED": 7, "RATE": 0.5, "NAME": "x"})).env == {
+            "SEED": "7",
+            "RATE": "0.5",
+            "NAME": "x",
+        }
+
+    @pytest.mark.parametrize("value", [True, None, [1], {}, "a\0b", "half \ud800", DIGITS_5000])
+    def test_a_value_that_is_no_text_is_refused_in_env(self, value: Any):
+        """`true` could mean several texts, so its author has to choose one."""
+        assert the_problem_in(changed(env={"A": value})).where == "env.A"
+
+    @pytest.mark.parametrize("name", ["", "A=B", "A\0B"])
+    def test_a_variable_has_a_name_that_an_environment_can_hold(self, name: str):
+        """POSIX forbids the equals sign, C the NUL."""
+        assert "cannot be the name of an environment variable" in the_problem_in(changed(env={name: "x"})).message
+
+    @pytest.mark.parametrize("name", ["", "a b", "../up", "a/b", ".hidden", "-d", "x" * 64, "a\n", 5, None])
+    def test_a_name_can_be_part_of_a_file_name(self, name: Any):
+        """The run directory has it in its name."""
+        assert the_problem_in(changed(name=name)).where == "name"
+
+    @pytest.mark.parametrize("host", ["", "-oProxyCommand=true", "a b", "alpha\n"])
+    def test_the_host_of_a_sidecar_is_a_host(self, host: str):
+        """It is given to ssh one day, which takes a leading hyphen for an option."""
+        assert (
+            the_problem_in(changed(sidecars={"board": {"command": "b", "host": host}})).where == "sidecars.board.host"
+        )
+
+    @pytest.mark.parametrize("ssh", ["", "-oProxyCommand=true", "ann@-oProxyCommand=true", "alpha:ssh", "a b"])
+    def test_an_ssh_destination_is_user_address_and_port(self, ssh: str):
+        """Nothing in it can be taken for an option of ssh."""
+        assert the_problem_in(changed(hosts={"alpha": {"ssh": ssh}})).where == "hosts.alpha.ssh"
+
+    @pytest.mark.parametrize(
+        ("field", "value", "where"),
+        [
+            ("strategy", "horovod", "strategy"),
+            ("strategy", 5, "strategy"),
+            ("cluster", [], "cluster"),
+            ("cluster", None, "cluster"),
+            ("roles", [], "roles"),
+            ("roles", {"worker": 1}, "roles.worker"),
+            ("roles", {"worker": {"gpus": -1}}, "roles.worker.gpus"),
+            ("roles", {"worker": {"gpus": 1.5}}, "roles.worker.gpus"),
+            ("roles", {"worker": {"server": "yes"}}, "roles.worker.server"),
+            ("roles", {"worker": {"workdir": 5}}, "roles.worker.workdir"),
+            ("sidecars", {"board": {}}, "sidecars.board.command"),
+            ("sidecars", {"a b": {"command": "x"}}, "sidecars.a b"),
+            ("hosts", {"alpha": "10.0.0.1"}, "hosts.alpha"),
+            ("hosts", {"alpha": {"gpus": "2"}}, "hosts.alpha.gpus"),
+            ("hosts", {"alpha": {"env": ["A=1"]}}, "hosts.alpha.env"),
+            ("env", ["A=1"], "env"),
+            ("workdir", 5, "workdir"),
+            ("restart", 3, "restart"),
+            ("restart", {"max": -1}, "restart.max"),
+            ("restart", {"max": True}, "restart.max"),
+            ("restart", {"backoff": ["1s"]}, "restart.backoff"),
+            ("restart", {"backoff": ["1s", "later"]}, "restart.backoff[1]"),
+            ("timeouts", "10s", "timeouts"),
+            ("success", "worker", "success"),
+            ("legacy_keras", "true", "legacy_keras"),
+            ("legacy_keras", 1, "legacy_keras"),
+            ("preload", "tensorflow", "preload"),
+            ("preload", [1], "preload[0]"),
+        ],
+    )
+    def test_a_value_of_a_wrong_type_is_refused_at_its_place(self, field: str, value: Any, where: str):
+        """And nothing else is said about it."""
+        assert the_problem_in(changed(**{field: value})).where == where
+
+
+class TestMistakes:
+    """What is said about mistakes."""
+
+    @pytest.mark.parametrize(
+        ("data", "where", "guess"),
+        [
+            ({"comand": "x"}, "comand", "command"),
+            ({"Cluster": {}}, "Cluster", "cluster"),
+            ({"stratgy": "none"}, "stratgy", "strategy"),
+            ({"strategy": "multi_worker_mirored"}, "strategy", "multi_worker_mirrored"),
+            ({"success": "chef"}, "success", "chief"),
+            ({"roles": {"worker": {"gpu": 1}}}, "roles.worker.gpu", "gpus"),
+            ({"hosts": {"alpha": {"identityfile": "k"}}}, "hosts.alpha.identityfile", "identity_file"),
+            ({"timeouts": {"graze": 1}}, "timeouts.graze", "grace"),
+            ({"restart": {"maximum": 1, "backof": []}}, "restart.backof", "backoff"),
+        ],
+    )
+    def test_a_misspelt_word_is_answered_with_the_nearest_one(self, data: dict[str, Any], where: str, guess: str):
+        """`did you mean` is the whole hint."""
+        hints = {problem.where: problem.hint for problem in problems_in(changed(**data))}
+        assert hints[where] == f"did you mean '{guess}'?"
+
+    @pytest.mark.parametrize(
+        ("field", "words"),
+        [
+            ("task", "tflaunch makes the task"),
+            ("ps_hosts", '"ps"'),
+            ("worker_hosts", '"worker"'),
+            ("args", '"command"'),
+            ("zzz", "the fields here are name, strategy, cluster"),
+        ],
+    )
+    def test_a_field_of_another_tool_is_answered_with_what_to_write_here(self, field: str, words: str):
+        """Users paste TF_CONFIG and flags of TensorFlow 1."""
+        problem = the_problem_in(changed(**{field: "x"}))
+        assert "unknown field" in problem.message
+        assert words in problem.hint
+
+    def test_every_problem_is_reported_at_once_each_with_its_place_and_a_remedy(self):
+        """Nobody wants to correct a spec one error per call."""
+        problems = problems_in(
+            {
+                "name": "a/b",
+                "cluster": {"worker": ["alpha:0", 5, "beta:2222"], "ps": 0},
+                "command": ["python", 5],
+                "roles": {"worker": {"gpu": 1, "env": {"A": None}}},
+                "sidecars": {"board": {"host": "alpha"}},
+                "timeouts": {"grace": "soon"},
+            }
+        )
+        assert [problem.where for problem in problems] == [
+            "name",
+            "cluster.worker[0]",
+            "cluster.worker[1]",
+            "cluster.ps",
+            "command[1]",
+            "roles.worker.gpu",
+            "roles.worker.env.A",
+            "sidecars.board.command",
+            "timeouts.grace",
+        ]
+        assert all(problem.severity == "error" and problem.message and problem.hint for problem in problems)
+
+    @pytest.mark.parametrize("data", [None, 5, "text", [], [SMALLEST_LOCAL], True])
+    def test_a_spec_is_an_object(self, data: Any):
+        """Whatever else a file may hold."""
+        assert "must be an object" in the_problem_in(data).message
+
+    def test_a_spec_has_a_cluster(self):
+        """It is the only field that nothing can stand in for."""
+        problem = the_problem_in({"command": "x"})
+        assert (problem.where, problem.message) == ("cluster", "is missing")
+
+    def test_a_sentence_about_a_problem_is_one_line_of_printable_text(self):
+        """Keys are the user's words, and may hold what moves a cursor or ends a line."""
+        for problem in problems_in(changed(**{"a\nb": 1, "\x1b[2J": 2, "half \ud800": 3})):
+            assert problem.sentence().isprintable()
+
+
+_WORDS = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(["worker", "chief", "ps", "alpha:2222", "10s", "python train.py", "auto", "${HOME}", "none"]),
+)
+_FIELDS = [*Spec._fields, *Timeouts._fields, *Restart._fields, *spec.Role._fields, *spec.Host._fields, "worker"]
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _WORDS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.sampled_from(_FIELDS) | _WORDS, inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+_SPECS = st.fixed_dictionaries(
+    {"cluster": st.dictionaries(st.sampled_from(spec.ROLES) | _WORDS, _VALUES, max_size=3)},
+    optional=dict.fromkeys(Spec._fields[1:], _VALUES),
+)
+
+
+class TestAnything:
+    """Promises about every possible input."""
+
+    @given(st.one_of(_VALUES, _SPECS))
+    @settings(max_examples=300, deadline=None)
+    def test_any_data_is_a_spec_or_has_problems(self, data: Any):
+        """Reading never raises, and never returns a spec with an impossible port."""
+        result = spec.read(data)
+        if isinstance(result, Spec):
+            ports = [address.port for members in result.cluster.values() for address in members]
+            assert all(port is None or 1 <= port <= 65_535 for port in ports)
+        else:
+            assert result
+            assert all(isinstance(problem, Problem) and problem.message for problem in result)
+
+    @given(_SPECS)
+    @settings(max_examples=100, deadline=None)
+    def test_reading_changes_nothing_in_the_data(self, data: Any):
+        """A caller may use its data again."""
+        before = repr(data)
+        spec.read(data)
+        assert repr(data) == before
+
+
+# --- from a file ---------------------------------------------------------------------------------
+
+_AS_JSON = """
+{"name": "job", "cluster": {"chief": 1, "worker": ["alpha:2222", "beta"]}, "command": ["python", "train.py"],
+ "env": {"SEED": 7, "MODE": "on"}, "restart": {"max": 0, "backoff": ["1s", 60]}, "legacy_keras": false}
+"""
+_AS_YAML = """\
+# the same
+name: job
+cluster:
+  chief: 1
+  worker:
+    - alpha:2222
+    - beta
+command: [python, train.py]
+env: {SEED: 7, MODE: "on"}
+restart: {max: 0, backoff: [1s, 60]}
+legacy_keras: false
+"""
+_AS_TOML = """\
+name = "job"
+command = ["python", "train.py"]
+legacy_keras = false
+[cluster]
+chief = 1
+worker = ["alpha:2222", "beta"]
+[env]
+SEED = 7
+MODE = "on"
+[restart]
+max = 0
+backoff = ["1s", 60]
+"""
+_TEXT_OF = {"json": _AS_JSON, "yaml": _AS_YAML, "yml": _AS_YAML, "toml": _AS_TOML}
+
+
+def load(text: str | bytes, file: str = "cluster.json", **arguments: Any) -> Spec:
+    """Return the spec in a file with this text."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, file)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return specfile.load(path, **arguments)
+
+
+def load_data(data: Any = SMALLEST_LOCAL, **arguments: Any) -> Spec:
+    """Return the spec in a JSON file with this data."""
+    return load(json.dumps(data), **arguments)
+
+
+def refused(text: str, file: str = "cluster.json", **arguments: Any) -> list[Problem]:
+    """Return the problems of a file that must not be good to read."""
+    with pytest.raises(SpecError) as caught:
+        load(text, file, **arguments)
+    return list(caught.value.problems)
+
+
+class TestFormats:
+    """JSON, YAML and TOML."""
+
+    @pytest.mark.parametrize("ending", ["yaml", "yml", "toml", "YAML", "Toml", "JSON"])
+    def test_json_yaml_and_toml_mean_the_same(self, ending: str):
+        """The ending says the format, in either case."""
+        assert load(_TEXT_OF[ending.lower()], f"cluster.{ending}") == load(_AS_JSON)
+
+    @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
+    def test_every_json_spec_is_a_yaml_spec(self, data: dict[str, Any]):
+        """YAML holds JSON."""
+        assert load(json.dumps(data), "cluster.yaml") == load(json.dumps(data))
+
+    @pytest.mark.parametrize("ending", ["json", "yaml", "toml"])
+    def test_a_byte_order_mark_and_other_line_ends_do_no_harm(self, ending: str):
+        """Editors of Windows write both."""
+        text = _TEXT_OF[ending].replace("\n", "\r\n").encode("utf-8-sig")
+        assert load(text, f"cluster.{ending}") == load(_AS_JSON)
+
+    @pytest.mark.parametrize("word", ["12:30", "2026-11-20", "0755", "0x10", "1_000", "1:2.5", "=", "~x"])
+    def test_a_yaml_word_that_is_no_json_number_stays_the_text_that_was_written(self, word: str):
+        """The times, dates and octal numbers of YAML 1.1 surprise people who set environment variables."""
+        text = f"cluster: {{worker: 2}}\ncommand: a\nenv:\n  A: {word}\n"
+        assert load(text, "cluster.yaml").env == {"A": word}
+
+    @pytest.mark.parametrize("word", ["true", "null", "~", "[a]"])
+    def test_a_yaml_word_that_is_no_text_has_to_be_quoted_in_env(self, word: str):
+        """Better asked than passed on as `True`."""
+        (problem,) = refused(f"cluster: {{worker: 2}}\ncommand: a\nenv: {{A: {word}}}", "cluster.yaml")
+        assert (problem.where, problem.hint) == ("env.A", "put it in quotes")
+
+    def test_a_yaml_merge_key_brings_defaults_that_can_be_overridden(self):
+        """As in compose files; only a key that is written twice in one place is a mistake."""
+        text = "cluster: {worker: 1, chief: 1}\ncommand: a\n"
+        text += "roles:\n  worker: &base {gpus: 1, workdir: w}\n  chief:\n    <<: *base\n    gpus: 2\n"
+        roles = load(text, "cluster.yaml").roles
+        assert (roles["chief"].gpus, roles["chief"].workdir) == (2, "w")
+
+    def test_a_yaml_merge_key_brings_what_stands_deeper(self):
+        """Wherever the anchor is."""
+        text = "cluster: {worker: 1}\ncommand: a\n"
+        text += "roles: {worker: {env: &base {A: x, B: x}}}\nenv: {<<: *base, B: y}\n"
+        assert load(text, "cluster.yaml").env == {"A": "x", "B": "y"}
+
+    def test_a_yaml_alias_means_what_its_anchor_holds(self):
+        """Sharing is the only thing that YAML adds."""
+        text = "cluster: {worker: 1}\ncommand: a\nenv: &e {A: x}\nroles: {worker: {env: *e}}\n"
+        assert load(text, "cluster.yaml").roles["worker"].env == {"A": "x"}
+
+    @pytest.mark.parametrize(
+        ("stem", "name"),
+        [
+            ("cluster", "cluster"),
+            ("My Run (2)", "My-Run-2"),
+            ("-.hidden", "hidden"),
+            ("a.b", "a.b"),
+            ("x" * 80, "x" * 63),
+            ("\u043e\u043f\u044b\u0442", "job"),
+        ],
+    )
+    def test_the_name_is_by_default_the_stem_of_the_file(self, stem: str, name: str):
+        """Made fit to be a name."""
+        assert load(json.dumps(SMALLEST_LOCAL), f"{stem}.json").name == name
+
+    def test_the_name_of_the_command_line_goes_before_that_of_the_spec(self):
+        """And that of the spec before that of the file."""
+        assert load_data(changed(name="spec")).name == "spec"
+        assert load_data(changed(name="spec"), name="mine").name == "mine"
+
+    def test_the_command_of_the_command_line_replaces_that_of_the_spec(self):
+        """Word by word."""
+        assert load_data(command=["python", "other train.py"]).command == ("python", "other train.py")
+        assert load_data({"cluster": {"worker": 1}}, command=["a"]).command == ("a",)
+
+
+class TestVariables:
+    """`${VAR}`."""
+
+    ENVIRON = {"HOME": "/home/ann", "EMPTY": "", "NESTED": "${HOME}"}  # noqa: RUF012
+
+    @pytest.mark.parametrize(
+        ("fields", "found"),
+        [
+            ({"env": {"A": "${HOME}"}}, lambda read: read.env["A"]),
+            ({"workdir": "${HOME}"}, lambda read: read.workdir),
+            ({"roles": {"worker": {"env": {"A": "${HOME}"}}}}, lambda read: read.roles["worker"].env["A"]),
+            ({"roles": {"worker": {"workdir": "${HOME}"}}}, lambda read: read.roles["worker"].workdir),
+            ({"sidecars": {"b": {"command": "b", "env": {"A": "${HOME}"}}}}, lambda read: read.sidecars["b"].env["A"]),
+            ({"hosts": {"h": {"identity_file": "${HOME}"}}}, lambda read: read.hosts["h"].identity_file),
+            ({"hosts": {"h": {"env": {"A": "${HOME}"}}}}, lambda read: read.hosts["h"].env["A"]),
+        ],
+        ids=["env", "workdir", "roles-env", "roles-workdir", "sidecars-env", "hosts", "hosts-env"],
+    )
+    def test_a_variable_is_expanded_where_machines_differ(self, fields: dict[str, Any], found: Any):
+        """In env, workdir and hosts, at every depth."""
+        assert found(load_data(changed(**fields), environ=self.ENVIRON)) == "/home/ann"
+
+    def test_a_variable_is_expanded_nowhere_else(self):
+        """A command belongs to its program, which may have a use for the braces."""
+        words = ["sh", "-c", "echo ${HOME} $${HOME} ${UNSET}"]
+        read = load_data(
+            changed(command=words, sidecars={"b": {"command": words}}, roles={"worker": {"command": words}}),
+            environ=self.ENVIRON,
+        )
+        assert [read.command, read.sidecars["b"].command, read.roles["worker"].command] == [tuple(words)] * 3
+
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("${HOME}/data:${HOME}", "/home/ann/data:/home/ann"),
+            ("a${EMPTY}b", "ab"),
+            ("$${HOME}", "${HOME}"),
+            ("$$${HOME}", "$${HOME}"),
+            ("${NESTED}", "${HOME}"),
+            ("$HOME ${HOME", "$HOME ${HOME"),
+        ],
+    )
+    def test_a_variable_is_expanded_once_and_two_dollars_are_a_literal_one(self, text: str, value: str):
+        """What a variable holds is never read again."""
+        assert load_data(changed(env={"A": text}), environ=self.ENVIRON).env["A"] == value
+
+    def test_every_variable_that_is_not_set_is_a_problem_at_its_place(self):
+        """An empty text in its place would delete the wrong directory one day."""
+        data = changed(env={"A": "${NO}/${NEVER}"}, hosts={"h": {"workdir": "${}"}})
+        problems = refused(json.dumps(data), environ=self.ENVIRON)
+        assert [(problem.where, problem.message) for problem in problems] == [
+            ("env.A", "environment variable 'NO' is not set"),
+            ("env.A", "environment variable 'NEVER' is not set"),
+            ("hosts.h.workdir", "environment variable '' is not set"),
+        ]
+
+
+class TestSettings:
+    """`--set path=value`."""
+
+    @pytest.mark.parametrize(
+        ("setting", "found", "value"),
+        [
+            ("restart.max=0", lambda read: read.restart.max, 0),
+            ("timeouts.grace=20s", lambda read: read.timeouts.grace, 20.0),
+            ("cluster.worker=3", lambda read: len(read.cluster["worker"]), 3),
+            ('cluster.worker=["a:1","b:2"]', lambda read: read.cluster["worker"][1], Address("b", 2)),
+            ("command[1]=other.py", lambda read: read.command, ("python", "other.py")),
+            ("roles.worker.env.A=b=c d", lambda read: read.roles["worker"].env["A"], "b=c d"),
+            ("env.A=", lambda read: read.env["A"], ""),
+            ('env.A="7"', lambda read: read.env["A"], "7"),
+            ("env.A=NaN", lambda read: read.env["A"], "NaN"),
+            ("env.A={not json", lambda read: read.env["A"], "{not json"),
+            ('restart={"max": 1}', lambda read: read.restart.max, 1),
+            ("name=mine", lambda read: read.name, "mine"),
+            ("legacy_keras=false", lambda read: read.legacy_keras, False),
+            ("env.A=${HOME}", lambda read: read.env["A"], "/home/ann"),
+        ],
+    )
+    def test_a_value_is_put_at_the_end_of_its_path(self, setting: str, found: Any, value: Any):
+        """JSON where it can be, else text; objects on the way are made; variables are expanded."""
+        assert found(load_data(settings=[setting], environ={"HOME": "/home/ann"})) == value
+
+    def test_settings_are_applied_in_order(self):
+        """The last word counts."""
+        assert load_data(settings=["restart.max=1", "restart.max=2"]).restart.max == 2
+
+    @pytest.mark.parametrize(
+        "setting",
+        [
+            *("", "=", "=5", "restart.max", "[0]=x", "command[2]=x", "command.x=y", "name.x=y"),
+            *("cluster[0]=x", "command[-1]=x", "cluster.worker.x=1", 'env={"A": "x", "A": "y"}'),
+            pytest.param(f"command[{'9' * 5000}]=x", id="index-of-5000-digits"),
+        ],
+    )
+    def test_a_path_that_leads_nowhere_is_refused(self, setting: str):
+        """Silence would run the job with the value that was to be changed."""
+        (problem,) = refused(json.dumps(changed(name="job")), settings=[setting])
+        assert problem.sentence()
+
+    @pytest.mark.parametrize("setting", ["restart.maximum=1", "restart.max=often", "cluster.worker=0"])
+    def test_a_setting_is_checked_like_what_stands_in_the_file(self, setting: str):
+        """With the same places."""
+        (problem,) = refused(json.dumps(SMALLEST_LOCAL), settings=[setting])
+        assert problem.where == setting.partition("=")[0]
+
+
+_FRAGMENTS = st.lists(
+    st.sampled_from(
+        [
+            *("cluster", "worker", "command", "env", "name", "2", "a:1", "0x", "1e999", "-", ".5", "1:2.5", "nan", "~"),
+            *("{", "}", "[", "]", ":", ": ", ",", "=", "\n", " ", "  ", "- ", "? ", "| ", "> ", '"', "'", "#", "\t"),
+            *(
+                "!!int ",
+                "!!bool ",
+                "!!float ",
+                "!!timestamp ",
+                "!!set ",
+                "!!binary ",
+                "!x ",
+                "!<a> ",
+                "%YAML 9.9",
+                "---",
+            ),
+            *("&a ", "*a", "<<: ", "\\U", "FFFFFFFF", "\\ud800", "\\u0000", '""', "''", "[[a]]", "[a]", "...", "\x85"),
+        ]
+    ),
+    max_size=12,
+).map("".join)
+
+
+class TestAnyFile:
+    """Promises about every possible file."""
+
+    @pytest.mark.parametrize("ending", ["json", "yaml", "toml"])
+    @given(text=st.one_of(st.text(max_size=40), _FRAGMENTS, _FRAGMENTS.map(_TEXT_OF["yaml"].__add__)))
+    @settings(max_examples=200, deadline=None)
+    def test_any_text_is_a_spec_or_a_spec_error(self, ending: str, text: str):
+        """Nothing that stands in a file raises anything else."""
+        try:
+            read = load(text, f"cluster.{ending}")
+        except SpecError as error:
+            sentences = [problem.sentence() for problem in error.problems]
+        else:
+            sentences = ["good"] * isinstance(read, Spec)
+        assert sentences
+        assert all(sentence.isprintable() for sentence in sentences)
+
+    @pytest.mark.parametrize("tagged", ['!!int ""', '!!float ""', "!!bool x", "!!timestamp x", "!!python/name:os.x ''"])
+    def test_a_yaml_tag_is_refused_whatever_stands_behind_it(self, tagged: str):
+        """JSON has no tags either."""
+        (problem,) = refused(f"cluster: {{worker: 2}}\ncommand: a\nname: {tagged}\n", "cluster.yaml")
+        assert "tag" in problem.message
+
+    @given(_SPECS)
+    @settings(max_examples=100, deadline=None)
+    def test_a_json_file_means_what_its_data_mean(self, data: Any):
+        """Reading a file adds the name, the variables and limits, and nothing else."""
+        data = {"name": "job", **data}
+        direct = spec.read(data)
+        try:
+            text = json.dumps(data, allow_nan=False)
+            assert load(text) == direct
+        except SpecError:
+            assert "${" in text or isinstance(direct, list)
+        except ValueError:
+            assert "nan" in repr(data) or "inf" in repr(data)
