@@ -33,7 +33,7 @@ def news(before: Job, event: Event, after: Job, logs: str) -> list[str]:
         lines += _failure_news(after)
     if after.was_warned and not before.was_warned:
         waiting = unopened(after)
-        if waiting and len(waiting) < len(policy.deciders(after.plan)):
+        if waiting and len(waiting) < len(after.deciders):
             lines.append(f"the cluster waits for {_listed(waiting)}: nobody listens on their ports yet")
     if is_running and before.phase is not Phase.RUNNING and after.attempt:
         lines.append(f"attempt {after.attempt} starts")

@@ -12,6 +12,7 @@ from tflaunch.actions import Action
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.events import Event, kind_of
 
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -62,8 +63,7 @@ class RunDirectory:
         """Write ``plan.json``."""
         descriptor = os.open(self.path / "plan.json", _FLAGS, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(plan, file, indent=2)
-            file.write("\n")
+            file.write(_ENCODE(plan) + "\n")
 
 
 class Journal:
@@ -88,7 +88,7 @@ class Journal:
         text = ""
         for entry in entries:
             head = {"seq": self._seq, "time": round(time.time(), 6)}
-            text += json.dumps({**head, **entry}, separators=(",", ":")) + "\n"
+            text += _ENCODE({**head, **entry}) + "\n"
             self._seq += 1
         try:
             os.write(self._file, text.encode("utf-8"))

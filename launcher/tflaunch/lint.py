@@ -112,6 +112,15 @@ def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
             yield _error(where, message, "use the name or address by which the other hosts reach it")
 
 
+def _wildcards(spec: Spec) -> Iterator[Problem]:
+    """TensorFlow listens on every interface anyway; the address in TF_CONFIG is for the others."""
+    for role, addresses in spec.cluster.items():
+        for index, address in enumerate(addresses):
+            if address.host == "0.0.0.0":  # noqa: S104 - it is refused here
+                message = f"{str(address)!r} is no address that a task can be reached at"
+                yield _error(f"cluster.{role}[{index}]", message, "use the name or address of the host")
+
+
 def _is_loopback(host: str) -> bool:
     return host.lower() in (LOCALHOST, "localhost.localdomain") or host.startswith("127.")
 
@@ -229,6 +238,7 @@ _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _size_of_tf_config,
     _distinct_addresses,
     _loopback_among_hosts,
+    _wildcards,
     _commands,
     _settings_of_roles,
     _names_of_sidecars,

@@ -30,6 +30,11 @@ def deciders(plan: Plan) -> tuple[str, ...]:
     return tuple(decisive) or tuple(task.task for task in plan.tasks)
 
 
+def has_succeeded(job: Job) -> bool:
+    """Whether the job is done by its rule."""
+    return all(job.tasks[name].has_succeeded for name in job.deciders)
+
+
 def fails_job(task: TaskPlan) -> bool:
     """Whether the task's failure is the job's: not for evaluators and sidecars."""
     return task.role not in (SIDECAR, "evaluator")

@@ -217,7 +217,8 @@ def _expand(value: Any, location: tuple[str | int, ...], environ: Mapping[str, s
         if match[1] is None:
             return "${"
         if match[1] not in environ:
-            hint = "set it, or write $${ for a literal ${"
+            is_default = re.search(r"[^A-Za-z0-9_]", match[1])
+            hint = "only ${NAME} is known here" if is_default else "set it, or write $${ for a literal ${"
             where = kinds.place(location)
             problems.append(Problem("error", where, f"environment variable {match[1]!r} is not set", hint))
             return ""

@@ -92,19 +92,25 @@ class Culprit(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A whole run. Times are seconds of the supervisor's clock."""
+    """A whole run. Times are seconds of the supervisor's clock.
+
+    ``deciders``: the tasks whose clean exits end the job well. ``is_complete``: in this attempt every
+    task of the cluster listens on its port; ``has_formed``: in this attempt or an earlier one.
+    """
 
     run: str
     original: Plan
     plan: Plan
     phase: Phase
     tasks: Mapping[str, TaskState]
+    deciders: tuple[str, ...]
     started_at: float
     attempt: int = 0
     attempt_started_at: float = 0.0
     missing_hosts: frozenset[str] = frozenset()
     lost_hosts: frozenset[str] = frozenset()
     ports: Mapping[str, int] = {}
+    is_complete: bool = False
     has_formed: bool = False
     was_warned: bool = False
     culprit: Culprit | None = None

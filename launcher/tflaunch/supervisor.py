@@ -47,6 +47,7 @@ def begin(run: str, plan: Plan, now: float) -> Job:
         plan=plan,
         phase=Phase.JOINING,
         tasks={process.task: TaskState(process.task) for process in plan.processes()},
+        deciders=policy.deciders(plan),
         started_at=now,
         missing_hosts=frozenset(plan.hosts()),
         has_formed=not has_cluster(plan.strategy),
@@ -75,7 +76,7 @@ def next_deadline(job: Job) -> float | None:
         times.append(job.started_at + job.plan.timeouts.connect)
     if job.phase is Phase.RUNNING:
         times += [task.resume_at for task in job.tasks.values() if task.phase is TaskPhase.GONE]
-        if not _is_complete(job):
+        if not job.is_complete:
             times.append(_start_limit_at(job))
             times.append(None if job.was_warned else job.attempt_started_at + policy.WARN_AFTER)
     if job.phase in (Phase.RUNNING, Phase.DRAINING):
@@ -119,7 +120,8 @@ def _on_task_event(
             return _with(job, task, phase=TaskPhase.RUNNING, pid=event.pid, since=now), []
         case PortOpened():
             job = _with(job, task, is_port_open=True)
-            return job._replace(has_formed=job.has_formed or _is_complete(job)), []
+            is_complete = not unopened(job)
+            return job._replace(is_complete=is_complete, has_formed=job.has_formed or is_complete), []
         case TaskNotStarted():
             return _on_not_started(job, task, event, now)
         case TaskExited():
@@ -158,7 +160,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
 def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
     """Start the clock of `timeouts.finish` when the first task that counts has ended well."""
     limit = job.plan.timeouts.finish
-    if limit is None or job.finish_by is not None or task.task not in policy.deciders(job.plan):
+    if limit is None or job.finish_by is not None or task.task not in job.deciders:
         return job
     return job._replace(finish_by=now + limit)
 
@@ -203,12 +205,12 @@ def _on_time(job: Job, now: float) -> Step:
 
 def _on_time_running(job: Job, now: float) -> Step:
     limit = _start_limit_at(job)
-    if limit is not None and now >= limit and not _is_complete(job):
+    if limit is not None and now >= limit and not job.is_complete:
         waiting = ", ".join(unopened(job))
         message = f"after {job.plan.timeouts.start:g} s nobody listened on the port of {waiting}"
         return _fail(job, _limit("start", job, message), now, may_retry=False)
     if job.finish_by is not None and now >= job.finish_by:
-        late = ", ".join(name for name in policy.deciders(job.plan) if not job.tasks[name].has_succeeded)
+        late = ", ".join(name for name in job.deciders if not job.tasks[name].has_succeeded)
         message = f"{late} still ran {job.plan.timeouts.finish:g} s after the first had finished"
         return _fail(job, _limit("finish", job, message), now, may_retry=False)
     if now >= job.attempt_started_at + policy.WARN_AFTER:
@@ -251,6 +253,7 @@ def _holding_ports(job: Job, now: float) -> Step:
         phase=Phase.RUNNING,
         plan=planning.resolve(job.original, job.ports),
         attempt_started_at=now,
+        is_complete=not has_cluster(job.plan.strategy),
         culprit=None,
         resume_at=None,
         finish_by=None,
@@ -270,7 +273,7 @@ def _start(job: Job, processes: tuple[TaskPlan, ...], attempt: int, now: float) 
 
 
 def _running(job: Job, now: float) -> Step:
-    if all(job.tasks[name].has_succeeded for name in policy.deciders(job.plan)):
+    if policy.has_succeeded(job):
         limit = job.plan.timeouts.finish
         patience = job.plan.timeouts.grace if limit is None else limit
         return _stop_servers(job._replace(phase=Phase.DRAINING, exit_code=0, finish_by=now + patience))
@@ -360,10 +363,6 @@ def unopened(job: Job) -> list[str]:
     """Return the tasks of the cluster on whose port nobody listens yet."""
     inside = members(job.plan.strategy)
     return [p.task for p in job.plan.tasks if p.role in inside and not job.tasks[p.task].is_port_open]
-
-
-def _is_complete(job: Job) -> bool:
-    return not unopened(job)
 
 
 def _deadline_at(job: Job) -> float | None:

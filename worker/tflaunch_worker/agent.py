@@ -39,6 +39,7 @@ class Agent:
     def __init__(self, directory: str, connection: socket.socket, umask: int) -> None:
         self._directory = directory
         self._umask = umask
+        self._environ = dict(os.environ)
         self._max_files = _raise_file_limit()
         self._loop = Loop()
         self._client = Client(self._loop, self._obey, self._client_lost)
@@ -109,8 +110,9 @@ class Agent:
         running = self._tasks.get(name)
         if running is not None and not running.is_gone:
             raise ValueError(f"{name} is still running attempt {running.attempt}")
-        env = {key: value for key, value in os.environ.items() if key not in message["unset"]}
-        env.update(message["env"])
+        env = {**self._environ, **message["env"]}
+        for variable in message["unset"]:
+            env.pop(variable, None)
         env["TFLAUNCH_TASK_DIR"] = self._task_directory(name)
         command = child.Command(message["argv"], env, message["workdir"])
         stream = Stream(name, attempt, self._directory)

@@ -18,6 +18,7 @@ NOT_EXECUTABLE = 126
 
 _PIPE_BYTES = 1024 * 1024  # a larger pipe lets a chatty task run on while the agent is busy
 _F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ has a name since Python 3.10
+_CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 class Command:
@@ -61,8 +62,8 @@ def start(command: Command, umask: int, max_files: tuple[int, int]) -> Child:
         pass  # the user's share of pipe memory is used up: the default size will do
     os.set_blocking(output, False)
     agent = os.getpid()
-    # Until the fork has its own dispositions, a signal to it would run the agent's handlers.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    # Until the fork has its own dispositions, these would run the agent's handlers in it.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
     pid = os.fork()
     if pid == 0:
         _become(command, output_end, report_end, agent, umask, max_files)
@@ -114,7 +115,6 @@ def _become(command: Command, output: int, report: int, agent: int, umask: int, 
 
 def _reset_signals() -> None:
     """Give the task the default dispositions: a launcher started with ``&`` has SIGINT ignored."""
-    for number in signal.valid_signals():
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(number, signal.SIG_DFL)
+    for number in _CATCHABLE:
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -20,6 +20,7 @@ MAX_MESSAGE = 8 * 1024 * 1024
 MAX_BODY = 1024 * 1024
 
 _HEADER = struct.Struct("!II")
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class WireError(Exception):
@@ -32,7 +33,7 @@ def encode(message: dict[str, object], body: bytes = b"") -> bytes:
     Raises:
         WireError: the message or the body is larger than the other side would accept.
     """
-    head = json.dumps(message, separators=(",", ":")).encode("ascii")
+    head = _ENCODE(message).encode("ascii")
     if len(head) > MAX_MESSAGE or len(body) > MAX_BODY:
         raise WireError(f"a frame of {len(head)} + {len(body)} bytes is too large")
     return _HEADER.pack(len(head), len(body)) + head + body

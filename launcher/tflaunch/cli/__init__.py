@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -28,26 +29,36 @@ for command in (up, plan, env, check, schema):
 
 
 def main() -> None:
+    """Run the command line and exit with its code."""
+    code = _exit_code()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        pass  # whoever read us has gone
+    os._exit(code)  # nothing is left to clean up, and the interpreter's farewell takes its time
+
+
+def _exit_code() -> int:
     """Run the command line; a user's mistake is a sentence and an exit code, never a traceback."""
     try:
-        sys.exit(tflaunch(standalone_mode=False))
+        return int(tflaunch(standalone_mode=False) or 0)
     except click.ClickException as error:
         error.show()
-        sys.exit(EXIT_USAGE)
+        return EXIT_USAGE
     except SpecError as error:
         for problem in error.problems:
             severity = "warning: " if problem.severity == "warning" else ""
             click.echo(f"tflaunch: {error.source}: {severity}{problem.sentence()}", err=True)
-        sys.exit(EXIT_USAGE)
+        return EXIT_USAGE
     except TflaunchError as error:
         click.echo(f"tflaunch: {error}", err=True)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        return 130
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(EXIT_INTERNAL)
+        return EXIT_INTERNAL
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         click.echo(f"tflaunch: {place}{error.strerror or error}", err=True)
-        sys.exit(EXIT_INTERNAL)
+        return EXIT_INTERNAL

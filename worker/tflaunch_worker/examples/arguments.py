@@ -1,0 +1,37 @@
+"""The example programs' command line. TensorFlow is not imported here, so `--help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from pathlib import Path
+
+
+def read(program: str | None, steps: int, crash: str) -> argparse.Namespace:
+    """Read the command line.
+
+    Args:
+        program: the docstring of the program.
+        steps: how many steps make a round, when the user does not say.
+        crash: what happens in the fault drill.
+    """
+    parser = argparse.ArgumentParser(description=program, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = functools.partial(parser.add_argument, metavar="N")
+    default = "(default: %(default)s)"
+    add("--epochs", type=positive, default=3, help=f"rounds of training {default}")
+    add("--steps-per-epoch", type=positive, default=steps, help=f"steps in a round {default}")
+    add("--batch-size", type=positive, default=64, help=f"pictures for one worker in one step {default}")
+    add("--min-accuracy", type=float, default=0.95, help=f"exit 1 when the test accuracy is lower {default}")
+    state = f"what a restarted job goes on from; one directory for all tasks, removed after the test {default}"
+    add("--state-dir", type=Path, default=Path("mnist-state"), metavar="DIR", help=state)
+    data = f"auto: MNIST when every task can have it, else drawn digits {default}"
+    add("--data", choices=("auto", "mnist", "synthetic"), default="auto", metavar=None, help=data)
+    add("--crash-at-step", type=positive, help=f"fault drill, only when $TFLAUNCH_ATTEMPT is 0 or unset: {crash}")
+    return parser.parse_args()
+
+
+def positive(text: str) -> int:
+    """Read a whole number above zero."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
+    return int(text)

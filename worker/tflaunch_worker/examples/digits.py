@@ -1,0 +1,139 @@
+"""The examples' data: MNIST where it can be had, else drawn digits of the same shape.
+
+A job must train on one data set, also when one of its hosts cannot reach the network. So `choose` asks
+every task before it decides, and `load` gives what was decided.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import http.client
+import socket
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    import numpy.typing as npt
+
+    Pictures: TypeAlias = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
+
+_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
+_PATIENCE = 5.0  # seconds: for the server's first answer, and for each silence while it sends
+_ASK_AGAIN = 60.0  # seconds for which a task's vain attempt stands for the other tasks of its host
+
+# Ten glyphs of seven rows; the five low bits of a byte are a row.
+_FONT = (
+    "0e11131519110e 040c040404040e 0e11010204081f 1f02040201110e 02060a121f0202"
+    " 1f101e0101110e 0608101e11110e 1f010204080808 0e11110e11110e 0e11110f01020c"
+)
+
+
+def choose(wanted: str, every_task: Callable[[bool], bool] = bool) -> str:
+    """Decide between "mnist" and "synthetic", and print it; all tasks that load data call it together.
+
+    `every_task` turns "this task can have MNIST" into "every task can".
+    """
+    name, why = "synthetic", "as asked"
+    if wanted != "synthetic":
+        if every_task(_has_mnist()):
+            name, why = "mnist", "from the Keras cache"
+        elif wanted == "mnist":
+            sys.exit("Not every task can have MNIST: use --data auto or --data synthetic.")
+        else:
+            why = "not every task can have MNIST"
+    print(f"data: {name} ({why})", flush=True)
+    return name
+
+
+def load(name: str) -> tuple[Pictures, Pictures]:
+    """Give (x_train, y_train), (x_test, y_test): pictures of 28x28x1 in [0, 1], digits as numbers."""
+    if name == "synthetic":
+        return _draw(8000, seed=1), _draw(2000, seed=2)
+    train, test = tf.keras.datasets.mnist.load_data()
+    return _scale(*train), _scale(*test)
+
+
+def _scale(x: npt.NDArray[np.uint8], y: npt.NDArray[np.uint8]) -> Pictures:
+    return x[..., np.newaxis].astype(np.float32) / np.float32(255), y.astype(np.int64)
+
+
+def _has_mnist() -> bool:
+    """Have MNIST in the Keras cache: one task per host downloads it, the others wait for that.
+
+    Keras downloads straight to the final path, so tasks that did it at once would spoil each other's
+    file. A vain attempt leaves its reason in the lock file, so that the tasks of a host without a network
+    wait out one time-out, not one after the other.
+    """
+    cache = Path("~/.keras/datasets").expanduser()
+    with contextlib.suppress(OSError):  # no place of our own to keep it: then without
+        cache.mkdir(parents=True, exist_ok=True)
+        with (cache / "mnist.npz.lock").open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the open file, also when this task is killed
+            if (cache / "mnist.npz").exists():
+                return _load_bounded()
+            lock.seek(0)
+            if lock.read() and time.time() - Path(lock.name).stat().st_mtime < _ASK_AGAIN:
+                return False
+            lock.truncate(0)
+            if _server_answers() and _load_bounded():
+                return True
+            lock.write("The server of MNIST did not answer.\n")
+    return False
+
+
+def _server_answers() -> bool:
+    """Ask for the head of the file, in a thread because no time-out ends a look-up of a name."""
+    answers: list[int] = []
+
+    def ask() -> None:
+        head = urllib.request.Request(_URL, method="HEAD")
+        with (
+            contextlib.suppress(OSError, http.client.HTTPException),
+            urllib.request.urlopen(head, timeout=_PATIENCE) as answer,  # noqa: S310 - it is https
+        ):
+            answers.append(answer.status)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    return bool(answers)
+
+
+def _load_bounded() -> bool:
+    """Let Keras check its cached file, and download it when it is missing or torn."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_PATIENCE)  # Keras downloads without a time-out of its own
+    try:
+        tf.keras.datasets.mnist.load_data()
+    except Exception as error:  # Keras raises no less than that for a failed download
+        print(f"MNIST: {error}", file=sys.stderr, flush=True)
+        return False
+    finally:
+        socket.setdefaulttimeout(before)
+    return True
+
+
+def _draw(count: int, seed: int) -> Pictures:
+    """Draw digits of varied width, place and ink, under noise; the same for the same seed."""
+    random = np.random.default_rng(seed)
+    rows = np.array([list(bytes.fromhex(glyph)) for glyph in _FONT.split()], np.uint8)
+    font = np.unpackbits(rows[..., np.newaxis], axis=-1)[..., 3:]
+    labels = random.integers(0, 10, count)
+    pictures = random.normal(0.0, 0.15, (count, 28, 28))
+    for picture, label in zip(pictures, labels, strict=True):
+        glyph = font[label].repeat(3, axis=0).repeat(random.integers(2, 5), axis=1)
+        height, width = glyph.shape
+        top, left = random.integers(0, (29 - height, 29 - width))
+        picture[top : top + height, left : left + width] += glyph * random.uniform(0.6, 1.0)
+    return pictures.clip(0.0, 1.0).astype(np.float32)[..., np.newaxis], labels
