@@ -25,7 +25,7 @@ test: $(VENV)/.ready lint ## Run all tests.
 	$(RUN) pytest
 
 lint: $(VENV)/.ready ## Check style and types.
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 

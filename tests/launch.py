@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
-TFLAUNCH = str(Path(sys.executable).with_name("tflaunch"))
-REPOSITORY = Path(__file__).parents[1]
+from specs import TFLAUNCH
+
 PATIENCE = 180
 
 
@@ -40,7 +40,7 @@ class Launch:
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """Start `tflaunch ARGUMENTS`."""
         process = subprocess.Popen(
-            [TFLAUNCH, *map(str, arguments)],
+            [str(TFLAUNCH), *map(str, arguments)],
             cwd=self.directory,
             env=self.env,
             stdin=subprocess.DEVNULL,

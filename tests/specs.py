@@ -84,6 +84,11 @@ def planned(data: dict[str, Any], machine: Machine = MACHINE) -> Plan:
     return plan.make(read, DIRECTORY, machine)
 
 
+def clustered(cluster: dict[str, Any], **fields: Any) -> Plan:
+    """Return the plan of a spec with this cluster and these fields."""
+    return planned({"cluster": cluster, "command": ["train"], **fields})
+
+
 def written(directory: Path, data: dict[str, Any], name: str = "cluster.json") -> Path:
     """Write data as a JSON spec and return its path."""
     path = directory / name

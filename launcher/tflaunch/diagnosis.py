@@ -43,8 +43,12 @@ def news(before: Job, event: Event, after: Job, logs: str) -> list[str]:
 def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> list[str]:
     """A task that ends alone while the job goes on."""
     task = after.tasks.get(event.task)
-    if task is None or task is before.tasks[event.task] or task.code == 0:
+    if task is None or task is before.tasks[event.task]:
         return []
+    if task.code == 0:
+        is_server = not policy.ends_by_itself(after.plan, after.plan.find(task.task))
+        is_missed = is_server and after.phase is Phase.RUNNING
+        return [f"{task.task} ended with code 0, though the job still needs it"] if is_missed else []
     if after.phase is Phase.RUNNING:
         what = event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)
         if task.resume_at is not None:

@@ -139,6 +139,24 @@ class VariableValue(Text):
         return {"type": ["string", "number"]}
 
 
+class Matching(Text):
+    """Text of a certain form."""
+
+    def __init__(self, pattern: re.Pattern[str], description: str) -> None:
+        super().__init__(description)
+        self._pattern = pattern
+
+    def read(self, value: object, at: At) -> Any:
+        """Return the text."""
+        if not isinstance(value, str) or not self._pattern.fullmatch(value):
+            at.wrong(f"must be {self.description}, not {shown(value)}", "write it in that form")
+        return value
+
+    def schema(self) -> Schema:
+        """Return the schema of such text."""
+        return {"type": "string", "pattern": f"^{self._pattern.pattern}$"}
+
+
 class Choice:
     """One of a few values."""
 

@@ -19,6 +19,7 @@ from tflaunch.kinds import (
     Field,
     ListOf,
     MapOf,
+    Matching,
     Name,
     Record,
     Schema,
@@ -152,38 +153,6 @@ class _AddressKind:
         return {"type": "string", "pattern": f"^{_HOST.pattern}(:[0-9]+)?$"}
 
 
-class _HostName:
-    """The name of a host; nothing that ssh could take for an option."""
-
-    description = "the name of a host"
-
-    def read(self, value: object, at: At) -> Any:
-        """Return the name."""
-        if not isinstance(value, str) or not _HOST.fullmatch(value):
-            at.wrong(f"{shown(value)} names no host", 'write for example "10.0.0.1"')
-        return value
-
-    def schema(self) -> Schema:
-        """Return the schema of a name."""
-        return {"type": "string", "pattern": f"^{_HOST.pattern}$"}
-
-
-class _SshDestination:
-    """``user@address:port``, user and port optional."""
-
-    description = 'text such as "user@address:port"'
-
-    def read(self, value: object, at: At) -> Any:
-        """Return the destination."""
-        if not isinstance(value, str) or not _SSH.fullmatch(value):
-            at.wrong(f"must be {self.description}, not {shown(value)}", "leave out what is the default")
-        return value
-
-    def schema(self) -> Schema:
-        """Return the schema of a destination."""
-        return {"type": "string", "pattern": f"^{_SSH.pattern}$"}
-
-
 class _Members:
     """The tasks of a role: a count stands for that many tasks on this machine."""
 
@@ -227,12 +196,16 @@ _ROLE = Record(
 )
 _SIDECAR = Record(
     Sidecar,
-    {"command": Field(_COMMAND, is_required=True), "host": Field(_HostName()), "env": _ENV},
+    {
+        "command": Field(_COMMAND, is_required=True),
+        "host": Field(Matching(_HOST, 'the name of a host such as "10.0.0.1"')),
+        "env": _ENV,
+    },
 )
 _HOST_SETTINGS = Record(
     Host,
     {
-        "ssh": Field(_SshDestination()),
+        "ssh": Field(Matching(_SSH, 'text such as "user@address:port"')),
         "identity_file": Field(Text("the path of a private key")),
         "python": Field(Text("the path of the interpreter that `python` stands for")),
         "workdir": Field(Text("a path")),

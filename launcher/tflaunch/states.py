@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tflaunch.plan import Plan
 
@@ -122,3 +122,7 @@ class Job(NamedTuple):
     def alive(self) -> list[TaskState]:
         """Return the tasks that may have a living process."""
         return [task for task in self.tasks.values() if task.is_alive]
+
+    def with_task(self, task: TaskState, **changes: Any) -> Job:
+        """Return the job with one task changed."""
+        return self._replace(tasks={**self.tasks, task.task: task._replace(**changes)})

@@ -1,17 +1,12 @@
 """The one place that decides: ``step(job, event, now)`` gives the next job and the actions it takes.
 
-Pure: no clock, no process, no socket. Every event first changes what it is about (`_react`), then the
-job advances through its phases as far as it can (`_advance`).
+Pure: no clock, no process, no socket. Every event first changes what it is about, then the job advances
+through its phases as far as it can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from tflaunch import plan as planning
 from tflaunch import policy
-from tflaunch.actions import Action, HoldPorts, StartTask, StopTask
 from tflaunch.events import (
     Event,
     HostJoined,
@@ -26,11 +21,10 @@ from tflaunch.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.phases import Step, advance, fail, stop_all
+from tflaunch.plan import Plan
 from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase, TaskState
 from tflaunch.tf_config import has_cluster, members
-
-Step = tuple[Job, list[Action]]
 
 
 def begin(run: str, plan: Plan, now: float) -> Job:
@@ -59,12 +53,8 @@ def step(job: Job, event: Event, now: float) -> Step:
     if job.phase is Phase.ENDED:
         return job, []
     job, actions = _react(job, event, now)
-    while True:
-        advanced, more = _advance(job, now)
-        actions += more
-        if advanced.phase is job.phase:
-            return advanced, actions
-        job = advanced
+    job, more = advance(job, now)
+    return job, actions + more
 
 
 def next_deadline(job: Job) -> float | None:
@@ -100,7 +90,7 @@ def _react(job: Job, event: Event, now: float) -> Step:
         case PortsRefused():
             message = "; ".join(f"{task}: {reason}" for task, reason in event.refused.items())
             culprit = Culprit(Cause.PORTS, event.host, job.attempt, None, None, message)
-            return _fail(job, culprit, now, may_retry=False)
+            return fail(job, culprit, now, may_retry=False)
         case Interrupted():
             return _on_interrupt(job, event)
         case TimePassed():
@@ -117,9 +107,9 @@ def _on_task_event(
         return job, []  # a voice from an older attempt
     match event:
         case TaskStarted():
-            return _with(job, task, phase=TaskPhase.RUNNING, pid=event.pid, since=now), []
+            return job.with_task(task, phase=TaskPhase.RUNNING, pid=event.pid, since=now), []
         case PortOpened():
-            job = _with(job, task, is_port_open=True)
+            job = job.with_task(task, is_port_open=True)
             is_complete = not unopened(job)
             return job._replace(is_complete=is_complete, has_formed=job.has_formed or is_complete), []
         case TaskNotStarted():
@@ -127,19 +117,19 @@ def _on_task_event(
         case TaskExited():
             return _on_exited(job, task, event, now)
         case TaskGone():
-            return _with(job, task, phase=TaskPhase.GONE, since=now), []
+            return job.with_task(task, phase=TaskPhase.GONE, since=now), []
 
 
 def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float) -> Step:
-    job = _with(job, task, phase=TaskPhase.EXITED, code=event.code, since=now)
+    job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, since=now)
     if job.phase is not Phase.RUNNING or not policy.fails_job(job.plan.find(task.task)):
         return job, []
     culprit = Culprit(Cause.NOT_STARTED, task.task, event.attempt, event.code, None, event.reason)
-    return _fail(job, culprit, now, may_retry=False)
+    return fail(job, culprit, now, may_retry=False)
 
 
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
-    job = _with(job, task, phase=TaskPhase.EXITED, code=event.code, signal=event.signal, since=now)
+    job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, signal=event.signal, since=now)
     if job.phase is not Phase.RUNNING or task.is_stopping:
         return job, []
     if event.code == 0:
@@ -149,12 +139,12 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     if policy.restarts_alone(job.plan, process):
         wait = policy.next_wait(job.plan.restart, task.restarts, now)
         if wait is not None and not (is_start_failure and policy.fails_job(process)):
-            return _with(job, job.tasks[task.task], resume_at=now + wait, restarts=(*task.restarts, now)), []
+            return job.with_task(job.tasks[task.task], resume_at=now + wait, restarts=(*task.restarts, now)), []
         if not policy.fails_job(process):
             return job, []
         is_start_failure = True  # its own budget is spent: the others' is not for it
     culprit = Culprit(Cause.TASK, task.task, event.attempt, event.code, event.signal, "")
-    return _fail(job, culprit, now, may_retry=not is_start_failure)
+    return fail(job, culprit, now, may_retry=not is_start_failure)
 
 
 def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
@@ -175,7 +165,7 @@ def _on_host_lost(job: Job, event: HostLost, now: float) -> Step:
     if job.exit_code is not None:
         return job, []  # it was ending anyway
     culprit = Culprit(Cause.HOST, event.host, job.attempt, None, None, event.reason)
-    return _fail(job, culprit, now, may_retry=False)
+    return fail(job, culprit, now, may_retry=False)
 
 
 def _on_interrupt(job: Job, event: Interrupted) -> Step:
@@ -184,22 +174,22 @@ def _on_interrupt(job: Job, event: Interrupted) -> Step:
     if not job.exit_code:
         culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, "")
         job = job._replace(culprit=culprit, exit_code=128 + event.signal)
-    return _stop_all(job._replace(phase=Phase.STOPPING, resume_at=None), grace)
+    return stop_all(job._replace(phase=Phase.STOPPING, resume_at=None), grace)
 
 
 def _on_time(job: Job, now: float) -> Step:
     deadline = _deadline_at(job)
     if deadline is not None and now >= deadline and job.exit_code is None:
         message = f"the job was not done after {job.plan.timeouts.deadline:g} s"
-        return _fail(job, _limit("deadline", job, message), now, may_retry=False)
+        return fail(job, _limit("deadline", job, message), now, may_retry=False)
     if job.phase is Phase.JOINING and now >= job.started_at + job.plan.timeouts.connect:
         message = f"it did not answer within {job.plan.timeouts.connect:g} s"
         culprit = Culprit(Cause.HOST, ", ".join(sorted(job.missing_hosts)), job.attempt, None, None, message)
-        return _fail(job, culprit, now, may_retry=False)
+        return fail(job, culprit, now, may_retry=False)
     if job.phase is Phase.RUNNING:
         return _on_time_running(job, now)
     if job.phase is Phase.DRAINING and job.finish_by is not None and now >= job.finish_by:
-        return _stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
+        return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
     return job, []
 
 
@@ -208,11 +198,11 @@ def _on_time_running(job: Job, now: float) -> Step:
     if limit is not None and now >= limit and not job.is_complete:
         waiting = ", ".join(unopened(job))
         message = f"after {job.plan.timeouts.start:g} s nobody listened on the port of {waiting}"
-        return _fail(job, _limit("start", job, message), now, may_retry=False)
+        return fail(job, _limit("start", job, message), now, may_retry=False)
     if job.finish_by is not None and now >= job.finish_by:
         late = ", ".join(name for name in job.deciders if not job.tasks[name].has_succeeded)
         message = f"{late} still ran {job.plan.timeouts.finish:g} s after the first had finished"
-        return _fail(job, _limit("finish", job, message), now, may_retry=False)
+        return fail(job, _limit("finish", job, message), now, may_retry=False)
     if now >= job.attempt_started_at + policy.WARN_AFTER:
         job = job._replace(was_warned=True)
     return job, []
@@ -220,140 +210,6 @@ def _on_time_running(job: Job, now: float) -> Step:
 
 def _limit(name: str, job: Job, message: str) -> Culprit:
     return Culprit(Cause.TIME, name, job.attempt, None, None, message)
-
-
-# ---- phases
-
-
-def _advance(job: Job, now: float) -> Step:
-    advance = _ADVANCES.get(job.phase)
-    return advance(job, now) if advance is not None else (job, [])
-
-
-def _joining(job: Job, now: float) -> Step:
-    return (job, []) if job.missing_hosts else _hold_ports(job)
-
-
-def _hold_ports(job: Job) -> Step:
-    """Ask every host for the ports of its tasks; a fixed port stays, another one is chosen anew."""
-    wanted: dict[str, dict[str, int]] = {}
-    if has_cluster(job.plan.strategy):
-        ports = planning.wanted_ports(job.original)
-        for process in job.plan.tasks:
-            wanted.setdefault(process.host, {})[process.task] = ports[process.task]
-    job = job._replace(phase=Phase.HOLDING_PORTS, ports={}, plan=job.original)
-    return job, [HoldPorts(host, ports) for host, ports in wanted.items()]
-
-
-def _holding_ports(job: Job, now: float) -> Step:
-    needed = {process.task for process in job.plan.tasks} if has_cluster(job.plan.strategy) else set()
-    if not needed <= job.ports.keys():
-        return job, []
-    job = job._replace(
-        phase=Phase.RUNNING,
-        plan=planning.resolve(job.original, job.ports),
-        attempt_started_at=now,
-        is_complete=not has_cluster(job.plan.strategy),
-        culprit=None,
-        resume_at=None,
-        finish_by=None,
-        was_warned=False,
-    )
-    return _start(job, job.plan.processes(), job.attempt, now)
-
-
-def _start(job: Job, processes: tuple[TaskPlan, ...], attempt: int, now: float) -> Step:
-    tasks = dict(job.tasks)
-    actions: list[Action] = []
-    for process in processes:
-        earlier = tasks[process.task]
-        tasks[process.task] = TaskState(process.task, TaskPhase.STARTING, attempt, since=now, restarts=earlier.restarts)
-        actions.append(StartTask(process.host, process.task, attempt))
-    return job._replace(tasks=tasks), actions
-
-
-def _running(job: Job, now: float) -> Step:
-    if policy.has_succeeded(job):
-        limit = job.plan.timeouts.finish
-        patience = job.plan.timeouts.grace if limit is None else limit
-        return _stop_servers(job._replace(phase=Phase.DRAINING, exit_code=0, finish_by=now + patience))
-    actions: list[Action] = []
-    for task in list(job.tasks.values()):
-        if task.phase is TaskPhase.GONE and task.resume_at is not None and now >= task.resume_at:
-            job, more = _start(job, (job.plan.find(task.task),), task.attempt + 1, now)
-            actions += more
-    return job, actions
-
-
-def _stop_servers(job: Job) -> Step:
-    """End what never ends by itself and is needed by nobody any more; sidecars stay to the last."""
-    servers = [
-        process
-        for process in job.plan.tasks
-        if not policy.ends_by_itself(job.plan, process) and job.tasks[process.task].is_alive
-    ]
-    return _stop(job, servers, job.plan.timeouts.grace)
-
-
-def _draining(job: Job, now: float) -> Step:
-    for process in job.plan.tasks:
-        if policy.ends_by_itself(job.plan, process) and job.tasks[process.task].is_alive:
-            return job, []
-    return _stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
-
-
-def _stopping(job: Job, now: float) -> Step:
-    if job.alive():
-        return job, []
-    phase = Phase.ENDED if job.resume_at is None else Phase.BACKING_OFF
-    return job._replace(phase=phase), []
-
-
-def _backing_off(job: Job, now: float) -> Step:
-    if job.resume_at is None or now < job.resume_at:
-        return job, []
-    attempt = 1 + max(task.attempt for task in job.tasks.values())
-    return _hold_ports(job._replace(attempt=attempt))
-
-
-_ADVANCES: Mapping[Phase, Callable[[Job, float], Step]] = {
-    Phase.JOINING: _joining,
-    Phase.HOLDING_PORTS: _holding_ports,
-    Phase.RUNNING: _running,
-    Phase.DRAINING: _draining,
-    Phase.STOPPING: _stopping,
-    Phase.BACKING_OFF: _backing_off,
-}
-
-
-# ---- ends
-
-
-def _fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
-    """End the current attempt: all others are victims. Another attempt follows if the budget allows."""
-    wait = policy.next_wait(job.plan.restart, job.restarts, now) if may_retry else None
-    if wait is None:
-        has_started = any(task.phase is not TaskPhase.IDLE for task in job.tasks.values())
-        job = job._replace(exit_code=policy.exit_code(culprit, has_started), resume_at=None)
-    else:
-        job = job._replace(restarts=(*job.restarts, now), resume_at=now + wait)
-    is_failure = culprit.cause in (Cause.TASK, Cause.NOT_STARTED, Cause.HOST)
-    grace = policy.survivor_grace(job.plan) if is_failure else job.plan.timeouts.grace
-    return _stop_all(job._replace(phase=Phase.STOPPING, culprit=culprit), grace)
-
-
-def _stop_all(job: Job, grace: float) -> Step:
-    living = [process for process in job.plan.processes() if job.tasks[process.task].is_alive]
-    return _stop(job, living, grace)
-
-
-def _stop(job: Job, processes: list[TaskPlan], grace: float) -> Step:
-    actions: list[Action] = []
-    for process in processes:
-        task = job.tasks[process.task]
-        job = _with(job, task, is_stopping=True)
-        actions.append(StopTask(process.host, process.task, task.attempt, grace))
-    return job, actions
 
 
 # ---- small questions
@@ -373,7 +229,3 @@ def _deadline_at(job: Job) -> float | None:
 def _start_limit_at(job: Job) -> float | None:
     limit = job.plan.timeouts.start
     return None if limit is None else job.attempt_started_at + limit
-
-
-def _with(job: Job, task: TaskState, **changes: Any) -> Job:
-    return job._replace(tasks={**job.tasks, task.task: task._replace(**changes)})

@@ -13,7 +13,8 @@ from pathlib import Path, PurePath
 import psutil
 import pytest
 
-from launch import PATIENCE, TFLAUNCH, Launch, read_until
+from launch import PATIENCE, Launch, read_until
+from specs import TFLAUNCH
 from tflaunch import events, look_around, plan, specfile, supervisor
 from tflaunch.states import Phase
 
@@ -137,7 +138,7 @@ def test_under_nohup_a_hangup_does_not_end_it(launch: Launch) -> None:
     fifo = launch.directory / "fifo"
     os.mkfifo(fifo)
     spec = launch.shell("echo up; read line < fifo", workers=1)
-    command = ["nohup", TFLAUNCH, "up", str(spec)]
+    command = ["nohup", str(TFLAUNCH), "up", str(spec)]
     running = subprocess.Popen(
         command, cwd=launch.directory, env=launch.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import REPOSITORY
+from specs import REPOSITORY
 
 pytestmark = pytest.mark.package
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import PATIENCE, REPOSITORY, Launch, read_until
+from launch import PATIENCE, Launch, read_until
+from specs import REPOSITORY
 
 pytestmark = [
     pytest.mark.tensorflow,

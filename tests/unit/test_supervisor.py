@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import plans
 import pytest
 
+from specs import clustered
 from tflaunch import supervisor
 from tflaunch.actions import Action, HoldPorts, StartTask, StopTask
 from tflaunch.events import (
@@ -76,17 +76,17 @@ class History:
 
 def mirrored(count: int = 2, **fields: object) -> History:
     """Return a running MultiWorkerMirrored job."""
-    return History(plans.make({"worker": count}, **fields)).start()
+    return History(clustered({"worker": count}, **fields)).start()
 
 
 def parameter_server(**fields: object) -> History:
     """Return a running job of chief, two workers and a ps."""
-    return History(plans.make({"chief": 1, "worker": 2, "ps": 1}, **fields)).start()
+    return History(clustered({"chief": 1, "worker": 2, "ps": 1}, **fields)).start()
 
 
 def test_ports_are_held_before_anything_starts() -> None:
     """A host that has joined is asked for ports; tasks start only when all are held."""
-    history = History(plans.make({"worker": ["localhost:2222", "localhost"]})).happens(HostJoined(HERE))
+    history = History(clustered({"worker": ["localhost:2222", "localhost"]})).happens(HostJoined(HERE))
     assert history.actions == [HoldPorts(HERE, {"worker:0": 2222, "worker:1": 0})]
     history.happens(PortsHeld(HERE, {"worker:0": 2222, "worker:1": 12345}))
     assert history.actions == [StartTask(HERE, "worker:0", 0), StartTask(HERE, "worker:1", 0)]
@@ -112,7 +112,7 @@ def test_a_parameter_server_job_is_done_with_its_chief() -> None:
 
 def test_the_evaluator_gets_time_after_success() -> None:
     """An evaluator may finish its last checkpoint, but not for ever."""
-    history = History(plans.make({"worker": 1, "evaluator": 1}, timeouts={"finish": 30})).start()
+    history = History(clustered({"worker": 1, "evaluator": 1}, timeouts={"finish": 30})).start()
     history.ends("worker:0")
     assert (history.job.phase, history.stopped()) == (Phase.DRAINING, [])
     history.wait()
@@ -182,7 +182,7 @@ def test_backoff_doubles_up_to_its_limit() -> None:
 
 def test_a_program_that_fails_before_the_cluster_formed_is_not_retried() -> None:
     """An ImportError would only come again; once the cluster had formed, the same code is retried."""
-    history = History(plans.make({"worker": 2})).happens(
+    history = History(clustered({"worker": 2})).happens(
         HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
     )
     assert history.ends("worker:0", 1).job.exit_code == 1
@@ -192,7 +192,7 @@ def test_a_program_that_fails_before_the_cluster_formed_is_not_retried() -> None
 def test_a_command_that_cannot_start_is_not_retried() -> None:
     """Not found is 127, whatever the budget."""
     history = mirrored(1).happens(TimePassed())
-    history = History(plans.make({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
+    history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
     history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found"), TaskGone(HERE, "worker:0", 0))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 127)
 
@@ -219,7 +219,7 @@ def test_a_lost_ps_or_chief_takes_everyone_along(task: str) -> None:
 def test_sidecars_and_evaluators_never_fail_a_job() -> None:
     """They restart within their own budget; when it is spent, the job goes on without them."""
     sidecar = {"board": {"command": "board"}}
-    history = History(plans.make({"worker": 1}, sidecars=sidecar, restart={"max": 1, "backoff": [1, 1]})).start()
+    history = History(clustered({"worker": 1}, sidecars=sidecar, restart={"max": 1, "backoff": [1, 1]})).start()
     history.ends("board", 1).wait()
     assert history.actions == [StartTask(HERE, "board", 1)]
     history.happens(TaskStarted(HERE, "board", 1, 1, 0.0)).ends("board", 1)
@@ -260,7 +260,7 @@ def test_a_lost_host_is_the_culprit() -> None:
 
 def test_a_busy_port_starts_nothing() -> None:
     """3, and the reason is kept."""
-    history = History(plans.make({"worker": ["localhost:2222"]})).happens(HostJoined(HERE))
+    history = History(clustered({"worker": ["localhost:2222"]})).happens(HostJoined(HERE))
     history.happens(PortsRefused(HERE, {"worker:0": "port 2222 is in use by pid 1"}))
     assert (history.job.phase, history.job.exit_code, history.actions) == (Phase.ENDED, 3, [])
 
@@ -284,7 +284,7 @@ def test_survivors_of_a_mirrored_gang_are_not_waited_for() -> None:
 )
 def test_time_limits_end_the_job_with_124(timeouts: dict[str, int], limit: str) -> None:
     """The limit is the culprit, and nothing is retried."""
-    history = History(plans.make({"worker": 1}, timeouts=timeouts)).happens(
+    history = History(clustered({"worker": 1}, timeouts=timeouts)).happens(
         HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
     )
     history.wait()
@@ -303,7 +303,7 @@ def test_the_finish_limit_counts_from_the_first_clean_exit() -> None:
 
 def test_states_of_tasks_follow_their_agents() -> None:
     """starting, running, exited, gone."""
-    history = History(plans.make({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
+    history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
     seen = [history.job.tasks["worker:0"].phase]
     for event in (
         TaskStarted(HERE, "worker:0", 0, 1, 0.0),

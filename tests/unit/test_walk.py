@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-import plans
 import pytest
 
+from specs import clustered
 from tflaunch import supervisor
 from tflaunch.actions import Action, HoldPorts, StartTask, StopTask
 from tflaunch.events import (
@@ -44,13 +44,13 @@ EXITS = ((0, None), (7, None), (None, 9))
 FEW_EXITS = ((0, None), (None, 9))
 
 JOBS = {
-    "mirrored": plans.make({"worker": 2}, restart=ONCE),
-    "chief rule": plans.make({"worker": 2}, restart={"max": 0}, success="chief"),
-    "parameter server": plans.make({"chief": 1, "worker": 1, "ps": 1}, restart=ONCE),
-    "evaluator": plans.make({"worker": 1, "evaluator": 1}, restart=ONCE),
-    "sidecar": plans.make({"worker": 1}, restart=ONCE, sidecars=SIDECAR),
-    "limits": plans.make({"worker": 2}, restart=ONCE, timeouts={"start": 30, "finish": 5, "deadline": 90}),
-    "no cluster": plans.make({"worker": 2}, strategy="none", restart=ONCE),
+    "mirrored": clustered({"worker": 2}, restart=ONCE),
+    "chief rule": clustered({"worker": 2}, restart={"max": 0}, success="chief"),
+    "parameter server": clustered({"chief": 1, "worker": 1, "ps": 1}, restart=ONCE),
+    "evaluator": clustered({"worker": 1, "evaluator": 1}, restart=ONCE),
+    "sidecar": clustered({"worker": 1}, restart=ONCE, sidecars=SIDECAR),
+    "limits": clustered({"worker": 2}, restart=ONCE, timeouts={"start": 30, "finish": 5, "deadline": 90}),
+    "no cluster": clustered({"worker": 2}, strategy="none", restart=ONCE),
 }
 
 
