@@ -25,7 +25,8 @@ def news(before: Job, event: Event, after: Job, logs: str) -> list[str]:
     """
     lines = []
     is_running = after.phase is Phase.RUNNING
-    if is_running and isinstance(event, TaskStarted) and not any(task.pid for task in before.tasks.values()):
+    is_first = not after.attempt and not any(task.pid for task in before.tasks.values())
+    if is_running and is_first and isinstance(event, TaskStarted):
         lines.append(f"run {after.run}: {_counted(len(after.plan.tasks), 'task')}, logs in {logs}")
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
         lines += _task_news(before, event, after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ class TaskWords:
     """Keeps each task's log and shows it (the `Words` of a session)."""
 
     def __init__(self, directory: Path, screen: Screen, mailbox: Mailbox) -> None:
+        _raise_file_limit()
         self._directory = directory
         self._screen = screen
         self._mailbox = mailbox
@@ -48,8 +50,7 @@ class TaskWords:
         """Return the task's log, with a marked line where a new attempt begins to speak."""
         log = self._logs[task]
         if attempt > log.attempt:
-            log.attempt = attempt
-            log.mark(f"{task} attempt {attempt}")
+            log.begin_attempt(attempt, f"{task} attempt {attempt}")
         return log
 
     def abandon(self, task: str) -> None:
@@ -62,7 +63,7 @@ class TaskWords:
         return not self._open_attempts
 
     def tail(self, task: str, lines: int) -> list[str]:
-        """Return the last lines of a task's log."""
+        """Return the last lines of a task's last attempt."""
         log = self._logs.get(task)
         return log.tail(lines) if log is not None else []
 
@@ -76,6 +77,12 @@ class TaskWords:
             log.close()
 
 
+def _raise_file_limit() -> None:
+    """Allow this process a log per task; agents were started before, and hand on the user's own limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 class _Log:
     """The log of one task: bytes as written, with marked lines of our own between attempts."""
 
@@ -84,6 +91,7 @@ class _Log:
         self._file = os.open(path, _FLAGS, 0o600)
         self._ends_line = True
         self._lost = 0
+        self._attempt_start = 0
         self.attempt = 0
 
     def append(self, data: bytes) -> None:
@@ -96,13 +104,18 @@ class _Log:
         if data:
             self._ends_line = data.endswith(b"\n")
 
+    def begin_attempt(self, attempt: int, text: str) -> None:
+        self.attempt = attempt
+        self.mark(text)
+        self._attempt_start = os.fstat(self._file).st_size
+
     def mark(self, text: str) -> None:
         start = b"" if self._ends_line else b"\n"
         self.append(start + f"---- tflaunch: {text} ----\n".encode())
 
     def tail(self, lines: int) -> list[str]:
         size = os.fstat(self._file).st_size
-        data = os.pread(self._file, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        data = os.pread(self._file, _TAIL_BYTES, max(self._attempt_start, size - _TAIL_BYTES))
         text = data.decode("utf-8", "replace").replace("\r", "\n")
         return [line for line in text.split("\n") if line.strip()][-lines:]
 

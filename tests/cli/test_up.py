@@ -95,6 +95,25 @@ def test_a_killed_task_is_restarted_with_its_gang(launch: Launch) -> None:
     assert ended.returncode == 0, ended.stderr
     assert launch.log("worker:0") == "attempt 0\n---- tflaunch: worker:0 attempt 1 ----\nattempt 1\n"
     assert "done: 2 tasks, after 1 restart" in ended.stderr
+    assert ended.stderr.count("logs in") == 1
+
+
+def test_the_last_lines_are_those_of_the_last_attempt(launch: Launch) -> None:
+    """What earlier attempts said is in the log."""
+    script = "echo words of $TFLAUNCH_ATTEMPT; kill -9 $$"
+    ended = launch.up(launch.shell(script, workers=1, restart={"max": 1, "backoff": [0, 0]}))
+    assert ended.returncode == 137
+    assert "    words of 1\n" in ended.stderr
+    assert "    words of 0\n" not in ended.stderr
+
+
+def test_more_tasks_than_files_may_be_open(launch: Launch) -> None:
+    """A low soft limit is raised for tflaunch itself, and stays as it was for the tasks."""
+    spec = launch.shell("ulimit -Sn", workers=80)
+    command = ["sh", "-c", f"ulimit -Sn 64; exec {TFLAUNCH} up {spec}"]
+    ended = subprocess.run(command, cwd=launch.directory, env=launch.env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert {line.split(" | ")[1] for line in ended.stdout.splitlines()} == {"64"}
 
 
 def test_ctrl_c_ends_cleanly(launch: Launch) -> None:

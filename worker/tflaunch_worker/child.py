@@ -106,11 +106,32 @@ def _become(command: Command, output: int, report: int, agent: int, umask: int, 
         stage = "workdir"
         os.chdir(command.workdir)
         stage = "command"
-        os.execvpe(command.argv[0], command.argv, command.env)
+        _execute(command)
     except OSError as error:
         os.write(report, f"{stage} {error.errno}".encode("ascii"))
     finally:
         os._exit(NOT_FOUND)
+
+
+def _execute(command: Command) -> None:
+    """Replace this process; a name without a slash is looked for on the task's own PATH.
+
+    `os.execvpe` would import a module here, which a low limit of open files can make fail.
+
+    Raises:
+        OSError: why not; of several places, one that has the file but may not execute it says more.
+    """
+    name = command.argv[0]
+    places = [""] if "/" in name else [f"{place}/" for place in command.env.get("PATH", os.defpath).split(":") if place]
+    failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for place in places:
+        try:
+            os.execve(place + name, command.argv, command.env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            failure = error
+    raise failure
 
 
 def _reset_signals() -> None:
