@@ -36,7 +36,8 @@ class Talk:
 
     def start(self, task: str, *argv: str, attempt: int = 0, port: int = 0, **env: str) -> None:
         """Start a task in the root directory."""
-        env = {"TFLAUNCH_RUN": "test", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt), **env}
+        # The run's name must be nobody else's: an agent knows what a task left behind by it.
+        env = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt), **env}
         self.say(
             "start_task", task=task, attempt=attempt, argv=argv, env=env, unset=["http_proxy"], workdir="/", port=port
         )
