@@ -28,6 +28,15 @@ class Mailbox:
         self._events.append(event)
         self._wake()
 
+    @property
+    def wake_descriptor(self) -> int:
+        """Where a byte wakes `take`: for `signal.set_wakeup_fd`.
+
+        A Python handler runs only between bytecodes: a signal that comes just before the wait would be
+        noticed after it. The byte is written by the interpreter itself, at once.
+        """
+        return self._wake_writer
+
     def call(self, function: Callable[[], None]) -> None:
         """Have a function called by the thread that takes events; safe in threads."""
         self._calls.append(function)

@@ -181,8 +181,10 @@ def _signals_to(mailbox: Mailbox) -> Iterator[None]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         wanted.append(signal.SIGHUP)
     earlier = {number: signal.signal(number, enqueue) for number in wanted}
+    earlier_wake = signal.set_wakeup_fd(mailbox.wake_descriptor, warn_on_full_buffer=False)
     try:
         yield
     finally:
+        signal.set_wakeup_fd(earlier_wake)
         for number, handler in earlier.items():
             signal.signal(number, handler)

@@ -286,6 +286,22 @@ def test_a_task_finds_its_environment(launch: Launch) -> None:
     assert ended.stdout.splitlines()[1] == f"worker:0 | {launch.run_directory().name}"
 
 
+def test_a_signal_is_heard_whenever_it_comes(launch: Launch) -> None:
+    """Also in the instant before the launcher goes to sleep: 20 tries of two signals in quick succession."""
+    spec = launch.shell("trap '' TERM; echo up; sleep 300 & wait; sleep 300", workers=1)
+    for _ in range(20):
+        running = launch.start("up", spec)
+        read_until(running, "up")
+        assert running.stderr is not None
+        running.send_signal(signal.SIGINT)
+        while "Ctrl-C again kills" not in running.stderr.readline():
+            pass
+        running.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        running.communicate(timeout=PATIENCE)
+        assert time.monotonic() - began < 9, "the grace of 10 s was waited for"
+
+
 def test_options_of_up(launch: Launch) -> None:
     """--name, --set, --log-dir and a command after --."""
     spec = launch.shell("exit 3")

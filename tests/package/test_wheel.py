@@ -7,6 +7,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,11 +74,10 @@ def interpreter(user: str | None) -> str:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def installed() -> Iterator[Installed]:
     """The wheel, built from what git would track, and installed alone, without extras."""
-    directory = tmp_path_factory.mktemp("wheel")
-    for parent in (directory, *directory.parents[:2]):
-        parent.chmod(0o755)  # pytest's directories are for their owner alone
+    directory = Path(tempfile.mkdtemp(prefix="tflaunch-wheel-"))  # pytest's directories are for their owner alone
+    directory.chmod(0o755)
     source = directory / "source"
     tracked = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tflaunch.plan import Plan
     from tflaunch.spec import Spec
 
-spec_argument = click.argument("spec", type=click.Path(path_type=Path))
+spec_argument = click.argument("spec", type=click.Path(readable=False, path_type=Path))
 set_option = click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a field of the spec.")
 name_option = click.option("--name", metavar="NAME", help="Name the run; default: the spec's name.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
