@@ -54,7 +54,7 @@ def _holding_ports(job: Job, now: float) -> Step:
         phase=Phase.RUNNING,
         plan=planning.resolve(job.original, job.ports),
         attempt_started_at=now,
-        is_complete=not has_cluster(job.plan.strategy),
+        is_complete=not policy.forms_cluster(job.plan),
         culprit=None,
         resume_at=None,
         finish_by=None,

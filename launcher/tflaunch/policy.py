@@ -30,6 +30,11 @@ def deciders(plan: Plan) -> tuple[str, ...]:
     return tuple(decisive) or tuple(task.task for task in plan.tasks)
 
 
+def forms_cluster(plan: Plan) -> bool:
+    """Whether the tasks wait for each other at the start: only then can a cluster be said to have formed."""
+    return plan.strategy in ("multi_worker_mirrored", "parameter_server")
+
+
 def has_succeeded(job: Job) -> bool:
     """Whether the job is done by its rule."""
     return all(job.tasks[name].has_succeeded for name in job.deciders)

@@ -24,7 +24,7 @@ from tflaunch.events import (
 from tflaunch.phases import Step, advance, fail, stop_all
 from tflaunch.plan import Plan
 from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase, TaskState
-from tflaunch.tf_config import has_cluster, members
+from tflaunch.tf_config import members
 
 
 def begin(run: str, plan: Plan, now: float) -> Job:
@@ -44,7 +44,7 @@ def begin(run: str, plan: Plan, now: float) -> Job:
         deciders=policy.deciders(plan),
         started_at=now,
         missing_hosts=frozenset(plan.hosts()),
-        has_formed=not has_cluster(plan.strategy),
+        has_formed=not policy.forms_cluster(plan),
     )
 
 

@@ -189,9 +189,16 @@ def test_a_program_that_fails_before_the_cluster_formed_is_not_retried() -> None
     assert mirrored().ends("worker:0", 1).job.exit_code is None
 
 
+def test_plain_processes_are_retried_whatever_their_code() -> None:
+    """Without a strategy there is no cluster that could form."""
+    history = History(clustered({"worker": 1}, strategy="none")).happens(
+        HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
+    )
+    assert history.ends("worker:0", 3).job.phase is Phase.BACKING_OFF
+
+
 def test_a_command_that_cannot_start_is_not_retried() -> None:
     """Not found is 127, whatever the budget."""
-    history = mirrored(1).happens(TimePassed())
     history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
     history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found"), TaskGone(HERE, "worker:0", 0))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 127)
