@@ -103,9 +103,7 @@ def installed() -> Iterator[Installed]:
 def test_the_wheel_alone_gives_a_working_command(installed: Installed) -> None:
     """No extra, no checkout, no root: the hello of the README runs."""
     spec = installed.home / "hello.json"
-    spec.write_text(
-        '{"cluster": {"worker": 2}, "command": ["python", "-c", "import os; print(os.environ[\'TF_CONFIG\'])"]}'
-    )
+    shutil.copy(REPOSITORY / "cluster_specs" / "hello.json", spec)
     ended = installed.run("tflaunch", "up", spec)
     assert ended.returncode == 0, ended.stderr
     assert sorted(line.split(" | ")[0] for line in ended.stdout.splitlines()) == ["worker:0", "worker:1"]
