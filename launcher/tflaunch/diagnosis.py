@@ -47,7 +47,8 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> l
     if task is None or task is before.tasks[event.task]:
         return []
     if task.code == 0:
-        is_server = not policy.ends_by_itself(after.plan, after.plan.find(task.task))
+        process = after.plan.find(task.task)
+        is_server = policy.fails_job(process) and not policy.ends_by_itself(after.plan, process)
         is_missed = is_server and after.phase is Phase.RUNNING
         return [f"{task.task} ended with code 0, though the job still needs it"] if is_missed else []
     if after.phase is Phase.RUNNING:

@@ -31,12 +31,12 @@ class TaskWords:
         if task not in self._logs:
             self._logs[task] = _Log(self._directory / f"{task.replace(':', '-')}.log")
 
-    def write(self, task: str, attempt: int, offset: int, data: bytes, done: Callable[[], None]) -> None:
+    def write(self, task: str, attempt: int, data: bytes, done: Callable[[], None]) -> None:
         """Keep and show output of a task."""
         self._log_of(task, attempt).append(data)
         self._screen.show(task, data, lambda: self._mailbox.call(done))
 
-    def lose(self, task: str, attempt: int, offset: int, size: int) -> None:
+    def lose(self, task: str, attempt: int, size: int) -> None:
         """State a gap: output that its host could not keep."""
         self._log_of(task, attempt).mark(f"{size} bytes of output are missing here: the host had no room for them")
 

@@ -16,10 +16,10 @@ _RECEIVE = 1024 * 1024
 class Words(Protocol):
     """Where the output of tasks goes."""
 
-    def write(self, task: str, attempt: int, offset: int, data: bytes, done: Callable[[], None]) -> None:
+    def write(self, task: str, attempt: int, data: bytes, done: Callable[[], None]) -> None:
         """Keep output; call ``done`` when it is out of our hands, so that more may come."""
 
-    def lose(self, task: str, attempt: int, offset: int, size: int) -> None:
+    def lose(self, task: str, attempt: int, size: int) -> None:
         """State that output is missing."""
 
     def end(self, task: str, attempt: int) -> None:
@@ -113,11 +113,11 @@ class Session:
         def written() -> None:
             self._note(task, attempt, end)
 
-        self._words.write(task, attempt, offset, body, written)
+        self._words.write(task, attempt, body, written)
 
     def _read_gap(self, task: str, attempt: int, offset: int, message: dict[str, Any], body: bytes) -> None:
         size = int(message["size"])
-        self._words.lose(task, attempt, offset, size)
+        self._words.lose(task, attempt, size)
         self._note(task, attempt, offset + size)
 
     def _read_end(self, task: str, attempt: int, offset: int, message: dict[str, Any], body: bytes) -> None:

@@ -1,0 +1,74 @@
+"""What people read: the news of a running job, and the summary at its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from history import HERE, History, mirrored, parameter_server
+from specs import clustered
+from tflaunch import diagnosis
+from tflaunch.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskStarted, TimePassed
+
+pytestmark = pytest.mark.unit
+
+
+def news_of(history: History, event: Event) -> list[str]:
+    """Return the news of one event."""
+    before = history.job
+    return diagnosis.news(before, event, history.happens(event).job, "/logs")
+
+
+def summary_of(history: History) -> str:
+    """Return the summary, with logs that hold one line per task."""
+    return diagnosis.summary(history.job, "/logs", lambda task, _: [f"words of {task}"])
+
+
+def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:
+    """TensorFlow itself would wait for an hour without a word."""
+    history = History(clustered({"worker": 3})).happens(HostJoined(HERE))
+    history.happens(PortsHeld(HERE, {f"worker:{number}": 10 + number for number in range(3)}))
+    for task in history.job.plan.tasks:
+        history.happens(TaskStarted(HERE, task.task, 0, 1, 0.0))
+    history.happens(PortOpened(HERE, "worker:1", 0))
+    history.now += 60
+    (line,) = news_of(history, TimePassed())
+    assert line == "the cluster waits for worker:0, worker:2: nobody listens on their ports yet"
+
+
+def test_programs_without_a_server_are_not_suspected() -> None:
+    """When nobody listens, nobody waits."""
+    history = History(clustered({"worker": 2})).happens(
+        HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2})
+    )
+    history.now += 60
+    assert news_of(history, TimePassed()) == []
+
+
+def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:
+    """The chief would wait for it without a word."""
+    (line,) = news_of(parameter_server(), TaskExited(HERE, "worker:0", 0, 0, None, 0.0))
+    assert line == "worker:0 ended with code 0, though the job still needs it"
+
+
+def test_a_restart_names_culprit_victims_and_wait() -> None:
+    """One line says it all."""
+    (line,) = news_of(mirrored(3), TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
+    assert line == "worker:1 was killed by SIGKILL; ending worker:0, worker:2; restart 1 in 1 s"
+
+
+def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
+    """And where to read on."""
+    history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
+    assert summary_of(history).splitlines() == [
+        "worker:1 exited with code 7",
+        "last lines of worker:1:",
+        "    words of worker:1",
+        "ended because of it: worker:0",
+        "logs: /logs",
+    ]
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (99, "signal 99")])
+def test_signals_have_names(number: int, name: str) -> None:
+    """As far as the system knows one."""
+    assert diagnosis.signal_name(number) == name
