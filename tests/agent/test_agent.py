@@ -226,6 +226,7 @@ def test_a_lease_outlives_the_link_and_then_ends_the_tasks(agent: LocalAgent) ->
     agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
     pids = pids_of(agent.talk, "worker:0")
     lost = time.monotonic()
+    agent.talk.say("keep_alive")
     agent.talk.connection.close()
     for pid in (*pids, *agent.pids()):
         wait_gone(pid)

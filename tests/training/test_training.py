@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 
 from launch import PATIENCE, Launch, read_until
 from specs import REPOSITORY
+from tflaunch_worker.ports import Ports
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -102,12 +102,12 @@ def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> No
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in sockets]
-    for server in sockets:
-        server.close()
-    return ports
+    """Return ports that were free a moment ago, and that no outgoing connection will take."""
+    ports = Ports()
+    held = {str(number): ports.hold(str(number), 0) for number in range(count)}
+    for name in held:
+        ports.release(name)
+    return list(held.values())
 
 
 def test_tasks_run_by_hand_join_the_same_cluster(launch: Launch) -> None:
