@@ -19,6 +19,7 @@ pytestmark = pytest.mark.package
 
 ORDINARY = "nobody"
 TEST_TOOLS = ["pytest", "hypothesis", "psutil", "jsonschema"]
+NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__", "mnist-state")
 INSTALL_PATIENCE = 900
 SUITE_PATIENCE = 1800
 
@@ -75,21 +76,11 @@ def interpreter(user: str | None) -> str:
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Installed]:
-    """The wheel, built from what git would track, and installed alone, without extras."""
+    """The wheel, built from a copy of the sources and installed alone, without extras."""
     directory = Path(tempfile.mkdtemp(prefix="tflaunch-wheel-"))  # pytest's directories are for their owner alone
     directory.chmod(0o755)
     source = directory / "source"
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    for name in filter(None, tracked.stdout.split("\0")):
-        if (REPOSITORY / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPOSITORY / name, source / name)
+    shutil.copytree(REPOSITORY, source, ignore=shutil.ignore_patterns(*NOT_SOURCE))
     user = ordinary_user()
     made = Installed(directory, interpreter(user), user)
     build = [made.bin / "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", directory, source]
