@@ -59,8 +59,11 @@ class Agent:
     def run(self) -> None:
         """Serve until the run ends or the lease is over."""
         self._loop.run()
-        os.unlink(os.path.join(self._directory, SOCKET_NAME))
         self._client.disconnect()
+        try:
+            os.unlink(os.path.join(self._directory, SOCKET_NAME))
+        except FileNotFoundError:
+            pass  # somebody removed the run's directory meanwhile
 
     # ---- what the supervisor says
 
