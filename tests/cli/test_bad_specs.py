@@ -59,8 +59,6 @@ def loop(path: Path) -> None:
 
 def forbidden(path: Path) -> None:
     """A file that its owner must not read."""
-    if os.geteuid() == 0:
-        pytest.skip("root may read every file")
     path.write_text(json.dumps(SMALLEST_LOCAL))
     path.chmod(0)
 
@@ -237,7 +235,10 @@ NOT_FOR_TENSORFLOW = [
     field("stall", {"timeouts": {"stall": 60}}, "timeouts.stall: is not supported"),
     field("preload", {"preload": ["tensorflow"]}, "preload: is not supported"),
 ]
-CORPUS = [*NO_FILES, *NO_TEXTS, *NO_JSON, *NO_YAML, *NO_TOML, *WRONG_TYPES, *NOT_FOR_TENSORFLOW]
+ALL = [*NO_FILES, *NO_TEXTS, *NO_JSON, *NO_YAML, *NO_TOML, *WRONG_TYPES, *NOT_FOR_TENSORFLOW]
+
+# Root may read every file; the wheel's suite runs all of this as an ordinary user too.
+CORPUS = [bad for bad in ALL if bad.content is not forbidden or os.geteuid() != 0]
 
 
 def put(bad: Bad, directory: Path) -> Path:
