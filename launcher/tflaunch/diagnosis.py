@@ -8,7 +8,6 @@ from collections.abc import Callable
 from tflaunch import policy
 from tflaunch.events import Event, TaskExited, TaskNotStarted, TaskStarted
 from tflaunch.states import Cause, Culprit, Job, Phase, TaskState
-from tflaunch.supervisor import unopened
 
 _TAIL_LINES = 10
 _MANY = 8
@@ -33,7 +32,7 @@ def news(before: Job, event: Event, after: Job, logs: str) -> list[str]:
     if after.culprit is not None and after.culprit is not before.culprit:
         lines += _failure_news(after)
     if after.was_warned and not before.was_warned:
-        waiting = unopened(after)
+        waiting = policy.unopened(after)
         if waiting and len(waiting) < len(after.deciders):
             lines.append(f"the cluster waits for {_listed(waiting)}: nobody listens on their ports yet")
     if is_running and before.phase is not Phase.RUNNING and after.attempt:

@@ -13,6 +13,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan import SIDECAR, Plan, TaskPlan
 from tflaunch.spec import Restart
 from tflaunch.states import Cause, Culprit, Job
+from tflaunch.tf_config import members
 
 WARN_AFTER = 60.0
 """Seconds after which the tasks that the others wait for are named."""
@@ -33,6 +34,14 @@ def deciders(plan: Plan) -> tuple[str, ...]:
 def forms_cluster(plan: Plan) -> bool:
     """Whether the tasks wait for each other at the start: only then can a cluster be said to have formed."""
     return plan.strategy in ("multi_worker_mirrored", "parameter_server")
+
+
+def unopened(job: Job) -> list[str]:
+    """Return the tasks that the others wait for: nobody listens on their ports yet."""
+    if not forms_cluster(job.plan):
+        return []
+    inside = members(job.plan.strategy)
+    return [task.task for task in job.plan.tasks if task.role in inside and not job.tasks[task.task].is_port_open]
 
 
 def has_succeeded(job: Job) -> bool:

@@ -108,7 +108,6 @@ class Job(NamedTuple):
     attempt: int = 0
     attempt_started_at: float = 0.0
     missing_hosts: frozenset[str] = frozenset()
-    lost_hosts: frozenset[str] = frozenset()
     ports: Mapping[str, int] = {}
     is_complete: bool = False
     has_formed: bool = False

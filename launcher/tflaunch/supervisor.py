@@ -24,7 +24,6 @@ from tflaunch.events import (
 from tflaunch.phases import Step, advance, fail, stop_all
 from tflaunch.plan import Plan
 from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase, TaskState
-from tflaunch.tf_config import members
 
 
 def begin(run: str, plan: Plan, now: float) -> Job:
@@ -110,7 +109,7 @@ def _on_task_event(
             return job.with_task(task, phase=TaskPhase.RUNNING, pid=event.pid, since=now), []
         case PortOpened():
             job = job.with_task(task, is_port_open=True)
-            is_complete = not unopened(job)
+            is_complete = not policy.unopened(job)
             return job._replace(is_complete=is_complete, has_formed=job.has_formed or is_complete), []
         case TaskNotStarted():
             return _on_not_started(job, task, event, now)
@@ -135,16 +134,16 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     if event.code == 0:
         return _note_first_finish(job, task, now), []
     process = job.plan.find(task.task)
-    is_start_failure = policy.is_start_failure(job, event.code)
+    may_retry = not policy.is_start_failure(job, event.code)
     if policy.restarts_alone(job.plan, process):
         wait = policy.next_wait(job.plan.restart, task.restarts, now)
-        if wait is not None and not (is_start_failure and policy.fails_job(process)):
+        if wait is not None and (may_retry or not policy.fails_job(process)):
             return job.with_task(job.tasks[task.task], resume_at=now + wait, restarts=(*task.restarts, now)), []
         if not policy.fails_job(process):
             return job, []
-        is_start_failure = True  # its own budget is spent: the others' is not for it
+        may_retry = False  # its own budget is spent, and the others' is not for it
     culprit = Culprit(Cause.TASK, task.task, event.attempt, event.code, event.signal, "")
-    return fail(job, culprit, now, may_retry=not is_start_failure)
+    return fail(job, culprit, now, may_retry=may_retry)
 
 
 def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
@@ -161,7 +160,7 @@ def _on_host_lost(job: Job, event: HostLost, now: float) -> Step:
         name: task._replace(phase=TaskPhase.GONE, since=now) if name in lost and task.is_alive else task
         for name, task in job.tasks.items()
     }
-    job = job._replace(tasks=tasks, lost_hosts=job.lost_hosts | {event.host})
+    job = job._replace(tasks=tasks)
     if job.exit_code is not None:
         return job, []  # it was ending anyway
     culprit = Culprit(Cause.HOST, event.host, job.attempt, None, None, event.reason)
@@ -196,7 +195,7 @@ def _on_time(job: Job, now: float) -> Step:
 def _on_time_running(job: Job, now: float) -> Step:
     limit = _start_limit_at(job)
     if limit is not None and now >= limit and not job.is_complete:
-        waiting = ", ".join(unopened(job))
+        waiting = ", ".join(policy.unopened(job))
         message = f"after {job.plan.timeouts.start:g} s nobody listened on the port of {waiting}"
         return fail(job, _limit("start", job, message), now, may_retry=False)
     if job.finish_by is not None and now >= job.finish_by:
@@ -213,12 +212,6 @@ def _limit(name: str, job: Job, message: str) -> Culprit:
 
 
 # ---- small questions
-
-
-def unopened(job: Job) -> list[str]:
-    """Return the tasks of the cluster on whose port nobody listens yet."""
-    inside = members(job.plan.strategy)
-    return [p.task for p in job.plan.tasks if p.role in inside and not job.tasks[p.task].is_port_open]
 
 
 def _deadline_at(job: Job) -> float | None:

@@ -91,7 +91,7 @@ class _Log:
         self._file = os.open(path, _FLAGS, 0o600)
         self._ends_line = True
         self._lost = 0
-        self._attempt_start = 0
+        self._attempt_start = os.fstat(self._file).st_size  # --log-dir may hold the words of an earlier run
         self.attempt = 0
 
     def append(self, data: bytes) -> None:

@@ -311,6 +311,15 @@ def test_options_of_up(launch: Launch) -> None:
     assert (launch.directory / "out" / "worker-0.log").read_text() == "--hello\n"
 
 
+def test_the_last_lines_are_those_of_this_run(launch: Launch) -> None:
+    """A log directory may hold the words of an earlier run; they stay there and are not shown again."""
+    launch.up(launch.shell("echo earlier; exit 3", workers=1), "--log-dir", "out")
+    ended = launch.up(launch.shell("echo now; exit 3", workers=1), "--log-dir", "out")
+    assert "    now\n" in ended.stderr
+    assert "earlier" not in ended.stderr
+    assert (launch.directory / "out" / "worker-0.log").read_text() == "earlier\nnow\n"
+
+
 def test_a_deadline_ends_the_job_with_124(launch: Launch) -> None:
     """And says which limit it was."""
     ended = launch.up(launch.shell(SLEEP, timeouts={"deadline": "0.3s"}))

@@ -6,11 +6,13 @@ import pytest
 
 from history import HERE, History, mirrored, parameter_server
 from specs import clustered
+from tflaunch import supervisor
 from tflaunch.actions import HoldPorts, StartTask, StopTask
 from tflaunch.events import (
     HostJoined,
     HostLost,
     Interrupted,
+    PortOpened,
     PortsHeld,
     PortsRefused,
     TaskExited,
@@ -134,6 +136,15 @@ def test_plain_processes_are_retried_whatever_their_code() -> None:
         HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
     )
     assert history.ends("worker:0", 3).job.phase is Phase.BACKING_OFF
+
+
+def test_plain_processes_wait_for_nobody() -> None:
+    """One that listens on its port does not make the start limit count for another that never will."""
+    history = History(clustered({"worker": 2}, strategy="none", timeouts={"start": 5})).happens(
+        HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
+    )
+    history.happens(PortOpened(HERE, "worker:0", 0))
+    assert supervisor.next_deadline(history.job) is None
 
 
 def test_a_command_that_cannot_start_is_not_retried() -> None:
