@@ -14,7 +14,7 @@ import psutil
 
 from specs import TFLAUNCH
 
-PATIENCE = 180
+PATIENCE = 120
 
 
 class Launch:
@@ -25,6 +25,8 @@ class Launch:
         self.home = directory / "home"
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.env = {**os.environ, "TFLAUNCH_HOME": str(self.home), "PATH": path}
+        self.prefix: list[str] = []
+        """What stands before the command, to run it elsewhere."""
         self.started: list[subprocess.Popen[str]] = []
 
     def spec(self, name: str = "job.json", **fields: Any) -> Path:
@@ -40,7 +42,7 @@ class Launch:
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """Start `tflaunch ARGUMENTS`."""
         process = subprocess.Popen(
-            [str(TFLAUNCH), *map(str, arguments)],
+            [*self.prefix, str(TFLAUNCH), *map(str, arguments)],
             cwd=self.directory,
             env=self.env,
             stdin=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tflaunch.hosts.local import LocalLink
+from tflaunch.hosts.local import LocalWay
 from tflaunch_worker import wire
 
 PATIENCE = 20.0
@@ -31,16 +31,20 @@ class Talk:
 
     def hello(self, lease: float = 0, grace: float = 5, seen: int = 0) -> dict[str, Any]:
         """Introduce ourselves; return the greeting."""
-        self.say("hello", protocol=wire.PROTOCOL, run="test", lease=lease, grace=grace, seen=seen)
+        terms = {"protocol": wire.PROTOCOL, "run": "test", "lease": lease, "grace": grace, "seen": seen}
+        self.say("hello", **terms, clock="test", sent=time.monotonic())
         return self.wait_for("greeted")
+
+    def keep_alive(self) -> None:
+        """Renew the lease."""
+        self.say("keep_alive", clock="test", sent=time.monotonic())
 
     def start(self, task: str, *argv: str, attempt: int = 0, port: int = 0, **env: str) -> None:
         """Start a task in the root directory."""
         # The run's name must be nobody else's: an agent knows what a task left behind by it.
         env = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt), **env}
-        self.say(
-            "start_task", task=task, attempt=attempt, argv=argv, env=env, unset=["http_proxy"], workdir="/", port=port
-        )
+        command = {"argv": argv, "env": env, "unset": ["http_proxy"], "workdir": "/", "inherit": True}
+        self.say("start_task", task=task, attempt=attempt, port=port, **command)
 
     def wait_for(self, kind: str, task: str | None = None) -> dict[str, Any]:
         """Return the first message of a kind, about a task, waiting for it."""
@@ -87,10 +91,19 @@ class LocalAgent:
     """An agent started by the launcher's own link."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.link = LocalLink(directory, "test")
+        self.directory = directory / "agent"
+        self.way = LocalWay(self.directory, "test")
+        self.link = self.way.open()
         self.talk = Talk(self.link.socket)
-        self.guard = self.link._guard
+        assert self.way.guard is not None
+        self.guard = self.way.guard
+
+    def end(self) -> str:
+        """Hang up, wait for the end of everything, and return what the agent's log says."""
+        self.link.close()
+        self.way.end()
+        log = self.directory / "agent.log"
+        return log.read_text() if log.exists() else ""
 
     def pids(self) -> tuple[int, int]:
         """Return the pids of guard and agent."""

@@ -5,6 +5,31 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class JoinHost(NamedTuple):
+    """Start an agent on a host."""
+
+    host: str
+
+
+class AbandonHost(NamedTuple):
+    """Expect nothing more of a host's agent: it and its tasks are certainly dead."""
+
+    host: str
+
+
+class SendFiles(NamedTuple):
+    """Bring the user's code to a host."""
+
+    host: str
+
+
+class LookUpNames(NamedTuple):
+    """Find out what names mean on a host."""
+
+    host: str
+    names: tuple[str, ...]
+
+
 class HoldPorts(NamedTuple):
     """Choose and hold ports on a host: task to the wanted port, 0 for any."""
 
@@ -29,4 +54,4 @@ class StopTask(NamedTuple):
     grace: float
 
 
-Action = HoldPorts | StartTask | StopTask
+Action = JoinHost | AbandonHost | SendFiles | LookUpNames | HoldPorts | StartTask | StopTask

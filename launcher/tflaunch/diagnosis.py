@@ -6,8 +6,8 @@ import signal
 from collections.abc import Callable
 
 from tflaunch import policy
-from tflaunch.events import Event, TaskExited, TaskNotStarted, TaskStarted
-from tflaunch.states import Cause, Culprit, Job, Phase, TaskState
+from tflaunch.events import Event, HostLost, LinkLost, LinkRestored, TaskExited, TaskNotStarted, TaskStarted
+from tflaunch.states import Cause, Culprit, HostPhase, Job, Phase, TaskState
 
 _TAIL_LINES = 10
 _MANY = 8
@@ -27,6 +27,8 @@ def news(before: Job, event: Event, after: Job, logs: str) -> list[str]:
     is_first = not after.attempt and not any(task.pid for task in before.tasks.values())
     if is_running and is_first and isinstance(event, TaskStarted):
         lines.append(f"run {after.run}: {_counted(len(after.plan.tasks), 'task')}, logs in {logs}")
+    if isinstance(event, LinkLost | LinkRestored | HostLost):
+        lines += _host_news(before, event, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
         lines += _task_news(before, event, after)
     if after.culprit is not None and after.culprit is not before.culprit:
@@ -38,6 +40,20 @@ def news(before: Job, event: Event, after: Job, logs: str) -> list[str]:
     if is_running and before.phase is not Phase.RUNNING and after.attempt:
         lines.append(f"attempt {after.attempt} starts")
     return lines
+
+
+def _host_news(before: Job, event: LinkLost | LinkRestored | HostLost, after: Job) -> list[str]:
+    """A link that comes and goes while the job lives on."""
+    was, phase = before.hosts[event.host].phase, after.hosts[event.host].phase
+    lease = after.plan.lease
+    match event:
+        case LinkLost() if lease > 0 and was is not phase:
+            return [f"lost the link to {event.host}: {event.reason}; its tasks live on for {lease:g} s"]
+        case LinkRestored() if phase is HostPhase.JOINED:
+            return [f"the link to {event.host} is restored"]
+        case HostLost() if after.phase is Phase.RUNNING:
+            return [f"the agent on {event.host} was lost: {event.reason}; the job goes on without it"]
+    return []
 
 
 def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> list[str]:
@@ -83,10 +99,10 @@ def describe(culprit: Culprit) -> str:
             return f"{culprit.name} {_exit_words(culprit.code, culprit.signal)}"
         case Cause.NOT_STARTED:
             return f"{culprit.name} did not start: {culprit.message}"
-        case Cause.PORTS:
+        case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE:
             return culprit.message
         case Cause.HOST:
-            return f"the agent on {culprit.name} was lost: {culprit.message}"
+            return f"host {culprit.name} was lost: {culprit.message}"
         case Cause.TIME:
             return f"time limit {culprit.name!r}: {culprit.message}"
         case Cause.SIGNAL:
@@ -124,7 +140,7 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
     lines = [describe(job.culprit)]
     if job.culprit.cause is Cause.TASK:
         lines += _evidence(job, tail)
-    if job.culprit.cause not in (Cause.NOT_STARTED, Cause.PORTS):
+    if job.has_started and job.culprit.cause is not Cause.NOT_STARTED:
         lines.append(f"logs: {logs}")
     return "\n".join(lines)
 

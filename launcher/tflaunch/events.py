@@ -15,11 +15,59 @@ class HostJoined(NamedTuple):
     host: str
 
 
+class HostUnreachable(NamedTuple):
+    """No agent could be started on a host."""
+
+    host: str
+    reason: str
+
+
+class LinkLost(NamedTuple):
+    """The agent on a host cannot be heard; it and its tasks may live."""
+
+    host: str
+    reason: str
+
+
+class LinkRestored(NamedTuple):
+    """The agent on a host is heard again; ``is_leaving``: too late, its lease was over and it ends its tasks."""
+
+    host: str
+    is_leaving: bool
+
+
+class HostLeaving(NamedTuple):
+    """The agent on a host ends its tasks and itself, without having been told to."""
+
+    host: str
+    reason: str
+
+
 class HostLost(NamedTuple):
     """The agent on a host is gone, and so are all tasks there."""
 
     host: str
     reason: str
+
+
+class FilesPlaced(NamedTuple):
+    """The user's code is on the host."""
+
+    host: str
+
+
+class FilesRefused(NamedTuple):
+    """The user's code could not be brought to the host."""
+
+    host: str
+    reason: str
+
+
+class NamesFound(NamedTuple):
+    """What a host's resolver knows: name to its addresses, separated by blanks; "" for none."""
+
+    host: str
+    found: dict[str, str]
 
 
 class PortsHeld(NamedTuple):
@@ -95,7 +143,14 @@ class TimePassed(NamedTuple):
 
 Event = (
     HostJoined
+    | HostUnreachable
+    | LinkLost
+    | LinkRestored
+    | HostLeaving
     | HostLost
+    | FilesPlaced
+    | FilesRefused
+    | NamesFound
     | PortsHeld
     | PortsRefused
     | TaskStarted
@@ -107,7 +162,19 @@ Event = (
     | TimePassed
 )
 
-_SAID_BY_AGENTS = (PortsHeld, PortsRefused, TaskStarted, TaskNotStarted, PortOpened, TaskExited, TaskGone)
+_SAID_BY_AGENTS = (
+    HostLeaving,
+    FilesPlaced,
+    FilesRefused,
+    NamesFound,
+    PortsHeld,
+    PortsRefused,
+    TaskStarted,
+    TaskNotStarted,
+    PortOpened,
+    TaskExited,
+    TaskGone,
+)
 
 
 def kind_of(event: type[Any]) -> str:
@@ -152,6 +219,6 @@ def _checked(name: str, declared: Any, value: Any) -> Any:
             return {key: _checked(name, inner, item) for key, item in value.items()}
     elif declared is float and isinstance(value, int | float):
         return float(value)
-    elif isinstance(value, declared) and not isinstance(value, bool):
+    elif isinstance(value, declared) and (declared is bool or not isinstance(value, bool)):
         return value
     raise ValueError(f"field {name!r} must be {declared}")

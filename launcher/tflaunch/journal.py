@@ -54,10 +54,8 @@ class RunDirectory:
             raise TflaunchError(message, EXIT_INTERNAL) from None
 
     def agent_directory(self, host: str) -> Path:
-        """Make and return the private directory of the agent on this machine that serves ``host``."""
-        path = self.path / "agents" / host
-        path.mkdir(mode=0o700, parents=True)
-        return path
+        """Return the place of the agent on this machine that serves ``host``."""
+        return self.path / "agents" / host
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Write ``plan.json``."""

@@ -17,6 +17,7 @@ _KERAS_SPELLINGS = ("1", "true", "True")  # tensorflow/__init__.py compares with
 _LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less what stands around the addresses
 _SIDECAR_LIKE = ("tensorboard", "dispatcher", "data_worker", "data_service")
 _OWN_VARIABLES = ("TF_CONFIG", "TFLAUNCH_RUN", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR")
+_SHORTEST_HEARTBEAT = 0.5
 _LATER = {"timeouts.stall": "leave it out", "preload": "leave it out: tasks start without it"}
 
 
@@ -223,6 +224,20 @@ def _backoff_order(spec: Spec) -> Iterator[Problem]:
         yield _error("restart.backoff", "the first wait is longer than the longest", 'write for example ["1s", "1m"]')
 
 
+def _heartbeat(spec: Spec) -> Iterator[Problem]:
+    if spec.timeouts.heartbeat < _SHORTEST_HEARTBEAT:
+        message = f"{spec.timeouts.heartbeat:g} s is shorter than a healthy link may be silent"
+        yield _error("timeouts.heartbeat", message, f"use at least {_SHORTEST_HEARTBEAT:g} s")
+
+
+def _sync(spec: Spec) -> Iterator[Problem]:
+    for index, path in enumerate(spec.sync.paths if spec.sync is not None else ()):
+        parts = path.split("/")
+        if path.startswith(("/", "~")) or ".." in parts:
+            message = f"{path!r} is not below the spec's directory"
+            yield _error(f"sync.paths[{index}]", message, "move the spec up, or give a path relative to it")
+
+
 def _not_yet(spec: Spec) -> Iterator[Problem]:
     """Fields that this version knows and does not serve: better refused than silently ignored."""
     is_used = {"timeouts.stall": spec.timeouts.stall is not None, "preload": bool(spec.preload)}
@@ -249,5 +264,7 @@ _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _gpus,
     _unused_hosts,
     _backoff_order,
+    _heartbeat,
+    _sync,
     _not_yet,
 )

@@ -1,7 +1,9 @@
-"""Everything that happens, in one order: descriptors, signals and other threads end in one queue."""
+"""Everything that happens, in one order: descriptors, timers, signals and other threads end in one queue."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import os
 import selectors
 import time
@@ -18,6 +20,8 @@ class Mailbox:
         self._selector = selectors.DefaultSelector()
         self._events: deque[Event] = deque()
         self._calls: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()  # timers of one moment are called in the order of their making
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
@@ -42,6 +46,10 @@ class Mailbox:
         self._calls.append(function)
         self._wake()
 
+    def call_at(self, when: float, function: Callable[[], None]) -> None:
+        """Have a function called by `take` when the monotonic clock reads ``when``."""
+        heapq.heappush(self._timers, (when, next(self._numbers), function))
+
     def watch(self, descriptor: int, call: Callable[[], None]) -> None:
         """Call ``call`` whenever a descriptor is ready."""
         self._selector.register(descriptor, selectors.EVENT_READ, call)
@@ -65,11 +73,18 @@ class Mailbox:
         """
         while self._calls:
             self._calls.popleft()()
-        if not self._events:
-            patience = None if until is None else max(until - time.monotonic(), 0)
-            for key, _ in self._selector.select(patience):
-                key.data()
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            heapq.heappop(self._timers)[2]()
+        if not self._events and not self._calls:
+            for key, _ in self._selector.select(self._patience(until)):
+                if self._selector.get_map().get(key.fd) is key:  # else an earlier callback gave it up
+                    key.data()
         return self._events.popleft() if self._events else None
+
+    def _patience(self, until: float | None) -> float | None:
+        """Seconds until ``until`` or the first timer, None for ever."""
+        moments = [moment for moment in (until, self._timers[0][0] if self._timers else None) if moment is not None]
+        return max(min(moments) - time.monotonic(), 0) if moments else None
 
     def close(self) -> None:
         """Give up the descriptors of the mailbox itself."""

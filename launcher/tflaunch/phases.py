@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 from tflaunch import plan as planning
 from tflaunch import policy
-from tflaunch.actions import Action, HoldPorts, StartTask, StopTask
+from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.plan import TaskPlan
-from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase, TaskState
+from tflaunch.states import Cause, Culprit, HostPhase, Job, Phase, TaskPhase, TaskState
 from tflaunch.tf_config import has_cluster
 
 Step = tuple[Job, list[Action]]
@@ -32,23 +32,45 @@ def advance(job: Job, now: float) -> Step:
 
 
 def _joining(job: Job, now: float) -> Step:
-    return (job, []) if job.missing_hosts else _hold_ports(job)
+    if job.hosts_in(HostPhase.JOINING):
+        return job, []
+    away = job.hosts_in(HostPhase.AWAY)
+    if away:
+        message = "\n".join(f"{host}: {job.hosts[host].reason}" for host in away)
+        culprit = Culprit(Cause.UNREACHABLE, ", ".join(away), job.attempt, None, None, message)
+        return fail(job, culprit, now, may_retry=job.has_started)
+    return (job, []) if job.hosts_in(HostPhase.UNHEARD, HostPhase.LEAVING) else _prepare(job)
 
 
-def _hold_ports(job: Job) -> Step:
-    """Ask every host for the ports of its tasks; a fixed port stays, another one is chosen anew."""
+def _join_again(job: Job, now: float) -> Step:
+    """Start agents on the hosts that have none any more."""
+    actions: list[Action] = []
+    for host in job.hosts_in(HostPhase.AWAY):
+        job = job.with_host(host, phase=HostPhase.JOINING, has_code=False, since=now)
+        actions.append(JoinHost(host))
+    return job._replace(phase=Phase.JOINING, join_by=policy.join_limit(job.plan, now)), actions
+
+
+def _prepare(job: Job) -> Step:
+    """Give every host the user's code; ask it what the others' names mean to it, and for ports for its tasks.
+
+    A fixed port stays, another one is chosen anew.
+    """
+    names = policy.names_to_find(job.original)
     wanted: dict[str, dict[str, int]] = {}
     if has_cluster(job.plan.strategy):
         ports = planning.wanted_ports(job.original)
         for process in job.plan.tasks:
             wanted.setdefault(process.host, {})[process.task] = ports[process.task]
-    job = job._replace(phase=Phase.HOLDING_PORTS, ports={}, plan=job.original)
-    return job, [HoldPorts(host, ports) for host, ports in wanted.items()]
+    job = job._replace(phase=Phase.PREPARING, ports={}, plan=job.original, unknown_names=frozenset(names))
+    actions: list[Action] = [SendFiles(host) for host in policy.lacks_code(job)]
+    actions += [LookUpNames(host, wanted_names) for host, wanted_names in names.items()]
+    return job, actions + [HoldPorts(host, ports) for host, ports in wanted.items()]
 
 
-def _holding_ports(job: Job, now: float) -> Step:
+def _preparing(job: Job, now: float) -> Step:
     needed = {process.task for process in job.plan.tasks} if has_cluster(job.plan.strategy) else set()
-    if not needed <= job.ports.keys():
+    if policy.lacks_code(job) or job.unknown_names or not needed <= job.ports.keys():
         return job, []
     job = job._replace(
         phase=Phase.RUNNING,
@@ -114,12 +136,14 @@ def _backing_off(job: Job, now: float) -> Step:
     if job.resume_at is None or now < job.resume_at:
         return job, []
     attempt = 1 + max(task.attempt for task in job.tasks.values())
-    return _hold_ports(job._replace(attempt=attempt))
+    job = job._replace(attempt=attempt)
+    is_whole = len(job.hosts_in(HostPhase.JOINED)) == len(job.hosts)
+    return _prepare(job) if is_whole else _join_again(job, now)
 
 
 _PHASES: Mapping[Phase, Callable[[Job, float], Step]] = {
     Phase.JOINING: _joining,
-    Phase.HOLDING_PORTS: _holding_ports,
+    Phase.PREPARING: _preparing,
     Phase.RUNNING: _running,
     Phase.DRAINING: _draining,
     Phase.STOPPING: _stopping,
@@ -131,13 +155,12 @@ def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
     """End the current attempt: all others are victims. Another attempt follows if the budget allows."""
     wait = policy.next_wait(job.plan.restart, job.restarts, now) if may_retry else None
     if wait is None:
-        has_started = any(task.phase is not TaskPhase.IDLE for task in job.tasks.values())
-        job = job._replace(exit_code=policy.exit_code(culprit, has_started), resume_at=None)
+        job = job._replace(exit_code=policy.exit_code(culprit, job.has_started), resume_at=None)
     else:
         job = job._replace(restarts=(*job.restarts, now), resume_at=now + wait)
     is_failure = culprit.cause in (Cause.TASK, Cause.NOT_STARTED, Cause.HOST)
     grace = policy.survivor_grace(job.plan) if is_failure else job.plan.timeouts.grace
-    return stop_all(job._replace(phase=Phase.STOPPING, culprit=culprit), grace)
+    return stop_all(job._replace(phase=Phase.STOPPING, culprit=culprit, failed_at=now), grace)
 
 
 def stop_all(job: Job, grace: float) -> Step:

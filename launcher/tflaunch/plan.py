@@ -6,11 +6,12 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import PurePath
+from pathlib import PurePath, PurePosixPath
 from typing import Any, NamedTuple
 
+from tflaunch.errors import Problem
 from tflaunch.machine import Machine
-from tflaunch.spec import LOCALHOST, ROLES, Address, Restart, Role, Spec, Timeouts
+from tflaunch.spec import LOCALHOST, ROLES, Address, Host, Restart, Role, Spec, Timeouts
 from tflaunch.tf_config import compile_tf_config, has_cluster, members
 
 AUTO = "auto"
@@ -18,6 +19,13 @@ AUTO = "auto"
 
 SIDECAR = "sidecar"
 DEFAULT_LEASE = 30.0
+SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
+"""Stands for the path of TensorFlow's standard server on a host that is not this machine."""
+
+CODE_DIRECTORY = "${host:TFLAUNCH_CODE}"
+"""Stands for the place of the user's code on a host to which it is brought."""
+
+_REMOTE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PYTHONS = ("python", "python3")
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
@@ -37,6 +45,29 @@ class TaskPlan(NamedTuple):
     unset: tuple[str, ...]
 
 
+class HostPlan(NamedTuple):
+    """One host, and how it is reached: this machine has its agent at hand, others at the end of an SSH link.
+
+    ``ssh``, ``identity_file`` and ``python`` are as in the spec; ``home`` is where tflaunch keeps its files
+    on that host, None for the default place.
+    """
+
+    host: str
+    is_local: bool
+    ssh: str | None = None
+    identity_file: str | None = None
+    python: str | None = None
+    home: str | None = None
+
+
+class SyncPlan(NamedTuple):
+    """The user's files that are brought to other hosts; ``paths`` are relative to ``directory``."""
+
+    directory: str
+    paths: tuple[str, ...]
+    exclude: tuple[str, ...]
+
+
 class Plan(NamedTuple):
     """Everything that `up` needs to know. Times are in seconds."""
 
@@ -45,9 +76,11 @@ class Plan(NamedTuple):
     success: str
     tasks: tuple[TaskPlan, ...]
     sidecars: tuple[TaskPlan, ...]
+    hosts: tuple[HostPlan, ...]
     restart: Restart
     timeouts: Timeouts
     lease: float
+    sync: SyncPlan | None = None
 
     def processes(self) -> tuple[TaskPlan, ...]:
         """Return tasks and sidecars together."""
@@ -64,9 +97,13 @@ class Plan(NamedTuple):
                 return candidate
         raise KeyError(task)
 
-    def hosts(self) -> tuple[str, ...]:
-        """Return every host once, in the order of the tasks."""
-        return tuple(dict.fromkeys(process.host for process in self.processes()))
+    def on_host(self, host: str) -> tuple[TaskPlan, ...]:
+        """Return the processes of one host."""
+        return tuple(process for process in self.processes() if process.host == host)
+
+    def is_local(self, host: str) -> bool:
+        """Whether a host of the plan is the machine on which tflaunch runs."""
+        return any(known.host == host and known.is_local for known in self.hosts)
 
 
 def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
@@ -83,19 +120,34 @@ def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         maker.task(role, index, address) for role in ROLES for index, address in enumerate(spec.cluster.get(role, ()))
     )
     sidecars = tuple(maker.sidecar(name) for name in spec.sidecars)
-    is_local = all(process.host in machine.local_names for process in tasks + sidecars)
+    hosts = tuple(maker.host(name) for name in dict.fromkeys(process.host for process in tasks + sidecars))
     lease = spec.timeouts.lease
+    if lease is None:
+        lease = 0.0 if all(host.is_local for host in hosts) else DEFAULT_LEASE
+    # A lost link must be noticed early enough to be restored while the lease runs.
+    heartbeat = min(spec.timeouts.heartbeat, lease / 3) if lease else spec.timeouts.heartbeat
     unresolved = Plan(
         name=spec.name,
         strategy=strategy,
         success=spec.success or ("chief" if strategy == "parameter_server" else "all"),
         tasks=tasks,
         sidecars=sidecars,
+        hosts=hosts,
         restart=spec.restart,
-        timeouts=spec.timeouts,
-        lease=lease if lease is not None else 0.0 if is_local else DEFAULT_LEASE,
+        timeouts=spec.timeouts._replace(heartbeat=heartbeat),
+        lease=lease,
+        sync=None if spec.sync is None else SyncPlan(str(directory), spec.sync.paths, spec.sync.exclude),
     )
     return resolve(unresolved, {})
+
+
+def problems(plan: Plan) -> list[Problem]:
+    """Return what is wrong with a plan that could not be seen in the spec alone."""
+    others = [host.host for host in plan.hosts if not host.is_local]
+    if plan.lease == 0 and others:
+        message = f"0 would end the tasks on {others[0]} at the first hiccup of the network"
+        return [Problem("error", "timeouts.lease", message, "leave it out, or give the time that a cut may last")]
+    return []
 
 
 def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
@@ -135,8 +187,10 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "success": plan.success,
         "tasks": [_task_as_json(task) for task in plan.tasks],
         "sidecars": [_task_as_json(task) for task in plan.sidecars],
+        "hosts": [host._asdict() for host in plan.hosts],
         "restart": plan.restart._asdict(),
         "timeouts": plan.timeouts._replace(lease=plan.lease)._asdict(),
+        "sync": None if plan.sync is None else plan.sync._asdict(),
     }
 
 
@@ -193,7 +247,7 @@ class _Maker:
             role=role,
             task_index=index,
             host=address.host,
-            address=address,
+            address=Address(self._address_of(address.host), address.port),
             argv=self._argv(settings, address.host),
             workdir=self._workdir(settings.workdir, address.host),
             env=env,
@@ -216,6 +270,18 @@ class _Maker:
             env=env,
             unset=self._unset(env, has_tf_config=False),
         )
+
+    def host(self, name: str) -> HostPlan:
+        """Plan how a host is reached."""
+        if self._is_local(name):
+            return HostPlan(name, is_local=True)
+        settings = self._spec.hosts.get(name) or Host()
+        home = settings.env.get("TFLAUNCH_HOME")
+        return HostPlan(name, False, settings.ssh, settings.identity_file, settings.python, home)
+
+    def _address_of(self, host: str) -> str:
+        settings = self._spec.hosts.get(host)
+        return settings.address if settings is not None and settings.address is not None else host
 
     def _common(self) -> dict[str, str]:
         """What every process gets: words in order, stacks on a crash, values that the start fills in."""
@@ -260,10 +326,19 @@ class _Maker:
     def _layers(self, own: Mapping[str, str], host: str, specific: Mapping[str, str]) -> dict[str, str]:
         settings = self._spec.hosts.get(host)
         env = {**own, **self._spec.env, **(settings.env if settings else {}), **specific}
-        directory = self._machine.python_directory
-        if directory is not None and "PATH" not in env and self._is_local(host):
-            env["PATH"] = f"{directory}:{self._machine.environ.get('PATH', '/usr/bin:/bin')}"
-        return env
+        return {**self._inherited(host), **env}
+
+    def _inherited(self, host: str) -> dict[str, str]:
+        """What a process has besides: here the user's own environment, elsewhere nothing of a login."""
+        if self._is_local(host):
+            directory = self._machine.python_directory
+            path = f"{directory}:{self._machine.environ.get('PATH', '/usr/bin:/bin')}"
+            return {} if directory is None else {"PATH": path}
+        settings = self._spec.hosts.get(host)
+        directory, slash, _ = (settings.python or "").rpartition("/") if settings is not None else ("", "", "")
+        if directory.startswith("~"):
+            directory = "${host:HOME}" + directory[1:]
+        return {"PATH": f"{directory}:{_REMOTE_PATH}" if slash else _REMOTE_PATH, "LANG": "C.UTF-8"}
 
     def _unset(self, env: Mapping[str, str], *, has_tf_config: bool) -> tuple[str, ...]:
         """Proxies (gRPC obeys them even between the tasks) and a TF_CONFIG of somebody else."""
@@ -276,7 +351,11 @@ class _Maker:
 
     def _argv(self, settings: Role, host: str) -> tuple[str, ...]:
         if settings.server:
-            return self._on_host(("python", self._machine.server_program), host)
+            if self._is_local(host):
+                return self._on_host(("python", self._machine.server_program), host)
+            settings_of_host = self._spec.hosts.get(host)
+            python = settings_of_host.python if settings_of_host is not None else None
+            return (python or "python3", SERVER_PROGRAM)
         return self._on_host(settings.command or self._spec.command or (), host)
 
     def _on_host(self, argv: tuple[str, ...], host: str) -> tuple[str, ...]:
@@ -288,6 +367,10 @@ class _Maker:
     def _workdir(self, specific: str | None, host: str) -> str:
         settings = self._spec.hosts.get(host)
         chosen = specific or (settings.workdir if settings else None) or self._spec.workdir or "."
+        if chosen.startswith(("~", "${host:")):
+            return chosen
+        if self._spec.sync is not None and not self._is_local(host):
+            return str(PurePosixPath(CODE_DIRECTORY) / chosen)
         return str(self._directory / chosen)
 
     def _machine_of(self, host: str) -> str:

@@ -7,7 +7,7 @@ the job's; a lost worker is replaced at its address, a lost ps or chief takes th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan import SIDECAR, Plan, TaskPlan
@@ -18,6 +18,8 @@ from tflaunch.tf_config import members
 WARN_AFTER = 60.0
 """Seconds after which the tasks that the others wait for are named."""
 
+_JOIN_SLACK = 5.0  # beyond timeouts.connect, so that each host can say itself why it was not reached
+_FENCE_MARGIN = 5.0  # seconds for a KILL to be done, and for words that were on their way
 _SURVIVOR_GRACE = 0.25
 _PLAIN_CODES = range(1, 124)
 
@@ -78,6 +80,56 @@ def survivor_grace(plan: Plan) -> float:
     return min(grace, _SURVIVOR_GRACE) if plan.strategy == "multi_worker_mirrored" else grace
 
 
+def join_limit(plan: Plan, now: float) -> float:
+    """Return the time until which another agent must have answered, if the last news of one is of ``now``."""
+    return now + plan.timeouts.connect + _JOIN_SLACK
+
+
+def fence(plan: Plan) -> float:
+    """Return the seconds after which tasks of a host that cannot be heard are certainly dead.
+
+    Its agent ends them by itself: at the end of the lease with TERM, and after the grace with KILL.
+    """
+    return plan.lease + plan.timeouts.grace + _FENCE_MARGIN
+
+
+def lacks_code(job: Job) -> list[str]:
+    """Return the hosts to which the user's code has yet to be brought."""
+    if job.plan.sync is None:
+        return []
+    return [host.host for host in job.plan.hosts if not host.is_local and not job.hosts[host.host].has_code]
+
+
+def names_to_find(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return, for each host, the names by which its tasks look for tasks on others; addresses need no look."""
+    if not forms_cluster(plan):
+        return {}
+    inside = [task for task in plan.tasks if task.address is not None and task.role in members(plan.strategy)]
+    wanted = {}
+    for host in dict.fromkeys(task.host for task in plan.tasks):
+        others = {task.address.host for task in inside if task.address is not None and task.host != host}
+        names = tuple(sorted(name for name in others if not _is_number(name)))
+        if names:
+            wanted[host] = names
+    return wanted
+
+
+def _is_number(name: str) -> bool:
+    return name.replace(".", "").isdigit()
+
+
+def name_problems(host: str, found: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each name that leads a task on ``host`` to nobody, or back to its own host."""
+    problems = []
+    for name, addresses in found.items():
+        loopback = [address for address in addresses.split() if address.startswith("127.") or address == "::1"]
+        if not addresses:
+            problems.append(f"{host} does not know the name {name!r}")
+        elif loopback:
+            problems.append(f"on {host} the name {name!r} means {loopback[0]}, which is {host} itself")
+    return problems
+
+
 def is_start_failure(job: Job, code: int | None) -> bool:
     """Whether an exit is a plain error of the program before the cluster had ever formed.
 
@@ -112,9 +164,7 @@ def exit_code(culprit: Culprit, has_started: bool) -> int:
         return 128 + culprit.signal
     if culprit.cause is Cause.TIME:
         return EXIT_TIMEOUT
-    if culprit.cause is Cause.PORTS:
+    if culprit.code is None:
         return EXIT_INTERNAL if has_started else EXIT_PREFLIGHT
-    if culprit.cause is Cause.HOST or culprit.code is None:
-        return EXIT_INTERNAL
     # 124 and 125 are tflaunch's own words: a program that uses them has failed, no more.
     return 1 if culprit.code in (EXIT_TIMEOUT, EXIT_INTERNAL) else culprit.code

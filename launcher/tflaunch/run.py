@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from tflaunch import diagnosis, supervisor
 from tflaunch import plan as planning
-from tflaunch.actions import Action, HoldPorts, StartTask, StopTask
+from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.errors import EXIT_INTERNAL
-from tflaunch.events import Event, HostLost, Interrupted, TimePassed
-from tflaunch.hosts.link import Link
-from tflaunch.hosts.session import Session
+from tflaunch.events import Event, Interrupted, TimePassed
+from tflaunch.hosts.code import Code
+from tflaunch.hosts.link import Link, Way
+from tflaunch.hosts.session import Session, Terms
 from tflaunch.journal import Journal, RunDirectory
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import Plan
@@ -22,22 +24,41 @@ from tflaunch.screen import Screen
 from tflaunch.states import Phase
 from tflaunch.words import TaskWords
 
-_KEEP_ALIVES_PER_LEASE = 3
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+_AT_ONCE = 128  # hosts that are reached at the same time
 _LEAVE_PATIENCE = 10.0  # an agent that does not even leave is left to its guard and its lease
 
 
 class Run:
     """One run of a plan, from the first agent to the last word. Holds the current job."""
 
-    def __init__(self, plan: Plan, directory: RunDirectory, links: Mapping[str, Link]) -> None:
+    def __init__(
+        self, plan: Plan, directory: RunDirectory, ways: Mapping[str, Way], links: Mapping[str, Link], code: Code | None
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            plan: what to run.
+            directory: where its plan, journal and logs are kept.
+            ways: how the agent of each host is reached.
+            links: agents that were started already.
+            code: the user's code, if it has to be brought to hosts.
+        """
+        self._code = code
         self._directory = directory
         self._mailbox = Mailbox()
         self._screen = Screen([process.task for process in plan.processes()])
         self._words = TaskWords(directory.logs, self._screen, self._mailbox)
         self._journal = Journal(directory)
-        self._sessions = {host: Session(host, link, self._mailbox, self._words) for host, link in links.items()}
+        self._threads: ThreadPoolExecutor | None = None
+        terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
+        self._sessions = {
+            host: Session(host, way, terms, self._mailbox, self._words, self._aside) for host, way in ways.items()
+        }
+        self._links = links
         self._job = supervisor.begin(directory.run, plan, time.monotonic())
-        self._keep_alive_at: float | None = None
         self._cut_short_by: int | None = None
 
     def execute(self) -> int:
@@ -46,7 +67,7 @@ class Run:
         self._directory.write_plan(plan)
         self._journal.record_plan(self._directory.run, plan, self._job.started_at)
         with _signals_to(self._mailbox):
-            self._greet()
+            self._reach()
             self._serve()
             self._leave()
         self._screen.say(self._last_words())
@@ -55,38 +76,38 @@ class Run:
 
     # ---- the beginning
 
-    def _greet(self) -> None:
-        """Introduce ourselves to the agents."""
-        plan = self._job.original
-        for session in self._sessions.values():
-            session.hello(self._directory.run, plan.lease, plan.timeouts.grace)
-        self._schedule_keep_alive()
+    def _reach(self) -> None:
+        """Reach the agents of all hosts, at once."""
+        for host, session in self._sessions.items():
+            if host in self._links:
+                session.join_over(self._links[host])
+            else:
+                session.join()
+
+    def _aside(self, function: Callable[[], None]) -> None:
+        """Run what may wait in a thread of its own."""
+        if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor  # a run on this machine alone never needs it
+
+            self._threads = ThreadPoolExecutor(_AT_ONCE, "reach")
+        self._threads.submit(function)
 
     # ---- the loop
 
     def _serve(self) -> None:
         while self._job.phase is not Phase.ENDED:
-            event = self._mailbox.take(self._next_time())
+            event = self._mailbox.take(supervisor.next_deadline(self._job))
             now = time.monotonic()
             if event is not None:
                 self._handle(event, now)
-            self._keep_alive(now)
             deadline = supervisor.next_deadline(self._job)
             if deadline is not None and now >= deadline:
                 self._handle(TimePassed(), now)
-
-    def _next_time(self) -> float | None:
-        times = (supervisor.next_deadline(self._job), self._keep_alive_at)
-        return min((moment for moment in times if moment is not None), default=None)
 
     def _handle(self, event: Event, now: float) -> None:
         before = self._job
         self._job, actions = supervisor.step(before, event, now)
         self._journal.record(event, actions, now)
-        if isinstance(event, HostLost):
-            for process in self._job.plan.processes():
-                if process.host == event.host:
-                    self._words.abandon(process.task)
         for action in actions:
             self._perform(action)
         for message in diagnosis.news(before, event, self._job, str(self._directory.logs)):
@@ -95,13 +116,24 @@ class Run:
     def _perform(self, action: Action) -> None:
         session = self._sessions[action.host]
         match action:
+            case JoinHost():
+                session.join()
+            case AbandonHost():
+                session.abandon()
+                for process in self._job.plan.on_host(action.host):
+                    self._words.abandon(process.task)
+            case SendFiles():
+                assert self._code is not None
+                session.send_files(self._code)
+            case LookUpNames():
+                session.order("look_up_names", names=action.names)
             case HoldPorts():
-                session.say("hold_ports", ports=action.ports)
+                session.order("hold_ports", ports=action.ports)
             case StartTask():
                 self._words.begin(action.task, action.attempt)
-                session.say("start_task", **self._start_order(action))
+                session.order("start_task", **self._start_order(action))
             case StopTask():
-                session.say("stop_task", task=action.task, attempt=action.attempt, grace=action.grace)
+                session.order("stop_task", task=action.task, attempt=action.attempt, grace=action.grace)
 
     def _start_order(self, action: StartTask) -> dict[str, object]:
         process = self._job.plan.find(action.task)
@@ -113,22 +145,9 @@ class Run:
             "env": env,
             "unset": process.unset,
             "workdir": process.workdir,
+            "inherit": self._job.plan.is_local(process.host),
             "port": self._job.ports.get(action.task, 0),
         }
-
-    # ---- leases
-
-    def _schedule_keep_alive(self) -> None:
-        lease = self._job.original.lease
-        if lease > 0:
-            self._keep_alive_at = time.monotonic() + lease / _KEEP_ALIVES_PER_LEASE
-
-    def _keep_alive(self, now: float) -> None:
-        """Tell the agents that we live; with a lease of 0 the connection itself says so."""
-        if self._keep_alive_at is not None and now >= self._keep_alive_at:
-            for session in self._sessions.values():
-                session.say("keep_alive")
-            self._schedule_keep_alive()
 
     # ---- the end
 

@@ -67,14 +67,22 @@ class Sidecar(NamedTuple):
 
 
 class Host(NamedTuple):
-    """How to reach a host and what differs there."""
+    """How to reach a host and what differs there; ``address`` is what the other hosts call it."""
 
     ssh: str | None = None
+    address: str | None = None
     identity_file: str | None = None
     python: str | None = None
     workdir: str | None = None
     env: Mapping[str, str] = {}
     gpus: int | None = None
+
+
+class Sync(NamedTuple):
+    """Which of the user's files are brought to hosts that are not this machine, and which are not."""
+
+    paths: tuple[str, ...] = (".",)
+    exclude: tuple[str, ...] = (".git", ".venv", "__pycache__", "*.pyc")
 
 
 class Restart(NamedTuple):
@@ -86,9 +94,13 @@ class Restart(NamedTuple):
 
 
 class Timeouts(NamedTuple):
-    """Limits of time in seconds; None is no limit, and for the lease the default."""
+    """Limits of time in seconds; None is no limit, and for the lease the default.
+
+    ``heartbeat``: a link over which nothing was heard for so long is given up and made anew.
+    """
 
     connect: float = 10.0
+    heartbeat: float = 5.0
     grace: float = 10.0
     lease: float | None = None
     start: float | None = None
@@ -114,6 +126,7 @@ class Spec(NamedTuple):
     success: str | None = None
     legacy_keras: str | bool = "auto"
     preload: tuple[str, ...] = ()
+    sync: Sync | None = None
 
     def effective_strategy(self) -> str:
         """Return the strategy, by default the one that the roles ask for."""
@@ -206,11 +219,19 @@ _HOST_SETTINGS = Record(
     Host,
     {
         "ssh": Field(Matching(_SSH, 'text such as "user@address:port"')),
+        "address": Field(Matching(_HOST, "the name or address by which the other hosts reach it")),
         "identity_file": Field(Text("the path of a private key")),
         "python": Field(Text("the path of the interpreter that `python` stands for")),
         "workdir": Field(Text("a path")),
         "env": _ENV,
         "gpus": _GPUS,
+    },
+)
+_SYNC = Record(
+    Sync,
+    {
+        "paths": Field(ListOf(Text("a path relative to the spec's file"), 'a list of paths such as ["."]')),
+        "exclude": Field(ListOf(Text("a name or a path, with * and ?"), 'a list such as ["*.pyc", "data"]')),
     },
 )
 _RESTART = Record(
@@ -238,6 +259,7 @@ _SPEC = Record(
         "timeouts": Field(_TIMEOUTS),
         "success": Field(Choice("chief", "all")),
         "legacy_keras": Field(Choice("auto", True, False)),
+        "sync": Field(_SYNC),
         "preload": Field(ListOf(Text("the name of a module"), 'a list of modules such as ["tensorflow"]')),
     },
     hints={

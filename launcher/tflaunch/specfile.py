@@ -17,7 +17,7 @@ MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_VALUES = 200_000
 
-_VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_VARIABLE = re.compile(r"\$\$\{|\$\{(?!host:[A-Za-z_]\w*\})([^}]*)\}")  # ${host:NAME} is the host's own
 _EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidecars.*.env")
 _DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
@@ -218,7 +218,11 @@ def _expand(value: Any, location: tuple[str | int, ...], environ: Mapping[str, s
             return "${"
         if match[1] not in environ:
             is_default = re.search(r"[^A-Za-z0-9_]", match[1])
-            hint = "only ${NAME} is known here" if is_default else "set it, or write $${ for a literal ${"
+            hint = (
+                "only ${NAME} and ${host:NAME} are known here"
+                if is_default
+                else "set it, or write $${ for a literal ${"
+            )
             where = kinds.place(location)
             problems.append(Problem("error", where, f"environment variable {match[1]!r} is not set", hint))
             return ""

@@ -14,8 +14,8 @@ class Phase(Enum):
 
     JOINING = "joining"
     """Agents are being reached; nothing runs."""
-    HOLDING_PORTS = "holding_ports"
-    """Every host chooses and holds the ports of its tasks."""
+    PREPARING = "preparing"
+    """Every host gets the user's code, looks up the others' names, and holds the ports of its tasks."""
     RUNNING = "running"
     """The tasks of the current attempt are starting or running."""
     DRAINING = "draining"
@@ -26,6 +26,37 @@ class Phase(Enum):
     """Everything is dead; the next attempt waits for its time."""
     ENDED = "ended"
     """Nothing lives any more and the exit code is decided."""
+
+
+class HostPhase(Enum):
+    """What is known of a host's agent."""
+
+    AWAY = "away"
+    """There is none: it was never started, or has certainly ended with all its tasks."""
+    JOINING = "joining"
+    """It is being started."""
+    JOINED = "joined"
+    """It obeys."""
+    UNHEARD = "unheard"
+    """The link to it is lost; until the fence its tasks may live."""
+    LEAVING = "leaving"
+    """It is heard, but ends its tasks: its lease was over, or somebody there wants it to end."""
+
+
+class HostState(NamedTuple):
+    """One host.
+
+    ``reason`` says why it is away or unheard; ``since`` is when that became known and ``fence_at`` when it
+    is certainly dead, both in seconds of the supervisor's clock. ``has_code``: the user's code was brought
+    to it.
+    """
+
+    host: str
+    phase: HostPhase = HostPhase.JOINING
+    reason: str = ""
+    has_code: bool = False
+    since: float = 0.0
+    fence_at: float | None = None
 
 
 class TaskPhase(Enum):
@@ -74,6 +105,9 @@ class Cause(Enum):
 
     TASK = "task"
     NOT_STARTED = "not_started"
+    UNREACHABLE = "unreachable"
+    NAMES = "names"
+    FILES = "files"
     PORTS = "ports"
     HOST = "host"
     TIME = "time"
@@ -94,8 +128,9 @@ class Culprit(NamedTuple):
 class Job(NamedTuple):
     """A whole run. Times are seconds of the supervisor's clock.
 
-    ``deciders``: the tasks whose clean exits end the job well. ``is_complete``: in this attempt every
-    task of the cluster listens on its port; ``has_formed``: in this attempt or an earlier one.
+    ``deciders``: the tasks whose clean exits end the job well. ``unknown_names``: the hosts that have not
+    yet said what the others' names mean to them. ``is_complete``: in this attempt every task of the cluster
+    listens on its port; ``has_formed``: in this attempt or an earlier one.
     """
 
     run: str
@@ -107,20 +142,36 @@ class Job(NamedTuple):
     started_at: float
     attempt: int = 0
     attempt_started_at: float = 0.0
-    missing_hosts: frozenset[str] = frozenset()
+    hosts: Mapping[str, HostState] = {}
+    join_by: float = 0.0
     ports: Mapping[str, int] = {}
+    unknown_names: frozenset[str] = frozenset()
     is_complete: bool = False
     has_formed: bool = False
     was_warned: bool = False
     culprit: Culprit | None = None
+    failed_at: float = 0.0
     exit_code: int | None = None
     restarts: tuple[float, ...] = ()
     resume_at: float | None = None
     finish_by: float | None = None
 
+    @property
+    def has_started(self) -> bool:
+        """Whether any task was ever started."""
+        return any(task.phase is not TaskPhase.IDLE for task in self.tasks.values())
+
+    def hosts_in(self, *phases: HostPhase) -> list[str]:
+        """Return the hosts that are in one of these phases."""
+        return [host.host for host in self.hosts.values() if host.phase in phases]
+
     def alive(self) -> list[TaskState]:
         """Return the tasks that may have a living process."""
         return [task for task in self.tasks.values() if task.is_alive]
+
+    def with_host(self, host: str, **changes: Any) -> Job:
+        """Return the job with one host changed."""
+        return self._replace(hosts={**self.hosts, host: self.hosts[host]._replace(**changes)})
 
     def with_task(self, task: TaskState, **changes: Any) -> Job:
         """Return the job with one task changed."""

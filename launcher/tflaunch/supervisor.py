@@ -9,9 +9,16 @@ from __future__ import annotations
 from tflaunch import policy
 from tflaunch.events import (
     Event,
+    FilesPlaced,
+    FilesRefused,
     HostJoined,
+    HostLeaving,
     HostLost,
+    HostUnreachable,
     Interrupted,
+    LinkLost,
+    LinkRestored,
+    NamesFound,
     PortOpened,
     PortsHeld,
     PortsRefused,
@@ -21,9 +28,11 @@ from tflaunch.events import (
     TaskStarted,
     TimePassed,
 )
+from tflaunch.host_events import give_up, on_host_event
 from tflaunch.phases import Step, advance, fail, stop_all
 from tflaunch.plan import Plan
-from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase, TaskState
+from tflaunch.preparation import on_preparation
+from tflaunch.states import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
 
 
 def begin(run: str, plan: Plan, now: float) -> Job:
@@ -42,7 +51,8 @@ def begin(run: str, plan: Plan, now: float) -> Job:
         tasks={process.task: TaskState(process.task) for process in plan.processes()},
         deciders=policy.deciders(plan),
         started_at=now,
-        missing_hosts=frozenset(plan.hosts()),
+        hosts={host.host: HostState(host.host, since=now) for host in plan.hosts},
+        join_by=policy.join_limit(plan, now),
         has_formed=not policy.forms_cluster(plan),
     )
 
@@ -58,11 +68,11 @@ def step(job: Job, event: Event, now: float) -> Step:
 
 def next_deadline(job: Job) -> float | None:
     """Return the time at which `step` wants a `TimePassed` if nothing else happens, None for never."""
-    times: list[float | None] = []
-    if job.phase in (Phase.JOINING, Phase.HOLDING_PORTS, Phase.RUNNING, Phase.BACKING_OFF):
+    times: list[float | None] = [host.fence_at for host in job.hosts.values()]
+    if job.phase in (Phase.JOINING, Phase.PREPARING, Phase.RUNNING, Phase.BACKING_OFF):
         times.append(_deadline_at(job))
     if job.phase is Phase.JOINING:
-        times.append(job.started_at + job.plan.timeouts.connect)
+        times.append(job.join_by)
     if job.phase is Phase.RUNNING:
         times += [task.resume_at for task in job.tasks.values() if task.phase is TaskPhase.GONE]
         if not job.is_complete:
@@ -80,22 +90,19 @@ def next_deadline(job: Job) -> float | None:
 
 def _react(job: Job, event: Event, now: float) -> Step:
     match event:
-        case HostJoined():
-            return job._replace(missing_hosts=job.missing_hosts - {event.host}), []
-        case HostLost():
-            return _on_host_lost(job, event, now)
-        case PortsHeld():
-            return job._replace(ports={**job.ports, **event.ports}), []
-        case PortsRefused():
-            message = "; ".join(f"{task}: {reason}" for task, reason in event.refused.items())
-            culprit = Culprit(Cause.PORTS, event.host, job.attempt, None, None, message)
-            return fail(job, culprit, now, may_retry=False)
+        case HostJoined() | HostUnreachable() | LinkLost() | LinkRestored() | HostLeaving() | HostLost():
+            return on_host_event(job, event, now)
+        case FilesPlaced() | FilesRefused() | NamesFound() | PortsHeld() | PortsRefused():
+            return on_preparation(job, event, now)
         case Interrupted():
-            return _on_interrupt(job, event)
+            return _on_interrupt(job, event, now)
         case TimePassed():
             return _on_time(job, now)
         case _:
             return _on_task_event(job, event, now)
+
+
+# ---- tasks
 
 
 def _on_task_event(
@@ -154,37 +161,44 @@ def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
     return job._replace(finish_by=now + limit)
 
 
-def _on_host_lost(job: Job, event: HostLost, now: float) -> Step:
-    lost = {process.task for process in job.plan.processes() if process.host == event.host}
-    tasks = {
-        name: task._replace(phase=TaskPhase.GONE, since=now) if name in lost and task.is_alive else task
-        for name, task in job.tasks.items()
-    }
-    job = job._replace(tasks=tasks)
-    if job.exit_code is not None:
-        return job, []  # it was ending anyway
-    culprit = Culprit(Cause.HOST, event.host, job.attempt, None, None, event.reason)
-    return fail(job, culprit, now, may_retry=False)
+# ---- people and time
 
 
-def _on_interrupt(job: Job, event: Interrupted) -> Step:
+def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     """The first Ctrl-C ends the tasks with their grace; one more, or one while they are ended, kills."""
-    grace = 0.0 if job.phase is Phase.STOPPING else job.plan.timeouts.grace
+    is_urgent = job.phase is Phase.STOPPING
+    grace = 0.0 if is_urgent else job.plan.timeouts.grace
     if not job.exit_code:
         culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, "")
         job = job._replace(culprit=culprit, exit_code=128 + event.signal)
-    return stop_all(job._replace(phase=Phase.STOPPING, resume_at=None), grace)
+    # Hosts that cannot be told end the tasks by themselves, at the end of the lease.
+    unheard = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.UNHEARD) if is_urgent}
+    job, actions = give_up(job, unheard, now)
+    job, more = stop_all(job._replace(phase=Phase.STOPPING, resume_at=None), grace)
+    return job, actions + more
 
 
 def _on_time(job: Job, now: float) -> Step:
+    dead = {
+        host.host: f"{host.reason}, and it was not heard again for {policy.fence(job.plan):g} s"
+        for host in job.hosts.values()
+        if host.fence_at is not None and now >= host.fence_at
+    }
+    job, actions = give_up(job, dead, now)
+    job, more = _on_time_of_job(job, now)
+    return job, actions + more
+
+
+def _on_time_of_job(job: Job, now: float) -> Step:
     deadline = _deadline_at(job)
     if deadline is not None and now >= deadline and job.exit_code is None:
         message = f"the job was not done after {job.plan.timeouts.deadline:g} s"
         return fail(job, _limit("deadline", job, message), now, may_retry=False)
-    if job.phase is Phase.JOINING and now >= job.started_at + job.plan.timeouts.connect:
-        message = f"it did not answer within {job.plan.timeouts.connect:g} s"
-        culprit = Culprit(Cause.HOST, ", ".join(sorted(job.missing_hosts)), job.attempt, None, None, message)
-        return fail(job, culprit, now, may_retry=False)
+    if job.phase is Phase.JOINING and now >= job.join_by:
+        for host in job.hosts_in(HostPhase.JOINING):
+            reason = f"its agent did not answer within {job.plan.timeouts.connect:g} s"
+            job = job.with_host(host, phase=HostPhase.AWAY, reason=reason)
+        return job, []
     if job.phase is Phase.RUNNING:
         return _on_time_running(job, now)
     if job.phase is Phase.DRAINING and job.finish_by is not None and now >= job.finish_by:

@@ -85,6 +85,7 @@ def test_a_command_that_cannot_start_is_explained(
     """One sentence and the code that a shell would give."""
     agent.talk.hello()
     order = {"task": "worker:0", "attempt": 0, "argv": argv, "env": {}, "unset": [], "workdir": workdir, "port": 0}
+    order["inherit"] = True
     agent.talk.say("start_task", **order)
     told = agent.talk.wait_for("task_not_started")
     assert told["code"] == code
@@ -226,7 +227,7 @@ def test_a_lease_outlives_the_link_and_then_ends_the_tasks(agent: LocalAgent) ->
     agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
     pids = pids_of(agent.talk, "worker:0")
     lost = time.monotonic()
-    agent.talk.say("keep_alive")
+    agent.talk.keep_alive()
     agent.talk.connection.close()
     for pid in (*pids, *agent.pids()):
         wait_gone(pid)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
 from tflaunch import plan as planning
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan import HostPlan, Plan, TaskPlan, problems
 from tflaunch.spec import Address
 
 pytestmark = pytest.mark.unit
@@ -336,12 +336,61 @@ class TestCommands:
         assert task_of(SMALLEST, **fields).workdir == str(workdir)
 
     def test_local_tasks_find_the_python_that_tflaunch_was_started_with(self):
-        """When its environment is not activated; other hosts and a PATH of the user's stay alone."""
+        """When its environment is not activated; a PATH of the user's stays alone."""
         machine = {"python_directory": "/venv/bin", "environ": {"PATH": "/usr/bin"}}
         assert task_of(SMALLEST_LOCAL, machine=machine).env["PATH"] == "/venv/bin:/usr/bin"
         assert task_of(SMALLEST_LOCAL, machine=machine, env={"PATH": "/mine"}).env["PATH"] == "/mine"
-        assert "PATH" not in task_of(SMALLEST, machine=machine).env
         assert "PATH" not in task_of(SMALLEST_LOCAL).env
+
+
+class TestOtherHosts:
+    """What differs for a host that is not this machine."""
+
+    def test_nothing_of_a_login_reaches_a_task(self):
+        """Its PATH and language are the plan's, with the host's own Python first."""
+        bare = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        env = task_of(SMALLEST, machine={"python_directory": "/venv/bin", "environ": {"PATH": "/mine"}}).env
+        assert (env["PATH"], env["LANG"]) == (bare, "C.UTF-8")
+        for python, path in (("/opt/tf/bin/python", "/opt/tf/bin:"), ("~/tf/bin/python", "${host:HOME}/tf/bin:")):
+            task = task_of(SMALLEST, hosts={"10.0.0.1": {"python": python}})
+            assert (task.env["PATH"], task.argv[0]) == (path + bare, python)
+        assert task_of(SMALLEST, env={"PATH": "/theirs"}).env["PATH"] == "/theirs"
+
+    def test_a_home_there_is_not_looked_for_here(self):
+        """`~` and `${host:...}` mean the host's."""
+        for workdir in ("~/train", "${host:SCRATCH}/train"):
+            assert task_of(SMALLEST, hosts={"10.0.0.1": {"workdir": workdir}}).workdir == workdir
+
+    def test_others_reach_a_host_at_its_address(self):
+        """Which may be another than the name by which we reach it."""
+        plan = planned(
+            {**SMALLEST, "cluster": {"worker": ["alpha:1", "beta:2"]}, "hosts": {"alpha": {"address": "10.9"}}}
+        )
+        assert '"worker":["10.9:1","beta:2"]' in plan.find("worker:1").env["TF_CONFIG"]
+        assert plan.find("worker:0").host == "alpha"
+
+    def test_the_way_to_a_host_is_in_the_plan(self):
+        """And where tflaunch keeps its files there."""
+        settings = {"ssh": "ann@h:22", "identity_file": "/k", "python": "/p", "env": {"TFLAUNCH_HOME": "/scratch"}}
+        plan = planned({**SMALLEST, "hosts": {"10.0.0.1": settings}})
+        assert plan.hosts[0] == HostPlan("10.0.0.1", False, "ann@h:22", "/k", "/p", "/scratch")
+        assert planned(SMALLEST_LOCAL).hosts == (HostPlan("localhost", True),)
+
+    def test_the_server_program_is_the_hosts(self):
+        """Ours is at another path there, if it is installed at all."""
+        plan = planned({**GOOD["standard-servers"], "cluster": {"chief": ["a"], "worker": ["a"], "ps": ["b"]}})
+        assert plan.find("ps:0").argv == ("python3", "${host:TFLAUNCH_SERVER}")
+
+    def test_a_link_is_given_up_early_enough_to_be_restored(self):
+        """Within the lease."""
+        assert planned(SMALLEST).timeouts.heartbeat == 5
+        assert planned({**SMALLEST, "timeouts": {"lease": 6}}).timeouts.heartbeat == 2
+
+    def test_no_lease_is_an_error_with_other_hosts(self):
+        """The connection would be the tasks' life."""
+        (problem,) = problems(planned({**SMALLEST, "timeouts": {"lease": 0}}))
+        assert problem.where == "timeouts.lease"
+        assert not problems(planned(SMALLEST_LOCAL)) + problems(planned(SMALLEST))
 
 
 class TestLease:

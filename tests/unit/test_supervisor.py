@@ -209,7 +209,7 @@ def test_ctrl_c_while_backing_off_ends_at_once() -> None:
 
 def test_a_lost_host_is_the_culprit() -> None:
     """Its tasks are gone with it; 125."""
-    history = mirrored().happens(HostLost(HERE, "killed"))
+    history = mirrored(restart={"max": 0}).happens(HostLost(HERE, "killed"))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 125)
     assert history.job.culprit is not None
     assert history.job.culprit.cause is Cause.HOST

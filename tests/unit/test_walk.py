@@ -13,12 +13,16 @@ import pytest
 
 from specs import clustered
 from tflaunch import supervisor
-from tflaunch.actions import Action, HoldPorts, StartTask, StopTask
+from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask
 from tflaunch.events import (
     Event,
     HostJoined,
     HostLost,
+    HostUnreachable,
     Interrupted,
+    LinkLost,
+    LinkRestored,
+    NamesFound,
     PortOpened,
     PortsHeld,
     PortsRefused,
@@ -33,7 +37,6 @@ from tflaunch.states import Cause, Job, Phase
 
 pytestmark = pytest.mark.unit
 
-HERE = "localhost"
 MANY_SECONDS = 1e6
 
 ONCE = {"max": 1, "backoff": [1, 1], "window": MANY_SECONDS}
@@ -51,15 +54,27 @@ JOBS = {
     "sidecar": clustered({"worker": 1}, restart=ONCE, sidecars=SIDECAR),
     "limits": clustered({"worker": 2}, restart=ONCE, timeouts={"start": 30, "finish": 5, "deadline": 90}),
     "no cluster": clustered({"worker": 2}, strategy="none", restart=ONCE),
+    "one far host": clustered({"worker": ["far"]}, restart=ONCE),
+    "two far hosts": clustered({"worker": ["far", "farther"]}, restart={"max": 1, "backoff": [0, 0], "window": 1e6}),
 }
 
 
+SAFE = ("evaluator", "sidecar", "limits", "no cluster")
+"""Jobs that are walked without losing a host: what follows does not depend on what they are about."""
+
+
 class World(NamedTuple):
-    """What is true on the hosts. ``alive``: (task, attempt, how far it is)."""
+    """What is true on the hosts.
+
+    ``alive``: (task, attempt, how far it is). ``links``: (host, what became of the agent there): joining,
+    up, unheard, leaving, away. ``asked``: what hosts were asked for. ``lost``: how many hosts and links
+    were lost: the walk loses two at most.
+    """
 
     alive: frozenset[tuple[str, int, str]] = frozenset()
-    is_asked_for_ports: bool = False
-    is_host_lost: bool = False
+    links: frozenset[tuple[str, str]] = frozenset()
+    asked: frozenset[tuple[str, str]] = frozenset()
+    lost: int = 0
     interrupts: int = 0
     first_fault: tuple[str, int] | None = None
 
@@ -82,6 +97,11 @@ class State(NamedTuple):
             original=None,  # type: ignore[arg-type]
             tasks=tasks,  # type: ignore[arg-type]
             ports=frozenset(self.job.ports),  # type: ignore[arg-type]
+            hosts=tuple(  # type: ignore[arg-type]
+                host._replace(since=0.0, fence_at=self._from_now(host.fence_at)) for host in self.job.hosts.values()
+            ),
+            join_by=0.0,
+            failed_at=0.0,
             started_at=0.0,
             attempt_started_at=0.0,
             restarts=(0.0,) * len(self.job.restarts),
@@ -98,53 +118,108 @@ def possible(state: State) -> list[tuple[Event, World, float]]:
     """Return every event that the world allows, with the world and the time after it."""
     job, world, now = state
     found: list[tuple[Event, World, float]] = []
-    if world.is_host_lost:
-        pass
-    elif job.phase is Phase.JOINING:
-        found.append((HostJoined(HERE), world, now))
-    if world.is_asked_for_ports and not world.is_host_lost:
-        answered = world._replace(is_asked_for_ports=False)
-        ports = {task.task: 10 + number for number, task in enumerate(job.plan.tasks)}
-        found.append((PortsHeld(HERE, ports), answered, now))
-        found.append((PortsRefused(HERE, {"worker:0": "busy"}), answered, now))
+    links = dict(world.links)
+    for host, link in links.items():
+        found += [(event, after, now) for event, after in _of_host(job, world, host, link)]
+    for host, what in world.asked:
+        if links[host] == "up":
+            found += [(event, after, now) for event, after in _answers(job, world, host, what)]
     for entry in world.alive:
-        found += [(event, after, now) for event, after in _of_task(job, world, entry)]
-    if not world.is_host_lost:
-        found.append((HostLost(HERE, "gone"), world._replace(is_host_lost=True, alive=frozenset()), now))
+        if links[job.plan.find(entry[0]).host] in ("up", "leaving"):
+            found += [(event, after, now) for event, after in _of_task(job, world, entry)]
     if world.interrupts < 2 and (job.phase is Phase.STOPPING or not world.interrupts):
         found.append((Interrupted(2), world._replace(interrupts=world.interrupts + 1), now))
     deadline = supervisor.next_deadline(job)
     if deadline is not None:
-        found.append((TimePassed(), world, max(now, deadline)))
+        late = max(now, deadline)
+        found.append((TimePassed(), _after_fences(job, world, late), late))
     return found
+
+
+def _becomes(world: World, host: str, link: str, **changes: Any) -> World:
+    others = frozenset(entry for entry in world.links if entry[0] != host)
+    return world._replace(links=others | {(host, link)}, **changes)
+
+
+def _dead(job: Job, world: World, host: str) -> World:
+    """The world in which nothing lives on a host any more."""
+    alive = frozenset(entry for entry in world.alive if job.plan.find(entry[0]).host != host)
+    asked = frozenset(entry for entry in world.asked if entry[0] != host)
+    return _becomes(world, host, "away", alive=alive, asked=asked)
+
+
+def _after_fences(job: Job, world: World, now: float) -> World:
+    """Agents that were not heard for so long have ended their tasks by themselves."""
+    for host in job.hosts.values():
+        if host.fence_at is not None and now >= host.fence_at:
+            world = _dead(job, world, host.host)
+    return world
+
+
+def _of_host(job: Job, world: World, host: str, link: str) -> list[tuple[Event, World]]:
+    is_far = job.plan.lease > 0
+    may_fail = world.lost < (2 if is_far else 1)
+    found: list[tuple[Event, World]] = []
+    if link == "joining":
+        found.append((HostJoined(host), _becomes(world, host, "up")))
+        if is_far and may_fail:
+            found.append((HostUnreachable(host, "refused"), _becomes(world, host, "away", lost=world.lost + 1)))
+    elif link == "up" and may_fail:
+        found.append((HostLost(host, "killed"), _dead(job, world, host)._replace(lost=world.lost + 1)))
+        if is_far:
+            found.append((LinkLost(host, "cut"), _becomes(world, host, "unheard", lost=world.lost + 1)))
+    elif link == "unheard":
+        found.append((LinkRestored(host, False), _becomes(world, host, "up")))
+        found.append((LinkRestored(host, True), _becomes(world, host, "leaving")))
+        found.append((HostLost(host, "its lease was over"), _dead(job, world, host)))
+    elif link == "leaving" and all(job.plan.find(task).host != host for task, _, _ in world.alive):
+        found.append((HostLost(host, "its lease was over"), _dead(job, world, host)))
+    return found
+
+
+def _answers(job: Job, world: World, host: str, what: str) -> list[tuple[Event, World]]:
+    answered = world._replace(asked=world.asked - {(host, what)})
+    if what == "names":
+        others = [task.address.host for task in job.plan.tasks if task.address and task.host != host]
+        bad, good = dict.fromkeys(others, "127.0.1.1"), dict.fromkeys(others, "10.0.0.9")
+        return [(NamesFound(host, good), answered), (NamesFound(host, bad), answered)]
+    tasks = [task.task for task in job.plan.tasks if task.host == host]
+    held = PortsHeld(host, {task: 10 + number for number, task in enumerate(tasks)})
+    return [(held, answered), (PortsRefused(host, {tasks[0]: "busy"}), answered)]
 
 
 def _of_task(job: Job, world: World, entry: tuple[str, int, str]) -> list[tuple[Event, World]]:
     task, attempt, stage = entry
+    host = job.plan.find(task).host
     others = world.alive - {entry}
 
     def becomes(stage: str) -> World:
         return world._replace(alive=others | {(task, attempt, stage)})
 
     if stage == "exited":
-        return [(TaskGone(HERE, task, attempt), world._replace(alive=others))]
-    if stage == "starting" and len(job.tasks) > 2:
-        return [(TaskStarted(HERE, task, attempt, 1, 0.0), becomes("running"))]
+        return [(TaskGone(host, task, attempt), world._replace(alive=others))]
+    if stage == "starting" and _is_wide(job):
+        return [(TaskStarted(host, task, attempt, 1, 0.0), becomes("running"))]
     if stage == "starting":
-        not_started = TaskNotStarted(HERE, task, attempt, 127, "not found")
+        not_started = TaskNotStarted(host, task, attempt, 127, "not found")
         return [
-            (TaskStarted(HERE, task, attempt, 1, 0.0), becomes("running")),
+            (TaskStarted(host, task, attempt, 1, 0.0), becomes("running")),
             (not_started, _with_fault(job, becomes("exited"), task, 127)),
         ]
-    is_wide = len(job.tasks) > 2
+    is_wide = _is_wide(job)
     found: list[tuple[Event, World]] = []
     for code, number in FEW_EXITS if is_wide else EXITS:
-        exited = TaskExited(HERE, task, attempt, code, number, 0.0)
+        exited = TaskExited(host, task, attempt, code, number, 0.0)
         after = becomes("exited")
         found.append((exited, after if code == 0 else _with_fault(job, after, task, code or 137)))
     if stage == "running" and not is_wide:
-        found.append((PortOpened(HERE, task, attempt), becomes("open")))
+        found.append((PortOpened(host, task, attempt), becomes("open")))
     return found
+
+
+def _is_wide(job: Job) -> bool:
+    """Whether a job has so many states that less is walked at once."""
+    return len(job.tasks) > 2 or len(job.hosts) > 1
 
 
 def _with_fault(job: Job, world: World, task: str, code: int) -> World:
@@ -155,12 +230,20 @@ def _with_fault(job: Job, world: World, task: str, code: int) -> World:
     return world
 
 
-def apply(world: World, actions: list[Action]) -> World:
+def apply(job: Job, world: World, actions: list[Action]) -> World:
     """Return the world after the supervisor's actions; asserts I1 on the way."""
     for action in actions:
         match action:
+            case JoinHost():
+                world = _becomes(world, action.host, "joining")
+            case AbandonHost():
+                # After two Ctrl-C a host that cannot be told is left to its agent, which ends the tasks.
+                assert world.interrupts or (action.host, "away") in world.links
+                world = _dead(job, world, action.host)
+            case LookUpNames():
+                world = world._replace(asked=world.asked | {(action.host, "names")})
             case HoldPorts():
-                world = world._replace(is_asked_for_ports=True)
+                world = world._replace(asked=world.asked | {(action.host, "ports")})
             case StartTask(host=_, task=task, attempt=attempt):
                 living = [entry for entry in world.alive if entry[0] == task]
                 assert not living, f"I1: attempt {attempt} of {task} starts while {living} lives"
@@ -199,18 +282,21 @@ def check_exit_code(state: State) -> None:
 
 def stale(state: State) -> list[Event]:
     """Return news of attempts that are over, and of tasks that never were."""
-    events: list[Event] = [TaskExited(HERE, "nobody:0", 0, 1, None, 0.0)]
+    events: list[Event] = [TaskExited("localhost", "nobody:0", 0, 1, None, 0.0)]
     for task in state.job.tasks.values():
-        events.append(TaskExited(HERE, task.task, task.attempt - 1, 1, None, 0.0))
-        events.append(TaskGone(HERE, task.task, task.attempt - 1))
-        events.append(TaskStarted(HERE, task.task, task.attempt + 1, 1, 0.0))
+        events.append(TaskExited("localhost", task.task, task.attempt - 1, 1, None, 0.0))
+        events.append(TaskGone("localhost", task.task, task.attempt - 1))
+        events.append(TaskStarted("localhost", task.task, task.attempt + 1, 1, 0.0))
     return events
 
 
-@pytest.mark.parametrize("plan", JOBS.values(), ids=JOBS.keys())
-def test_invariants_hold_in_every_reachable_state(plan: Plan) -> None:
+@pytest.mark.parametrize("name", JOBS)
+def test_invariants_hold_in_every_reachable_state(name: str) -> None:
     """I1 to I5: one attempt at a time, nothing left, the right culprit, the budget, and always an end."""
-    first = State(supervisor.begin("run", plan, 0.0), World(), 0.0)
+    plan = JOBS[name]
+    lost = 9 if name in SAFE else len(plan.hosts) - 1
+    world = World(lost=lost, links=frozenset((host.host, "joining") for host in plan.hosts))
+    first = State(supervisor.begin("run", plan, 0.0), world, 0.0)
     keys = {first.key(): 0}
     leads_from: list[set[int]] = [set()]
     ended = []
@@ -226,7 +312,8 @@ def test_invariants_hold_in_every_reachable_state(plan: Plan) -> None:
         for event, world, now in possible(state):
             job, actions = supervisor.step(state.job, event, now)
             is_new_attempt = job.attempt != state.job.attempt
-            after = State(job, apply(world._replace(first_fault=None) if is_new_attempt else world, actions), now)
+            known = world._replace(first_fault=None) if is_new_attempt else world
+            after = State(job, apply(job, known, actions), now)
             check(state, event, after, plan)
             key = after.key()
             if key not in keys:

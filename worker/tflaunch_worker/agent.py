@@ -15,10 +15,11 @@ import resource
 import signal
 import socket
 import struct
-import time
 
-from tflaunch_worker import child, linux, wire
+from tflaunch_worker import SOCKET_NAME, TASKS_NAME, aside, child, host_values, linux, names, wire
 from tflaunch_worker.client import Client
+from tflaunch_worker.files import Files, FilesError, code_directory
+from tflaunch_worker.lease import Lease
 from tflaunch_worker.loop import Loop, Timer
 from tflaunch_worker.port_watch import PortWatch
 from tflaunch_worker.ports import Ports, PortTaken
@@ -29,8 +30,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SOCKET_NAME = "agent.sock"
-_FIRST_WORD = 30.0  # seconds within which a supervisor must say hello after the agent's start
+
+# What a plan calls these places on hosts whose paths are not known beforehand.
+_SERVER = "TFLAUNCH_SERVER"
+_CODE = "TFLAUNCH_CODE"
 
 
 class Agent:
@@ -46,12 +49,13 @@ class Agent:
         self._ports = Ports()
         self._port_watch = PortWatch(self._loop, self._port_opened)
         self._tasks: dict[str, Task] = {}
-        self._lease = _FIRST_WORD
-        self._grace = 0.0
-        self._heard = time.monotonic()
+        self._lease = Lease()
         self._lease_timer: Timer | None = None
+        self._grace = 0.0
+        self._obeyed = 0
+        self._files: Files | None = None
         self._is_leaving = False
-        self._renew_lease()
+        self._watch_lease()
         self._listen()
         self._watch_signals()
         self._client.connect(connection)
@@ -60,35 +64,43 @@ class Agent:
         """Serve until the run ends or the lease is over."""
         self._loop.run()
         self._client.disconnect()
-        try:
-            os.unlink(os.path.join(self._directory, SOCKET_NAME))
-        except FileNotFoundError:
-            pass  # somebody removed the run's directory meanwhile
 
     # ---- what the supervisor says
 
-    def _obey(self, message: dict[str, Any]) -> None:
-        self._heard = time.monotonic()
+    def _obey(self, message: dict[str, Any], body: bytes) -> None:
         order = self._ORDERS.get(message["kind"])
-        if order is None:
-            self._client.refuse(f"unknown order {message['kind']!r}")
-            return
         try:
-            order(self, message)
+            if message["kind"] == "file_part":
+                self._take_part(message, body)
+            elif order is None:
+                self._client.refuse(f"unknown order {message['kind']!r}")
+            elif self._is_new(message):
+                order(self, message)
         except (KeyError, TypeError, ValueError) as error:
             self._client.refuse(f"malformed order {message['kind']!r}: {error!r}")
 
+    def _is_new(self, message: dict[str, Any]) -> bool:
+        """Whether an order is obeyed for the first time: after a lost link it is sent again."""
+        number = int(message.get("order", 0))
+        if 0 < number <= self._obeyed:
+            return False
+        self._obeyed = max(number, self._obeyed)
+        return True
+
     def _hello(self, message: dict[str, Any]) -> None:
         if message["protocol"] != wire.PROTOCOL:
-            self._client.refuse(f"this agent speaks protocol {wire.PROTOCOL}")
+            self._client.refuse(f"this agent speaks protocol {wire.PROTOCOL}, not {message['protocol']}")
             return
-        self._lease = float(message["lease"])
+        self._lease.begin(float(message["lease"]), str(message["clock"]), float(message["sent"]))
         self._grace = float(message["grace"])
-        self._renew_lease()
-        self._client.greet(int(message["seen"]), protocol=wire.PROTOCOL, pid=os.getpid())
+        self._watch_lease()
+        about = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "obeyed": self._obeyed, "is_leaving": self._is_leaving}
+        self._client.greet(int(message["seen"]), **about)
 
     def _keep_alive(self, message: dict[str, Any]) -> None:
-        """Being heard is all that this message is for."""
+        """Being heard renews the lease; the answer tells the supervisor that the link works both ways."""
+        self._lease.renew(float(message["sent"]))
+        self._client.answer("alive", obeyed=self._obeyed)
 
     def _acknowledge(self, message: dict[str, Any]) -> None:
         self._client.forget_seen(int(message["seen"]))
@@ -108,26 +120,99 @@ class Agent:
         else:
             self._client.say("ports_held", ports=held)
 
+    def _look_up_names(self, message: dict[str, Any]) -> None:
+        wanted = [str(name) for name in message["names"]]
+
+        def found(addresses: dict[str, str] | None) -> None:
+            self._client.say("names_found", found=addresses or dict.fromkeys(wanted, ""))
+
+        aside.do(self._loop, lambda: names.look_up(wanted), found)
+
+    def _offer_files(self, message: dict[str, Any]) -> None:
+        """The supervisor has files for the tasks; it offers them again after a lost link."""
+        if self._files is None:
+            self._files = Files(self._directory, message["files"], message["links"])
+        if self._files.is_complete:
+            self._place_files()
+        else:
+            self._client.answer("files_wanted", wanted=self._files.wanted())
+
+    def _take_part(self, message: dict[str, Any], body: bytes) -> None:
+        assert self._files is not None
+        try:
+            self._files.take(message["sha256"], message["offset"], body, message["is_last"])
+        except FilesError as error:
+            self._client.say("files_refused", reason=str(error))
+            return
+        self._client.answer("part_taken")
+        if self._files.is_complete:
+            self._place_files()
+
+    def _place_files(self) -> None:
+        files = self._files
+        assert files is not None
+        if not files.is_being_placed:
+            files.is_being_placed = True
+            aside.do(self._loop, files.place, self._files_placed)
+
+    def _files_placed(self, failure: str | None) -> None:
+        if failure == "":
+            self._client.say("files_placed")
+        else:
+            self._client.say("files_refused", reason=failure or "the files could not be put in their places")
+
     def _start_task(self, message: dict[str, Any]) -> None:
         name, attempt = str(message["task"]), int(message["attempt"])
         running = self._tasks.get(name)
         if running is not None and not running.is_gone:
             raise ValueError(f"{name} is still running attempt {running.attempt}")
-        env = {**self._environ, **message["env"]}
-        for variable in message["unset"]:
-            env.pop(variable, None)
-        env["TFLAUNCH_TASK_DIR"] = self._task_directory(name)
-        command = child.Command(message["argv"], env, message["workdir"])
         stream = Stream(name, attempt, self._directory)
         self._client.add(stream)
+        try:
+            command = self._command(name, message)
+        except host_values.UnknownValue as unknown:
+            about = {"task": name, "attempt": attempt}
+            self._client.say("task_not_started", **about, code=child.NOT_EXECUTABLE, reason=str(unknown))
+            self._client.say("task_gone", **about)
+            stream.finish()
+            self._client.has_output(stream)
+            return
         task = Task(name, attempt, command, stream, self._loop, self)
         self._tasks[name] = task
         if message["port"]:
             self._port_watch.add(name, message["port"])
         task.start(self._umask, self._max_files)
 
+    def _command(self, task: str, message: dict[str, Any]) -> child.Command:
+        """What to execute, with this host's values in it.
+
+        Raises:
+            UnknownValue: the host has no such value.
+        """
+        known = {**self._environ, _SERVER: self._server_program(), _CODE: code_directory(self._directory)}
+        env = dict(self._environ) if message["inherit"] else host_values.bare_environment()
+        env.update({variable: host_values.expand(value, known) for variable, value in message["env"].items()})
+        for variable in message["unset"]:
+            env.pop(variable, None)
+        env["TFLAUNCH_TASK_DIR"] = self._task_directory(task)
+        program, *arguments = message["argv"]
+        argv = [host_values.expand_path(program, known), *(host_values.expand(word, known) for word in arguments)]
+        return child.Command(argv, env, host_values.expand_path(message["workdir"], known))
+
+    def _server_program(self) -> str:
+        """The path of TensorFlow's standard server, which an agent from an archive has to write down first."""
+        program = os.path.join(os.path.dirname(__file__), "training", "server.py")
+        loader = globals().get("__loader__")
+        if os.path.exists(program) or loader is None:
+            return program
+        copy = os.path.join(self._directory, TASKS_NAME, "server.py")
+        os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
+        with open(copy, "wb") as file:
+            file.write(loader.get_data(program))
+        return copy
+
     def _task_directory(self, name: str) -> str:
-        path = os.path.join(self._directory, "tasks", name.replace(":", "-"))
+        path = os.path.join(self._directory, TASKS_NAME, name.replace(":", "-"))
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
 
@@ -171,25 +256,31 @@ class Agent:
         if self._is_leaving and has_told and all(task.is_gone for task in self._tasks.values()):
             self._loop.stop()
 
+    def _end_by_itself(self, reason: str) -> None:
+        """End everything without having been told to: what becomes of the tasks now is not their fault."""
+        if not self._is_leaving:
+            self._client.say("host_leaving", reason=reason)
+        self._end_all(self._grace)
+
     def _client_lost(self) -> None:
-        if self._lease == 0 or not self._tasks:
+        if self._lease.seconds == 0 or not self._tasks:
             self._end_all(0)
         elif self._is_leaving:
             self._stop_when_done()
 
-    def _renew_lease(self) -> None:
+    def _watch_lease(self) -> None:
         """Look at the lease when it would be over; a lease of 0 is the connection itself."""
         if self._lease_timer is not None:
             self._lease_timer.cancel()
-        if self._lease > 0:
-            self._lease_timer = self._loop.at(self._heard + self._lease, self._check_lease)
+        if self._lease.seconds > 0:
+            self._lease_timer = self._loop.at(self._lease.ends_at, self._check_lease)
 
     def _check_lease(self) -> None:
-        if time.monotonic() - self._heard < self._lease:
-            self._renew_lease()
+        if not self._lease.is_over:
+            self._watch_lease()
             return
         self._client.disconnect()
-        self._end_all(self._grace)
+        self._end_by_itself(f"nothing was heard of the supervisor for the lease of {self._lease.seconds:g} s")
 
     # ---- other ways to reach the agent
 
@@ -227,7 +318,7 @@ class Agent:
     def _on_signal(self) -> None:
         numbers = os.read(self._signals, 4096)
         if signal.SIGTERM in numbers:
-            self._end_all(self._grace)
+            self._end_by_itself("its agent was terminated there")
         for task in list(self._tasks.values()):
             task.check_exit()
 
@@ -236,6 +327,8 @@ class Agent:
         "keep_alive": _keep_alive,
         "acknowledge": _acknowledge,
         "hold_ports": _hold_ports,
+        "look_up_names": _look_up_names,
+        "offer_files": _offer_files,
         "start_task": _start_task,
         "stop_task": _stop_task,
         "leave": _leave,

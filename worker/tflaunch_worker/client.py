@@ -29,7 +29,7 @@ class Client:
     def __init__(
         self,
         loop: Loop,
-        received: Callable[[dict[str, object]], None],
+        received: Callable[[dict[str, object], bytes], None],
         lost: Callable[[], None],
     ) -> None:
         self._loop = loop
@@ -83,8 +83,8 @@ class Client:
             if not data:
                 self._lose()
                 return
-        for message, _ in messages:
-            self._received(message)
+        for message, body in messages:
+            self._received(message, body)
         if self._socket is connection:
             self.flush()
 
@@ -101,6 +101,12 @@ class Client:
         self._unseen.append((self._seq, frame))
         if self._is_greeted:
             self._out += frame
+            self.flush()
+
+    def answer(self, kind: str, **fields: object) -> None:
+        """Say something that is forgotten when the socket is lost."""
+        if self._is_greeted:
+            self._out += wire.encode({"kind": kind, **fields})
             self.flush()
 
     def greet(self, seen: int, **fields: object) -> None:

@@ -5,19 +5,22 @@ and whatever session they moved to. When the agent is gone, for whatever reason 
 the guard kills all that is left and exits. Should guard and agent be killed together, the kernel
 kills the tasks: each asked for that before it started (PR_SET_PDEATHSIG).
 
-Usage: python -c '<import and call main>' DIRECTORY SOCKET-DESCRIPTOR RUN
+Usage: python -c '<import and call main>' DIRECTORY SOCKET-DESCRIPTOR TITLE
+
+While it lives it holds a lock in the directory: there is one agent of a run on a host, or none.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import sys
 
-from tflaunch_worker import LOG_NAME, linux
+from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux
 from tflaunch_worker.agent import Agent
 
 
@@ -27,6 +30,7 @@ def main() -> None:
     os.set_inheritable(descriptor, False)  # it was given to us, not to the tasks
     umask = os.umask(0o077)
     _detach(directory)
+    _lock(directory)
     linux.adopt_orphans()
     guard = os.getpid()
     agent = os.fork()
@@ -36,6 +40,7 @@ def main() -> None:
     _pass_on_term(agent)
     status = _wait_for(agent)
     _kill_the_rest()
+    _tidy(directory)
     os._exit(0 if status == 0 else 1)  # nothing is left to clean up, and people wait for this
 
 
@@ -62,6 +67,43 @@ def _detach(directory: str) -> None:
         os.dup2(source, target)
     os.close(nothing)
     os.close(log)
+
+
+def _lock(directory: str) -> None:
+    """Hold the lock until this process and the agent have ended; what an earlier agent left is void."""
+    lock = os.open(os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit("another agent of this run still lives on this host")
+    _remove(os.path.join(directory, SOCKET_NAME))
+
+
+def _tidy(directory: str) -> None:
+    """Remove what nobody needs any more; a log with words in it stays, and so does what is not ours."""
+    place = os.path.join(directory, TASKS_NAME)
+    for parent, directories, files in os.walk(place, topdown=False):
+        for name in directories + files:
+            _remove(os.path.join(parent, name))
+    _remove(place)
+    _remove(os.path.join(directory, SOCKET_NAME))
+    log = os.path.join(directory, LOG_NAME)
+    if os.fstat(2).st_size == 0:
+        _remove(log)
+    _remove(os.path.join(directory, LOCK_NAME))
+    agents = os.path.dirname(directory)
+    for place in (directory, agents, os.path.dirname(agents)):
+        _remove(place)
+
+
+def _remove(path: str) -> None:
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+    except OSError:
+        pass  # it is not there, or somebody still has something in it
 
 
 def _pass_on_term(agent: int) -> None:

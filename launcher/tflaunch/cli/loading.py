@@ -39,13 +39,21 @@ def read_spec(
 
 
 def make_plan(path: Path, spec: Spec) -> Plan:
-    """Return the plan of a spec that was read from ``path``."""
+    """Return the plan of a spec that was read from ``path``.
+
+    Raises:
+        SpecError: the spec does not fit the hosts that it names.
+    """
     from tflaunch import look_around
     from tflaunch import plan as planning
 
     hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
     hosts += [sidecar.host for sidecar in spec.sidecars.values()]
-    return planning.make(spec, path.absolute().parent, look_around.look(hosts))
+    plan = planning.make(spec, path.absolute().parent, look_around.look(hosts))
+    problems = planning.problems(plan)
+    if problems:
+        raise SpecError(str(path), problems)
+    return plan
 
 
 def warn(path: Path, problems: Sequence[Problem]) -> None:

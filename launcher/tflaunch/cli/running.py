@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tflaunch.cli.loading import make_plan, name_option, read_spec, set_option, spec_argument, warn
-from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
 
 if TYPE_CHECKING:
+    from tflaunch.hosts.code import Code
     from tflaunch.plan import Plan
 
 
@@ -30,24 +30,26 @@ def up(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: st
     Example:
       tflaunch up cluster.json --set restart.max=0 -- python train.py --epochs 2
     """
-    from tflaunch.hosts.reach import reach
+    from tflaunch.hosts.reach import ways_to_hosts
     from tflaunch.journal import RunDirectory
 
     loaded, warnings = read_spec(spec, settings, name, command)
     plan = make_plan(spec, loaded)
     warn(spec, warnings)
-    _refuse_other_hosts(plan)
+    code = _code_for_hosts(plan)
     directory = RunDirectory(plan.name, log_dir)
-    links = reach(plan, directory)
-    from tflaunch.run import Run  # the agents start while this is imported
+    ways = ways_to_hosts(plan, directory)
+    # Agents of this machine start while the rest is imported.
+    links = {host.host: ways[host.host].open() for host in plan.hosts if host.is_local}
+    from tflaunch.run import Run
 
-    return Run(plan, directory, links).execute()
+    return Run(plan, directory, ways, links, code).execute()
 
 
-def _refuse_other_hosts(plan: Plan) -> None:
-    from tflaunch.look_around import is_this_machine
+def _code_for_hosts(plan: Plan) -> Code | None:
+    """Return the user's code when there are hosts that it has to be brought to."""
+    if plan.sync is None or all(host.is_local for host in plan.hosts):
+        return None
+    from tflaunch.hosts.code import gather
 
-    others = [host for host in plan.hosts() if not is_this_machine(host)]
-    if others:
-        message = f"{', '.join(others)}: this version of tflaunch starts tasks only on this machine"
-        raise TflaunchError(message, EXIT_PREFLIGHT)
+    return gather(plan.sync)

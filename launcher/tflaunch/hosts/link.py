@@ -1,4 +1,7 @@
-"""A link: the byte stream to the agent of one host. Only links differ between kinds of hosts."""
+"""Ways and links: how the agent of a host is reached, and the byte stream to it.
+
+Only these differ between kinds of hosts.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,10 @@ class LinkError(Exception):
     """A host could not be reached: one sentence."""
 
 
+class AgentGone(Exception):
+    """The agent has ended, and no process of the run is left on its host: its last words, if any."""
+
+
 class Link(Protocol):
     """What a session needs of a link."""
 
@@ -17,5 +24,27 @@ class Link(Protocol):
     def socket(self) -> socket.socket:
         """The stream, as a socket that a selector can wait for."""
 
-    def close(self) -> str:
-        """Close the stream; return once the host's tasks are certainly dead, with what is known of the end."""
+    def close(self) -> None:
+        """Give the stream up. Never waits."""
+
+
+class Way(Protocol):
+    """How to reach the agent of one host. Both methods may wait, and are called by a thread of their own."""
+
+    def open(self) -> Link:
+        """Start an agent.
+
+        Raises:
+            LinkError: why that is impossible.
+        """
+
+    def resume(self) -> Link:
+        """Find the agent again that was started before.
+
+        Raises:
+            AgentGone: it has ended.
+            LinkError: why it cannot be reached, for now.
+        """
+
+    def end(self) -> None:
+        """Wait until nothing of the run is left: the agent was told to leave, and has hung up."""

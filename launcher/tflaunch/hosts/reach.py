@@ -1,13 +1,12 @@
-"""Reaching the hosts of a plan: all or nothing."""
+"""Which way leads to which host of a plan."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Protocol
 
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.hosts.link import Link, LinkError
-from tflaunch.hosts.local import LocalLink
+from tflaunch.hosts.link import Way
+from tflaunch.hosts.local import LocalWay
 from tflaunch.plan import Plan
 
 
@@ -17,21 +16,21 @@ class Directory(Protocol):
     run: str
 
     def agent_directory(self, host: str) -> Path:
-        """Make and return a private directory for the agent of a host."""
+        """Return the place of the agent's directory on this machine."""
 
 
-def reach(plan: Plan, directory: Directory) -> dict[str, Link]:
-    """Return a link to an agent on every host of the plan. The agents may still be starting.
+def ways_to_hosts(plan: Plan, directory: Directory) -> dict[str, Way]:
+    """Return the way to every host of a plan. Nothing is reached yet.
 
     Raises:
-        TflaunchError: a host could not be reached; no agent is left on the others.
+        LinkError: the user's SSH configuration cannot be used.
     """
-    links: dict[str, Link] = {}
-    for host in plan.hosts():
-        try:
-            links[host] = LocalLink(directory.agent_directory(host), directory.run)
-        except LinkError as error:
-            for link in links.values():
-                link.close()
-            raise TflaunchError(f"{host}: {error}", EXIT_INTERNAL) from None
-    return links
+    found: dict[str, Way] = {
+        host.host: LocalWay(directory.agent_directory(host.host), directory.run) for host in plan.hosts if host.is_local
+    }
+    if len(found) < len(plan.hosts):
+        from tflaunch.hosts.ssh import SshWays  # paramiko takes a tenth of a second to import
+
+        ssh = SshWays(directory.run, plan.timeouts.connect)
+        found.update({host.host: ssh.way(host) for host in plan.hosts if not host.is_local})
+    return found

@@ -1,16 +1,29 @@
-"""A session: the conversation with one agent. Frames become events and words; actions become frames."""
+"""A session: the conversation with one agent. Frames become events and words; actions become frames.
+
+It outlives its links: a lost one is replaced while the agent's lease runs. Orders are numbered and sent
+again until the agent has obeyed them; output goes on at its byte offset.
+"""
 
 from __future__ import annotations
 
+import os
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from tflaunch import events
-from tflaunch.hosts.link import Link
+from tflaunch.hosts.code import Code
+from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
+from tflaunch.hosts.upload import Upload
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
 
 _RECEIVE = 1024 * 1024
+_BEATS = 3  # words per heartbeat limit: two may be late without harm
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds before another try to restore a link
+_CLOCK = os.urandom(8).hex()
+"""Names the clock of this process, with which agents compare theirs."""
 
 
 class Words(Protocol):
@@ -26,42 +39,233 @@ class Words(Protocol):
         """An attempt will say no more."""
 
 
-class Session:
-    """Speaks with the agent of one host over a link."""
+class Terms(NamedTuple):
+    """What an agent is told when a session begins. Times are in seconds."""
 
-    def __init__(self, host: str, link: Link, mailbox: Mailbox, words: Words) -> None:
+    run: str
+    lease: float
+    grace: float
+    heartbeat: float
+
+
+class Session:
+    """Speaks with the agent of one host."""
+
+    def __init__(
+        self,
+        host: str,
+        way: Way,
+        terms: Terms,
+        mailbox: Mailbox,
+        words: Words,
+        aside: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """Prepare a session; nothing is reached yet.
+
+        Args:
+            host: the host's name in the plan.
+            way: how its agent is reached.
+            terms: what the agent is told.
+            mailbox: takes the events and watches the link.
+            words: takes the output.
+            aside: runs a function that may wait in another thread.
+        """
         self.host = host
-        self.is_open = True
-        self._link = link
+        self._way = way
+        self._terms = terms
         self._mailbox = mailbox
         self._words = words
+        self._aside = aside
+        self._link: Link | None = None
         self._decoder = wire.Decoder()
         self._out = bytearray()
+        self._is_greeted = False
+        self._is_wanted = False
+        self._is_leaving = False
+        self._has_joined = False
+        self._heard_at = 0.0
+        self._try_again_after = _FIRST_WAIT
+        self._upload: Upload | None = None
+        self._orders: deque[tuple[int, bytes]] = deque()
+        self._order_number = 0
         self._seen = 0
+        self._received: dict[tuple[str, int], int] = {}
+        self._ended: set[tuple[str, int]] = set()
         self._offsets: dict[tuple[str, int], tuple[int, bool]] = {}
         self._is_acknowledging = False
-        self._is_leaving = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the agent is being spoken with, or is hoped to be again."""
+        return self._is_wanted
+
+    # ---- reaching the agent
+
+    def join(self) -> None:
+        """Have an agent started: `HostJoined` or `HostUnreachable` will follow."""
+        self._begin()
+        self._aside(self._open)
+
+    def join_over(self, link: Link) -> None:
+        """Speak with an agent that was started already."""
+        self._begin()
+        self._use(link)
+
+    def _begin(self) -> None:
+        """Forget the agent before: a new one counts its events and orders from the start."""
+        self._is_wanted = True
+        self._has_joined = False
+        self._orders.clear()
+        self._order_number = 0
+        self._seen = 0
+        self._upload = None
+
+    def _open(self) -> None:
+        """Start the agent; in another thread."""
+        try:
+            link = self._way.open()
+        except LinkError as error:
+            reason = str(error)
+            self._mailbox.call(lambda: self._unreachable(reason))
+        else:
+            self._mailbox.call(lambda: self._use(link))
+
+    def _unreachable(self, reason: str) -> None:
+        self._is_wanted = False
+        self._mailbox.put(events.HostUnreachable(self.host, reason))
+
+    def _resume(self) -> None:
+        """Find the agent again; in another thread."""
+        try:
+            link = self._way.resume()
+        except AgentGone as gone:
+            words = str(gone)
+            self._mailbox.call(lambda: self._gone(words or "it ended unexpectedly"))
+        except LinkError as error:
+            reason = str(error)
+            self._mailbox.call(lambda: self._try_again(reason))
+        else:
+            self._mailbox.call(lambda: self._use(link))
+
+    def _try_again(self, reason: str) -> None:
+        wait, self._try_again_after = self._try_again_after, min(self._try_again_after * 2, _LONGEST_WAIT)
+        self._mailbox.call_at(time.monotonic() + wait, self._try_now)
+
+    def _try_now(self) -> None:
+        if self._is_wanted:
+            self._aside(self._resume)
+
+    def _gone(self, words: str) -> None:
+        if self._is_wanted:
+            self._is_wanted = False
+            self._mailbox.put(events.HostLost(self.host, words))
+
+    def _use(self, link: Link) -> None:
+        if not self._is_wanted:
+            link.close()
+            return
+        self._link = link
+        self._decoder = wire.Decoder()
+        self._heard_at = time.monotonic()
         link.socket.setblocking(False)
-        mailbox.watch(link.socket.fileno(), self._serve)
+        self._mailbox.watch(link.socket.fileno(), self._serve)
+        run, lease, grace, _ = self._terms
+        hello = {"protocol": wire.PROTOCOL, "run": run, "lease": lease, "grace": grace, "seen": self._seen}
+        self._say("hello", **hello, **self._time())
+        if lease > 0:
+            self._beat(link)
+
+    def _time(self) -> dict[str, object]:
+        return {"clock": _CLOCK, "sent": time.monotonic()}
+
+    def _beat(self, link: Link) -> None:
+        """Tell the agent that we live, and see that it does; until this link is lost."""
+        if self._link is not link:
+            return
+        now = time.monotonic()
+        silence = now - self._heard_at
+        if silence >= self._terms.heartbeat:
+            self._lose(f"nothing was heard for {silence:.1f} s")
+            return
+        if self._is_greeted:
+            self._say("keep_alive", **self._time())
+        self._mailbox.call_at(now + self._terms.heartbeat / _BEATS, lambda: self._beat(link))
+
+    def _lose(self, reason: str) -> None:
+        """Give up this link; the agent may live, and is looked for."""
+        link = self._link
+        assert link is not None
+        self._link = None
+        self._is_greeted = False
+        self._out.clear()
+        self._mailbox.forget(link.socket.fileno())
+        link.close()
+        if self._is_leaving:
+            self._way.end()
+            self._is_wanted = False
+            return
+        if not self._has_joined:
+            self._aside(lambda: self._explain(reason))
+            return
+        self._mailbox.put(events.LinkLost(self.host, reason))
+        self._try_again_after = _FIRST_WAIT
+        self._aside(self._resume)
+
+    def _explain(self, reason: str) -> None:
+        """Find out why an agent never greeted; in another thread."""
+        try:
+            self._way.resume().close()
+        except AgentGone as gone:
+            reason = str(gone) or reason
+        except LinkError:
+            pass  # the first reason says more
+        self._mailbox.call(lambda: self._unreachable(reason))
 
     # ---- what we say
 
-    def hello(self, run: str, lease: float, grace: float) -> None:
-        """Introduce ourselves; the agent answers with a greeting, which becomes `HostJoined`."""
-        self.say("hello", protocol=wire.PROTOCOL, run=run, lease=lease, grace=grace, seen=self._seen)
+    def order(self, kind: str, **fields: object) -> None:
+        """Have the agent do something, exactly once, however often the link is lost."""
+        self._order_number += 1
+        frame = wire.encode({"kind": kind, "order": self._order_number, **fields})
+        if self._terms.lease > 0:
+            self._orders.append((self._order_number, frame))
+        if self._is_greeted:
+            self._send(frame)
+
+    def send_files(self, code: Code) -> None:
+        """Bring the user's code to the host: `FilesPlaced` or `FilesRefused` will follow."""
+        self._upload = Upload(code, self._send)
+        if self._is_greeted:
+            self._upload.offer()
 
     def leave(self) -> None:
         """Ask the agent to end what still lives and to exit; the session closes when it has."""
         self._is_leaving = True
-        self.say("leave", grace=0)
+        if self._link is None:
+            self.abandon()
+        else:
+            self._say("leave", grace=0)
 
-    def say(self, kind: str, **fields: object) -> None:
-        """Queue a message; it is sent as the link takes it."""
-        if self.is_open:
-            self._out += wire.encode({"kind": kind, **fields})
+    def abandon(self) -> None:
+        """Expect nothing more: the agent has certainly ended, or will by itself when its lease is over."""
+        self._is_wanted = False
+        self._orders.clear()
+        if self._link is not None:
+            self._mailbox.forget(self._link.socket.fileno())
+            self._link.close()
+            self._link = None
+            self._is_greeted = False
+
+    def _say(self, kind: str, **fields: object) -> None:
+        self._send(wire.encode({"kind": kind, **fields}))
+
+    def _send(self, frame: bytes) -> None:
+        if self._link is not None:
+            self._out += frame
             self._flush()
 
     def _flush(self) -> None:
+        assert self._link is not None
         link = self._link.socket
         while self._out:
             try:
@@ -78,50 +282,103 @@ class Session:
 
     def _serve(self) -> None:
         self._flush()
+        link = self._link
+        assert link is not None
         try:
-            data = self._link.socket.recv(_RECEIVE)
+            data = link.socket.recv(_RECEIVE)
         except BlockingIOError:
             return
         except OSError as error:
-            self._close(str(error))
+            self._lose(str(error))
             return
         if not data:
-            self._close("")
+            self._lose("the connection was closed")
             return
+        self._heard_at = time.monotonic()
         try:
             for message, body in self._decoder.feed(data):
-                self._read(message, body)
+                if self._link is link:
+                    self._read(message, body)
         except (wire.WireError, ValueError, KeyError, TypeError) as error:
-            self._close(f"its agent does not speak our protocol: {error}")
+            self._lose(f"its agent does not speak our protocol: {error}")
 
     def _read(self, message: dict[str, Any], body: bytes) -> None:
         kind = message["kind"]
         if kind in self._WORDS:
             self._WORDS[kind](self, message["task"], message["attempt"], message["offset"], message, body)
         elif kind == "greeted":
-            self._mailbox.put(events.HostJoined(self.host))
+            self._read_greeting(message)
+        elif kind == "alive":
+            self._forget_obeyed(int(message["obeyed"]))
+        elif kind in ("files_wanted", "part_taken"):
+            self._serve_upload(message)
         elif kind == "refused":
             raise ValueError(str(message.get("reason"))[:200])
-        else:
+        elif int(message["seq"]) > self._seen:
             self._seen = int(message["seq"])
-            self._mailbox.put(events.from_agent(self.host, message))
+            event = events.from_agent(self.host, message)
+            if isinstance(event, events.FilesPlaced | events.FilesRefused):
+                self._upload = None
+            self._mailbox.put(event)
             self._acknowledge_soon()
 
+    def _read_greeting(self, message: dict[str, Any]) -> None:
+        self._is_greeted = True
+        self._try_again_after = _FIRST_WAIT
+        if self._has_joined:
+            self._mailbox.put(events.LinkRestored(self.host, bool(message["is_leaving"])))
+        else:
+            self._has_joined = True
+            self._mailbox.put(events.HostJoined(self.host))
+        self._forget_obeyed(int(message["obeyed"]))
+        for _, frame in self._orders:
+            self._send(frame)
+        if self._upload is not None:
+            self._upload.offer()
+
+    def _serve_upload(self, message: dict[str, Any]) -> None:
+        if self._upload is None:
+            return  # it was refused, and the agent answers to parts that were under way
+        try:
+            if message["kind"] == "files_wanted":
+                self._upload.begin(message["wanted"])
+            else:
+                self._upload.part_taken()
+        except OSError as error:
+            self._upload = None
+            self._mailbox.put(events.FilesRefused(self.host, f"{error.filename}: {error.strerror}"))
+
+    def _forget_obeyed(self, number: int) -> None:
+        while self._orders and self._orders[0][0] <= number:
+            self._orders.popleft()
+
     def _read_output(self, task: str, attempt: int, offset: int, message: dict[str, Any], body: bytes) -> None:
+        known = self._received.get((task, attempt), 0)
+        if offset > known:
+            raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
         end = offset + len(body)
 
         def written() -> None:
             self._note(task, attempt, end)
 
-        self._words.write(task, attempt, body, written)
+        if end > known:  # the rest was sent before a link was lost, and not acknowledged in time
+            self._received[(task, attempt)] = end
+            self._words.write(task, attempt, body[known - offset :], written)
+        else:
+            written()
 
     def _read_gap(self, task: str, attempt: int, offset: int, message: dict[str, Any], body: bytes) -> None:
-        size = int(message["size"])
-        self._words.lose(task, attempt, size)
-        self._note(task, attempt, offset + size)
+        end = offset + int(message["size"])
+        known = self._received.get((task, attempt), 0)
+        if end > known:
+            self._received[(task, attempt)] = end
+            self._words.lose(task, attempt, end - known)
+        self._note(task, attempt, end)
 
     def _read_end(self, task: str, attempt: int, offset: int, message: dict[str, Any], body: bytes) -> None:
-        self._words.end(task, attempt)
+        if (task, attempt) not in self._ended:
+            self._ended.add((task, attempt))
+            self._words.end(task, attempt)
         self._note(task, attempt, offset, is_complete=True)
 
     def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:
@@ -138,16 +395,11 @@ class Session:
 
     def _acknowledge(self) -> None:
         self._is_acknowledging = False
+        if not self._is_greeted:
+            return  # what is noted is acknowledged over the next link
         streams = [[task, attempt, *state] for (task, attempt), state in self._offsets.items()]
         self._offsets.clear()
-        self.say("acknowledge", seen=self._seen, streams=streams)
-
-    def _close(self, reason: str) -> None:
-        self.is_open = False
-        self._mailbox.forget(self._link.socket.fileno())
-        last_words = self._link.close()
-        if not self._is_leaving:
-            self._mailbox.put(events.HostLost(self.host, reason or last_words))
+        self._say("acknowledge", seen=self._seen, streams=streams)
 
     _WORDS: ClassVar[Mapping[str, Callable[..., None]]] = {
         "output": _read_output,

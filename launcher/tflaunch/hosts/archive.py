@@ -1,0 +1,48 @@
+"""The agent as it travels: one archive of source, the same bytes for the same version on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import tflaunch_worker
+
+_MAIN = "from tflaunch_worker.guard import main\n\nmain()\n"
+_BOOT = "boot.py"
+_SERVER = "training/server.py"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that the format knows
+_MODE = 0o600 << 16
+
+
+class Archive(NamedTuple):
+    """The agent's archive, its SHA-256 in hexadecimal, and the source of the program that starts it."""
+
+    data: bytes
+    sha256: str
+    boot: bytes
+
+
+def make() -> Archive:
+    """Return the archive of the agent of this version.
+
+    Nothing is compressed: a host's Python may lack zlib, and compressed bytes differ between versions of it.
+    """
+    root = Path(tflaunch_worker.__file__).parent
+    modules = sorted(path for path in root.glob("*.py") if path.name != _BOOT)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
+        _add(file, "__main__.py", _MAIN.encode())
+        for path in [*modules, root / _SERVER]:
+            _add(file, f"{root.name}/{path.relative_to(root).as_posix()}", path.read_bytes())
+    data = buffer.getvalue()
+    return Archive(data, hashlib.sha256(data).hexdigest(), (root / _BOOT).read_bytes())
+
+
+def _add(file: zipfile.ZipFile, name: str, data: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.external_attr = _MODE
+    entry.create_system = 3  # Unix, on whatever machine this runs
+    file.writestr(entry, data)

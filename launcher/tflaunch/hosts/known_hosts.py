@@ -1,0 +1,223 @@
+"""Whether a host is the one it should be: OpenSSH's known_hosts files, see sshd(8).
+
+Plain names, hashed names and patterns are known here, `@revoked` keys, and host certificates that a
+`@cert-authority` has signed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import SSHCertificate, SSHCertificateType
+
+from tflaunch.hosts.link import LinkError
+from tflaunch.hosts.ssh_patterns import matches
+
+if TYPE_CHECKING:
+    import paramiko
+
+MAX_BYTES = 16 * 1024 * 1024
+
+_DEFAULT_PORT = 22
+_REVOKED = "@revoked"
+_AUTHORITY = "@cert-authority"
+_HASH = "|1|"
+_RSA = ("rsa-sha2-512", "rsa-sha2-256")  # how an ssh-rsa key signs
+_CERTIFIED = tuple(
+    f"{kind}-cert-v01@openssh.com"
+    for kind in ("ssh-ed25519", *(f"ecdsa-sha2-nistp{bits}" for bits in (256, 384, 521)), *_RSA)
+)
+
+
+class Line(NamedTuple):
+    """A line of a known_hosts file: ``blob`` is the key of these names, or what ``marker`` says it is for them."""
+
+    file: str
+    number: int
+    marker: str
+    names: str
+    kind: str
+    blob: bytes
+
+
+class KnownHosts:
+    """The host keys that the user and the system know. Their files are read once."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        """Read files; those that do not exist are empty, lines that make no sense are passed over.
+
+        Raises:
+            LinkError: a file cannot be read, or is far too large.
+        """
+        self._files = files
+        # Files may know thousands of hosts, and are asked for hundreds: plain names are found without a search.
+        self._by_name: dict[str, list[Line]] = {}
+        self._others: list[Line] = []
+        for line in (line for file in files for line in _lines(file)):
+            if any(sign in line.names for sign in "*?!|"):
+                self._others.append(line)
+                continue
+            for name in line.names.split(","):
+                self._by_name.setdefault(name.lower(), []).append(line)
+
+    def key_types(self, name: str, port: int) -> list[str]:
+        """Return the host key algorithms to ask a host for, as it is known by such keys; none if it is not known.
+
+        Args:
+            name: as in known_hosts, without a port.
+            port: of its sshd.
+        """
+        found: dict[str, None] = {}
+        for line in self._about(name, port):
+            if line.marker == _AUTHORITY:
+                found.update(dict.fromkeys(_CERTIFIED))
+            elif line.marker == "":
+                found.update(dict.fromkeys(_RSA if line.kind == "ssh-rsa" else (line.kind,)))
+        return list(found)
+
+    def check(self, name: str, port: int, key: paramiko.PKey, command: str) -> None:
+        """Make sure that the key of a host is the one that is known.
+
+        Args:
+            name: as in known_hosts, without a port.
+            port: of its sshd.
+            key: what it has shown.
+            command: with which the user can look at the key and make it known.
+
+        Raises:
+            LinkError: the key is not known, is not the one that is known, or is revoked.
+        """
+        lines = self._about(name, port)
+        blob = key.asbytes()
+        _refuse_revoked(lines, blob)
+        if any(line.marker == "" and line.blob == blob for line in lines):
+            return
+        objection = ""
+        if key.public_blob is not None:
+            objection = _objection(key.public_blob.key_blob, name.lower(), lines)
+            if not objection:
+                return
+        raise LinkError(self._verdict(_with_port(name, port), lines, key, objection, command))
+
+    def _verdict(self, name: str, lines: Sequence[Line], key: paramiko.PKey, objection: str, command: str) -> str:
+        """Return what is wrong with a key, and what to do."""
+        kind, shown = key.get_name(), fingerprint(key.asbytes())
+        for line in lines:
+            if line.marker == "" and line.kind == kind and _covers(line, name):
+                remove = f"`ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(line.file)}`"
+                if not line.names.startswith(_HASH) and re.search("[*?!]", line.names):
+                    remove = "that line removed"
+                return (
+                    f"its host key has changed: {kind} was {fingerprint(line.blob)} ({line.file}:{line.number}) "
+                    f"and is {shown}, so another machine may be answering; only if you expect this, forget the old "
+                    f"key with {remove} and connect once with `{command}`"
+                )
+        remedy = f"connect once with `{command}` and compare the fingerprint"
+        if objection:
+            return f"{objection}; have it certified anew, or {remedy}"
+        where = self._files[0] if self._files else "any file, as UserKnownHostsFile is none"
+        if any(line.marker == _AUTHORITY for line in lines):
+            return f"it shows no host certificate, and its key {shown} ({kind}) is not in {where}; {remedy}"
+        return f"its host key {shown} ({kind}) is not in {where} as that of {name}; {remedy}"
+
+    def _about(self, name: str, port: int) -> list[Line]:
+        """Return the lines for a host. Like ssh, what is known of it without a port counts for every port."""
+        names = dict.fromkeys((_with_port(name, port), name.lower()))
+        return [
+            line
+            for each in names
+            for line in [*self._by_name.get(each, ()), *(line for line in self._others if _covers(line, each))]
+        ]
+
+
+def fingerprint(blob: bytes) -> str:
+    """Return the fingerprint of a public key as OpenSSH prints it."""
+    return f"SHA256:{base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip('=')}"
+
+
+def _with_port(name: str, port: int) -> str:
+    return name.lower() if port == _DEFAULT_PORT else f"[{name.lower()}]:{port}"
+
+
+def _lines(path: str) -> Iterator[Line]:
+    """Yield what can be understood of a file."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LinkError(f"the known host keys in {path} cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise LinkError(f"{path} is larger than {MAX_BYTES // 2**20} MiB, which no list of host keys is")
+    for number, text in enumerate(raw.decode(errors="replace").split("\n"), 1):
+        marker, *words = text.split() if text.lstrip().startswith("@") else ["", *text.split()]
+        if len(words) < 3 or words[0].startswith("#") or marker not in ("", _REVOKED, _AUTHORITY):
+            continue
+        names, kind, key = words[:3]
+        try:
+            blob = base64.b64decode(key, validate=True)
+        except ValueError:
+            continue
+        if blob.startswith(len(kind).to_bytes(4, "big") + kind.encode()):
+            yield Line(path, number, marker, names, kind, blob)
+
+
+def _covers(line: Line, name: str) -> bool:
+    """Return whether a line is about a name in small letters, with its port if that is not 22."""
+    if line.names.startswith(_HASH):
+        salt, _, digest = line.names.removeprefix(_HASH).partition("|")
+        try:
+            return hmac.digest(base64.b64decode(salt), name.encode(), "sha1") == base64.b64decode(digest)
+        except ValueError:
+            return False
+    return matches(line.names.lower().split(","), name)
+
+
+def _refuse_revoked(lines: Sequence[Line], blob: bytes) -> None:
+    for line in lines:
+        if line.marker == _REVOKED and line.blob == blob:
+            raise LinkError(
+                f"its host key {fingerprint(blob)} is revoked by {line.file}:{line.number}; "
+                "do not use the host before it has a new one"
+            )
+
+
+def _objection(blob: bytes, name: str, lines: Sequence[Line]) -> str:
+    """Return why a host certificate proves nothing, "" if it does: the rules of sshkey_cert_check_host in OpenSSH."""
+    kind_end = 4 + int.from_bytes(blob[:4], "big")
+    try:
+        certificate = serialization.load_ssh_public_identity(blob[4:kind_end] + b" " + base64.b64encode(blob))
+        assert isinstance(certificate, SSHCertificate)
+        authority = certificate.signature_key()
+        certificate.verify_cert_signature()
+    except (ValueError, InvalidSignature, UnsupportedAlgorithm):
+        return "its host certificate is broken"
+    public = authority.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    authority_blob = base64.b64decode(public.split()[1])
+    _refuse_revoked(lines, authority_blob)
+    if not any(line.marker == _AUTHORITY and line.blob == authority_blob for line in lines):
+        return f"its host certificate is signed by {fingerprint(authority_blob)}, which is no @cert-authority for it"
+    # A signature with SHA-1 proves nothing; the name of its algorithm stands before it and its length.
+    if isinstance(authority, RSAPublicKey) and not blob[: -authority.key_size // 8 - 4].endswith(
+        tuple(map(str.encode, _RSA))
+    ):
+        return "its host certificate is signed with SHA-1"
+    if certificate.type is not SSHCertificateType.HOST or certificate.critical_options:
+        return "its certificate is not one for hosts"
+    if not certificate.valid_after <= time.time() < certificate.valid_before:
+        return "its host certificate has expired or is not valid yet"
+    principals = [principal.decode(errors="replace").lower() for principal in certificate.valid_principals]
+    if principals and not matches(principals, name):
+        return f"its host certificate is for {', '.join(principals)[:200]}, not for {name}"
+    return ""

@@ -1,0 +1,221 @@
+"""SSH connections to hosts that are who they should be, logged in, through jump hosts where the way leads so."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+
+import paramiko
+
+from tflaunch.hosts.known_hosts import KnownHosts
+from tflaunch.hosts.link import LinkError
+from tflaunch.hosts.ssh_config import Target
+from tflaunch.hosts.ssh_keys import AgentKey, Keys, Offer
+from tflaunch.hosts.ssh_options import DEFAULT_PORT
+from tflaunch.hosts.ssh_transport import Limit, Transport, dial, shake_hands, spot, tunnel
+
+_LOOK = 1.0  # seconds between looks whether a connection still lives
+_ANSWER_PATIENCE = 3.0  # seconds for a jump host that is connected to already
+_MOST_NAMED = 6
+
+
+class Connector:
+    """Makes connections, for many threads at once; they share keys, known hosts and connections to jump hosts."""
+
+    def __init__(self) -> None:
+        self._keys = Keys()
+        self._lock = threading.Lock()
+        self._known: dict[tuple[object, ...], KnownHosts] = {}
+        self._jumps: dict[tuple[object, ...], Future[Transport]] = {}
+        self._retired: list[Future[Transport]] = []
+
+    def connect(self, target: Target, timeout: float) -> paramiko.Transport:
+        """Return a connection that is logged in to a host whose key is known.
+
+        Args:
+            target: the host.
+            timeout: the limit for all of it, in seconds.
+
+        Raises:
+            LinkError: what is wrong and what to do about it; the host itself is not named.
+        """
+        return self._connect(target, Limit.of(timeout))
+
+    def close(self) -> None:
+        """Hang up on the jump hosts, and thereby on all that is reached through them."""
+        with self._lock:
+            jumps = [jump for jump in (*self._jumps.values(), *self._retired) if _is_alive(jump)]
+            self._jumps.clear()
+        for jump in jumps:
+            jump.result().close()
+
+    def _connect(self, target: Target, limit: Limit) -> Transport:
+        offers, problems = self._keys.offers(target, limit.left())
+        if not offers:
+            reason = "; ".join(problems) or "neither a key file nor an ssh-agent with keys was found"
+            remedy = "add one to the ssh-agent with ssh-add, or name its file as identity_file in the spec"
+            raise LinkError(f"there is no key to log in with: {reason}; {remedy}")
+        known = self._known_hosts(target.known_hosts_files)
+        # An alias stands in known_hosts without a port, an address with it.
+        port = target.port if target.host_key_name == target.address else DEFAULT_PORT
+        there = spot(target.address, target.port)
+        if target.jumps:
+            last = target.jumps[-1]
+            there = f"{there} behind jump host {last.host}"
+            jump = self._jump(last, limit)
+        near = limit.at_most(target.connect_timeout)
+        stream = _through(jump, target, near) if target.jumps else dial(target.address, target.port, near)
+        transport = shake_hands(stream, there, known.key_types(target.host_key_name, port), near)
+        try:
+            assert transport.host_key is not None
+            known.check(target.host_key_name, port, transport.host_key, target.command)
+            _Login(transport, target.user, there, limit).log_in(offers, problems)
+        except BaseException:
+            transport.close()
+            raise
+        return transport
+
+    def _known_hosts(self, files: Sequence[str]) -> KnownHosts:
+        """Return what files say now: the user may add a key while we run."""
+        state = tuple((path, *_state(path)) for path in files)
+        with self._lock:
+            if state not in self._known:
+                self._known[state] = KnownHosts(files)
+            return self._known[state]
+
+    def _jump(self, target: Target, limit: Limit) -> Transport:
+        """Return the connection to a jump host, made by the first thread that needs it."""
+        way = tuple((hop.address, hop.port, hop.user) for hop in (*target.jumps, target))
+        self._retire(way, min(_ANSWER_PATIENCE, limit.left() / 3))
+        with self._lock:
+            jump = self._jumps.get(way)
+            is_ours = jump is None or (jump.done() and not _is_alive(jump))
+            if jump is None or is_ours:
+                jump = self._jumps[way] = Future()
+        if is_ours:
+            try:
+                jump.set_result(self._connect(target, limit))
+            except BaseException as error:
+                jump.set_exception(error)
+                if not isinstance(error, LinkError):
+                    raise
+        try:
+            return jump.result(limit.left())
+        except _AtJumpHost as error:
+            raise _AtJumpHost(str(error)) from None  # each thread has its own
+        except LinkError as error:
+            raise _AtJumpHost(f"jump host {target.host}: {error}") from None
+        except FutureTimeout:
+            raise _AtJumpHost(f"jump host {target.host}: there is no connection within {limit}") from None
+
+    def _retire(self, way: tuple[object, ...], patience: float) -> None:
+        """Use a jump host's connection no longer if that is dead without knowing it, as when a cable was cut."""
+        jump = self._jumps.get(way)
+        if jump is None or not _is_alive(jump) or jump.result().is_answering(patience):
+            return
+        with self._lock:
+            if self._jumps.get(way) is jump:
+                # It stays open: should it only be slow, others still need it.
+                self._retired.append(self._jumps.pop(way))
+
+
+class _AtJumpHost(LinkError):
+    """Says already which jump host it is about."""
+
+
+class _Login:
+    """Logs in with one key after the other."""
+
+    def __init__(self, transport: Transport, user: str, there: str, limit: Limit) -> None:
+        self._transport = transport
+        self._user = user
+        self._there = there
+        self._limit = limit
+
+    def log_in(self, offers: Sequence[Offer], problems: Sequence[str]) -> None:
+        """Log in.
+
+        Args:
+            offers: the keys to try, in this order.
+            problems: why further keys cannot be tried.
+
+        Raises:
+            LinkError: no key is accepted.
+        """
+        tried: list[str] = []
+        verdict: Exception | None = None
+        for offer in offers:
+            tried.append(offer.name)
+            self._try(offer, tried)
+            if self._transport.is_authenticated():
+                return
+            if isinstance(offer.key, AgentKey) and offer.key.is_refused:
+                tried[-1] += " (which the ssh-agent does not use)"
+            verdict = self._transport.get_exception() or verdict
+        raise LinkError(self._refusal(verdict, tried, problems))
+
+    def _try(self, offer: Offer, tried: Sequence[str]) -> None:
+        """Offer a key and wait for the answer."""
+        done = threading.Event()
+        try:
+            self._transport.auth_publickey(self._user, offer.key, done)
+        except (paramiko.SSHException, EOFError, OSError):
+            pass  # the connection is broken
+        while self._transport.is_active() and self._limit.left() and not done.wait(min(_LOOK, self._limit.left())):
+            pass
+        if not self._transport.is_active():
+            raise LinkError(self._breakdown(tried))
+        if not done.is_set():
+            who = "the ssh-agent (does it ask you for something?) or " if isinstance(offer.key, AgentKey) else ""
+            raise LinkError(f"the login with {offer.name} takes {who}{self._there} longer than {self._limit}")
+
+    def _breakdown(self, tried: Sequence[str]) -> str:
+        said = self._transport.packets.farewell
+        if "too many auth" in said.lower():
+            return (
+                f"{self._there} hangs up as too many keys are wrong for user {self._user}: {_list(tried)}; name the "
+                "right one as identity_file in the spec, or with `IdentitiesOnly yes` in ~/.ssh/config"
+            )
+        problem = self._transport.get_exception()
+        reason = said or (str(problem) if isinstance(problem, paramiko.SSHException) else "")
+        return f"{self._there} hangs up during the login of user {self._user}{reason and f': {reason}'}"
+
+    def _refusal(self, verdict: Exception | None, tried: Sequence[str], problems: Sequence[str]) -> str:
+        if isinstance(verdict, paramiko.ssh_exception.PartialAuthentication):
+            more = ", ".join(verdict.allowed_types)
+            return f"{self._there} accepts a key of user {self._user}, but wants {more} too; let keys be enough there"
+        if isinstance(verdict, paramiko.BadAuthenticationType):
+            types = ", ".join(verdict.allowed_types)
+            return f"{self._there} takes no keys from user {self._user}, only {types}; allow PubkeyAuthentication there"
+        unused = f" (not tried: {'; '.join(problems)})" if problems else ""
+        return (
+            f"{self._there} does not let user {self._user} in with {_list(tried)}{unused}; add the public key to "
+            "~/.ssh/authorized_keys there, or name another user or identity_file"
+        )
+
+
+def _through(jump: Transport, target: Target, limit: Limit) -> paramiko.Channel:
+    try:
+        return tunnel(jump, target.address, target.port, limit)
+    except LinkError as error:
+        raise _AtJumpHost(f"jump host {target.jumps[-1].host}: {error}") from None
+
+
+def _is_alive(jump: Future[Transport]) -> bool:
+    return jump.done() and jump.exception() is None and jump.result().is_active()
+
+
+def _state(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

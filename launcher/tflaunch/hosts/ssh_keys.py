@@ -1,0 +1,293 @@
+"""The user's keys: those of the ssh-agent, and those in files, in the order in which OpenSSH tries them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import copy
+import io
+import os
+import socket
+import struct
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+from tflaunch.hosts.link import LinkError
+from tflaunch.hosts.ssh_config import Target
+
+MAX_BYTES = 1024 * 1024
+
+_LIST, _LISTED, _SIGN, _SIGNED = 11, 12, 13, 14  # of the agent's protocol
+_SIGN_FLAGS = {"rsa-sha2-256": 2, "rsa-sha2-512": 4}
+_LIST_PATIENCE = 3.0
+_SIGN_PATIENCE = 60.0  # the user may have to confirm
+_CERTIFICATE = "-cert-v01@openssh.com"
+_MAGIC = b"openssh-key-v1\0"
+_ENCRYPTED = "is encrypted and not in the ssh-agent"
+
+
+class Offer(NamedTuple):
+    """A key to log in with, and how to call it in a message."""
+
+    name: str
+    key: paramiko.PKey
+
+
+class AgentKey(paramiko.PKey):
+    """A key that the ssh-agent keeps. Every signature has a connection of its own: threads may share the key."""
+
+    def __init__(self, path: str, blob: bytes) -> None:
+        """Take a key from an agent's list.
+
+        Args:
+            path: the agent's socket.
+            blob: the public key, or a certificate.
+        """
+        super().__init__()
+        self.public_blob: paramiko.pkey.PublicBlob | None = None
+        self.is_refused = False
+        self.blob = blob
+        self._path = path
+
+    @property
+    def _fields(self) -> tuple[str, bytes]:
+        return (self._path, self.blob)
+
+    def get_name(self) -> str:
+        """Return the kind of the key."""
+        return paramiko.Message(self.blob).get_binary().decode(errors="replace")
+
+    def asbytes(self) -> bytes:
+        """Return the public key."""
+        return self.blob
+
+    def sign_ssh_data(self, data: bytes, algorithm: str | None = None) -> paramiko.Message:
+        """Return the agent's signature; if it refuses, an empty one, so that another key can be tried."""
+        request = paramiko.Message()
+        request.add_byte(bytes([_SIGN]))
+        request.add_string(self.blob)
+        request.add_string(data)
+        request.add_int(_SIGN_FLAGS.get((algorithm or "").removesuffix(_CERTIFICATE), 0))
+        try:
+            kind, answer = _ask(self._path, request.asbytes(), _SIGN_PATIENCE)
+        except (OSError, EOFError):
+            kind, answer = 0, paramiko.Message()
+        self.is_refused = kind != _SIGNED
+        return paramiko.Message(b"" if self.is_refused else answer.get_binary())
+
+
+def agent_keys(path: str | None, patience: float) -> list[AgentKey]:
+    """Return the keys of the ssh-agent at a socket; none if there is no agent, or it does not answer soon."""
+    if path is None:
+        return []
+    try:
+        kind, answer = _ask(path, bytes([_LIST]), min(patience, _LIST_PATIENCE))
+    except (OSError, EOFError):
+        return []
+    found: list[AgentKey] = []
+    for _ in range(answer.get_int() if kind == _LISTED else 0):
+        blob, _comment = answer.get_binary(), answer.get_binary()
+        if not blob:
+            break  # the answer is shorter than it says
+        found.append(AgentKey(path, blob))
+    return found
+
+
+def _ask(path: str, request: bytes, patience: float) -> tuple[int, paramiko.Message]:
+    """Return kind and contents of the agent's answer.
+
+    Raises:
+        OSError: it does not answer within ``patience`` seconds, or cannot be reached.
+        EOFError: it hangs up.
+    """
+    seconds, parts = divmod(int(max(patience, 0.001) * 1_000_000), 1_000_000)
+    limit = struct.pack("ll", seconds, parts)
+    with socket.socket(socket.AF_UNIX) as agent:
+        # With Python's own timeout a connection would fail at once when many threads ask together.
+        agent.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        agent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        agent.connect(path)
+        agent.sendall(len(request).to_bytes(4, "big") + request)
+        answer = _receive(agent, min(int.from_bytes(_receive(agent, 4), "big"), MAX_BYTES))
+    return answer[0], paramiko.Message(answer[1:])
+
+
+def _receive(agent: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < max(size, 1):
+        data = agent.recv(size - len(received))
+        if not data:
+            raise EOFError
+        received += data
+    return received
+
+
+class _File(NamedTuple):
+    """A private key's file: its public half, the keys to try, or why there are none."""
+
+    public: bytes | None = None
+    offers: tuple[Offer, ...] = ()
+    problem: str = ""
+    remedy: str = ""
+
+
+class Keys:
+    """The keys of the user. Every file is read once, however many hosts it opens, by whatever thread."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, _File] = {}
+        self._lock = threading.Lock()
+
+    def offers(self, target: Target, patience: float) -> tuple[list[Offer], list[str]]:
+        """Return the keys to try, and what is wrong with the files that give none.
+
+        Args:
+            target: where to log in.
+            patience: how many seconds may pass, at most.
+
+        Raises:
+            LinkError: the key that the spec names cannot be used.
+        """
+        of_agent = {key.blob: key for key in agent_keys(target.agent, patience) if key.get_name() != "ssh-dss"}
+        files = {path: self._file(path) for path in target.identity_files}
+        first: list[Offer] = []
+        last: list[Offer] = []
+        problems: list[str] = []
+        seen: set[bytes | None] = set()
+        for index, (path, file) in enumerate(files.items()):
+            if file.public in seen:
+                continue  # a copy
+            seen.update([file.public] if file.public is not None else [])
+            key = of_agent.pop(file.public, None) if file.public is not None else None
+            offers = [*_certified(path, key), _agent_offer(key)] if key is not None else [*file.offers]
+            is_required = index == 0 and target.is_identity_required
+            # Which key is in an encrypted file cannot always be told: then it may be any of the agent's.
+            if is_required and not offers and not (file.public is None and file.problem == _ENCRYPTED and of_agent):
+                raise LinkError(f"the identity file {path} {file.problem}; {file.remedy}")
+            if not offers:
+                problems.append(f"{path} {file.problem}")
+            (first if key is not None or is_required else last).extend(offers)
+        others = [] if target.identities_only else [_agent_offer(key) for key in of_agent.values()]
+        return [*first, *others, *last], problems
+
+    def _file(self, path: str) -> _File:
+        with self._lock:
+            file = self._files.get(path) or _load(path)
+            if file.offers:  # else it may be mended before the next attempt
+                self._files[path] = file
+            return file
+
+
+def _agent_offer(key: AgentKey) -> Offer:
+    return Offer(f"agent key {key.fingerprint}", key)
+
+
+def _load(path: str) -> _File:
+    public = _public_half(path)
+    try:
+        raw = _read(path)
+    except FileNotFoundError:
+        return _File(public, problem="does not exist", remedy="correct identity_file")
+    except OSError as error:
+        return _File(public, problem=f"cannot be read: {error.strerror}", remedy="make it readable for you")
+    cipher, own_public = _openssh_header(raw)
+    public = public or own_public
+    locked = _File(public, problem=_ENCRYPTED, remedy=f"add it: ssh-add {path}")
+    if cipher not in (b"", b"none"):
+        return locked
+    try:
+        key = _private_key(raw)
+    except TypeError:
+        return locked
+    except (ValueError, UnsupportedAlgorithm, paramiko.SSHException):
+        if (public := _public_key(raw)) is not None:
+            remedy = f"name the private key: {path.removesuffix('.pub')}"
+            return _File(public, problem="is a public key whose private half is not in the ssh-agent", remedy=remedy)
+        return _File(
+            public, problem="is no private key that tflaunch can use", remedy="name one of kind ed25519, ecdsa or rsa"
+        )
+    return _File(key.asbytes(), (*_certified(path, key), Offer(path, key)))
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(MAX_BYTES)
+
+
+def _private_key(raw: bytes) -> paramiko.PKey:
+    """Return a key in any of the formats that ssh-keygen writes.
+
+    Raises:
+        TypeError: it is encrypted, in a format other than OpenSSH's own.
+        ValueError: it is no key.
+        UnsupportedAlgorithm: it is of no use.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of kinds that are out of date
+        try:
+            key = serialization.load_ssh_private_key(raw, None)
+        except ValueError:
+            key = serialization.load_pem_private_key(raw, None)  # type: ignore[assignment]
+    if isinstance(key, RSAPrivateKey):
+        return paramiko.RSAKey(key=key)
+    if not isinstance(key, (EllipticCurvePrivateKey, Ed25519PrivateKey)):
+        raise UnsupportedAlgorithm("paramiko does not know this kind")
+    form = serialization.PrivateFormat.OpenSSH
+    text = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+    kind: Callable[..., paramiko.PKey] = (
+        paramiko.Ed25519Key if isinstance(key, Ed25519PrivateKey) else paramiko.ECDSAKey
+    )
+    return kind(file_obj=io.StringIO(text))
+
+
+def _public_half(path: str) -> bytes | None:
+    """Return the public key in the file beside a private key's."""
+    try:
+        return _public_key(_read(f"{path}.pub"))
+    except OSError:
+        return None
+
+
+def _public_key(raw: bytes) -> bytes | None:
+    words = raw.split(None, 2)
+    try:
+        blob = base64.b64decode(words[1], validate=True)
+    except (IndexError, binascii.Error):
+        return None
+    return blob if blob.startswith(len(words[0]).to_bytes(4, "big") + words[0]) else None
+
+
+def _openssh_header(raw: bytes) -> tuple[bytes, bytes | None]:
+    """Return cipher and public key of a private key in OpenSSH's own format, where these can be read by anybody."""
+    try:
+        data = base64.b64decode(b"".join(raw.strip().split(b"\n")[1:-1]))
+    except binascii.Error:
+        return b"", None
+    if not data.startswith(_MAGIC):
+        return b"", None
+    message = paramiko.Message(data[len(_MAGIC) :])
+    cipher, _, _ = (message.get_binary() for _ in ("cipher", "derivation of its key", "options of that"))
+    message.get_int()
+    return cipher, message.get_binary() or None
+
+
+def _certified(path: str, key: paramiko.PKey) -> Sequence[Offer]:
+    """Return a key with the user's certificate beside its file, if there is one that is right."""
+    certificate = f"{path}-cert.pub"
+    if not os.path.exists(certificate):
+        return []
+    certified = copy.copy(key)
+    try:
+        certified.load_certificate(certificate)
+    except (OSError, ValueError, LookupError):
+        return []
+    return [Offer(certificate, certified)]

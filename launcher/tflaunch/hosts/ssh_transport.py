@@ -1,0 +1,328 @@
+"""The way to a shaken hand: TCP, tunnels, and the start of SSH, each within a limit of time.
+
+Beyond paramiko's own this knows why it failed, and does not wake up ten times a second.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, NamedTuple
+
+import paramiko
+from paramiko.packet import Packetizer
+
+from tflaunch.hosts.link import LinkError
+
+# paramiko logs what goes wrong, tracebacks included; where nobody handles that, Python prints it.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+logging.getLogger("paramiko").propagate = False
+
+_DISCONNECT, _CHANNEL_OPEN, _CHANNEL_OPEN_FAILURE = 1, 90, 92  # messages of SSH, RFC 4250
+_PROHIBITED = 1  # reason of the last
+_LONGEST_GREETING = 16 * 1024
+_IDLE = 60.0  # seconds after which a sleeping connection looks around; closing wakes it
+_JUST_NOW = 0.5  # seconds
+_MOST_SHOWN = 60
+
+
+class Limit(NamedTuple):
+    """A limit of time: how many seconds, and when they are over."""
+
+    seconds: float
+    end: float
+
+    @classmethod
+    def of(cls, seconds: float) -> Limit:
+        """Return a limit that begins now."""
+        return cls(seconds, time.monotonic() + seconds)
+
+    def at_most(self, seconds: float | None) -> Limit:
+        """Return this limit, or one of so many seconds from now if that is sooner."""
+        other = self if seconds is None else Limit.of(seconds)
+        return other if other.end < self.end else self
+
+    def left(self) -> float:
+        """Return how many seconds are left."""
+        return max(self.end - time.monotonic(), 0.0)
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g} s"
+
+
+class Packets(Packetizer):
+    """Remembers what paramiko forgets: what the other side says before SSH starts, and when it refuses something."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self.greeting = bytearray()
+        self.farewell = ""
+        self.heard_at = 0.0  # of time.monotonic()
+        self._opening = threading.local()
+        self._refusals: dict[int, tuple[int, str]] = {}
+
+    def start_handshake(self, timeout: float) -> None:
+        """Start no timer, which would be a thread: whoever waits for the handshake has a limit."""
+
+    def readline(self, timeout: float) -> str:
+        """Read a line that comes before the first packet, within reason."""
+        line = b""
+        while not line.endswith(b"\n"):
+            if len(self.greeting) == _LONGEST_GREETING:
+                raise paramiko.SSHException("this is no SSH")
+            line += self.read_all(1)
+            self.greeting += line[-1:]
+        return line.rstrip(b"\r\n").decode(errors="replace")
+
+    def read_message(self) -> tuple[int, paramiko.Message]:
+        """Read a packet."""
+        kind, message = super().read_message()
+        self.heard_at = time.monotonic()
+        if kind in (_DISCONNECT, _CHANNEL_OPEN_FAILURE):
+            copy = paramiko.Message(message.asbytes())
+            channel = copy.get_int() if kind == _CHANNEL_OPEN_FAILURE else None
+            reason, words = copy.get_int(), _shown(copy.get_binary())
+            if channel is None:
+                self.farewell = words
+            else:
+                self._refusals[channel] = (reason, words)
+        return kind, message
+
+    def send_message(self, data: paramiko.Message) -> None:
+        """Send a packet."""
+        raw = data.asbytes()
+        if raw[0] == _CHANNEL_OPEN:
+            message = paramiko.Message(raw[1:])
+            message.get_binary()
+            self._opening.channel = message.get_int()
+        super().send_message(data)
+
+    def refusal(self) -> tuple[int, str] | None:
+        """Return reason and words of the refusal of the channel that this thread has just asked for."""
+        return self._refusals.pop(self._opening.__dict__.pop("channel", -1), None)
+
+
+class Transport(paramiko.Transport):
+    """An SSH connection."""
+
+    def __init__(self, stream: socket.socket | paramiko.Channel, key_types: Sequence[str]) -> None:
+        """Prepare a connection.
+
+        Args:
+            stream: what it goes over.
+            key_types: the host key algorithms to prefer.
+        """
+        super().__init__(stream, packetizer_class=Packets)
+        stream.settimeout(_IDLE)
+        self._key_types = frozenset(key_types)
+        # Encryption and integrity in one pass, in C: twice the throughput of paramiko's first choice.
+        options = self.get_security_options()
+        options.ciphers = tuple(sorted(options.ciphers, key=lambda name: "-gcm@" not in name))
+
+    def run(self) -> None:
+        """Serve the connection until it ends."""
+        try:
+            super().run()
+        finally:
+            _release(self.sock)
+
+    def is_answering(self, patience: float) -> bool:
+        """Return whether the other side answers within ``patience`` seconds, or has said something just now."""
+        if time.monotonic() - self.packets.heard_at < _JUST_NOW:
+            return True
+        try:
+            # What it does not know it has to refuse. paramiko's own requests would wait for ever.
+            self.open_channel("ping@tflaunch", timeout=patience).close()
+        except (paramiko.SSHException, EOFError, OSError):
+            return self.packets.refusal() is not None
+        return True
+
+    @property
+    def packets(self) -> Packets:
+        """What has been said."""
+        assert isinstance(self.packetizer, Packets)
+        return self.packetizer
+
+    @property
+    def preferred_keys(self) -> Sequence[str]:
+        """Host key algorithms, those first by which the host is known."""
+        return tuple(sorted(super().preferred_keys, key=lambda name: name not in self._key_types))
+
+
+class _Socket(socket.socket):
+    """A socket that wakes its connection's thread when it is closed.
+
+    Its descriptor lives until that thread has ended: the thread may be about to wait for it, and by then its
+    number could be another connection's.
+    """
+
+    def close(self) -> None:
+        """Hang up."""
+        try:
+            self.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it was not connected, or is not any more
+
+    def release(self) -> None:
+        """Let the descriptor go."""
+        super().close()
+
+
+def _release(stream: socket.socket | paramiko.Channel) -> None:
+    stream.close()
+    if isinstance(stream, _Socket):
+        stream.release()
+
+
+def dial(address: str, port: int, limit: Limit) -> socket.socket:
+    """Return a TCP connection to the first of a name's addresses that accepts it.
+
+    Raises:
+        LinkError: none does.
+    """
+    found = _resolve(address, port, limit)
+    problem = OSError("it has no address")
+    for index, (family, kind, protocol, _, place) in enumerate(found):
+        stream = _Socket(family, kind, protocol)
+        try:
+            # Each gets its share: an address that swallows packets must not hide the next one.
+            stream.settimeout(limit.left() / (len(found) - index) + 0.001)
+            stream.connect(place)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            stream.release()
+            problem = error
+        else:
+            return stream
+    raise LinkError(_unreachable(problem, spot(address, port), limit))
+
+
+def tunnel(jump: Transport, address: str, port: int, limit: Limit) -> paramiko.Channel:
+    """Return a TCP connection that a jump host makes for us.
+
+    Raises:
+        LinkError: it does not.
+    """
+    there = spot(address, port)
+    try:
+        return jump.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=limit.left())
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        refusal = jump.packets.refusal()
+        if refusal is None:
+            if jump.is_active():
+                raise LinkError(_unreachable(TimeoutError(), there, limit)) from None
+            raise LinkError(f"the connection broke on the way to {there}: {error or 'end of stream'}") from None
+    reason, words = refusal
+    if reason == _PROHIBITED:
+        raise LinkError(
+            f"it does not connect us to {there} ({words}); allow it there: AllowTcpForwarding in sshd_config"
+        )
+    raise LinkError(f"it cannot connect to {there} ({words}); is sshd running there, and is that its port?")
+
+
+def shake_hands(
+    stream: socket.socket | paramiko.Channel, there: str, key_types: Sequence[str], limit: Limit
+) -> Transport:
+    """Return an encrypted connection to somebody whose host key is still to be checked.
+
+    Args:
+        stream: a connection, which is closed if this fails.
+        there: where it leads, for messages.
+        key_types: the host key algorithms to prefer.
+        limit: of time.
+
+    Raises:
+        LinkError: there is no usable SSH server.
+    """
+    transport = Transport(stream, key_types)
+    done = threading.Event()
+    try:
+        transport.start_client(done)
+    except RuntimeError as error:  # no more threads
+        _release(stream)
+        raise LinkError(f"the connection to {there} cannot be served: {error}") from None
+    is_late = not done.wait(limit.left())
+    if transport.is_active() and not is_late:
+        return transport
+    problem = transport.get_exception()
+    transport.close()
+    raise LinkError(_failure(transport, problem, there, str(limit) if is_late else ""))
+
+
+def spot(address: str, port: int) -> str:
+    """Return address and port as text."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _resolve(address: str, port: int, limit: Limit) -> list[Any]:
+    """Return the addresses of a name, in time: the system's own resolver knows no limit."""
+    try:
+        return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        answer: Future[list[Any]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            answer.set_exception(error)
+
+    try:
+        threading.Thread(target=ask, name="resolve", daemon=True).start()
+    except RuntimeError:  # no more threads
+        ask()
+    remedy = "correct `ssh` in the spec, or HostName in ~/.ssh/config"
+    try:
+        return answer.result(limit.left())
+    except FutureTimeout:
+        raise LinkError(f"the name {address} does not resolve within {limit}; {remedy}") from None
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is malformed"
+        raise LinkError(f"the name {address} does not resolve ({reason}); {remedy}") from None
+
+
+def _unreachable(error: OSError, there: str, limit: Limit) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer from {there} within {limit}; is it running, and does a firewall let you through?"
+    if error.errno == errno.ECONNREFUSED:
+        return f"{there} refuses connections; is sshd running there, and is that its port?"
+    if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return f"there is no route to {there}; is it running, and is its network yours?"
+    return f"{there} cannot be reached: {error.strerror or error}"
+
+
+def _failure(transport: Transport, problem: Exception | None, there: str, late: str) -> str:
+    """Return why there was no handshake; ``late``: within what time."""
+    packets = transport.packets
+    if not transport.remote_version:
+        if said := _shown(bytes(packets.greeting).strip()):
+            return f'{there} does not speak SSH but says "{said}"; is that the port of sshd?'
+        if late:
+            return f"{there} accepts the connection but says nothing within {late}; is that the port of sshd?"
+        return (
+            f"{there} hangs up before it says anything; its sshd may not let this machine in, "
+            "or have too many new connections (MaxStartups)"
+        )
+    if isinstance(problem, paramiko.ssh_exception.IncompatiblePeer):
+        detail = str(problem).partition("(")[2].rstrip(")") or str(problem)
+        version = _shown(transport.remote_version.encode())
+        return f"{there} ({version}) is too old or too strict for tflaunch: {detail}; see its sshd_config"
+    if late:
+        return f"{there} does not finish the handshake within {late}; is it overloaded?"
+    if packets.farewell:
+        return f'{there} ends the handshake: "{packets.farewell}"'
+    if problem is None or isinstance(problem, (EOFError, OSError)):
+        return f"{there} hangs up during the handshake; its sshd may have too many new connections (MaxStartups)"
+    return f"the handshake with {there} failed: {_shown(str(problem).encode())}"
+
+
+def _shown(raw: bytes) -> str:
+    """Return the first line of what a stranger says, made fit for a terminal."""
+    text = raw.partition(b"\n")[0].strip().decode(errors="replace")
+    return "".join(sign if sign.isprintable() else "?" for sign in text)[:_MOST_SHOWN]

@@ -1,0 +1,440 @@
+"""Several hosts on this machine: namespaces with names, addresses, processes and homes of their own.
+
+    controller and switch               h1                  h2
+    br0 10.77.0.254 ─┬──────────────── eth0 10.77.0.1
+                     └──────────────────────────────────── eth0 10.77.0.2
+
+The files are this machine's, but for HOME and /etc/hosts. The namespaces have no names: they exist as long as
+processes in them, and these die with the thread that made the bed, however it ends. So two beds never meet,
+nothing is left of a killed one, and this machine's own network is not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import psutil
+
+from cable import SlowCable, in_network
+from install import lacking, need
+from processes import Process, ProcessWatch, Table
+from sshd import (
+    DIE_WITH_US,
+    PATIENCE,
+    SSHD,
+    USER,
+    Keyring,
+    authorize,
+    config,
+    kill,
+    known_hosts_line,
+    need_sshd,
+    wait_dead,
+    wait_for_log,
+    write_client_home,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+CONTROLLER = 0
+"""Its number among the hosts."""
+
+_NETWORK = "10.77.0"
+_CONTROLLER_ADDRESS = f"{_NETWORK}.254"
+_MOST = 250
+_SSH_PORT = 22
+_HOST_NAMESPACES = ("--net", "--uts", "--ipc", "--pid", "--mount", "--mount-proc", "--fork", "--kill-child=SIGKILL")
+_BLOCKED, _FORWARDING = 0, 3  # states of a bridge's port
+# Says "in" once it is in its namespaces, as nothing can be linked to them before.
+_ENTER = 'set -e; echo "$1" >/proc/sys/kernel/hostname; mount --bind "$2" /etc/hosts'
+_CONTROLLER_SCRIPT = f"{_ENTER}; echo in; exec cat"
+# sshd becomes process 1, with which all others of its namespace die.
+_HOST_SCRIPT = f"""{_ENTER}; mount -t tmpfs tmpfs "$3"; echo in; read -r linked
+printf 'link set lo up\\naddr add %s/24 dev eth0\\nlink set eth0 up\\n' "$4" | ip -batch -
+exec {SSHD} -D -e -f "$5" </dev/null >"$6" 2>&1"""
+
+
+def need_bed() -> None:
+    """Require what a bed is made of."""
+    need_sshd()
+    need(["ip", "bridge", "nsenter", "unshare", "setpriv"], ["iproute2", "util-linux"])
+    if os.getuid() != 0:
+        lacking("only root can make hosts of namespaces")
+    tried = subprocess.run(
+        ["unshare", "--net", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, text=True, check=False
+    )
+    if tried.returncode != 0:
+        lacking(f"namespaces cannot be made here: {tried.stderr.strip()}")
+
+
+class MakeBed(Protocol):
+    """What the fixture `make_bed` is."""
+
+    def __call__(self, hosts: int = 3, **options: Any) -> Bed:
+        """Make a bed with this many hosts; options as of `Bed`."""
+
+
+class _Host:
+    """A host that is powered on."""
+
+    def __init__(self, unshare: subprocess.Popen[bytes], port: str) -> None:
+        self.unshare = unshare
+        """Made the namespaces, and waits outside for process 1."""
+        self.port = port
+        """The switch's end of its cable."""
+        self.first = int(Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text())
+        """Its process 1, as seen from here."""
+        self.namespace = _namespace(self.first, "pid")
+        self.slow_cable: SlowCable | None = None
+        """What it has instead of the kernel's cable."""
+
+    def drop_slow_cable(self) -> None:
+        """Let it vanish; its devices, and so the networks that they are in, exist until then."""
+        if self.slow_cable is not None:
+            self.slow_cable.close()
+            self.slow_cable = None
+
+
+class Bed:
+    """Hosts 1 to N, each with an sshd at port 22, and a controller that knows them by their names."""
+
+    def __init__(
+        self,
+        directory: Path,
+        keys: Keyring,
+        hosts: int = 3,
+        *,
+        lines: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """Describe it; `with` or `up` makes it.
+
+        Args:
+            directory: made for it.
+            keys: `client` is let in.
+            hosts: how many.
+            lines: lines of every sshd_config, in place of ours with the same keyword.
+            environ: of every session, besides HOME.
+        """
+        assert 0 < hosts <= _MOST
+        self.directory = directory
+        self.hosts = range(1, hosts + 1)
+        self.home = directory / "home"
+        """HOME of sessions on any host; each sees another, see `home_of`."""
+        self.etc_hosts = {i: directory / f"{self.name(i)}.hosts" for i in (CONTROLLER, *self.hosts)}
+        """What hosts have as /etc/hosts; other text that is written into the file (`write_text`) counts at once."""
+        self.logs = {i: directory / f"{self.name(i)}.log" for i in self.hosts}
+        """What sshd says."""
+        self.client_key = keys["client"]
+        self.client_home = directory / "client"
+        """A HOME for the controller: .ssh has config, known_hosts."""
+        self._setup_log = directory / "setup.log"
+        self._keys = keys
+        self._lines = lines
+        self._environ = {"HOME": str(self.home), **(environ or {})}
+        self._controller: subprocess.Popen[bytes] | None = None
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._on: dict[int, _Host] = {}
+        self._ports = 0  # how many there ever were
+        self._namespaces: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        """Make it."""
+        try:
+            self.up()
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave nothing of it."""
+        self.down()
+
+    # Who is who.
+
+    def name(self, i: int) -> str:
+        """Return the name of a host."""
+        return f"h{i}" if i else "controller"
+
+    def address(self, i: int) -> str:
+        """Return the address of a host."""
+        return f"{_NETWORK}.{i}" if i else _CONTROLLER_ADDRESS
+
+    def everybody(self) -> str:
+        """Return the text that all have as /etc/hosts at first."""
+        return "127.0.0.1 localhost\n" + "".join(f"{self.address(i)} {self.name(i)}\n" for i in self.etc_hosts)
+
+    def home_of(self, i: int) -> Path:
+        """Return where this machine sees the HOME of a host that is powered on."""
+        return Path(f"/proc/{self._on[i].first}/root{self.home}")
+
+    # From nothing to nothing.
+
+    def up(self) -> None:
+        """Make everything, and return when every sshd answers."""
+        self._write_files()
+        known = (self.name(CONTROLLER), self.etc_hosts[CONTROLLER])
+        self._controller = self._start("--net", "--uts", "--mount", "sh", "-c", _CONTROLLER_SCRIPT, "sh", *known)
+        self._wait_in(self._controller)
+        self._ip(
+            "link set lo up",
+            # A port forwards as soon as it has a carrier.
+            "link add br0 type bridge stp_state 0 forward_delay 0",
+            f"addr add {_CONTROLLER_ADDRESS}/24 dev br0",
+            "link set br0 up",
+        )
+        self.power_on(*self.hosts)
+
+    def down(self) -> None:
+        """End every process of the bed; the kernel removes the rest with the last of them."""
+        kill(_known([*self._on_controller(), *(host.first for host in self._on.values())]))
+        for process in self._started:
+            process.kill()
+            with process:  # waits, and closes what is open
+                pass
+        self._started.clear()
+        for host in self._on.values():
+            host.drop_slow_cable()
+        self._on.clear()
+        self._namespaces.clear()
+        self._controller = None
+
+    def _write_files(self) -> None:
+        self.directory.mkdir()
+        self.home.mkdir()
+        authorize(self.directory, self.client_key)
+        known_hosts = ""
+        for path in self.etc_hosts.values():
+            path.write_text(self.everybody())
+        for i in self.hosts:
+            key = self._keys[f"bed-{self.name(i)}"]
+            known_hosts += known_hosts_line(f"{self.name(i)},{self.address(i)}", _SSH_PORT, key)
+            text = config(self.directory, self.address(i), _SSH_PORT, [key], self._environ, self._lines)
+            self._sshd_config(i).write_text(text)
+        names = " ".join(f"{self.name(i)} {self.address(i)}" for i in self.hosts)
+        entry = f'Host {names}\n  Port {_SSH_PORT}\n  User {USER}\n  IdentityFile "{self.client_key}"\n'
+        write_client_home(self.client_home, entry, known_hosts)
+
+    def _sshd_config(self, i: int) -> Path:
+        return self.directory / f"{self.name(i)}.sshd_config"
+
+    def _start(self, *unshare: str | Path) -> subprocess.Popen[bytes]:
+        with self._setup_log.open("ab") as log:
+            process = subprocess.Popen(
+                [*DIE_WITH_US, "unshare", *unshare],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
+
+    def _wait_in(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"in\n", self._setup_log.read_text()
+
+    def _ip(self, *commands: str, pid: int | None = None) -> None:
+        """Run commands of `ip` in the network of a process, by default the switch."""
+        done = subprocess.run(
+            ["nsenter", f"--net={_network_of(pid or self._switch)}", "ip", "-batch", "-"],
+            input="\n".join([*commands, ""]),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+    @property
+    def _switch(self) -> int:
+        assert self._controller is not None, "the bed is not made"
+        return self._controller.pid
+
+    # What happens to hosts.
+
+    def power_off(self, i: int) -> None:
+        """Let a host fall silent, and all its processes die, at the same instant for everybody else."""
+        self.cut(i)  # nothing that dies can say so any more
+        host = self._on.pop(i)
+        os.kill(host.first, signal.SIGKILL)
+        # Process 1 is reaped when all others of its namespace are dead.
+        host.unshare.wait()
+        host.drop_slow_cable()
+        del self._namespaces[host.namespace]
+
+    def power_on(self, *hosts: int) -> None:
+        """Start hosts, with an empty HOME, and return when every sshd answers."""
+        starting = {}
+        for i in hosts:
+            assert i not in self._on, f"{self.name(i)} is on"
+            self.logs[i].write_bytes(b"")
+            known = (self.name(i), self.etc_hosts[i], self.home, self.address(i), self._sshd_config(i), self.logs[i])
+            starting[i] = self._start(*_HOST_NAMESPACES, "sh", "-c", _HOST_SCRIPT, "sh", *known)
+        commands = []
+        for i, process in starting.items():
+            self._wait_in(process)
+            self._on[i] = host = _Host(process, self._new_port())
+            self._namespaces[host.namespace] = i
+            end = f"eth0 address {_hardware_address(i)} netns {process.pid}"
+            commands += [f"link add {host.port} type veth peer name {end}", f"link set {host.port} master br0 up"]
+        self._ip(*commands)
+        for process in starting.values():
+            assert process.stdin is not None
+            process.stdin.write(b"linked\n")
+            process.stdin.close()
+        for i, process in starting.items():
+            wait_for_log(process, self.logs[i])
+        for i in starting:
+            self._wait_for_answer(i)
+
+    def _wait_for_answer(self, i: int) -> None:
+        with self.connect(i) as connection:
+            assert connection.recv(4) == b"SSH-"
+
+    def cut(self, i: int) -> None:
+        """Pull out a host's cable; the host sees that it has no carrier."""
+        self._ip(f"link set {self._on[i].port} down")
+
+    def heal(self, i: int) -> None:
+        """Plug it in again."""
+        self._ip(f"link set {self._on[i].port} up")
+
+    def blackhole(self, i: int) -> None:
+        """Lose everything from and to a host, with no sign of it at either end."""
+        self._set_port(i, _BLOCKED)
+
+    def unblackhole(self, i: int) -> None:
+        """Lose nothing any more."""
+        self._set_port(i, _FORWARDING)
+
+    def _set_port(self, i: int, state: int) -> None:
+        command = ["bridge", "link", "set", "dev", self._on[i].port, "state", str(state)]
+        subprocess.run(["nsenter", f"--net={_network_of(self._switch)}", *command], check=True)
+
+    def delay(self, i: int, milliseconds: float) -> None:
+        """Replace a host's cable by one that takes this long each way; it stays until the power is off.
+
+        If it is cut, the host does not see it.
+        """
+        host = self._on[i]
+        old, host.port = host.port, self._new_port()
+        if host.slow_cable is None:
+            self._ip(f"link del {old}")
+        host.drop_slow_cable()
+        ends = (_network_of(self._switch), host.port), (_network_of(host.first), "eth0")
+        host.slow_cable = SlowCable(*ends, milliseconds / 1000)
+        self._ip(f"link set {host.port} master br0 up")
+        self._ip(
+            f"link set eth0 address {_hardware_address(i)}",  # the same, else all others look for it in vain
+            f"addr add {self.address(i)}/24 dev eth0",
+            "link set eth0 up",
+            pid=host.first,
+        )
+        self._wait_for_answer(i)
+
+    def _new_port(self) -> str:
+        # The kernel may remove the cable of a host that was powered off a moment later.
+        self._ports += 1
+        return f"port{self._ports}"
+
+    # What a test does on hosts.
+
+    @property
+    def run_prefix(self) -> list[str]:
+        """What to put before a command that shall run on the controller, in the same working directory.
+
+        The command is the process that was started, and dies with the thread that started it.
+        """
+        return [*DIE_WITH_US, *_enter(self._switch, "--net", "--uts", "--mount")]
+
+    def host_prefix(self, i: int) -> list[str]:
+        """Return what to put before a command that shall run on a host, in the same working directory."""
+        return [*_enter(self._on[i].first, "--net", "--uts", "--ipc", "--mount", "--pid"), "env", f"HOME={self.home}"]
+
+    def execute(self, i: int, *argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command on a host (or the controller) to its successful end; options as of `subprocess.run`."""
+        prefix = self.host_prefix(i) if i else self.run_prefix
+        options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "check": True, **options}
+        return subprocess.run([*prefix, *argv], timeout=PATIENCE, **options)  # noqa: PLW1510 - it is in the options
+
+    def ssh(self, name: str, *command: str, options: Sequence[str] = ()) -> list[str]:
+        """Return the command line of OpenSSH's client on the controller."""
+        return [*self.run_prefix, "ssh", "-F", str(self.client_home / ".ssh" / "config"), *options, name, *command]
+
+    def connect(self, i: int, port: int = _SSH_PORT, patience: float = PATIENCE) -> socket.socket:
+        """Connect to a host from the controller."""
+        where = (self.address(i), port)
+        return in_network(_network_of(self._switch), lambda: socket.create_connection(where, patience))
+
+    def pids(self, i: int) -> list[int]:
+        """Return the pids, as this machine knows them, of all processes of a host; of its sshd too."""
+        return [process.pid for process in self.processes(i)]
+
+    def processes(self, i: int | None = None) -> list[Process]:
+        """Return all processes of one host or of all hosts that are no zombies."""
+        return [process for process in Table(self._namespaces.get).read() if i in (None, process.host)]
+
+    def survivors(self, i: int | None = None) -> list[Process]:
+        """Return all processes of one host or of all hosts that do not belong to the host itself."""
+        return [process for process in self.processes(i) if not process.is_sshd]
+
+    def wait_empty(self, i: int | None = None, patience: float = PATIENCE) -> list[Process]:
+        """Wait until the survivors have ended; return those that do not."""
+        end = time.monotonic() + patience
+        while (living := self.survivors(i)) and wait_dead(_known([p.pid for p in living]), end - time.monotonic()):
+            pass
+        return living
+
+    def watch(self, run: str | None = None) -> ProcessWatch:
+        """Return a watch over the tasks of one run, or of all, on all hosts."""
+        return ProcessWatch(self._namespaces.get, run)
+
+    def _on_controller(self) -> list[int]:
+        if self._controller is None:
+            return []
+        mine = _namespace(self._switch, "mnt")
+        return [pid for pid in psutil.pids() if mine and _namespace(pid, "mnt") == mine]
+
+
+def _enter(pid: int, *namespaces: str) -> list[str]:
+    # To enter a mount namespace is to lose the working directory.
+    script = f"""exec nsenter --target {pid} {" ".join(namespaces)} sh -c 'cd "$0" && exec "$@"' "$(pwd -P)" "$@" """
+    return ["sh", "-c", script, "sh"]
+
+
+def _hardware_address(i: int) -> str:
+    """Return the same for a host whenever it is powered on: nobody has to learn it anew."""
+    return f"02:00:0a:4d:00:{i:02x}"
+
+
+def _network_of(pid: int) -> str:
+    return f"/proc/{pid}/ns/net"
+
+
+def _namespace(pid: int, kind: str) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/{kind}")
+    except OSError:
+        return ""
+
+
+def _known(pids: Iterable[int]) -> list[psutil.Process]:
+    found = []
+    for pid in pids:
+        try:
+            found.append(psutil.Process(pid))
+        except psutil.NoSuchProcess:
+            continue
+    return found

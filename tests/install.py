@@ -1,0 +1,61 @@
+"""What a test needs of the system: installed where that is allowed, else skipped; in CI a failure."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from typing import NoReturn
+
+import pytest
+
+_SEARCH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+_PATIENCE = 300
+
+
+def need(programs: Sequence[str], packages: Sequence[str]) -> None:
+    """Require programs; as root on a Debian-like system install the packages that bring them."""
+    if not _missing(programs):
+        return
+    said = _install(tuple(packages)) if os.getuid() == 0 and program("apt-get") else ""
+    if missing := _missing(programs):
+        lacking(f"no {' and no '.join(missing)}: apt-get install {' '.join(packages)}{said and f' ({said})'}")
+
+
+def lacking(reason: str) -> NoReturn:
+    """End the test: skipped for a person, failed in CI, where nothing may be missing."""
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def program(name: str) -> str | None:
+    """Return the path of a program, also of one that only root has in its PATH."""
+    return shutil.which(name, path=_SEARCH)
+
+
+def _missing(programs: Sequence[str]) -> list[str]:
+    return [name for name in programs if program(name) is None]
+
+
+@functools.cache  # what failed once is not tried again for every test
+def _install(packages: tuple[str, ...]) -> str:
+    """Return what went wrong."""
+    # RUNLEVEL=1: no service starts on this machine because a test needed its program.
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
+        try:
+            subprocess.run(
+                ["apt-get", *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                timeout=_PATIENCE, check=True,
+            )  # fmt: skip
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            return f"apt-get {arguments[0]}: {_last_line(error.stderr)}"
+    return ""
+
+
+def _last_line(text: str | bytes | None) -> str:
+    lines = (text.decode(errors="replace") if isinstance(text, bytes) else text or "").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no words")

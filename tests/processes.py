@@ -1,0 +1,191 @@
+"""The processes of a bed's hosts: this machine's /proc shows them all."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_PERIOD = 0.1  # seconds between samples
+_PATIENCE = 60.0
+# Fields of /proc/PID/stat, counted from behind the name in parentheses: when the process started, and where its
+# arguments and variables are, which an exec changes.
+_STATE, _STARTED, _IMAGE = 0, 19, slice(45, 49)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a host."""
+
+    pid: int
+    """As this machine knows it."""
+    host: int
+    cmdline: tuple[str, ...]
+    environ: dict[str, str] = field(repr=False)
+
+    @property
+    def is_sshd(self) -> bool:
+        """Whether it belongs to the host itself: listens, or serves a connection."""
+        # "/usr/sbin/sshd", "sshd: ann [priv]", "sshd-session: ann@notty"
+        return bool(self.cmdline) and Path(self.cmdline[0].split(":")[0]).name.startswith("sshd")
+
+
+class Table:
+    """Reads the processes of hosts; what it has read of one it does not read again before that has changed."""
+
+    def __init__(self, host_of: Callable[[str], int | None]) -> None:
+        """Read the processes for whose PID namespace, like "pid:[4026531836]", `host_of` knows the host."""
+        self._host_of = host_of
+        self._known: dict[tuple[str, ...], Process | None] = {}
+
+    def read(self) -> list[Process]:
+        """Return all processes of the hosts; zombies are none."""
+        known = {}
+        for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+            # An exec between this look and the next leaves an identity behind that never comes again.
+            if identity := _identity(pid):
+                known[identity] = self._known[identity] if identity in self._known else self._read(pid)
+        self._known = known
+        return [process for process in known.values() if process]
+
+    def still(self, processes: Iterable[Process]) -> Iterator[Process]:
+        """Yield those of the last read that are alive now."""
+        identities = {process.pid: identity for identity, process in self._known.items() if process}
+        return (process for process in processes if _identity(process.pid) == identities.get(process.pid))
+
+    def _read(self, pid: int) -> Process | None:
+        proc = Path(f"/proc/{pid}")
+        try:
+            host = self._host_of(os.readlink(proc / "ns" / "pid"))
+            if host is None:
+                return None
+            cmdline, environ = (_strings(proc / name) for name in ("cmdline", "environ"))
+        except OSError:
+            return None
+        return Process(
+            pid, host, tuple(cmdline), {name: value for name, _, value in (e.partition("=") for e in environ)}
+        )
+
+
+def _identity(pid: int) -> tuple[str, ...]:
+    """Return what no other process ever has, nor this one after an exec; nothing for a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return ()
+    fields = stat.rpartition(b")")[2].decode().split()
+    return () if fields[_STATE] in "ZX" else (str(pid), fields[_STARTED], *fields[_IMAGE])
+
+
+def _strings(path: Path) -> list[str]:
+    return path.read_bytes().decode(errors="replace").split("\0")[:-1]
+
+
+class Living(NamedTuple):
+    """An attempt of a task that has at least one process on a host."""
+
+    task: str
+    attempt: int
+    host: int
+
+
+class Sample(NamedTuple):
+    """What lived at one time, by `time.monotonic`."""
+
+    when: float
+    living: frozenset[Living]
+
+
+class ProcessWatch:
+    """Samples which attempts live on which hosts, as long as the `with` lasts."""
+
+    def __init__(self, host_of: Callable[[str], int | None], run: str | None = None) -> None:
+        """Watch the tasks of one run, or of all runs; `host_of` as of `Table`."""
+        self.samples: list[Sample] = []
+        self._table = Table(host_of)
+        self._run = run
+        self._sampled = threading.Condition()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="process watch", daemon=True)
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop after a last sample."""
+        self._stop.set()
+        self._thread.join()
+        if self._failure and error is None:
+            raise self._failure
+
+    def wait_until(self, condition: Callable[[frozenset[Living]], object], patience: float = _PATIENCE) -> Sample:
+        """Return the first sample from now on that meets a condition, waiting for it."""
+        with self._sampled:
+            seen = len(self.samples)
+            end = time.monotonic() + patience
+            while True:
+                for sample in self.samples[seen:]:
+                    if condition(sample.living):
+                        return sample
+                seen = len(self.samples)
+                assert self._thread.is_alive(), f"nobody watches any more: {self._failure}"
+                assert self._sampled.wait(end - time.monotonic()), f"it did not happen: {self.samples[-1:]}"
+
+    def clashes(self) -> list[tuple[float, list[Living]]]:
+        """Return when one task had more than one attempt, or one attempt on more than one host, at the same instant."""
+        return [(when, clash) for when, living in self.samples if (clash := _clash(living))]
+
+    def _watch(self) -> None:
+        try:
+            while True:
+                last = self._stop.is_set()
+                sample = self._sample()
+                with self._sampled:
+                    self.samples.append(sample)
+                    self._sampled.notify_all()
+                if last:
+                    return
+                self._stop.wait(_PERIOD)
+        except BaseException as error:  # noqa: BLE001 - who waits must hear of it
+            with self._sampled:
+                self._failure = error
+                self._sampled.notify_all()
+
+    def _sample(self) -> Sample:
+        when = time.monotonic()
+        processes = self._table.read()
+        living = self._attempts(processes)
+        if _clash(living):
+            # To read the table takes a moment: one may have died and the other have begun meanwhile. What
+            # is alive still, after all was read, did live together.
+            living = self._attempts(self._table.still(processes))
+        return Sample(when, living)
+
+    def _attempts(self, processes: Iterable[Process]) -> frozenset[Living]:
+        return frozenset(
+            Living(process.environ["TFLAUNCH_TASK"], int(process.environ["TFLAUNCH_ATTEMPT"]), process.host)
+            for process in processes
+            if {"TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT"} <= process.environ.keys()
+            and self._run in (None, process.environ.get("TFLAUNCH_RUN"))
+        )
+
+
+def _clash(living: frozenset[Living]) -> list[Living]:
+    by_task = defaultdict(list)
+    for one in living:
+        by_task[one.task].append(one)
+    return sorted(one for ones in by_task.values() if len(ones) > 1 for one in ones)

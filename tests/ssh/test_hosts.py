@@ -1,0 +1,310 @@
+"""`tflaunch up` over real sshd processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from launch import PATIENCE, Launch, read_until
+from sshd import Sshd, StartSshd, home_for_client, kill
+from talk import wait_gone
+
+pytestmark = pytest.mark.ssh
+
+QUICK = {"lease": 2, "grace": 0.2}
+"""What a test can wait for: the fence is then at 7 s."""
+
+
+def shell_on(launch: Launch, hosts: Mapping[str, Sshd], script: str, settings: Any = None, **fields: Any) -> Path:
+    """Write a spec with one task per host that runs a shell script, and make the hosts known to the user."""
+    if "HOME" not in launch.env or not launch.env["HOME"].startswith(str(launch.directory)):
+        launch.env["HOME"] = str(home_for_client(launch.directory / "user", hosts))
+    cluster = {"worker": [*hosts]}
+    return launch.spec(
+        **{"cluster": cluster, "strategy": "none", "command": ["sh", "-c", script], "workdir": "~", **fields},
+        hosts=settings or {},
+    )
+
+
+def living(sshd: Sshd) -> list[psutil.Process]:
+    """Return the processes of sessions, sshd's own not among them."""
+    return [process for process in sshd.survivors() if process.name() != "sshd"]
+
+
+def agents_of(sshd: Sshd) -> tuple[psutil.Process, psutil.Process]:
+    """Return guard and agent on a host."""
+    titled = [process for process in living(sshd) if process.cmdline()[-1].startswith("tflaunch-agent:")]
+    (guard,) = [process for process in titled if process.parent() not in titled]
+    (agent,) = [process for process in titled if process != guard]
+    return guard, agent
+
+
+def test_tasks_run_on_their_hosts(launch: Launch, sshd: StartSshd) -> None:
+    """In the host's home, with the spec's environment and nothing of a login; the agent travels once."""
+    hosts = {"h1": sshd(environ={"LOGIN": "yes"}), "h2": sshd()}
+    script = 'echo "$TFLAUNCH_TASK $PWD $HOME $GREETING ${LOGIN-none} $PATH"; test ! -t 0'
+    spec = shell_on(launch, hosts, script, env={"GREETING": "hello from ${host:SHELL}"})
+    for _ in range(2):
+        ended = launch.up(spec)
+        assert ended.returncode == 0, ended.stderr
+    for index, host in enumerate(hosts.values()):
+        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        shell = os.environ.get("SHELL") or "/bin/bash"
+        words = f"worker:{index} {host.home} {host.home} hello from {shell} none {path}"
+        assert words.replace(shell, "") in ended.stdout.replace("/bin/bash", "").replace(shell, "")
+        left = sorted(path.relative_to(host.home).as_posix() for path in host.home.rglob("*") if path.is_file())
+        assert len(left) == 1
+        assert left[0].startswith(".local/state/tflaunch/agents/")
+        assert not host.wait_empty()
+
+
+def test_the_culprit_on_a_host_gives_the_exit_code(launch: Launch, sshd: StartSshd) -> None:
+    """The other is ended; the last words are shown."""
+    hosts = {"h1": sshd(), "h2": sshd()}
+    script = "[ $TFLAUNCH_TASK = worker:0 ] && exec sleep 300; echo last words; exit 7"
+    ended = launch.up(shell_on(launch, hosts, script, restart={"max": 0}))
+    assert ended.returncode == 7
+    assert "worker:1 exited with code 7" in ended.stderr
+    assert "    last words" in ended.stderr
+
+
+def test_ctrl_c_ends_the_tasks_on_all_hosts(launch: Launch, sshd: StartSshd) -> None:
+    """With time to save; 130."""
+    hosts = {"h1": sshd(), "h2": sshd()}
+    script = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    running = launch.start("up", shell_on(launch, hosts, script))
+    read_until(running, "up", 2)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130, err
+    assert out.count("saved") == 2
+    assert not [living(host) for host in hosts.values() if host.wait_empty()]
+
+
+def test_no_secret_stands_on_a_command_line(launch: Launch, sshd: StartSshd) -> None:
+    """Neither here nor there; what the environment of a process holds only its user can read."""
+    host = sshd()
+    spec = shell_on(launch, {"h1": host}, "echo up; exec sleep 300", env={"TOKEN": "s3cr3t-t0k3n"})
+    running = launch.start("up", spec)
+    read_until(running, "up")
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    assert not [line for line in lines if b"s3cr3t-t0k3n" in line]
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("victim", ["launcher", "guard", "agent"])
+def test_kill_9_leaves_nothing_on_the_hosts(launch: Launch, sshd: StartSshd, victim: str) -> None:
+    """After lease and grace at the latest, tasks that ignore TERM included."""
+    host = sshd()
+    script = "trap '' TERM; echo up; sleep 300 & wait"
+    spec = shell_on(launch, {"h1": host}, script, timeouts=QUICK, restart={"max": 0})
+    running = launch.start("up", spec)
+    read_until(running, "up")
+    guard, agent = agents_of(host)
+    {"launcher": psutil.Process(running.pid), "guard": guard, "agent": agent}[victim].kill()
+    _, err = running.communicate(timeout=PATIENCE)
+    if victim != "launcher":
+        assert running.returncode == 125, err
+        assert "host h1 was lost" in err
+    assert not host.wait_empty(), [process.cmdline() for process in living(host)]
+
+
+def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> None:
+    """SIGKILL to sshd's side of it, again and again: the same processes train on, no line is lost or doubled."""
+    host = sshd()
+    count, times = 3000, 4
+    wait = "[ $((i % 500)) = 0 ] && read go <fifo"
+    script = f"echo $$; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; {wait}; done; true"
+    (host.home / "fifo").parent.mkdir(exist_ok=True)
+    os.mkfifo(host.home / "fifo")
+    running = launch.start("up", shell_on(launch, {"h1": host}, script))
+    for number in range(1, count // 500 + 1):
+        read_until(running, f"line {number * 500}\n")
+        if number <= times:
+            host.kill_connections()
+        (host.home / "fifo").write_text("go\n")
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert err.count("lost the link to h1") == times
+    first, *lines = launch.log("worker:0").splitlines()
+    assert first.isdigit()
+    assert lines == [f"line {number}" for number in range(1, count + 1)]
+
+
+def test_a_host_that_stops_answering_is_lost_after_the_fence(launch: Launch, sshd: StartSshd) -> None:
+    """Its agent ends the tasks by itself, nothing starts before, and the host is named: 125."""
+    hosts = {"h1": sshd(), "h2": sshd()}
+    spec = shell_on(launch, hosts, "echo up; exec sleep 300", timeouts=QUICK, restart={"max": 1, "backoff": [0, 0]})
+    running = launch.start("up", spec)
+    read_until(running, "up", 2)
+    pids = [process.pid for process in living(hosts["h2"])]
+    connections = hosts["h2"].connections()
+    hosts["h2"].stop_listening()
+    kill(connections)
+    for pid in pids:
+        wait_gone(pid)
+    assert running.poll() is None
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 125, err
+    assert "h2: 127.0.0.3" in err
+    assert "refuses connections" in err
+
+
+LOGINS = {
+    "exit": ("exit 3", "ended with code 3"),
+    "silence": ("exec sleep 300", "did not start our program in time"),
+    "endless": ("while :; do echo noise; done", "prints without end"),
+}
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_a_login_that_leads_nowhere_is_one_sentence(launch: Launch, sshd: StartSshd, login: str) -> None:
+    """What the shell's start-up files do is named; exit 3, nothing is left."""
+    lines, words = LOGINS[login]
+    host = sshd()
+    (host.home / ".bashrc").write_text(f"{lines}\n")
+    ended = launch.up(shell_on(launch, {"h1": host}, "true", timeouts={"connect": 2}))
+    assert ended.returncode == 3
+    (sentence,) = ended.stderr.splitlines()
+    assert sentence.startswith("tflaunch: h1: ")
+    assert words in sentence
+
+
+def test_noise_of_a_login_cannot_be_taken_for_us(launch: Launch, sshd: StartSshd) -> None:
+    """100 KB of banner, of start-up files on both outputs, and a shell that shows every command."""
+    host = sshd(banner="welcome\n" * 12_500)
+    noise = "printf 'motd %s\\n' $(seq 20000)"
+    (host.home / ".bashrc").write_text(f'{noise}; {noise} >&2; printf \'{{"kind": "ready"}}\\n\'; set -x; exec 2>&1\n')
+    ended = launch.up(shell_on(launch, {"h1": host}, "echo fine"))
+    assert ended.returncode == 0, ended.stderr
+    assert "fine" in ended.stdout
+
+
+def test_all_hosts_or_none(launch: Launch, sshd: StartSshd) -> None:
+    """What cannot be reached is named with its reason, all of it, and nothing was started on the others."""
+    hosts = {"h1": sshd(), "h2": sshd(), "h3": sshd()}
+    spec = shell_on(launch, hosts, "touch started")
+    hosts["h2"].stop_listening()
+    (hosts["h3"].home / ".bashrc").write_text("exit 1\n")
+    ended = launch.up(spec)
+    assert ended.returncode == 3
+    assert [line.split(": ")[1] for line in ended.stderr.splitlines()] == ["h2", "h3"]
+    assert not (hosts["h1"].home / "started").exists()
+    assert not hosts["h1"].wait_empty()
+
+
+def fake_python(path: Path, version: str) -> Path:
+    """Write an interpreter that says it has another version."""
+    numbers = tuple(int(part) for part in version.split("."))
+    trick = f"import sys; sys.version_info = {numbers}; sys.version = '{version} (main)'; exec(sys.argv[-1])"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{trick}" "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ("/no/such/python", "there is no /no/such/python"),
+        ("~/old", "is Python 3.6.9, too old"),
+        ("/bin/false", "/bin/false there ended with code 1"),
+    ],
+    ids=["missing", "old", "broken"],
+)
+def test_a_host_without_a_usable_python_is_one_sentence(
+    launch: Launch, sshd: StartSshd, python: str, words: str
+) -> None:
+    """With the remedy."""
+    host = sshd()
+    fake_python(host.home / "old", "3.6.9")
+    ended = launch.up(shell_on(launch, {"h1": host}, "true", settings={"h1": {"python": python}}))
+    assert ended.returncode == 3
+    (sentence,) = ended.stderr.splitlines()
+    assert words in sentence
+    assert "set hosts.h1.python" in sentence
+
+
+def test_a_home_there_that_is_no_use_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
+    """A directory that cannot be made, or that others may write to."""
+    host = sshd()
+    (host.home / "open").mkdir()
+    (host.home / "open").chmod(0o777)
+    for place, words in (("/proc/nowhere", "No such file"), ("~/open", "can be written to by others")):
+        ended = launch.up(shell_on(launch, {"h1": host}, "true", settings={"h1": {"env": {"TFLAUNCH_HOME": place}}}))
+        assert ended.returncode == 3
+        (sentence,) = ended.stderr.splitlines()
+        assert words in sentence
+        assert "TFLAUNCH_HOME in hosts.h1.env" in sentence
+
+
+def test_a_value_that_the_host_does_not_have_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
+    """The task does not start; 126."""
+    spec = shell_on(launch, {"h1": sshd()}, "true", env={"DATA": "${host:NO_SUCH_VARIABLE}/data"})
+    ended = launch.up(spec)
+    assert ended.returncode == 126
+    assert "variable 'NO_SUCH_VARIABLE' is not set on this host" in ended.stderr
+
+
+def test_a_foreign_archive_is_not_used(launch: Launch, sshd: StartSshd) -> None:
+    """A cached agent whose bytes have changed is sent again."""
+    host = sshd()
+    spec = shell_on(launch, {"h1": host}, "true")
+    assert launch.up(spec).returncode == 0
+    (cached,) = host.home.glob(".local/state/tflaunch/agents/*.pyz")
+    whole = cached.read_bytes()
+    cached.write_bytes(whole[: len(whole) // 2])
+    assert launch.up(spec).returncode == 0
+    assert cached.read_bytes() == whole
+    assert cached.stat().st_mode & 0o077 == 0
+
+
+def test_the_standard_server_travels_too(launch: Launch, sshd: StartSshd) -> None:
+    """A worker with `server: true` finds the program, wherever tflaunch is installed."""
+    host = sshd()
+    home_for_client(launch.directory / "user", {"h1": host})
+    launch.env["HOME"] = str(launch.directory / "user")
+    show = ["sh", "-c", "cat $0", "${host:TFLAUNCH_SERVER}"]
+    ended = launch.up(launch.spec(cluster={"worker": ["h1"]}, strategy="none", command=show, workdir="~"))
+    assert ended.returncode == 0, ended.stderr
+    assert "tf.distribute.Server" in ended.stdout
+
+
+def test_what_a_run_writes_there_is_private(launch: Launch, sshd: StartSshd) -> None:
+    """Directories 0700 while it runs, and no directory of it afterwards."""
+    host = sshd()
+    script = "stat -c %a $TFLAUNCH_TASK_DIR $(dirname $(dirname $TFLAUNCH_TASK_DIR)); umask"
+    ended = launch.up(shell_on(launch, {"h1": host}, script))
+    assert launch.log("worker:0").split() == ["700", "700", "0022"], ended.stderr
+    assert not (host.home / ".local/state/tflaunch/runs").exists() or not [
+        *(host.home / ".local/state/tflaunch/runs").iterdir()
+    ]
+
+
+def test_a_stopped_launcher_is_no_dead_one(launch: Launch, sshd: StartSshd) -> None:
+    """Frozen for less than the lease: the tasks live on, and everything ends well."""
+    host = sshd()
+    running = launch.start("up", shell_on(launch, {"h1": host}, "echo up; sleep 3; echo done", timeouts={"lease": 30}))
+    read_until(running, "up")
+    running.send_signal(signal.SIGSTOP)
+    task = next(process for process in living(host) if process.name() == "sh")
+    wait_gone(task.pid)
+    running.send_signal(signal.SIGCONT)
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert "done" in out
+
+
+def test_plan_shows_how_hosts_are_reached(launch: Launch) -> None:
+    """Without reaching them."""
+    spec = launch.spec(cluster={"worker": ["10.0.0.1"]}, command=["x"], hosts={"10.0.0.1": {"ssh": "ann@gate:2222"}})
+    shown = subprocess.run([*launch.start("plan", spec, "--json").args], capture_output=True, text=True, check=True)
+    assert '"ssh": "ann@gate:2222"' in shown.stdout

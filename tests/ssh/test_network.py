@@ -1,0 +1,251 @@
+"""`tflaunch up` over hosts whose cables can be cut and whose power can fail."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bed import CONTROLLER, Bed
+from launch import PATIENCE, Launch, read_until
+from specs import REPOSITORY
+
+pytestmark = pytest.mark.ssh
+
+QUICK = {"lease": 3, "grace": 0.5}
+FENCE = 3 + 0.5 + 5
+"""Seconds from the loss of a link until the tasks behind it are certainly dead, with these limits."""
+
+COUNTING = "trap '' TERM; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; sleep 0.02; done"
+
+
+def on(bed: Bed, launch: Launch) -> Launch:
+    """Run tflaunch on the controller, as somebody who knows the hosts."""
+    launch.prefix = bed.run_prefix
+    launch.env["HOME"] = str(bed.client_home)
+    return launch
+
+
+def shell_on(launch: Launch, hosts: list[str], script: str, **fields: Any) -> Path:
+    """Write a spec with one task per host that runs a shell script there."""
+    command = ["sh", "-c", script]
+    return launch.spec(**{"cluster": {"worker": hosts}, "strategy": "none", "command": command, **fields})
+
+
+def examples(launch: Launch, name: str) -> Path:
+    """Return a copy of a spec of cluster_specs/ that finds this environment's Python on its hosts."""
+    spec = json.loads((REPOSITORY / "cluster_specs" / f"{name}.json").read_text())
+    for host in spec["hosts"].values():
+        host["python"] = sys.executable
+    return launch.spec(f"{name}.json", **spec)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", ["ssh_multi_worker", "ssh_parameter_server"])
+def test_real_training_over_three_hosts(bed: Bed, launch: Launch, name: str) -> None:
+    """From cluster_specs/: exit 0, the accuracy, identical weights of mirrored workers."""
+    ended = on(bed, launch).up(examples(launch, name))
+    assert ended.returncode == 0, ended.stderr
+    assert min(float(number) for number in re.findall(r"test accuracy ([\d.]+)", ended.stdout)) >= 0.95
+    if name == "ssh_multi_worker":
+        digests = re.findall(r"weights sha256 (\w+)", ended.stdout)
+        assert len(digests) == 3
+        assert len(set(digests)) == 1
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["no carrier", "black hole"])
+def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is_silent: bool) -> None:
+    """The tasks run on, no line is lost or doubled, and it was noticed within 10 s."""
+    count = 700
+    spec = shell_on(on(bed, launch), ["h1", "h2"], COUNTING.format(count=count))
+    with bed.watch() as watch:
+        running = launch.start("up", spec)
+        read_until(running, "line 5\n", 2)
+        (bed.blackhole if is_silent else bed.cut)(2)
+        cut_at = time.monotonic()
+        assert running.stderr is not None
+        while "lost the link to h2" not in running.stderr.readline():
+            pass
+        assert time.monotonic() - cut_at < 10
+        (bed.unblackhole if is_silent else bed.heal)(2)
+        _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert "the link to h2 is restored" in err
+    for task in ("worker:0", "worker:1"):
+        assert launch.log(task) == "".join(f"line {number}\n" for number in range(1, count + 1))
+    assert not watch.clashes()
+    assert {one.attempt for sample in watch.samples for one in sample.living} == {0}
+
+
+def test_a_cut_longer_than_the_lease_loses_the_host(bed: Bed, launch: Launch) -> None:
+    """It is the culprit; nothing starts before the fence; it may return, and the job is done."""
+    spec = shell_on(
+        on(bed, launch),
+        ["h1", "h2"],
+        "[ $TFLAUNCH_ATTEMPT = 1 ] && exit; trap '' TERM; echo up; sleep 300 & wait",
+        timeouts=QUICK,
+        restart={"max": 1, "backoff": [0, 0]},
+    )
+    with bed.watch() as watch:
+        running = launch.start("up", spec)
+        read_until(running, "up", 2)
+        bed.cut(2)
+        cut_at = time.monotonic()
+        dead = watch.wait_until(lambda living: not [one for one in living if one.host == 2])
+        assert dead.when - cut_at < 3 + 0.5 + 1, "lease and grace, and a second for a busy machine"
+        bed.heal(2)
+        _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert "host h2 was lost" in err
+    assert not watch.clashes()
+    starts = [record for record in launch.journal() if record["kind"] == "start_task"]
+    assert [record["attempt"] for record in starts] == [0, 0, 1, 1]
+    assert not [sample for sample in watch.samples if {one.attempt for one in sample.living} == {0, 1}]
+
+
+@pytest.mark.parametrize("failure", ["cut", "power"])
+def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: str) -> None:
+    """125, it is named, and no process is left anywhere."""
+    spec = shell_on(
+        on(bed, launch),
+        ["h1", "h2"],
+        "trap '' TERM; echo up; sleep 300 & wait",
+        timeouts={**QUICK, "connect": 3},
+        restart={"max": 1, "backoff": [0, 0]},
+    )
+    running = launch.start("up", spec)
+    read_until(running, "up", 2)
+    bed.cut(2) if failure == "cut" else bed.power_off(2)
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 125, err
+    assert "host h2 was lost: nothing was heard" in err
+    assert err.splitlines()[-2].startswith("tflaunch: h2: ")
+    assert not bed.wait_empty()
+
+
+def test_a_power_failure_of_the_operator_leaves_nothing(bed: Bed, launch: Launch) -> None:
+    """The launcher is dead and its connections were never closed: after lease and grace nothing lives."""
+    spec = shell_on(on(bed, launch), ["h1", "h2"], "trap '' TERM; echo up; sleep 300 & wait", timeouts=QUICK)
+    running = launch.start("up", spec)
+    read_until(running, "up", 2)
+    for host in (1, 2):
+        bed.blackhole(host)
+    running.kill()
+    killed_at = time.monotonic()
+    assert not bed.wait_empty()
+    assert time.monotonic() - killed_at < 3 + 0.5 + 2
+
+
+def test_a_lost_peer_is_named_rather_than_its_victim(bed: Bed, launch: Launch) -> None:
+    """A task that fails because it cannot hear its peer any more is not the first cause."""
+    script = "echo up; if [ $TFLAUNCH_TASK = worker:0 ]; then read go <fifo; exit 1; fi; trap '' TERM; sleep 300 & wait"
+    spec = shell_on(on(bed, launch), ["h1", "h2"], script, timeouts=QUICK, restart={"max": 0})
+    bed.execute(1, "mkfifo", launch.directory / "fifo")
+    running = launch.start("up", spec)
+    read_until(running, "up", 2)
+    bed.cut(2)
+    assert running.stderr is not None
+    while "lost the link to h2" not in running.stderr.readline():
+        pass
+    (launch.directory / "fifo").write_text("go\n")
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 125, err
+    assert "host h2 was lost" in err.splitlines()[-2]
+
+
+def test_ctrl_c_twice_does_not_wait_for_a_host_that_is_cut_off(bed: Bed, launch: Launch) -> None:
+    """Its agent ends the tasks by itself."""
+    spec = shell_on(on(bed, launch), ["h1", "h2"], "trap '' TERM; echo up; sleep 300 & wait", timeouts={"grace": 0.5})
+    running = launch.start("up", spec)
+    read_until(running, "up", 2)
+    bed.cut(2)
+    assert running.stderr is not None
+    while "lost the link to h2" not in running.stderr.readline():
+        pass
+    running.send_signal(signal.SIGINT)
+    assert "ending" in running.stderr.readline()
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=10)
+    assert running.returncode == 130
+    assert not bed.wait_empty(patience=45)
+
+
+@pytest.mark.parametrize("trap", ["loopback", "unknown"])
+def test_a_host_that_does_not_know_the_others_is_found_before_the_start(bed: Bed, launch: Launch, trap: str) -> None:
+    """Debian's own 127.0.1.1 line, or no line at all: TensorFlow would wait for ever; exit 3."""
+    lines = bed.everybody().splitlines()
+    lines = [line for line in lines if not line.endswith(" h1")] + (["127.0.1.1 h1"] if trap == "loopback" else [])
+    bed.etc_hosts[2].write_text("\n".join(lines) + "\n")
+    spec = launch.spec(cluster={"worker": ["h1:2222", "h2:2222"]}, command=["touch", "started"])
+    ended = on(bed, launch).up(spec)
+    assert ended.returncode == 3
+    words = "on h2 the name 'h1' means 127.0.1.1, which is h2 itself" if trap == "loopback" else "h2 does not know"
+    assert words in ended.stderr
+    assert not (launch.directory / "started").exists()
+    address = on(bed, launch).up(spec, "--set", f'hosts.h1.address="{bed.address(1)}"')
+    assert address.returncode == 0, address.stderr
+
+
+def test_tasks_are_given_addresses_that_all_hosts_can_reach(bed: Bed, launch: Launch) -> None:
+    """Each connects to the other's port, which is held on its own host."""
+    script = """
+import json, os, socket
+config = json.loads(os.environ["TF_CONFIG"])
+addresses = [address.split(":") for address in config["cluster"]["worker"]]
+me = config["task"]["index"]
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+server.bind(("", int(addresses[me][1])))
+server.listen()
+host, port = addresses[1 - me]
+while True:
+    try:
+        with socket.create_connection((host, int(port))): break
+    except ConnectionRefusedError: pass
+server.accept()
+print("met", socket.gethostname(), host)
+"""
+    (launch.directory / "meet.py").write_text(script)
+    spec = launch.spec(cluster={"worker": ["h1", "h2"]}, command=["python3", "meet.py"], legacy_keras=False)
+    ended = on(bed, launch).up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert "met h1 h2" in ended.stdout
+    assert "met h2 h1" in ended.stdout
+
+
+@pytest.mark.parametrize("state", ["full", "read-only"])
+def test_a_host_without_room_for_the_agent_is_one_sentence(bed: Bed, launch: Launch, state: str) -> None:
+    """With the place and the remedy; exit 3."""
+    if state == "full":
+        bed.execute(2, "mount", "-o", "remount,size=16k", bed.home)
+        bed.execute(2, "sh", "-c", f"cat /dev/zero >{bed.home}/ballast", check=False)
+        words = "No space left on device"
+    else:
+        bed.execute(2, "mount", "-o", "remount,ro", bed.home)
+        words = "Read-only file system"
+    ended = on(bed, launch).up(shell_on(launch, ["h1", "h2"], "touch started"))
+    assert ended.returncode == 3
+    (sentence,) = ended.stderr.splitlines()
+    assert sentence.startswith(f"tflaunch: h2: {bed.home}")
+    assert words in sentence
+    assert "TFLAUNCH_HOME in hosts.h2.env" in sentence
+    assert not (launch.directory / "started").exists()
+
+
+def test_a_host_that_is_off_is_named_and_delays_nobody(bed: Bed, launch: Launch) -> None:
+    """A black hole costs the limit, once, and names itself beside what else is wrong."""
+    bed.power_off(2)
+    bed.etc_hosts[CONTROLLER].write_text(bed.everybody().replace("10.77.0.3 h3", "10.77.0.3 nobody"))
+    spec = shell_on(on(bed, launch), ["h1", "h2", "h3"], "touch started", timeouts={"connect": 2})
+    begun = time.monotonic()
+    ended = launch.up(spec)
+    assert time.monotonic() - begun < 8
+    assert ended.returncode == 3
+    assert [line.split(": ")[1] for line in ended.stderr.splitlines()] == ["h2", "h3"]
+    assert not (launch.directory / "started").exists()

@@ -1,0 +1,929 @@
+"""Connections are made to the right host or not at all, in time, and a failure is one sentence with a remedy."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from install import need
+from sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
+from tflaunch.hosts import ssh_keys, ssh_transport
+from tflaunch.hosts.known_hosts import fingerprint
+from tflaunch.hosts.link import LinkError
+from tflaunch.hosts.ssh_config import SshConfig, Target
+from tflaunch.hosts.ssh_connect import Connector
+from tflaunch.spec import Host
+
+pytestmark = pytest.mark.ssh
+
+PATIENCE = 20.0
+SOON = 1.0
+"""A limit for what cannot succeed."""
+LATE = 3.0
+"""How much later than its limit a failure may come on a busy machine."""
+
+Speak = Callable[[socket.socket], None]
+
+
+@pytest.fixture
+def connector(capfd: pytest.CaptureFixture[str]) -> Iterator[Connector]:
+    """Make connections; afterwards none of their threads may live, and nothing may have been printed."""
+    before = set(threading.enumerate())
+    connector = Connector()
+    yield connector
+    connector.close()
+    end = time.monotonic() + PATIENCE
+    for thread in set(threading.enumerate()) - before:
+        assert thread.daemon, f"{thread} would keep the program from ending"
+        if isinstance(thread, paramiko.Transport):
+            thread.close()
+            thread.join(max(end - time.monotonic(), 0))
+            assert not thread.is_alive(), f"{thread} goes on"
+    assert capfd.readouterr() == ("", "")
+
+
+class Machine:
+    """Finds what hosts need: known_hosts files, keys, servers that are none."""
+
+    def __init__(self, directory: Path, keys: Keyring, stack: ExitStack) -> None:
+        self.directory = directory
+        self.keys = keys
+        self._stack = stack
+
+    def target(self, host: Sshd, **changes: object) -> Target:
+        """Return how a host is reached by a client that knows it and has the right key."""
+        known = self.directory / f"known_hosts-{host.name}"
+        if not known.exists():
+            known.write_text(host.known_hosts)
+        target = Target(
+            host.name, host.address, host.port, host.user,
+            identity_files=(str(host.client_key),), known_hosts_files=(str(known),), host_key_name=host.address,
+            command=f"ssh -p {host.port} {host.user}@{host.address}",
+        )  # fmt: skip
+        return target._replace(**changes)
+
+    def stranger(self, speak: Speak, address: str = "127.0.0.9") -> Target:
+        """Return the way to a server that speaks as it likes."""
+        server = self._stack.enter_context(socket.create_server((address, 0)))
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                with client:
+                    try:
+                        speak(client)
+                    except OSError:
+                        continue
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        self._stack.callback(thread.join)
+        self._stack.callback(_wake, server)
+        return self.nobody(server.getsockname()[1], address)
+
+    def nobody(self, port: int, address: str = "127.0.0.9", **changes: object) -> Target:
+        """Return the way to whatever is at a port."""
+        key = self.keys["client"]
+        target = Target("x", address, port, USER, identity_files=(str(key),), host_key_name=address)
+        return target._replace(**changes)
+
+    def agent(self, *keys: Path, options: Sequence[str] = ()) -> str:
+        """Start an ssh-agent with keys, and return its socket."""
+        need(["ssh-agent", "ssh-add"], ["openssh-client"])
+        path = str(self.directory / "agent.sock")
+        environ = {**os.environ, "SSH_AUTH_SOCK": path, "SSH_ASKPASS": "/bin/false", "SSH_ASKPASS_REQUIRE": "force"}
+        agent = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL, env=environ)
+        self._stack.callback(agent.wait)
+        self._stack.callback(agent.kill)
+        end = time.monotonic() + PATIENCE
+        while not _is_listening(path):
+            assert time.monotonic() < end
+            time.sleep(0.002)
+        for key in keys:
+            subprocess.run(["ssh-add", "-q", *options, key], check=True, env=environ, capture_output=True)
+        return path
+
+
+def _wake(server: socket.socket) -> None:
+    server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, keys: Keyring) -> Iterator[Machine]:
+    """Return this machine."""
+    with ExitStack() as stack:
+        yield Machine(tmp_path, keys, stack)
+
+
+def said_by(transport: paramiko.Transport, command: str = "echo $SSH_CONNECTION") -> str:
+    """Return what a command prints, and hang up."""
+    with transport.open_session() as channel:
+        channel.exec_command(command)
+        said = b"".join(iter(lambda: channel.recv(1024), b"")).decode().strip()
+    transport.close()
+    return said
+
+
+def the_error_of(connector: Connector, target: Target, timeout: float = PATIENCE) -> str:
+    """Return the sentence with which a connection fails, in time."""
+    begin = time.monotonic()
+    with pytest.raises(LinkError) as caught:
+        connector.connect(target, timeout)
+    assert time.monotonic() - begin < timeout + LATE
+    sentence = str(caught.value)
+    assert sentence
+    assert sentence.isprintable()
+    assert len(sentence) < 700
+    return sentence
+
+
+class TestKeys:
+    @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+    def test_every_kind_of_key(self, connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
+        """For hosts and for users."""
+        host = sshd(host_keys=[f"host-{kind}"])
+        key = machine.keys[f"client-{kind}"]
+        authorize(host.directory, key)
+        transport = connector.connect(machine.target(host, identity_files=(str(key),)), PATIENCE)
+        assert transport.local_cipher == "aes128-gcm@openssh.com"
+        assert said_by(transport).split()[2] == host.address
+
+    @pytest.mark.parametrize("form", ["PEM", "PKCS8", "RFC4716"])
+    def test_every_format_of_ssh_keygen(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, form: str
+    ) -> None:
+        """And only the own one tells the public half of an encrypted key."""
+        key = tmp_path / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-m", form, "-N", "", "-f", key], check=True)
+        host = sshd()
+        authorize(host.directory, key)
+        key.with_name("key.pub").unlink()
+        assert said_by(connector.connect(machine.target(host, identity_files=(str(key),)), PATIENCE))
+
+    def test_many_hosts_share_a_key(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """Its file is read once, whoever is first."""
+        hosts = [sshd(host_keys=["host-shared"]) for _ in range(6)]
+        targets = [machine.target(host) for host in hosts] * 4
+        with ThreadPoolExecutor(len(targets)) as pool:
+            transports = list(pool.map(lambda target: connector.connect(target, PATIENCE), targets))
+        assert [said_by(transport).split()[2] for transport in transports] == [target.address for target in targets]
+
+    def test_a_key_of_the_agent(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """No file is needed."""
+        target = machine.target(sshd(), identity_files=(), agent=machine.agent(machine.keys["client"]))
+        assert said_by(connector.connect(target, PATIENCE))
+
+    @pytest.mark.parametrize("kind", ["ecdsa", "rsa"])
+    def test_other_kinds_of_the_agent(self, connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
+        """RSA has to be asked for a signature that is not out of date."""
+        host = sshd()
+        authorize(host.directory, machine.keys[f"client-{kind}"])
+        target = machine.target(host, identity_files=(), agent=machine.agent(machine.keys[f"client-{kind}"]))
+        assert said_by(connector.connect(target, PATIENCE))
+
+    @pytest.mark.parametrize("beside", [True, False], ids=["public half beside", "no public half"])
+    def test_an_encrypted_key_in_the_agent(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, beside: bool
+    ) -> None:
+        """It is recognised by its public half, so no other key of the agent is tried."""
+        plain = machine.keys["client"]
+        key = tmp_path / "key"
+        key.write_bytes(plain.read_bytes())
+        key.chmod(0o600)
+        subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", key], check=True, capture_output=True)
+        if beside:
+            key.with_name("key.pub").write_text(public(plain))
+        agent = machine.agent(machine.keys["other"], plain)
+        host = sshd(lines=["MaxAuthTries 1"])
+        target = machine.target(host, identity_files=(str(key),), agent=agent, is_identity_required=True)
+        assert said_by(connector.connect(target, PATIENCE))
+
+    def test_a_public_key_selects_one_of_the_agent(
+        self, connector: Connector, machine: Machine, sshd: StartSshd
+    ) -> None:
+        """As IdentityFile may name a key whose private half is elsewhere."""
+        key = machine.keys["client"]
+        agent = machine.agent(machine.keys["other"], key)
+        host = sshd(lines=["MaxAuthTries 1"])
+        target = machine.target(host, identity_files=(f"{key}.pub",), agent=agent, identities_only=True)
+        assert said_by(connector.connect(target, PATIENCE))
+
+    def test_identities_only(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """The agent's other keys are left alone."""
+        agent = machine.agent(*(machine.keys[f"other-{number}"] for number in range(3)))
+        target = machine.target(sshd(lines=["MaxAuthTries 3"]), agent=agent)
+        assert "hangs up as too many keys are wrong" in the_error_of(connector, target)
+        assert said_by(connector.connect(target._replace(identities_only=True), PATIENCE))
+        assert said_by(connector.connect(target._replace(is_identity_required=True), PATIENCE))
+
+    def test_the_second_key_is_the_right_one(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """A wrong one does no harm."""
+        files = tuple(str(machine.keys[name]) for name in ("other", "client"))
+        assert said_by(connector.connect(machine.target(sshd(), identity_files=files), PATIENCE))
+
+    def test_a_copy_of_a_key_is_not_tried(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """It would be as wrong."""
+        copy = machine.directory / "copy"
+        copy.write_bytes(machine.keys["other"].read_bytes())
+        files = tuple(str(key) for key in (machine.keys["other"], copy, machine.keys["client"]))
+        assert said_by(
+            connector.connect(machine.target(sshd(lines=["MaxAuthTries 2"]), identity_files=files), PATIENCE)
+        )
+
+    def test_two_keys_may_be_needed(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """Some sshd ask for two."""
+        host = sshd(lines=["AuthenticationMethods publickey,publickey"])
+        authorize(host.directory, machine.keys["client"], machine.keys["other"])
+        files = tuple(str(machine.keys[name]) for name in ("client", "other"))
+        assert said_by(connector.connect(machine.target(host, identity_files=files), PATIENCE))
+        assert "accepts a key of user" in the_error_of(connector, machine.target(host))
+
+    @pytest.mark.parametrize("is_in_agent", [False, True])
+    def test_a_users_certificate(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, is_in_agent: bool
+    ) -> None:
+        """It lies beside its key, which the host does not know."""
+        authority = machine.keys["authority"]
+        key = make_key(tmp_path / "key")
+        sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-n", USER, f"{key}.pub"]
+        subprocess.run(sign, check=True, capture_output=True)
+        host = sshd(lines=[f'TrustedUserCAKeys "{authority}.pub"'])
+        agent = None
+        if is_in_agent:
+            (tmp_path / "elsewhere").mkdir()
+            agent = machine.agent(key.rename(tmp_path / "elsewhere" / "key"))
+        target = machine.target(host, identity_files=(str(key),), agent=agent)
+        assert said_by(connector.connect(target, PATIENCE))
+
+
+class TestKeysThatDoNotHelp:
+    def test_a_wrong_key(self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path) -> None:
+        """What was tried is said, and what was not."""
+        locked = make_key(tmp_path / "locked", passphrase="secret")
+        agent = machine.agent(machine.keys["other"])
+        host = sshd()
+        authorize(host.directory)
+        target = machine.target(host, agent=agent)
+        files = (*target.identity_files, str(locked), str(tmp_path / "none"))
+        shown = fingerprint(paramiko.PKey.from_path(machine.keys["other"]).asbytes())
+        assert the_error_of(connector, target._replace(identity_files=files)) == (
+            f"{host.address}:{host.port} does not let user {host.user} in with agent key {shown}, "
+            f"{target.identity_files[0]} (not tried: {locked} is encrypted and not in the ssh-agent; {tmp_path}/none "
+            "does not exist); add the public key to ~/.ssh/authorized_keys there, or name another user or identity_file"
+        )
+
+    def test_a_wrong_user(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """OpenSSH does not say that there is no such user."""
+        sentence = the_error_of(connector, machine.target(sshd(), user="nobody-at-all"))
+        assert "does not let user nobody-at-all in with" in sentence
+
+    @pytest.mark.parametrize(
+        ("contents", "words"),
+        [
+            (None, "/key does not exist; correct identity_file"),
+            ("locked", "/key is encrypted and not in the ssh-agent; add it: ssh-add "),
+            ("other.pub", "/key is a public key whose private half is not in the ssh-agent; name the private key: "),
+            ("", "/key is no private key that tflaunch can use; name one of kind ed25519, ecdsa or rsa"),
+            ("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n", "is no private key"),
+            ("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n", "is no private key"),
+            ("\udcff\udc80\n" * 100, "/key is no private key"),
+        ],
+        ids=["missing", "encrypted", "public", "empty", "broken", "broken PEM", "binary"],
+    )
+    def test_the_key_in_the_spec_has_to_be_one(
+        self, connector: Connector, machine: Machine, tmp_path: Path, contents: str | None, words: str
+    ) -> None:
+        """This is said before any connection is made."""
+        key = tmp_path / "key"
+        if contents == "locked":
+            make_key(key, passphrase="secret")
+            key.with_name("key.pub").unlink()
+        elif contents == "other.pub":
+            key.write_text(public(machine.keys["other"]))
+        elif contents is not None:
+            key.write_bytes(os.fsencode(contents))
+        target = machine.nobody(1, identity_files=(str(key), str(machine.keys["client"])), is_identity_required=True)
+        sentence = the_error_of(connector, target)
+        assert sentence.startswith(f"the identity file {key} ")
+        assert words in sentence
+
+    def test_a_key_that_may_not_be_read(self, connector: Connector, machine: Machine, tmp_path: Path) -> None:
+        """A directory is the one thing that root cannot read."""
+        target = machine.nobody(1, identity_files=(str(tmp_path),), is_identity_required=True)
+        assert f"{tmp_path} cannot be read: Is a directory; make it readable" in the_error_of(connector, target)
+
+    @pytest.mark.parametrize("kind", ["PEM", "PKCS8"])
+    def test_encrypted_keys_in_other_formats(
+        self, connector: Connector, machine: Machine, tmp_path: Path, kind: str
+    ) -> None:
+        """They are recognised as what they are."""
+        key = tmp_path / "key"
+        command = ["ssh-keygen", "-q", "-t", "rsa", "-m", kind, "-N", "secret", "-f", key]
+        subprocess.run(command, check=True)
+        assert "is encrypted" in the_error_of(connector, machine.nobody(1, identity_files=(str(key),)))
+
+    @pytest.mark.parametrize("is_in_agent", [True, False])
+    def test_an_encrypted_key_that_cannot_be_recognised(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, is_in_agent: bool
+    ) -> None:
+        """It may be any key of the agent, if that has one."""
+        key = tmp_path / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-m", "PEM", "-N", "secret", "-f", key], check=True)
+        key.with_name("key.pub").unlink()
+        agent = machine.agent(*([machine.keys["client"]] if is_in_agent else []))
+        target = machine.target(sshd(), identity_files=(str(key),), is_identity_required=True, agent=agent)
+        if is_in_agent:
+            assert said_by(connector.connect(target, PATIENCE))
+        else:
+            assert "is encrypted and not in the ssh-agent; add it: ssh-add" in the_error_of(connector, target)
+
+    def test_a_key_that_becomes_right(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """Only what can be used is remembered."""
+        path = machine.directory / "late"
+        target = machine.target(sshd(), identity_files=(str(path),))
+        assert f"there is no key to log in with: {path} does not exist; add one" in the_error_of(connector, target)
+        path.write_bytes(machine.keys["client"].read_bytes())
+        assert said_by(connector.connect(target, PATIENCE))
+
+    def test_no_key_at_all(self, connector: Connector, machine: Machine) -> None:
+        """There is nobody to be."""
+        sentence = the_error_of(connector, machine.nobody(1, identity_files=()))
+        assert (
+            "neither a key file nor an ssh-agent with keys was found; add one to the ssh-agent with ssh-add" in sentence
+        )
+
+    def test_too_many_keys(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """A host gives up after some, six by default."""
+        files = tuple(str(machine.keys[f"other-{number}"]) for number in range(8))
+        host = sshd()
+        sentence = the_error_of(connector, machine.target(host, identity_files=files))
+        assert sentence.startswith(f"{host.address}:{host.port} hangs up as too many keys are wrong for user {USER}: ")
+        assert "`IdentitiesOnly yes`" in sentence
+
+    def test_a_host_that_takes_no_keys(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """Passwords are never tried."""
+        host = sshd(lines=["PubkeyAuthentication no", "PasswordAuthentication yes"])
+        sentence = the_error_of(connector, machine.target(host))
+        assert "takes no keys from user" in sentence
+        assert re.search("only password.*; allow PubkeyAuthentication there$", sentence)
+
+    def test_a_host_that_wants_more(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """A key alone may not be enough."""
+        host = sshd(lines=["AuthenticationMethods publickey,password", "PasswordAuthentication yes"])
+        sentence = the_error_of(connector, machine.target(host))
+        assert f"accepts a key of user {USER}, but wants password too; let keys be enough there" in sentence
+
+
+class TestAgentsThatDoNotHelp:
+    def test_an_agent_that_refuses(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """The user is asked, and says no: the other keys are still tried."""
+        agent = machine.agent(machine.keys["client"], options=["-c"])
+        host = sshd()
+        authorize(host.directory, machine.keys["client"], machine.keys["other"])
+        target = machine.target(host, identity_files=(), agent=agent)
+        assert "(which the ssh-agent does not use); add" in the_error_of(connector, target)
+        target = target._replace(identity_files=(str(machine.keys["other"]),))
+        assert said_by(connector.connect(target, PATIENCE))
+
+    def test_an_agent_that_is_gone(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """It is as if there were none."""
+        for path in (machine.directory / "none", machine.directory / "socket", machine.directory / ("x" * 200)):
+            if path.name == "socket":
+                with socket.socket(socket.AF_UNIX) as listener:
+                    listener.bind(str(path))
+            assert said_by(connector.connect(machine.target(sshd(), agent=str(path)), PATIENCE))
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"",
+            b"\0\0\0\0",
+            b"\0\0\0\1\5",
+            b"\0\0\0\5\x0c\xff\xff\xff\xff",
+            b"\xff\xff\xff\xff\x0c",
+            b"\0\0\0\x11\x0c\0\0\0\1\0\0\0\4junk\0\0\0\0",
+            b"GET / HTTP/1.1\r\n\r\n",
+        ],
+    )
+    def test_an_agent_that_talks_nonsense(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, answer: bytes
+    ) -> None:
+        """Likewise."""
+        path = str(machine.directory / "agent.sock")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+
+            def serve() -> None:
+                while True:
+                    try:
+                        client, _ = listener.accept()
+                    except OSError:
+                        return
+                    with client:
+                        client.recv(100)
+                        client.sendall(answer)
+
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            try:
+                assert said_by(connector.connect(machine.target(sshd(), agent=path), PATIENCE))
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)
+                thread.join()
+
+    def test_an_agent_that_says_nothing(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is waited for, but not for long, also if nobody even accepts."""
+        monkeypatch.setattr(ssh_keys, "_LIST_PATIENCE", 1.0)
+        path = str(machine.directory / "agent.sock")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(1)
+            targets = [machine.target(sshd(), agent=path)] * 5
+            with ThreadPoolExecutor(len(targets)) as pool:
+                for transport in pool.map(lambda target: connector.connect(target, PATIENCE), targets):
+                    assert said_by(transport)
+
+    def test_an_agent_that_does_not_sign(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may wait for somebody to touch something: that counts within the limit."""
+        monkeypatch.setattr(ssh_keys, "_SIGN_PATIENCE", 7.0)
+        agent = machine.agent(machine.keys["client"])
+        target = machine.target(sshd(), identity_files=(), agent=agent)
+        ask = ssh_keys._ask
+
+        def slow(path: str, request: bytes, patience: float) -> tuple[int, paramiko.Message]:
+            time.sleep(2 * limit if patience == 7.0 else 0)
+            return ask(path, request, patience)
+
+        limit = 3 * SOON
+        monkeypatch.setattr(ssh_keys, "_ask", slow)
+        sentence = the_error_of(connector, target, limit)
+        assert "takes the ssh-agent (does it ask you for something?) or" in sentence
+        assert "longer than 3 s" in sentence
+
+
+class TestHostKeys:
+    def test_a_host_that_is_not_known(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """The remedy works, and is seen at once: no new connector is needed."""
+        host = sshd()
+        file = machine.directory / "known_hosts-h1"
+        file.write_text("")
+        target = machine.target(host)
+        shown = fingerprint(paramiko.PKey.from_path(host.host_keys[0]).asbytes())
+        sentence = the_error_of(connector, target)
+        assert (
+            f"its host key {shown} (ssh-ed25519) is not in {file} as that of [{host.address}]:{host.port}" in sentence
+        )
+        command = sentence.split("`")[1]
+        options = f"-F none -o UserKnownHostsFile={file} -o StrictHostKeyChecking=accept-new -o BatchMode=yes"
+        subprocess.run(command.replace("ssh ", f"ssh {options} ", 1), shell=True, check=False, capture_output=True)
+        assert said_by(connector.connect(target, PATIENCE))
+
+    def test_a_host_whose_key_has_changed(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """Nothing of ours is shown to it."""
+        host = sshd()
+        target = machine.target(host)
+        host.restart("another")
+        sentence = the_error_of(connector, target)
+        assert sentence.startswith("its host key has changed: ssh-ed25519 was SHA256:")
+        assert f"`ssh-keygen -R '[{host.address}]:{host.port}' -f " in sentence
+        assert "publickey" not in host.log.read_text()
+
+    def test_a_host_with_several_keys_shows_the_one_that_is_known(
+        self, connector: Connector, machine: Machine, sshd: StartSshd
+    ) -> None:
+        """Whatever else it prefers."""
+        for known in ("rsa", "ecdsa", "ed25519"):
+            host = sshd(host_keys=[f"host-{kind}" for kind in ("ed25519", "ecdsa", "rsa")])
+            (machine.directory / f"known_hosts-{host.name}").write_text(
+                f"[{host.address}]:{host.port} {public(machine.keys[f'host-{known}'])}\n"
+            )
+            assert said_by(connector.connect(machine.target(host), PATIENCE))
+
+    def test_an_alias_is_known_without_a_port(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """As HostKeyAlias of ssh."""
+        host = sshd()
+        (machine.directory / "known_hosts-h1").write_text(f"cluster {public(host.host_keys[0])}\n")
+        assert said_by(connector.connect(machine.target(host, host_key_name="cluster"), PATIENCE))
+
+    @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+    def test_a_certificate_of_a_host(self, connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
+        """A host that nobody knows is known to the authority."""
+        authority = machine.keys["authority-rsa"]
+        key = machine.keys[f"certified-{kind}"]
+        sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-h", "-n", "127.0.0.*", f"{key}.pub"]
+        subprocess.run(sign, check=True, capture_output=True)
+        host = sshd(host_keys=[key.name], lines=[f'HostCertificate "{key}-cert.pub"'])
+        (machine.directory / "known_hosts-h1").write_text(f"@cert-authority [127.0.0.*]:* {public(authority)}\n")
+        assert said_by(connector.connect(machine.target(host), PATIENCE))
+        (machine.directory / "known_hosts-h1").write_text(f"@cert-authority *.example {public(authority)}\n")
+        assert "is not in" in the_error_of(connector, machine.target(host))
+
+
+class TestPlacesWithoutSsh:
+    def test_a_name_that_does_not_resolve(self, connector: Connector, machine: Machine) -> None:
+        """Whatever is wrong with it."""
+        for name in ("no-such-host.invalid", "a..b", "x" * 64 + ".example"):
+            sentence = the_error_of(connector, machine.nobody(22, name), PATIENCE)
+            assert sentence.startswith(f"the name {name} does not resolve")
+            assert sentence.endswith("; correct `ssh` in the spec, or HostName in ~/.ssh/config")
+
+    def test_a_name_server_that_is_silent(
+        self, connector: Connector, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The system would wait much longer than we do."""
+        resolve = socket.getaddrinfo
+        over = threading.Event()
+
+        def slow(*arguments: object, **options: object) -> object:
+            if not options.get("flags"):
+                over.wait(PATIENCE)
+            return resolve(*arguments, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(socket, "getaddrinfo", slow)
+        sentence = the_error_of(connector, machine.nobody(22, "slow.invalid"), SOON)
+        over.set()
+        assert sentence.startswith("the name slow.invalid does not resolve within 1 s")
+
+    def test_a_closed_port(self, connector: Connector, machine: Machine) -> None:
+        """The address has no server."""
+        with socket.create_server(("127.0.0.9", 0)) as server:
+            port = server.getsockname()[1]
+        assert the_error_of(connector, machine.nobody(port)) == (
+            f"127.0.0.9:{port} refuses connections; is sshd running there, and is that its port?"
+        )
+
+    @pytest.mark.parametrize("number", ["EHOSTUNREACH", "ENETUNREACH"])
+    def test_no_route(
+        self, connector: Connector, machine: Machine, monkeypatch: pytest.MonkeyPatch, number: str
+    ) -> None:
+        """Which this machine cannot show without harm."""
+
+        def connect(*_: object) -> None:
+            raise OSError(getattr(errno, number), "no way")
+
+        monkeypatch.setattr(ssh_transport._Socket, "connect", connect)
+        assert the_error_of(connector, machine.nobody(22)).startswith(
+            "there is no route to 127.0.0.9:22; is it running"
+        )
+
+    def test_the_second_address_of_a_name(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An address that refuses, and one that swallows everything, do not hide it."""
+        host = sshd()
+        with _full_server() as full:
+            places = [("127.0.0.9", 1), full.getsockname(), (host.address, host.port)]
+            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+            monkeypatch.setattr(ssh_transport, "_resolve", lambda *_: found)
+            assert said_by(connector.connect(machine.target(host), 6.0))
+
+    def test_a_black_hole(self, connector: Connector, machine: Machine) -> None:
+        """Nobody answers, not even with a refusal."""
+        with _full_server() as full:
+            target = machine.nobody(full.getsockname()[1])
+            sentence = f"no answer from 127.0.0.9:{target.port} within 1 s; is it running, and does a firewall let you"
+            assert the_error_of(connector, target, SOON).startswith(sentence)
+            assert the_error_of(connector, target._replace(connect_timeout=SOON), PATIENCE).startswith(sentence)
+
+    def test_a_port_that_says_nothing(self, connector: Connector, machine: Machine) -> None:
+        """It accepts connections."""
+        target = machine.stranger(lambda client: [*iter(lambda: client.recv(100), b"")].clear())
+        assert "accepts the connection but says nothing within 1 s" in the_error_of(connector, target, SOON)
+
+    @pytest.mark.parametrize(
+        ("words", "shown"),
+        [
+            (b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+            (b"\x15\x03\x01\0\x02\x02\x46", "??????F"),
+            (b"\xff" * 1000 + b"\n", "\N{REPLACEMENT CHARACTER}" * 60),
+            (b"x" * 100_000, "x" * 60),
+            (b"motd\n" * 20_000 + b"SSH-2.0-x\r\n", "motd"),
+            (b"\n" * 101, ""),
+            (b"Exceeded MaxStartups\r\n", "Exceeded MaxStartups"),
+        ],
+        ids=["HTTP", "TLS", "binary", "100 KB", "100 KB before a version", "empty lines", "words"],
+    )
+    def test_a_port_that_speaks_something_else(
+        self, connector: Connector, machine: Machine, words: bytes, shown: str
+    ) -> None:
+        """It is quoted, made fit for a terminal."""
+        sentence = the_error_of(connector, machine.stranger(lambda client: client.sendall(words)))
+        if shown:
+            assert f'does not speak SSH but says "{shown}' in sentence
+            assert sentence.endswith("is that the port of sshd?")
+        else:
+            assert "hangs up before it says anything" in sentence
+
+    def test_words_before_the_version(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """Some are allowed, and passed over."""
+        host = sshd()
+
+        def speak(client: socket.socket) -> None:
+            client.sendall(b"Welcome to the gate.\r\n\r\nSee you.\r\n")
+            with socket.create_connection((host.address, host.port)) as inner:
+                pipes = [threading.Thread(target=_pipe, args=ends) for ends in ((client, inner), (inner, client))]
+                for pipe in pipes:
+                    pipe.start()
+                for pipe in pipes:
+                    pipe.join()
+
+        gate = machine.stranger(speak)
+        (machine.directory / "known_hosts-h1").write_text(f"127.0.0.9 {public(host.host_keys[0])}\n")
+        target = machine.target(host, address="127.0.0.9", port=gate.port, host_key_name="127.0.0.9")
+        assert said_by(connector.connect(target, PATIENCE))
+
+    @pytest.mark.parametrize(
+        ("words", "shown"),
+        [
+            (b"", "hangs up before it says anything; its sshd may not let this machine in, or have too many"),
+            (b"SSH-2.0-x\r\n", "hangs up during the handshake; its sshd may have too many new connections"),
+            (b"SSH-1.5-old\r\n", "(SSH-1.5-old) is too old or too strict for tflaunch: 1.5 instead of 2.0"),
+            (b"SSH-2.0-x\r\n" + b"\0\0\0\x0b\x0a" + b"x" * 100, "the handshake with 127.0.0.9:"),
+            (b"SSH-2.0-x\r\n" + b"x" * 100_000, "the handshake with 127.0.0.9:"),
+            (b"SSH-2.0-x\r\n\0\0\0\x1c\x0a\1\0\0\0\2\0\0\0\4full\0\0\0\0" + b"\0" * 10, 'ends the handshake: "full"'),
+        ],
+        ids=["closed at once", "closed after the version", "version 1", "no packet", "100 KB", "farewell"],
+    )
+    def test_a_server_that_gives_up(self, connector: Connector, machine: Machine, words: bytes, shown: str) -> None:
+        """At any time during the handshake."""
+
+        def speak(client: socket.socket) -> None:
+            client.sendall(words)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(4096):
+                pass
+
+        assert shown in the_error_of(connector, machine.stranger(speak))
+
+    def test_a_server_that_stops_in_the_middle(self, connector: Connector, machine: Machine) -> None:
+        """It is given up in time."""
+
+        def speak(client: socket.socket) -> None:
+            client.sendall(b"SSH-2.0-x\r\n")
+            while client.recv(4096):
+                pass
+
+        sentence = the_error_of(connector, machine.stranger(speak), SOON)
+        assert sentence.endswith("does not finish the handshake within 1 s; is it overloaded?")
+
+    def test_too_many_new_connections(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """MaxStartups, for real."""
+        host = sshd(lines=["MaxStartups 1"])
+        with socket.create_connection((host.address, host.port)) as other:
+            other.recv(100)
+            sentence = the_error_of(connector, machine.target(host))
+        assert "MaxStartups" in sentence
+
+    @pytest.mark.parametrize(
+        ("line", "what"),
+        [
+            ("Ciphers chacha20-poly1305@openssh.com", "ciphers"),
+            ("KexAlgorithms sntrup761x25519-sha512@openssh.com", "kex algorithm"),
+            ("MACs umac-128@openssh.com", "macs"),
+        ],
+    )
+    def test_nothing_in_common(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, line: str, what: str
+    ) -> None:
+        """An algorithm that paramiko does not know."""
+        lines = [line, *(["Ciphers aes128-ctr"] if "MACs" in line else [])]
+        sentence = the_error_of(connector, machine.target(sshd(lines=lines)))
+        assert re.search(
+            rf"\(SSH-2.0-\S+.*\) is too old or too strict for tflaunch: no acceptable {what}; see", sentence
+        )
+
+
+class TestJumpHosts:
+    def test_a_way_over_two(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """The last is asked from where."""
+        one, two, host = sshd("one"), sshd("two"), sshd("host")
+        jumps = (first := machine.target(one), machine.target(two, jumps=(first,)))
+        said = said_by(connector.connect(machine.target(host, jumps=jumps), PATIENCE)).split()
+        assert said[2:] == [host.address, str(host.port)]
+        assert f"Accepted publickey for {USER}" in one.log.read_text()
+        assert f"Accepted publickey for {USER}" in two.log.read_text()
+
+    def test_a_way_in_the_configuration(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """All of it together."""
+        gate, host = sshd("gate"), sshd("host")
+        home = machine.directory / "home"
+        (home / ".ssh").mkdir(parents=True)
+        (home / ".ssh" / "known_hosts").write_text(gate.known_hosts + host.known_hosts)
+        entries = gate.client_config("gate") + host.client_config("host") + "  ProxyJump gate\n"
+        (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
+        monkeypatch.setenv("HOME", str(home))
+        target = SshConfig(system_file=Path("/nonexistent")).resolve("worker", Host(ssh="host"))
+        assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
+
+    def test_it_is_connected_to_once(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """However many hosts are behind it, as it counts its connections; anew when the connection is lost."""
+        gate = sshd("gate")
+        hosts = [sshd(host_keys=["host-shared"]) for _ in range(5)]
+        way = (machine.target(gate),)
+        targets = [machine.target(host, jumps=way) for host in hosts] * 4
+        for times in (1, 2):
+            with ThreadPoolExecutor(len(targets)) as pool:
+                transports = list(pool.map(lambda target: connector.connect(target, PATIENCE), targets))
+            assert [said_by(transport).split()[2] for transport in transports] == [each.address for each in targets]
+            assert gate.log.read_text().count("Accepted publickey") == times
+            gate.kill_connections()
+            end = time.monotonic() + PATIENCE
+            while any(jump.result().is_active() for jump in connector._jumps.values()):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+
+    def test_a_connection_to_it_that_is_dead_without_a_word(
+        self, connector: Connector, machine: Machine, sshd: StartSshd
+    ) -> None:
+        """A new one is made in time, for all who need it."""
+        gate, host = sshd("gate"), sshd("host")
+        target = machine.target(host, jumps=(machine.target(gate),))
+        first = connector.connect(target, PATIENCE)
+        frozen = gate.connections()
+        time.sleep(3 * ssh_transport._JUST_NOW)
+        for process in frozen:
+            process.suspend()
+        try:
+            with ThreadPoolExecutor(5) as pool:
+                transports = list(pool.map(lambda _: connector.connect(target, PATIENCE), range(5)))
+            assert all(said_by(transport) for transport in transports)
+            assert gate.log.read_text().count("Accepted publickey") == 2
+        finally:
+            for process in frozen:
+                process.resume()
+        assert said_by(first)  # it was not dead after all
+        connector.close()
+        assert wait_dead(frozen, PATIENCE)
+
+    def test_close_hangs_up(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """Nothing is left on a jump host."""
+        gate, host = sshd("gate"), sshd("host")
+        transport = connector.connect(machine.target(host, jumps=(machine.target(gate),)), PATIENCE)
+        connections = gate.connections()
+        assert connections
+        connector.close()
+        assert wait_dead(connections, PATIENCE)
+        transport.join(PATIENCE)
+        assert not transport.is_active()
+
+    def test_what_is_wrong_with_a_jump_host_is_said_of_it(
+        self, connector: Connector, machine: Machine, sshd: StartSshd
+    ) -> None:
+        """Not of the host behind it, nor of another jump host; once for everybody who waits."""
+        gate, host = sshd("gate"), sshd("host")
+        good = machine.target(gate)
+        closed = machine.nobody(1)._replace(host="two", jumps=(good,))
+        for jump, words in (
+            (good._replace(known_hosts_files=()), "jump host gate: its host key SHA256:"),
+            (good._replace(user="nobody-at-all"), f"jump host gate: {gate.address}:{gate.port} does not let user"),
+            (machine.nobody(1), "jump host x: 127.0.0.9:1 refuses connections"),
+            (closed, "jump host gate: it cannot connect to 127.0.0.9:1 (Connection refused); is sshd running there"),
+        ):
+            way = (*jump.jumps, jump)
+            targets = [machine.target(host, jumps=way)] * 20
+            with ThreadPoolExecutor(len(targets)) as pool:
+                sentences = set(pool.map(lambda target: the_error_of(connector, target), targets))
+            assert [sentence.startswith(words) for sentence in sentences] == [True], sentences
+        assert gate.log.read_text().count("Accepted publickey") == 1
+
+    def test_what_is_wrong_behind_it(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """Each host gets its own words, though all are asked for at once over one connection."""
+        gate, host = sshd("gate", lines=["PermitOpen 127.0.0.9:* 127.0.0.3:* no-such-host.invalid:*"]), sshd("host")
+        way = (machine.target(gate),)
+        silent = machine.stranger(lambda client: [*iter(lambda: client.recv(100), b"")].clear())
+        other = machine.stranger(lambda client: client.sendall(b"HTTP/1.1 400\r\n"))
+        with _full_server() as full:
+            expected = {
+                machine.nobody(1): "jump host gate: it cannot connect to 127.0.0.9:1 (Connection refused); is sshd",
+                machine.nobody(1, "127.0.0.8"): "jump host gate: it does not connect us to 127.0.0.8:1 (",
+                machine.nobody(22, "no-such-host.invalid"): "jump host gate: it cannot connect to no-such-host.invalid",
+                machine.nobody(
+                    full.getsockname()[1]
+                ): f"jump host gate: no answer from 127.0.0.9:{full.getsockname()[1]}",
+                silent: f"127.0.0.9:{silent.port} behind jump host gate accepts the connection but says nothing within",
+                other: f'127.0.0.9:{other.port} behind jump host gate does not speak SSH but says "HTTP/1.1 400"',
+                machine.target(host, user="nobody"): f"{host.address}:{host.port} behind jump host gate does not let",
+            }
+            targets = [target._replace(jumps=way) for target in expected] * 4
+            with ThreadPoolExecutor(len(targets)) as pool:
+                sentences = list(pool.map(lambda target: the_error_of(connector, target, 3 * SOON), targets))
+        for sentence, words in zip(sentences, [*expected.values()] * 4, strict=True):
+            assert sentence.startswith(words)
+        assert gate.log.read_text().count("Accepted publickey") == 1
+
+    def test_a_host_behind_it_that_is_lost(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """The connection over the jump host ends, the one to it stays."""
+        gate, host = sshd("gate"), sshd("host")
+        transport = connector.connect(machine.target(host, jumps=(machine.target(gate),)), PATIENCE)
+        channel = transport.open_session()
+        channel.exec_command("echo; exec sleep 1000")
+        assert channel.recv(10) == b"\n"
+        kill(host.connections())
+        assert channel.recv(1) == b""
+        kill(host.survivors())
+        assert gate.connections()
+
+
+def test_a_connection_that_is_closed_wakes_up(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """Whoever waits for it knows at once; an idle one does not look around ten times a second."""
+    host = sshd()
+    transport = connector.connect(machine.target(host), PATIENCE)
+    channel = transport.open_session()
+    channel.exec_command("echo; exec sleep 1000")
+    assert channel.recv(10) == b"\n"
+    waiting = threading.Thread(target=channel.recv, args=(1,), daemon=True)
+    waiting.start()
+    begin = time.monotonic()
+    transport.close()
+    waiting.join(PATIENCE)
+    transport.join(PATIENCE)
+    assert not transport.is_alive()
+    assert time.monotonic() - begin < LATE
+    kill(host.survivors())
+
+
+def test_nothing_is_printed(tmp_path: Path) -> None:
+    """Not even by threads of paramiko that outlive the program."""
+    program = """if True:
+        import socket, threading
+        from tflaunch.hosts.link import LinkError
+        from tflaunch.hosts.ssh_config import Target
+        from tflaunch.hosts.ssh_connect import Connector
+        server = socket.create_server(("127.0.0.9", 0))
+        def speak():
+            for words in (b"junk", b"SSH-2.0-x", b"SSH-2.0-x\\r\\n" + b"x" * 1000, b"SSH-2.0-x\\r\\n"):
+                client, _ = server.accept()
+                client.sendall(words)
+                kept.append(client) if words.endswith(b"\\n") else client.close()
+        kept = []
+        threading.Thread(target=speak, daemon=True).start()
+        key = KEY
+        for _ in range(4):
+            try:
+                Connector().connect(Target("x", *server.getsockname(), "ann", identity_files=(key,)), 0.5)
+            except LinkError as error:
+                print(error)
+    """
+    key = make_key(tmp_path / "key")
+    ran = subprocess.run(
+        [sys.executable, "-c", program.replace("KEY", repr(str(key)))], capture_output=True, text=True, check=True
+    )
+    assert ran.stderr == ""
+    assert len(ran.stdout.splitlines()) == 4
+
+
+class _full_server:  # noqa: N801
+    """A server whose queue is full: the kernel answers nobody any more."""
+
+    def __enter__(self) -> socket.socket:
+        self._server = socket.create_server(("127.0.0.9", 0), backlog=0)
+        self._clients: list[socket.socket] = []
+        while True:
+            client = socket.socket()
+            self._clients.append(client)
+            client.settimeout(0.2)
+            try:
+                client.connect(self._server.getsockname())
+            except TimeoutError:
+                return self._server
+
+    def __exit__(self, *_: object) -> None:
+        for each in (*self._clients, self._server):
+            each.close()
+
+
+def _is_listening(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(path) == 0
+
+
+def _pipe(source: socket.socket, sink: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass

@@ -1,0 +1,350 @@
+"""Real sshd processes, each a host of its own: another address, another host key, another HOME."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from install import need
+
+PATIENCE = 20.0
+SSHD = "/usr/sbin/sshd"
+"""It starts itself anew for every connection, so it insists on an absolute path."""
+USER = pwd.getpwuid(os.getuid()).pw_name
+DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+"""Ends what it starts with the *thread* that started it: start nothing from a thread that ends sooner."""
+
+_CONFIG = """\
+LogLevel VERBOSE
+MaxSessions 1000
+MaxStartups 1000
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+PermitUserRC no
+PidFile none
+PrintLastLog no
+PrintMotd no
+StrictModes no
+UseDNS no
+UsePAM no
+"""
+_POLL = 0.002  # seconds between looks at a log while an sshd starts
+
+
+def need_sshd() -> None:
+    """Require OpenSSH's server and client."""
+    need([SSHD, "ssh", "ssh-keygen"], ["openssh-server", "openssh-client"])
+    if os.getuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # where sshd locks its unprivileged half in
+
+
+class Keyring:
+    """Key pairs without passphrase by name, each made when it is first asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def __getitem__(self, name: str) -> Path:
+        """Return the path of a private key; a name like "h1-rsa" has its kind behind the last hyphen."""
+        path = self.directory / name
+        if not path.exists():
+            kind = name.rpartition("-")[2]
+            make_key(path, kind if kind in ("rsa", "ecdsa") else "ed25519")
+        return path
+
+
+def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
+    """Make a key pair and return the path of its private half."""
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", path], check=True)
+    return path
+
+
+def public(key: Path) -> str:
+    """Return kind and base64 of a public key, without its comment."""
+    return " ".join(key.with_name(f"{key.name}.pub").read_text().split()[:2])
+
+
+def known_hosts_line(names: str, port: int, key: Path) -> str:
+    """Return the line for a host key; names are separated by commas."""
+    named = names if port == 22 else ",".join(f"[{name}]:{port}" for name in names.split(","))
+    return f"{named} {public(key)}\n"
+
+
+def config(
+    directory: Path,
+    address: str,
+    port: int,
+    host_keys: Sequence[Path],
+    environ: Mapping[str, str],
+    lines: Sequence[str] = (),
+) -> str:
+    """Return the text of an sshd_config for sessions that get these variables, HOME among them.
+
+    Args:
+        directory: where the file `authorized_keys` is.
+        address: where it listens.
+        port: where it listens.
+        host_keys: private keys.
+        environ: of every session.
+        lines: more of the configuration, in place of ours with the same keyword.
+    """
+    # A bash that is started by sshd reads ~/.bashrc: with the HOME of whoever runs the tests, all of it.
+    # sshd reads a single SetEnv line, therefore `environ`.
+    variables = " ".join(f'"{name}={value}"' for name, value in environ.items())
+    ours = [
+        f"ListenAddress {address}:{port}",
+        *(f'HostKey "{key}"' for key in host_keys),
+        f'AuthorizedKeysFile "{directory}/authorized_keys"',
+        f"SetEnv {variables}",
+        f'Subsystem sftp internal-sftp -d "{environ["HOME"]}"',
+        *_CONFIG.splitlines(),
+        *(["PerSourcePenalties no"] if _version() >= (9, 8) else []),
+    ]
+    theirs = {line.split()[0].lower() for line in lines}
+    # Last, as one of them may be a Match, which reaches to the end.
+    return "\n".join([*(line for line in ours if line.split()[0].lower() not in theirs), *lines, ""])
+
+
+def _version() -> tuple[int, int]:
+    said = subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=True).stderr
+    match = re.search(r"OpenSSH_(\d+)\.(\d+)", said)
+    assert match, said
+    return int(match[1]), int(match[2])
+
+
+class StartSshd(Protocol):
+    """What the fixture `sshd` is."""
+
+    def __call__(self, name: str = "", **options: Any) -> Sshd:
+        """Start a host, named h1, h2, ... by default, at 127.0.0.2, 127.0.0.3, ...; options as of `Sshd`."""
+
+
+class Sshd:
+    """An sshd process, and all that belongs to it, in one directory.
+
+    Sessions start in the user's own home directory, as sshd takes that from /etc/passwd, but with HOME set
+    to `home`, where an SFTP session starts too.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        keys: Keyring,
+        address: str = "127.0.0.1",
+        *,
+        lines: Sequence[str] = (),
+        banner: str = "",
+        host_keys: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it, and return when it listens.
+
+        Args:
+            directory: made for it; its name is the host's.
+            keys: `client` is let in.
+            address: one of 127.0.0.0/8; the port is one that is free there.
+            lines: lines of sshd_config, in place of ours with the same keyword.
+            banner: what it says to everybody before authentication.
+            host_keys: names of keys in the ring; by default one that no other host has.
+            environ: of every session, HOME included.
+        """
+        directory.mkdir()
+        self.directory = directory
+        self.name = directory.name
+        self.address = address
+        self.port = _free_port(address)
+        self.user = USER
+        self.home = directory / "home"
+        self.home.mkdir()
+        self.log = directory / "sshd.log"
+        self.client_key = keys["client"]
+        self._keys = keys
+        self._environ = {"HOME": str(self.home), **(environ or {})}
+        self._lines = [*lines]
+        if banner:
+            (directory / "banner").write_text(banner)
+            self._lines.append(f'Banner "{directory}/banner"')
+        authorize(directory, self.client_key)
+        self.start(*(host_keys or (f"host-{self.name}",)))
+
+    def start(self, *host_keys: str, lines: Sequence[str] = ()) -> None:
+        """Start it at the same address and port, with other host keys and with more lines if there are any."""
+        if host_keys:
+            self.host_keys = [self._keys[name] for name in host_keys]
+        self._lines = [*self._lines, *lines]
+        path = self.directory / "sshd_config"
+        path.write_text(config(self.directory, self.address, self.port, self.host_keys, self._environ, self._lines))
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*DIE_WITH_US, SSHD, "-D", "-e", "-f", path],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        wait_for_log(self._process, self.log)
+
+    @property
+    def known_hosts(self) -> str:
+        """What a client's known_hosts file says of it: a line for each of its host keys."""
+        return "".join(known_hosts_line(self.address, self.port, key) for key in self.host_keys)
+
+    def client_config(self, name: str) -> str:
+        """Return what a client's ssh_config says of it."""
+        return (
+            f"Host {name}\n  HostName {self.address}\n  Port {self.port}\n"
+            f'  User {self.user}\n  IdentityFile "{self.client_key}"\n'
+        )
+
+    def connections(self) -> list[psutil.Process]:
+        """Return sshd's own processes of every connection; the users' commands are not among them."""
+        try:
+            return list(_only_sshd(psutil.Process(self._process.pid)))
+        except psutil.NoSuchProcess:
+            return []
+
+    def kill_connections(self) -> None:
+        """SIGKILL what serves the connections: they break, new ones are possible, commands live on."""
+        kill(self.connections())
+
+    def stop_listening(self) -> None:
+        """Refuse new connections; those that are open stay."""
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self, *host_keys: str, lines: Sequence[str] = ()) -> None:
+        """Break all connections and start anew, see `start`."""
+        connections = self.connections()
+        self.stop_listening()
+        kill(connections)
+        self.start(*host_keys, lines=lines)
+
+    def survivors(self) -> list[psutil.Process]:
+        """Return every process that a session started and that still has its HOME, sshd's own not included."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("HOME") == str(self.home) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+    def wait_empty(self, patience: float = PATIENCE) -> list[psutil.Process]:
+        """Wait until no session has a process any more; return those that do not end."""
+        # A command may be a moment behind the client that no longer waits for it.
+        end = time.monotonic() + patience
+        while (living := self.survivors()) and wait_dead(living, end - time.monotonic()):
+            pass
+        return living
+
+    def stop(self) -> None:
+        """End it, its connections and all that sessions have left."""
+        connections = self.connections()
+        self.stop_listening()
+        kill(connections)
+        while living := self.survivors():
+            kill(living)
+
+
+def authorize(directory: Path, *keys: Path) -> None:
+    """Say in a directory's authorized_keys who is let in."""
+    path = directory / "authorized_keys"
+    path.write_text("".join(f"{public(key)}\n" for key in keys))
+    path.chmod(0o600)
+
+
+def home_for_client(directory: Path, hosts: Mapping[str, Sshd], *, known: bool = True) -> Path:
+    """Make the HOME of somebody who can reach hosts by name, and return it.
+
+    OpenSSH's own client takes the home from /etc/passwd: give it `-F HOME/.ssh/config`.
+
+    Args:
+        directory: made here.
+        hosts: name → sshd.
+        known: whether their host keys are in known_hosts.
+    """
+    entries = [sshd.client_config(name) for name, sshd in hosts.items()]
+    lines = [sshd.known_hosts for sshd in hosts.values()] if known else []
+    return write_client_home(directory, "".join(entries), "".join(lines))
+
+
+def write_client_home(directory: Path, ssh_config: str, known_hosts: str) -> Path:
+    """Make a HOME with these two files, and return it."""
+    ssh = directory / ".ssh"
+    ssh.mkdir(parents=True)
+    ssh.chmod(0o700)
+    (ssh / "known_hosts").write_text(known_hosts)
+    common = f'Host *\n  BatchMode yes\n  IdentitiesOnly yes\n  UserKnownHostsFile "{ssh}/known_hosts"\n'
+    (ssh / "config").write_text(f"{ssh_config}{common}  GlobalKnownHostsFile /dev/null\n")
+    return directory
+
+
+def wait_for_log(process: subprocess.Popen[bytes], log: Path, words: str = "Server listening on") -> None:
+    """Wait until a starting sshd says that it listens."""
+    # To connect would tell as much, but sshd counts it: against MaxStartups, and as an attempt to get in.
+    pidfd = os.pidfd_open(process.pid)
+    end = time.monotonic() + PATIENCE
+    try:
+        while words not in (said := log.read_text(errors="replace")):
+            ended = select.select([pidfd], [], [], _POLL)[0]
+            assert not ended, f"sshd ended: {log.read_text(errors='replace')}"
+            assert time.monotonic() < end, f"sshd does not listen: {said}"
+    finally:
+        os.close(pidfd)
+
+
+def _free_port(address: str) -> int:
+    with socket.create_server((address, 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _only_sshd(parent: psutil.Process) -> Iterator[psutil.Process]:
+    for child in parent.children():
+        try:
+            name = child.name()
+        except psutil.NoSuchProcess:
+            continue
+        # sshd, sshd-session, sshd-auth: a connection has one to three, depending on version and user.
+        if name.startswith("sshd"):
+            yield child
+            yield from _only_sshd(child)
+
+
+def kill(processes: Sequence[psutil.Process]) -> None:
+    """SIGKILL processes and wait until they are dead."""
+    for process in processes:
+        try:
+            process.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+    assert wait_dead(processes, PATIENCE), f"not even SIGKILL ends one of {processes}"
+
+
+def wait_dead(processes: Sequence[psutil.Process], patience: float) -> bool:
+    """Wait until processes have exited; whether their parents have taken notice does not matter."""
+    # psutil's own wait would be for the latter, and an orphan's new parent may take seconds.
+    end = time.monotonic() + patience
+    for process in processes:
+        try:
+            pidfd = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if process.is_running() and not select.select([pidfd], [], [], max(end - time.monotonic(), 0))[0]:
+                return False
+        finally:
+            os.close(pidfd)
+    return True

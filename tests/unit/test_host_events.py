@@ -1,0 +1,164 @@
+"""Hosts that cannot be reached, heard, or trusted to know the others: what becomes of the job."""
+
+from __future__ import annotations
+
+import pytest
+
+from history import History
+from specs import clustered
+from tflaunch.actions import JoinHost
+from tflaunch.events import (
+    HostJoined,
+    HostLost,
+    HostUnreachable,
+    Interrupted,
+    LinkLost,
+    LinkRestored,
+    NamesFound,
+    PortOpened,
+    PortsHeld,
+    TaskExited,
+    TaskGone,
+    TaskStarted,
+)
+from tflaunch.states import Cause, Phase
+
+pytestmark = pytest.mark.unit
+
+
+class Far:
+    """A job on two hosts."""
+
+    def __init__(self, **fields: object) -> None:
+        cluster = {"worker": ["h1", "h2"]}
+        fields = {"restart": {"max": 1, "backoff": [0, 0]}, "timeouts": {"lease": 30, "grace": 10}, **fields}
+        self.history = History(clustered(cluster, **fields))
+
+    def join(self) -> Far:
+        """Both hosts are there, and know each other."""
+        self.history.happens(HostJoined("h1"), HostJoined("h2"))
+        return self
+
+    def start(self) -> Far:
+        """Let an attempt start on both."""
+        history = self.history
+        for host, other in (("h1", "10.0.0.2"), ("h2", "10.0.0.1")):
+            history.happens(NamesFound(host, {"h2" if host == "h1" else "h1": other}))
+            history.happens(PortsHeld(host, {f"worker:{int(host[1]) - 1}": 2222}))
+        for number, host in enumerate(("h1", "h2")):
+            attempt = history.job.tasks[f"worker:{number}"].attempt
+            history.happens(TaskStarted(host, f"worker:{number}", attempt, 1, 0.0))
+            history.happens(PortOpened(host, f"worker:{number}", attempt))
+        return self
+
+    def fails(self, number: int) -> None:
+        """A worker exits with 1 and is gone."""
+        task, host = f"worker:{number}", f"h{number + 1}"
+        self.history.happens(TaskExited(host, task, 0, 1, None, 0.0), TaskGone(host, task, 0))
+
+
+def test_all_hosts_that_cannot_be_reached_are_named_at_once() -> None:
+    """Before anything starts; exit 3."""
+    history = Far().history.happens(HostUnreachable("h1", "refused"))
+    assert history.job.phase is Phase.JOINING
+    history.happens(HostUnreachable("h2", "no such name"))
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
+    assert history.job.culprit is not None
+    assert history.job.culprit.message == "h1: refused\nh2: no such name"
+
+
+def test_a_silent_host_delays_nobody_for_longer_than_the_limit() -> None:
+    """It is named when the others have long been there."""
+    history = Far().history.happens(HostJoined("h1")).wait()
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
+    assert history.job.culprit is not None
+    assert "h2: its agent did not answer within 10 s" in history.job.culprit.message
+
+
+def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> None:
+    """TensorFlow would wait for ever; exit 3."""
+    history = Far().join().history.happens(NamesFound("h1", {"h2": "10.0.0.2"}))
+    history.happens(NamesFound("h2", {"h1": "127.0.1.1"}))
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
+    assert history.job.culprit is not None
+    assert history.job.culprit.message == "on h2 the name 'h1' means 127.0.1.1, which is h2 itself"
+
+
+def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:
+    """The tasks never noticed."""
+    history = Far().join().start().history
+    before = history.job.tasks
+    history.happens(LinkLost("h2", "cut"))
+    history.now += 20
+    history.happens(LinkRestored("h2", is_leaving=False))
+    assert history.job.phase is Phase.RUNNING
+    assert history.job.tasks == before
+    assert history.actions == []
+
+
+def test_nothing_starts_again_before_the_fence() -> None:
+    """Lease, grace and a margin: only then the tasks of a silent host are certainly dead."""
+    history = Far().join().start().history.happens(LinkLost("h2", "cut"))
+    lost_at = history.now
+    history.wait()
+    assert history.now == lost_at + 30 + 10 + 5
+    assert history.job.phase is Phase.STOPPING
+    assert history.stopped() == ["worker:0"]
+    history.happens(TaskExited("h1", "worker:0", 0, None, 15, 0.0), TaskGone("h1", "worker:0", 0))
+    assert history.actions == [JoinHost("h2")]
+    history.happens(HostJoined("h2"))
+    assert history.job.attempt == 1
+
+
+def test_a_lost_host_takes_the_blame_for_its_peers() -> None:
+    """They failed because they could not hear it."""
+    far = Far(restart={"max": 0}).join().start()
+    far.history.happens(LinkLost("h2", "cut"))
+    far.history.now += 9
+    far.fails(0)
+    assert far.history.job.exit_code == 1
+    far.history.wait()
+    assert far.history.job.phase is Phase.ENDED
+    assert far.history.job.exit_code == 125
+    assert far.history.job.culprit is not None
+    assert (far.history.job.culprit.cause, far.history.job.culprit.name) == (Cause.HOST, "h2")
+
+
+def test_a_task_that_failed_before_keeps_the_blame() -> None:
+    """A link that is lost later is another matter."""
+    far = Far(restart={"max": 0}).join().start()
+    far.fails(0)
+    far.history.now += 1
+    far.history.happens(LinkLost("h2", "cut"))
+    far.history.wait()
+    assert far.history.job.exit_code == 1
+
+
+def test_an_agent_whose_lease_was_over_has_lost_its_host() -> None:
+    """Even if it is heard again: it ends its tasks, and they are not the culprits."""
+    history = Far(restart={"max": 0}).join().start().history
+    history.happens(LinkLost("h2", "cut"), LinkRestored("h2", is_leaving=True))
+    history.happens(TaskExited("h2", "worker:1", 0, None, 15, 0.0), TaskGone("h2", "worker:1", 0))
+    history.happens(TaskExited("h1", "worker:0", 0, None, 15, 0.0), TaskGone("h1", "worker:0", 0))
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 125)
+    assert history.job.culprit is not None
+    assert history.job.culprit.name == "h2"
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_host_that_cannot_be_told() -> None:
+    """Its agent ends the tasks by itself."""
+    history = Far().join().start().history.happens(LinkLost("h2", "cut"), Interrupted(2))
+    history.happens(TaskExited("h1", "worker:0", 0, None, 15, 0.0), TaskGone("h1", "worker:0", 0))
+    assert history.job.phase is Phase.STOPPING
+    history.happens(Interrupted(2))
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 130)
+
+
+def test_a_lost_host_without_a_task_that_counts_is_not_missed() -> None:
+    """The job goes on without its sidecar."""
+    history = Far(sidecars={"board": {"command": "board", "host": "h3"}}).history.happens(HostJoined("h3"))
+    far = Far()
+    far.history = history
+    far.join().start()
+    history.happens(TaskStarted("h3", "board", 0, 1, 0.0), HostLost("h3", "killed"))
+    assert history.job.phase is Phase.RUNNING
