@@ -30,7 +30,7 @@ lint: $(VENV)/.ready ## Check style and types.
 	$(BIN)/mypy
 
 check: lint ## Run only the tests that need neither TensorFlow nor a wheel.
-	$(RUN) pytest -m "unit or agent or cli"
+	$(RUN) pytest -m "(unit or agent or cli or ssh) and not tensorflow"
 
 benchmark: $(VENV)/.ready ## Measure start-up side by side with other launchers.
 	$(RUN) python benchmarks/startup.py --install-peers

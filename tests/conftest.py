@@ -1,14 +1,16 @@
-"""A place for each test to run tflaunch in; nothing may be left running in it."""
+"""A place for each test to run tflaunch in, and hosts; nothing may be left running there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from launch import Launch
+from sshd import Keyring, Sshd, StartSshd, need_sshd
 
 # How long an example takes says nothing on a shared machine.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,3 +26,30 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         assert not (left := place.survivors()), f"left running: {left}"
     finally:
         place.end()
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keyring:
+    """Key pairs for all tests: to make one takes longer than to start an sshd."""
+    need_sshd()
+    return Keyring(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture
+def sshd(tmp_path: Path, keys: Keyring) -> Iterator[StartSshd]:
+    """Start hosts; at the end of the test no session may have left a process."""
+    started: list[Sshd] = []
+
+    def start(name: str = "", **options: Any) -> Sshd:
+        count = len(started) + 1
+        options.setdefault("address", f"127.0.0.{count + 1}")
+        started.append(Sshd(tmp_path / (name or f"h{count}"), keys, **options))
+        return started[-1]
+
+    try:
+        yield start
+        left = {host.name: living for host in started if (living := host.wait_empty())}
+        assert not left, f"left running: {left}"
+    finally:
+        for host in started:
+            host.stop()

@@ -14,7 +14,7 @@ import psutil
 
 from specs import TFLAUNCH
 
-PATIENCE = 120
+PATIENCE = 60
 
 
 class Launch:

@@ -1,4 +1,4 @@
-"""Speaking with a real agent of this machine, as a supervisor does."""
+"""Speaking with a real agent, as a supervisor does: of this machine, or at the end of an SSH link."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from sshd import Sshd
+from tflaunch.hosts.link import Link
 from tflaunch.hosts.local import LocalWay
-from tflaunch_worker import wire
+from tflaunch.hosts.ssh import SshWays
+from tflaunch.plan import HostPlan
+from tflaunch_worker import LOG_NAME, SOCKET_NAME, wire
 
 PATIENCE = 20.0
+
+
+class Process(Protocol):
+    """What is needed of a process."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
 
 
 class Talk:
@@ -87,35 +99,103 @@ class Talk:
         return self.output.get((task, attempt), b"").decode()
 
 
+class Agent(Protocol):
+    """A real agent, whatever the link to it."""
+
+    directory: Path
+    """The agent's, on its host."""
+    talk: Talk
+    """The first connection."""
+    link: Link
+    """What is under it; closing that is how a supervisor hangs up."""
+    guard: Process
+
+    def end(self) -> str:
+        """Hang up, wait for the end of everything, and return what the agent's log says."""
+
+    def pids(self) -> tuple[int, int]:
+        """Return the pids of guard and agent, which was greeted."""
+
+    def reconnect(self) -> Talk:
+        """Find the agent again, as a supervisor that lost its link does."""
+
+
 class LocalAgent:
     """An agent started by the launcher's own link."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory / "agent"
+        self.directory = directory / "home/runs/test/agents/here"
         self.way = LocalWay(self.directory, "test")
-        self.link = self.way.open()
+        self.link: Link = self.way.open()
         self.talk = Talk(self.link.socket)
         assert self.way.guard is not None
-        self.guard = self.way.guard
+        self.guard: Process = self.way.guard
 
     def end(self) -> str:
         """Hang up, wait for the end of everything, and return what the agent's log says."""
         self.link.close()
         self.way.end()
-        log = self.directory / "agent.log"
-        return log.read_text() if log.exists() else ""
+        return _log(self.directory)
 
     def pids(self) -> tuple[int, int]:
         """Return the pids of guard and agent."""
         return self.guard.pid, int(self.talk.wait_for("greeted")["pid"])
 
     def reconnect(self) -> Talk:
-        """Connect to the agent's socket, as a supervisor that lost its link does."""
+        """Connect to the agent's socket: a lost link of this machine is never restored."""
         connection = socket.socket(socket.AF_UNIX)
         directory = os.open(self.directory, os.O_RDONLY)
-        connection.connect(f"/proc/self/fd/{directory}/agent.sock")
+        connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
         os.close(directory)
         return Talk(connection)
+
+
+class SshAgent:
+    """An agent on a host that is reached over SSH. HOME has to lead there by the host's name."""
+
+    def __init__(self, host: Sshd) -> None:
+        self.directory = host.home / ".local/state/tflaunch/runs/test/agents" / host.name
+        self.way = SshWays("test", PATIENCE).way(HostPlan(host.name, is_local=False))
+        self.links: list[Link] = [self.way.open()]
+        self.link = self.links[0]
+        self.talk = Talk(self.link.socket)
+        self.guard: Process = _guard_on(host)
+
+    def end(self) -> str:
+        """Hang up, wait for the end of everything, and return what the agent's log says."""
+        for link in self.links:
+            link.close()
+        wait_gone(self.guard.pid)
+        return _log(self.directory)
+
+    def pids(self) -> tuple[int, int]:
+        """Return the pids of guard and agent."""
+        return self.guard.pid, int(self.talk.wait_for("greeted")["pid"])
+
+    def reconnect(self) -> Talk:
+        """Reach the agent again."""
+        self.links.append(self.way.resume())
+        return Talk(self.links[-1].socket)
+
+
+def _guard_on(host: Sshd) -> Process:
+    """Return the only guard there: it and its agent belong to a session whose leader has ended."""
+    started = {process.pid: process for process in host.survivors()}
+    daemons = {pid: process for pid, process in started.items() if _session(pid) not in started}
+    (guard,) = [process for process in daemons.values() if process.ppid() not in daemons]
+    return guard
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return pid  # it has ended by now; as its own leader it is nobody's guard
+
+
+def _log(directory: Path) -> str:
+    log = directory / LOG_NAME
+    return log.read_text() if log.exists() else ""
 
 
 def wait_gone(pid: int) -> None:

@@ -1,4 +1,4 @@
-"""A real agent for each test, which must leave nothing behind."""
+"""A real agent for each test, over each kind of link; it must leave nothing behind."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from talk import LocalAgent
+from sshd import StartSshd, home_for_client
+from talk import Agent, LocalAgent, SshAgent
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[LocalAgent]:
+@pytest.fixture(params=["pipe", pytest.param("ssh", marks=pytest.mark.ssh)])
+def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
     """An agent that has been greeted by nobody yet."""
-    started = LocalAgent(tmp_path)
+    started: Agent
+    if request.param == "pipe":
+        started = LocalAgent(tmp_path)
+    else:
+        start: StartSshd = request.getfixturevalue("sshd")
+        host = start()
+        monkeypatch.setenv("HOME", str(home_for_client(tmp_path / "user", {host.name: host})))
+        started = SshAgent(host)
     yield started
     assert not (log := started.end()), log

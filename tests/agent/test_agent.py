@@ -1,4 +1,4 @@
-"""The agent: real processes on this machine, spoken to over its own protocol."""
+"""The agent: real processes, spoken to over its own protocol, whatever the link."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from talk import LocalAgent, Talk, wait_gone
+from talk import Agent, Talk, wait_gone
 
 pytestmark = pytest.mark.agent
 
@@ -27,7 +27,7 @@ def pids_of(talk: Talk, task: str) -> list[int]:
     return [int(word) for word in talk.output[(task, 0)].split(b"\n")[0].split()]
 
 
-def test_a_task_has_a_clean_start(agent: LocalAgent) -> None:
+def test_a_task_has_a_clean_start(agent: Agent) -> None:
     """Own session, default signals, no input, own scratch directory, and the agent's descriptors closed."""
     agent.talk.hello()
     script = (
@@ -41,7 +41,7 @@ def test_a_task_has_a_clean_start(agent: LocalAgent) -> None:
     assert agent.talk.text("worker:0") == "True True ['0', '1', '2', '3'] [] True 0 True False\n"
 
 
-def test_exits_are_told_with_code_or_signal(agent: LocalAgent) -> None:
+def test_exits_are_told_with_code_or_signal(agent: Agent) -> None:
     """An exit code is a code, a signal a signal."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "exit 7")
@@ -50,7 +50,7 @@ def test_exits_are_told_with_code_or_signal(agent: LocalAgent) -> None:
     assert [(m["code"], m["signal"]) for m in told.values()] == [(7, None), (None, 9)]
 
 
-def test_exits_are_told_in_the_order_in_which_they_happened(agent: LocalAgent) -> None:
+def test_exits_are_told_in_the_order_in_which_they_happened(agent: Agent) -> None:
     """Also when the agent was not running at that time: the kernel kept the order."""
     agent.talk.hello()
     tasks = [f"worker:{number}" for number in range(8)]
@@ -80,7 +80,7 @@ def test_exits_are_told_in_the_order_in_which_they_happened(agent: LocalAgent) -
     ids=["not found", "not executable", "no directory"],
 )
 def test_a_command_that_cannot_start_is_explained(
-    agent: LocalAgent, argv: list[str], workdir: str, code: int, words: str
+    agent: Agent, argv: list[str], workdir: str, code: int, words: str
 ) -> None:
     """One sentence and the code that a shell would give."""
     agent.talk.hello()
@@ -93,7 +93,7 @@ def test_a_command_that_cannot_start_is_explained(
     agent.talk.wait_for("task_gone")
 
 
-def test_the_ladder_is_term_then_kill(agent: LocalAgent) -> None:
+def test_the_ladder_is_term_then_kill(agent: Agent) -> None:
     """A task that ignores TERM, as MultiWorkerMirrored ones do, is killed after the grace, and its children too."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "trap 'echo heard' TERM; " + PRINT_PIDS + "; wait; sleep 300")
@@ -107,7 +107,7 @@ def test_the_ladder_is_term_then_kill(agent: LocalAgent) -> None:
         wait_gone(pid)
 
 
-def test_children_keep_the_grace_when_their_leader_dies_at_once(agent: LocalAgent) -> None:
+def test_children_keep_the_grace_when_their_leader_dies_at_once(agent: Agent) -> None:
     """`sh -c 'python train.py; …'`: the shell dies of TERM, the program under it may still save."""
     agent.talk.hello()
     saver = "import os,signal,time;signal.signal(15,lambda *a:(time.sleep(.3),os.write(1,b'saved'),os._exit(0)));"
@@ -118,7 +118,7 @@ def test_children_keep_the_grace_when_their_leader_dies_at_once(agent: LocalAgen
     agent.talk.wait_for("task_gone")
 
 
-def test_what_a_task_leaves_behind_dies_with_it(agent: LocalAgent) -> None:
+def test_what_a_task_leaves_behind_dies_with_it(agent: Agent) -> None:
     """Background children, and daemons that moved to a session of their own."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "sleep 300 & a=$!; setsid sh -c 'sleep 300 & echo $!' & wait $!; echo $a")
@@ -130,7 +130,7 @@ def test_what_a_task_leaves_behind_dies_with_it(agent: LocalAgent) -> None:
         wait_gone(pid)
 
 
-def test_a_held_port_is_the_tasks_alone(agent: LocalAgent) -> None:
+def test_a_held_port_is_the_tasks_alone(agent: Agent) -> None:
     """Nobody else can bind it; a server with SO_REUSEPORT, as TensorFlow's, can; and its opening is told."""
     agent.talk.hello()
     agent.talk.say("hold_ports", ports={"worker:0": 0, "worker:1": 0})
@@ -146,7 +146,7 @@ def test_a_held_port_is_the_tasks_alone(agent: LocalAgent) -> None:
     socket.create_connection(("127.0.0.1", ports["worker:0"])).close()
 
 
-def test_a_busy_port_is_named_with_its_owner(agent: LocalAgent) -> None:
+def test_a_busy_port_is_named_with_its_owner(agent: Agent) -> None:
     """Also when the owner set SO_REUSEPORT: an old TensorFlow server must not get our connections."""
     agent.talk.hello()
     with socket.socket() as owner:
@@ -159,7 +159,7 @@ def test_a_busy_port_is_named_with_its_owner(agent: LocalAgent) -> None:
     assert f"port {port} is in use by pid {os.getpid()}" in refused["worker:0"]
 
 
-def test_output_waits_for_its_reader_and_never_for_the_task(agent: LocalAgent) -> None:
+def test_output_waits_for_its_reader_and_never_for_the_task(agent: Agent) -> None:
     """10 MB go to the spool while nobody acknowledges; the window bounds what is under way; nothing is lost."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x")
@@ -174,7 +174,7 @@ def test_output_waits_for_its_reader_and_never_for_the_task(agent: LocalAgent) -
     assert agent.talk.text("worker:0") == "x" * 10_000_000
 
 
-def test_a_chatty_task_does_not_delay_news_of_another(agent: LocalAgent) -> None:
+def test_a_chatty_task_does_not_delay_news_of_another(agent: Agent) -> None:
     """Exits overtake output that waits to be acknowledged."""
     agent.talk.hello()
     agent.talk.start("worker:0", "yes")
@@ -183,14 +183,16 @@ def test_a_chatty_task_does_not_delay_news_of_another(agent: LocalAgent) -> None
     assert agent.talk.wait_for("task_exited", "worker:1")["code"] == 3
 
 
-def test_a_new_link_goes_on_where_the_old_one_broke(agent: LocalAgent) -> None:
+def test_a_new_link_goes_on_where_the_old_one_broke(agent: Agent) -> None:
     """Within the lease: the tasks never notice, unseen events come again, output resumes at its offset."""
     agent.talk.hello(lease=60)
     agent.talk.start("worker:0", "sh", "-c", "echo before; read x < $FIFO; echo after", FIFO=str(fifo(agent)))
     agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0)) == b"before\n")
     started = agent.talk.wait_for("task_started")
     agent.talk.acknowledge(("worker:0", 0, len("before\n"), False), seen=started["seq"])
-    agent.talk.connection.shutdown(socket.SHUT_RDWR)
+    agent.talk.keep_alive()
+    agent.talk.wait_for("alive")  # a link that is given up may lose what was said last
+    agent.link.close()
     (agent.directory / "fifo").write_text("go\n")
     again = agent.reconnect()
     again.output[("worker:0", 0)] = b"before\n"
@@ -200,41 +202,42 @@ def test_a_new_link_goes_on_where_the_old_one_broke(agent: LocalAgent) -> None:
     assert not [m for m in again.heard if m["kind"] == "task_started"], "seen events are not told twice"
     again.say("leave", grace=0)
     again.acknowledge(("worker:0", 0, len("before\nafter\n"), True))
+    wait_gone(agent.guard.pid)  # before the link is given up, and these words with it
 
 
-def fifo(agent: LocalAgent) -> Path:
+def fifo(agent: Agent) -> Path:
     """Make a named pipe on which a task can wait."""
     path = agent.directory / "fifo"
     os.mkfifo(path)
     return path
 
 
-def test_without_a_lease_a_lost_supervisor_ends_everything_at_once(agent: LocalAgent) -> None:
+def test_without_a_lease_a_lost_supervisor_ends_everything_at_once(agent: Agent) -> None:
     """Even tasks that ignore TERM: nobody will come back for them."""
     agent.talk.hello(lease=0, grace=60)
     agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
     pids = pids_of(agent.talk, "worker:0")
     began = time.monotonic()
-    agent.talk.connection.close()
+    agent.link.close()
     for pid in (*pids, *agent.pids()):
         wait_gone(pid)
     assert time.monotonic() - began < 10, "the grace of 60 s was not waited for"
 
 
-def test_a_lease_outlives_the_link_and_then_ends_the_tasks(agent: LocalAgent) -> None:
+def test_a_lease_outlives_the_link_and_then_ends_the_tasks(agent: Agent) -> None:
     """The ladder runs on the host, without any supervisor."""
     agent.talk.hello(lease=1, grace=0.2)
     agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
     pids = pids_of(agent.talk, "worker:0")
     lost = time.monotonic()
     agent.talk.keep_alive()
-    agent.talk.connection.close()
+    agent.link.close()
     for pid in (*pids, *agent.pids()):
         wait_gone(pid)
     assert time.monotonic() - lost >= 0.9, "the lease was kept"
 
 
-def test_a_silent_supervisor_is_a_lost_one(agent: LocalAgent) -> None:
+def test_a_silent_supervisor_is_a_lost_one(agent: Agent) -> None:
     """The connection may be half open: what counts is the last word heard."""
     agent.talk.hello(lease=1, grace=0.2)
     agent.talk.start("worker:0", "sleep", "300")
@@ -244,11 +247,11 @@ def test_a_silent_supervisor_is_a_lost_one(agent: LocalAgent) -> None:
 
 
 @pytest.mark.parametrize("victims", ["agent", "guard", "both"])
-def test_nothing_survives_kill_9_of_the_agent(agent: LocalAgent, victims: str) -> None:
+def test_nothing_survives_kill_9_of_the_agent(agent: Agent, victims: str) -> None:
     """The guard ends what the agent leaves; without a guard the agent ends it; without both the kernel does."""
     agent.talk.hello(lease=60, grace=0.2)
     agent.talk.start(
-        "worker:0", "sh", "-c", "trap '' TERM; " + (PRINT_PIDS if victims != "both" else "echo $$; sleep 300")
+        "worker:0", "sh", "-c", "trap '' TERM; " + (PRINT_PIDS if victims != "both" else "echo $$; exec sleep 300")
     )
     pids = pids_of(agent.talk, "worker:0")
     guard_pid, agent_pid = agent.pids()
@@ -256,18 +259,18 @@ def test_nothing_survives_kill_9_of_the_agent(agent: LocalAgent, victims: str) -
         os.kill(pid, signal.SIGKILL)
     for pid in pids:
         wait_gone(pid)
-    agent.talk.connection.close()  # else an agent that lives waits for us to take the output
+    agent.link.close()  # else an agent that lives waits for us to take the output
     for pid in (guard_pid, agent_pid):
         wait_gone(pid)
 
 
-def test_the_socket_is_private(agent: LocalAgent) -> None:
+def test_the_socket_is_private(agent: Agent) -> None:
     """Only its user can reach an agent."""
     agent.talk.hello()
     assert stat.S_IMODE((agent.directory / "agent.sock").stat().st_mode) & 0o077 == 0
 
 
-def test_nonsense_ends_the_connection_not_the_agent(agent: LocalAgent) -> None:
+def test_nonsense_ends_the_connection_not_the_agent(agent: Agent) -> None:
     """A stranger's bytes are refused; the tasks live on under their lease."""
     agent.talk.hello(lease=60)
     agent.talk.start("worker:0", "sleep", "300")
@@ -282,7 +285,7 @@ def test_nonsense_ends_the_connection_not_the_agent(agent: LocalAgent) -> None:
     wait_gone(pid)
 
 
-def test_words_of_an_attempt_end_before_those_of_the_next_begin(agent: LocalAgent) -> None:
+def test_words_of_an_attempt_end_before_those_of_the_next_begin(agent: Agent) -> None:
     """Exits overtake output, so a new attempt may run while the old one's output still waits for its reader."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x")

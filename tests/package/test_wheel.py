@@ -122,6 +122,8 @@ def test_the_whole_suite_passes_with_the_wheel(installed: Installed) -> None:
         "-m",
         "pytest",
         "-q",
+        "-m",
+        "not ssh",  # such a user has no shell to log in with
         "-p",
         "no:cacheprovider",
         f"--basetemp={base}",

@@ -10,34 +10,7 @@ from typing import Any
 import pytest
 
 from bed import Bed, MakeBed, need_bed
-from sshd import Keyring, Sshd, StartSshd, need_sshd
-
-
-@pytest.fixture(scope="session")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Keyring:
-    """Key pairs for all tests: to make one takes longer than to start an sshd."""
-    need_sshd()
-    return Keyring(tmp_path_factory.mktemp("keys"))
-
-
-@pytest.fixture
-def sshd(tmp_path: Path, keys: Keyring) -> Iterator[StartSshd]:
-    """Start hosts; at the end of the test no session may have left a process."""
-    started: list[Sshd] = []
-
-    def start(name: str = "", **options: Any) -> Sshd:
-        count = len(started) + 1
-        options.setdefault("address", f"127.0.0.{count + 1}")
-        started.append(Sshd(tmp_path / (name or f"h{count}"), keys, **options))
-        return started[-1]
-
-    try:
-        yield start
-        left = {host.name: living for host in started if (living := host.wait_empty())}
-        assert not left, f"left running: {left}"
-    finally:
-        for host in started:
-            host.stop()
+from sshd import Keyring
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,8 +41,9 @@ def living(sshd: Sshd) -> list[psutil.Process]:
 def agents_of(sshd: Sshd) -> tuple[psutil.Process, psutil.Process]:
     """Return guard and agent on a host."""
     titled = [process for process in living(sshd) if process.cmdline()[-1].startswith("tflaunch-agent:")]
-    (guard,) = [process for process in titled if process.parent() not in titled]
-    (agent,) = [process for process in titled if process != guard]
+    (agent,) = [process for process in titled if process.parent() in titled]
+    guard = agent.parent()
+    assert guard is not None
     return guard, agent
 
 
@@ -60,9 +60,9 @@ def test_tasks_run_on_their_hosts(launch: Launch, sshd: StartSshd) -> None:
         shell = os.environ.get("SHELL") or "/bin/bash"
         words = f"worker:{index} {host.home} {host.home} hello from {shell} none {path}"
         assert words.replace(shell, "") in ended.stdout.replace("/bin/bash", "").replace(shell, "")
-        left = sorted(path.relative_to(host.home).as_posix() for path in host.home.rglob("*") if path.is_file())
-        assert len(left) == 1
-        assert left[0].startswith(".local/state/tflaunch/agents/")
+        archive, compiled = sorted(path for path in host.home.rglob("*") if path.is_file())
+        assert archive.parent == host.home / ".local/state/tflaunch/agents"
+        assert compiled.name.startswith(f"{archive.name}.cpython-")
         assert not host.wait_empty()
 
 
@@ -122,16 +122,14 @@ def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> N
     """SIGKILL to sshd's side of it, again and again: the same processes train on, no line is lost or doubled."""
     host = sshd()
     count, times = 3000, 4
-    wait = "[ $((i % 500)) = 0 ] && read go <fifo"
-    script = f"echo $$; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; {wait}; done; true"
-    (host.home / "fifo").parent.mkdir(exist_ok=True)
-    os.mkfifo(host.home / "fifo")
+    wait = "[ $((i % 500)) != 0 ] || until [ -e go$i ]; do sleep 0.01; done"
+    script = f"echo $$; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; {wait}; done"
     running = launch.start("up", shell_on(launch, {"h1": host}, script))
     for number in range(1, count // 500 + 1):
         read_until(running, f"line {number * 500}\n")
         if number <= times:
             host.kill_connections()
-        (host.home / "fifo").write_text("go\n")
+        (host.home / f"go{number * 500}").touch()
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     assert err.count("lost the link to h1") == times
@@ -161,7 +159,7 @@ def test_a_host_that_stops_answering_is_lost_after_the_fence(launch: Launch, ssh
 
 LOGINS = {
     "exit": ("exit 3", "ended with code 3"),
-    "silence": ("exec sleep 300", "did not start our program in time"),
+    "silence": ("exec cat >/dev/null", "did not start our program in time"),
     "endless": ("while :; do echo noise; done", "prints without end"),
 }
 
@@ -205,7 +203,7 @@ def test_all_hosts_or_none(launch: Launch, sshd: StartSshd) -> None:
 def fake_python(path: Path, version: str) -> Path:
     """Write an interpreter that says it has another version."""
     numbers = tuple(int(part) for part in version.split("."))
-    trick = f"import sys; sys.version_info = {numbers}; sys.version = '{version} (main)'; exec(sys.argv[-1])"
+    trick = f"import sys; sys.version_info = {numbers}; sys.version = '{version} (main)'; exec(sys.argv[-2])"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{trick}" "$@"\n')
     path.chmod(0o755)
     return path
@@ -259,12 +257,12 @@ def test_a_foreign_archive_is_not_used(launch: Launch, sshd: StartSshd) -> None:
     host = sshd()
     spec = shell_on(launch, {"h1": host}, "true")
     assert launch.up(spec).returncode == 0
-    (cached,) = host.home.glob(".local/state/tflaunch/agents/*.pyz")
-    whole = cached.read_bytes()
-    cached.write_bytes(whole[: len(whole) // 2])
-    assert launch.up(spec).returncode == 0
-    assert cached.read_bytes() == whole
-    assert cached.stat().st_mode & 0o077 == 0
+    for cached in host.home.glob(".local/state/tflaunch/agents/*"):
+        whole = cached.read_bytes()
+        cached.write_bytes(whole[: len(whole) // 2])
+        assert launch.up(spec).returncode == 0
+        assert cached.read_bytes() == whole
+        assert cached.stat().st_mode & 0o077 == 0
 
 
 def test_the_standard_server_travels_too(launch: Launch, sshd: StartSshd) -> None:
@@ -284,6 +282,7 @@ def test_what_a_run_writes_there_is_private(launch: Launch, sshd: StartSshd) -> 
     script = "stat -c %a $TFLAUNCH_TASK_DIR $(dirname $(dirname $TFLAUNCH_TASK_DIR)); umask"
     ended = launch.up(shell_on(launch, {"h1": host}, script))
     assert launch.log("worker:0").split() == ["700", "700", "0022"], ended.stderr
+    assert not host.wait_empty()
     assert not (host.home / ".local/state/tflaunch/runs").exists() or not [
         *(host.home / ".local/state/tflaunch/runs").iterdir()
     ]
@@ -306,5 +305,15 @@ def test_a_stopped_launcher_is_no_dead_one(launch: Launch, sshd: StartSshd) -> N
 def test_plan_shows_how_hosts_are_reached(launch: Launch) -> None:
     """Without reaching them."""
     spec = launch.spec(cluster={"worker": ["10.0.0.1"]}, command=["x"], hosts={"10.0.0.1": {"ssh": "ann@gate:2222"}})
-    shown = subprocess.run([*launch.start("plan", spec, "--json").args], capture_output=True, text=True, check=True)
+    shown = launch.run("plan", spec, "--json")
     assert '"ssh": "ann@gate:2222"' in shown.stdout
+
+
+def test_an_ssh_configuration_that_is_no_use_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
+    """With the place; exit 3."""
+    spec = shell_on(launch, {"h1": sshd()}, "true")
+    (launch.directory / "user" / ".ssh" / "config").write_text("Host h1\n  ProxyCommand nc gate\n")
+    ended = launch.up(spec)
+    assert ended.returncode == 3
+    (sentence,) = ended.stderr.splitlines()
+    assert "config:2: tflaunch does not run a ProxyCommand; use ProxyJump" in sentence

@@ -161,7 +161,9 @@ def test_a_lost_peer_is_named_rather_than_its_victim(bed: Bed, launch: Launch) -
 
 def test_ctrl_c_twice_does_not_wait_for_a_host_that_is_cut_off(bed: Bed, launch: Launch) -> None:
     """Its agent ends the tasks by itself."""
-    spec = shell_on(on(bed, launch), ["h1", "h2"], "trap '' TERM; echo up; sleep 300 & wait", timeouts={"grace": 0.5})
+    spec = shell_on(
+        on(bed, launch), ["h1", "h2"], "trap '' TERM; echo up; sleep 300 & wait", timeouts={"lease": 6, "grace": 0.5}
+    )
     running = launch.start("up", spec)
     read_until(running, "up", 2)
     bed.cut(2)

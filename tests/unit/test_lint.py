@@ -278,6 +278,23 @@ class TestProcesses:
         assert "not supported by this version" in error.message
 
 
+class TestSync:
+    """Which paths can be brought to hosts."""
+
+    @pytest.mark.parametrize("path", ["/etc", "~/code", "~ann/code", "..", "../lib", "src/../../lib"])
+    def test_a_path_stays_below_the_spec(self, path: str):
+        """On a host, it has to have a place in the run's directory."""
+        error = the_error(SMALLEST, sync={"paths": ["src", path]})
+        assert error.where == "sync.paths[1]"
+        assert f"{path!r} is not below the spec's directory" in error.message
+        assert "relative to it" in error.hint
+
+    @pytest.mark.parametrize("sync", [{}, {"paths": ["."]}, {"paths": ["a/b", "./c", "d..e"], "exclude": ["/x", ".."]}])
+    def test_other_paths_are_good(self, sync: dict[str, Any]):
+        """What is excluded is a pattern, no path."""
+        assert problems_of(SMALLEST, sync=sync) == []
+
+
 class TestAll:
     """Promises about every spec that can be read."""
 

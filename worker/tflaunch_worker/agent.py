@@ -53,6 +53,7 @@ class Agent:
         self._lease_timer: Timer | None = None
         self._grace = 0.0
         self._obeyed = 0
+        self._offered: tuple[list[list[Any]], list[list[str]]] = [], []
         self._files: Files | None = None
         self._is_leaving = False
         self._watch_lease()
@@ -129,16 +130,42 @@ class Agent:
         aside.do(self._loop, lambda: names.look_up(wanted), found)
 
     def _offer_files(self, message: dict[str, Any]) -> None:
-        """The supervisor has files for the tasks; it offers them again after a lost link."""
+        """The supervisor has files for the tasks, told in parts; it offers them again after a lost link."""
         if self._files is None:
-            self._files = Files(self._directory, message["files"], message["links"])
+            if message["is_first"]:
+                self._offered = [], []
+            self._offered[0].extend(message["files"])
+            self._offered[1].extend(message["links"])
+        if not message["is_last"]:
+            self._client.answer("part_taken")
+            return
+        if self._files is None:
+            self._files = Files(self._directory, *self._offered)
+        files = self._files
+        if files.is_compared:
+            self._want_files()
+        elif not files.is_being_compared:
+            files.is_being_compared = True
+            aside.do(self._loop, files.compare, self._files_compared)
+
+    def _files_compared(self, missing: list[str] | None) -> None:
+        assert self._files is not None
+        if missing is None:
+            self._client.say("files_refused", reason="the files that are there could not be looked at")
+        else:
+            self._files.compared(missing)
+            self._want_files()
+
+    def _want_files(self) -> None:
+        assert self._files is not None
         if self._files.is_complete:
             self._place_files()
         else:
             self._client.answer("files_wanted", wanted=self._files.wanted())
 
     def _take_part(self, message: dict[str, Any], body: bytes) -> None:
-        assert self._files is not None
+        if self._files is None:
+            raise ValueError("no files were offered")
         try:
             self._files.take(message["sha256"], message["offset"], body, message["is_last"])
         except FilesError as error:
@@ -263,7 +290,7 @@ class Agent:
         self._end_all(self._grace)
 
     def _client_lost(self) -> None:
-        if self._lease.seconds == 0 or not self._tasks:
+        if self._lease.seconds == 0 or not (self._tasks or self._files or any(self._offered)):
             self._end_all(0)
         elif self._is_leaving:
             self._stop_when_done()

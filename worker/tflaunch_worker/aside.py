@@ -37,8 +37,8 @@ def do(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> None
         if not data:
             loop.forget(reader)
             os.close(reader)
-            os.waitpid(pid, 0)
-            done(json.loads(answer) if answer else None)
+            _, status = os.waitpid(pid, 0)
+            done(json.loads(answer) if status == 0 else None)  # one that was killed may have said half of it
 
     loop.watch(reader, read)
 

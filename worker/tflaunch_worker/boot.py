@@ -17,11 +17,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import marshal
 import os
 import signal
 import socket
 import sys
 import threading
+from importlib.machinery import ModuleSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,14 +136,77 @@ class _Place:
 
 def _start(request: dict[str, Any], home: str, place: _Place, source: BinaryIO) -> socket.socket:
     """Start a guard and an agent, once nothing of an earlier one is left."""
-    archive = os.path.join(_private(os.path.join(home, "agents")), f"{request['agent']}.pyz")
+    archive = os.path.join(_private(os.path.join(home, "agents")), f"{request['agent']}.zip")
     if _hash_of(archive) != request["agent"]:
         _answer("send")
         _store(archive, source.read(request["size"]), request["agent"])
     os.makedirs(place.directory, mode=0o700, exist_ok=True)
     if not place.is_free(request["patience"]):
         raise Failure("an earlier agent of this run has not ended there")
-    return _spawn(archive, place.directory, request["run"])
+    return _spawn(_Agent(archive), place.directory)
+
+
+class _Agent:
+    """The agent's modules. Compiled once per version of Python, as an archive's modules never are by Python."""
+
+    def __init__(self, archive: str) -> None:
+        self._archive = archive
+        self._compiled = f"{archive}.{sys.implementation.cache_tag}"
+        self._codes, self._data = self._read() or self._compile()
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, bytes]] | None:
+        """What was compiled before, None if there is nothing or it is not whole."""
+        try:
+            with open(self._compiled, "rb") as file:
+                digest, content = file.read(32), file.read()
+        except FileNotFoundError:
+            return None
+        if hashlib.sha256(content).digest() != digest:
+            return None
+        codes, data = marshal.loads(content)  # noqa: S302 - a private file of our own
+        return codes, data
+
+    def _compile(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        import zipfile
+
+        codes, data = {}, {}
+        with zipfile.ZipFile(self._archive) as archive:
+            for path in archive.namelist():
+                content = archive.read(path)
+                full = os.path.join(self._archive, path)
+                if path.count("/") > 1:
+                    data[full] = content
+                else:
+                    name = path[: -len(".py")].replace("/", ".")
+                    name = name[: -len(".__init__")] if name.endswith(".__init__") else name
+                    codes[name] = compile(content, full, "exec", dont_inherit=True)
+        content = marshal.dumps((codes, data))
+        _write(self._compiled, hashlib.sha256(content).digest() + content)
+        return codes, data
+
+    def install(self) -> None:
+        """Have `import` find the modules."""
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Be a finder of modules."""
+        code = self._codes.get(name)
+        if code is None:
+            return None
+        spec = ModuleSpec(name, self, origin=code.co_filename, is_package="." not in name)  # type: ignore[arg-type]
+        spec.has_location = True
+        return spec
+
+    def create_module(self, spec: object) -> None:
+        """Be a loader: modules are made as usual."""
+
+    def exec_module(self, module: Any) -> None:
+        """Be a loader: run a module's code."""
+        exec(self._codes[module.__name__], module.__dict__)  # noqa: S102 - what a loader is for
+
+    def get_data(self, path: str) -> bytes:
+        """Be a loader: return a file of the archive."""
+        return self._data[path]
 
 
 def _hash_of(path: str) -> str:
@@ -155,6 +220,11 @@ def _hash_of(path: str) -> str:
 def _store(path: str, data: bytes, expected: str) -> None:
     if hashlib.sha256(data).hexdigest() != expected:
         raise Failure("the agent's archive did not arrive whole")
+    _write(path, data)
+
+
+def _write(path: str, data: bytes) -> None:
+    """Write a file that is there as a whole or not at all."""
     temporary = f"{path}.{os.getpid()}"
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -169,18 +239,24 @@ def _store(path: str, data: bytes, expected: str) -> None:
         raise
 
 
-def _spawn(archive: str, directory: str, run: str) -> socket.socket:
-    """Start the guard as a daemon: in a session of its own, as nobody's child."""
+def _spawn(agent: _Agent, directory: str) -> socket.socket:
+    """Start the guard as a daemon: in a session of its own, as nobody's child.
+
+    A fork is enough, and spares the host another start of Python.
+    """
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
             if os.fork() == 0:
-                theirs.set_inheritable(True)
-                # -E -s -S: nothing of the user's environment can change what the agent is.
-                argv = [sys.executable, "-E", "-s", "-S", archive, directory, str(theirs.fileno())]
-                os.execv(sys.executable, [*argv, f"tflaunch-agent:{run}"])
+                ours.close()
+                agent.install()
+                from tflaunch_worker.guard import guard
+
+                guard(directory, theirs.detach())
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
         finally:
             os._exit(1)
     os.waitpid(pid, 0)

@@ -1,7 +1,8 @@
 """The user's code on its way to this host: kept by content, so that only what changed travels.
 
 A file is cached under the SHA-256 of its content and copied into the run's own directory, where its
-tasks may change it. What no run has used for a month is forgotten.
+tasks may change it. What no run has used for a month is forgotten. What has not arrived whole lies in
+the agent's directory, whose guard removes it.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -11,7 +12,10 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import time
+
+from tflaunch_worker import TASKS_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +23,9 @@ if TYPE_CHECKING:
 
 _CODE_NAME = "code"
 _CACHE_NAME = "files"
+_PARTS_NAME = ".files"  # no task's scratch is called so
 _MONTH = 30 * 86400.0
+_READ = 1 << 20
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
@@ -32,11 +38,29 @@ def code_directory(directory: str) -> str:
     return os.path.join(directory, _CODE_NAME)
 
 
+class _Part:
+    """What has arrived of a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.size = 0
+        self.sha256 = hashlib.sha256()  # of what comes in, as it comes in: the agent has no time for it later
+
+    def append(self, data: bytes) -> None:
+        """Keep more of it."""
+        with open(self.path, "ab", buffering=0) as file:
+            while data:
+                written = file.write(data) or 0
+                self.sha256.update(data[:written])
+                self.size += written
+                data = data[written:]
+
+
 class Files:
     """The files of one run."""
 
     def __init__(self, directory: str, files: list[list[Any]], links: list[list[str]]) -> None:
-        """Compare what is offered with what is here.
+        """Believe what is offered, if it can be.
 
         Args:
             directory: the agent's, at home/runs/RUN/agents/HOST.
@@ -44,95 +68,186 @@ class Files:
             links: [path, target] of each symbolic link.
 
         Raises:
-            ValueError: a path leads out of the directory, or a hash is none.
+            ValueError: a path leads out of the directory, or through a link, or a hash is none.
         """
         home = os.path.normpath(os.path.join(directory, *[os.pardir] * 4))
         self._cache = os.path.join(home, _CACHE_NAME)
+        self._arriving = os.path.join(directory, TASKS_NAME, _PARTS_NAME)
         self._place = code_directory(directory)
-        self._files = [(_inside(path), int(mode), _hash(digest)) for path, mode, digest in files]
+        self._files = [(_inside(path), int(mode) & 0o777, _hash(digest)) for path, mode, digest in files]
         self._links = [(_inside(path), str(target)) for path, target in links]
-        self._missing = {digest for _, _, digest in self._files if not os.path.exists(self._cached(digest))}
+        _refuse_paths_through_links([path for path, _, _ in self._files], [path for path, _ in self._links])
+        self._missing: set[str] | None = None
+        self._parts: dict[str, _Part] = {}
+        self._has_failed = False
+        self.is_being_compared = False
         self.is_being_placed = False
 
-    def wanted(self) -> list[str]:
-        """Return the hashes of what has to be sent."""
-        return sorted(self._missing)
+    # ---- what is here
+
+    def compare(self) -> list[str]:
+        """Return the hashes of what is not here, and mark what is as used. May take long."""
+        return [digest for digest in sorted({digest for _, _, digest in self._files}) if not self._use(digest)]
+
+    def _use(self, digest: str) -> bool:
+        try:
+            os.utime(self._cached(digest))  # from now on no other run forgets it
+        except OSError:
+            return False
+        return True
+
+    def compared(self, missing: list[str]) -> None:
+        """Take what `compare` returned."""
+        self._missing = set(missing)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether it is known what has to be sent."""
+        return self._missing is not None
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing has to be sent any more."""
-        return not self._missing
+        return self._missing is not None and not self._missing
+
+    def wanted(self) -> list[tuple[str, int]]:
+        """Return what has to be sent: hashes, each with the number of bytes that have arrived already."""
+        arrived = {digest: part.size for digest, part in self._parts.items()}
+        return [(digest, arrived.get(digest, 0)) for digest in sorted(self._missing or ())]
 
     def _cached(self, digest: str) -> str:
         return os.path.join(self._cache, digest)
+
+    # ---- what arrives
 
     def take(self, digest: str, offset: int, data: bytes, is_last: bool) -> None:
         """Keep a part of a file.
 
         Raises:
             FilesError: there is no room, or the file is not what it was said to be.
+            ValueError: a part before this one is missing.
         """
-        if digest not in self._missing:
-            return  # sent twice, after a lost link
-        partial = self._cached(f"{digest}.{os.getpid()}")
+        if self._has_failed or digest not in (self._missing or ()):
+            return  # it was under way when that was told, or it has come in time from elsewhere
+        part = self._parts.get(digest)
+        if part is None:
+            part = self._parts[digest] = _Part(os.path.join(self._arriving, digest))
+        if offset != part.size:
+            raise ValueError(f"byte {offset} of {digest} follows byte {part.size}")
         try:
-            os.makedirs(self._cache, mode=0o700, exist_ok=True)
-            with open(os.open(partial, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-                file.truncate(offset)
-                file.seek(offset)
-                file.write(data)
+            if offset == 0:
+                self._begin(part)
+            part.append(data)
             if is_last:
-                self._finish(digest, partial)
+                self._finish(digest, part)
         except OSError as error:
-            raise FilesError(f"{self._cache}: {error.strerror}") from None
+            self._fail(part)
+            raise FilesError(f"{error.filename or self._arriving}: {error.strerror}") from None
 
-    def _finish(self, digest: str, partial: str) -> None:
-        if _hash_of(partial) != digest:
-            os.unlink(partial)
-            raise FilesError("a file changed while it was sent; start again when nobody writes to it")
-        os.replace(partial, self._cached(digest))
+    def _begin(self, part: _Part) -> None:
+        os.makedirs(self._cache, mode=0o700, exist_ok=True)
+        os.makedirs(self._arriving, mode=0o700, exist_ok=True)
+        _unlink(part.path)  # of an earlier agent of this run, which was killed with its guard
+
+    def _finish(self, digest: str, part: _Part) -> None:
+        if part.sha256.hexdigest() != digest:
+            self._fail(part)
+            path = next(path for path, _, known in self._files if known == digest)
+            raise FilesError(f"{path} changed while it was sent; start again when nobody writes to it")
+        os.replace(part.path, self._cached(digest))
+        del self._parts[digest]
+        assert self._missing is not None
         self._missing.discard(digest)
+
+    def _fail(self, part: _Part) -> None:
+        self._has_failed = True
+        _unlink(part.path)
+
+    # ---- what the tasks find
 
     def place(self) -> str:
         """Copy everything to where the tasks find it; return "" or why that failed. May take long."""
+        is_new = not os.path.lexists(self._place)
         try:
             os.makedirs(self._place, mode=0o700, exist_ok=True)
             for path, mode, digest in self._files:
-                target = os.path.join(self._place, path)
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                shutil.copyfile(self._cached(digest), target)
-                os.chmod(target, mode)
-                os.utime(self._cached(digest))
+                self._copy(digest, self._free(path), mode)
             for path, link in self._links:
-                target = os.path.join(self._place, path)
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                if os.path.lexists(target):
-                    os.unlink(target)
-                os.symlink(link, target)
-            self._forget_old()
-        except OSError as error:
-            return f"{error.filename or self._place}: {error.strerror}"
+                os.symlink(link, self._free(path))
+        except (OSError, FilesError) as error:
+            if is_new:
+                shutil.rmtree(self._place, ignore_errors=True)  # no task has written anything there
+            return f"{error.filename or self._place}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        self._forget_old()
         return ""
 
+    def _free(self, path: str) -> str:
+        """Return where to write a file, in a directory that is none by way of a link, and nothing in the way.
+
+        Tasks of an earlier attempt may have put a link in the place of a directory: what we write stays ours.
+        """
+        *parents, name = path.split(os.sep)
+        directory = self._place
+        for parent in parents:
+            directory = os.path.join(directory, parent)
+            try:
+                if stat.S_ISDIR(os.lstat(directory).st_mode):
+                    continue
+                os.unlink(directory)
+            except FileNotFoundError:
+                pass
+            os.mkdir(directory, 0o700)
+        target = os.path.join(directory, name)
+        _unlink(target)
+        return target
+
+    def _copy(self, digest: str, target: str, mode: int) -> None:
+        sha256 = hashlib.sha256()
+        with open(self._cached(digest), "rb") as source, open(target, "xb") as copy:
+            while True:
+                data = source.read(_READ)
+                if not data:
+                    break
+                sha256.update(data)
+                copy.write(data)
+            os.fchmod(copy.fileno(), mode)
+        if sha256.hexdigest() != digest:
+            _unlink(self._cached(digest))
+            raise FilesError(f"{self._cached(digest)} was damaged and is removed; start again")
+
     def _forget_old(self) -> None:
-        for entry in os.scandir(self._cache):
-            if entry.stat().st_mtime < time.time() - _MONTH:
-                os.unlink(entry.path)
+        limit = time.time() - _MONTH
+        try:
+            names = os.listdir(self._cache)
+        except OSError:
+            return
+        for name in names:
+            path = os.path.join(self._cache, name)
+            try:
+                if os.lstat(path).st_mtime < limit:
+                    os.unlink(path)
+            except OSError:
+                pass  # another run was faster, or it is not ours
 
 
-def _hash_of(path: str) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while True:
-            data = file.read(1 << 20)
-            if not data:
-                return digest.hexdigest()
-            digest.update(data)
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _refuse_paths_through_links(files: list[str], links: list[str]) -> None:
+    known = set(links)
+    for path in files + links:
+        parts = path.split(os.sep)
+        if any(os.sep.join(parts[:count]) in known for count in range(1, len(parts))):
+            raise ValueError(f"{path!r} leads through a link")
 
 
 def _inside(path: str) -> str:
     normal = os.path.normpath(path)
-    if os.path.isabs(normal) or normal.split(os.sep)[0] == os.pardir:
+    if os.path.isabs(normal) or normal.split(os.sep)[0] in (os.curdir, os.pardir) or "\0" in normal:
         raise ValueError(f"{path!r} leads out of the run's directory")
     return normal
 

@@ -25,17 +25,26 @@ from tflaunch_worker.agent import Agent
 
 
 def main() -> None:
-    """Fork the agent for DIRECTORY, with its first client on SOCKET-DESCRIPTOR; guard it to its end."""
-    directory, descriptor = sys.argv[1], int(sys.argv[2])
+    """Do what the command line says."""
+    guard(sys.argv[1], int(sys.argv[2]))
+
+
+def guard(directory: str, descriptor: int) -> None:
+    """Fork the agent, and guard it to its end. Never returns.
+
+    Args:
+        directory: the agent's, and nobody else's.
+        descriptor: a socket to the agent's first client.
+    """
     os.set_inheritable(descriptor, False)  # it was given to us, not to the tasks
     umask = os.umask(0o077)
     _detach(directory)
     _lock(directory)
     linux.adopt_orphans()
-    guard = os.getpid()
+    parent = os.getpid()
     agent = os.fork()
     if agent == 0:
-        _run_agent(directory, descriptor, umask, guard)
+        _run_agent(directory, descriptor, umask, parent)
     os.close(descriptor)
     _pass_on_term(agent)
     status = _wait_for(agent)
@@ -44,12 +53,12 @@ def main() -> None:
     os._exit(0 if status == 0 else 1)  # nothing is left to clean up, and people wait for this
 
 
-def _run_agent(directory: str, descriptor: int, umask: int, guard: int) -> None:
+def _run_agent(directory: str, descriptor: int, umask: int, parent: int) -> None:
     """Be the agent. Never returns."""
     code = 1
     try:
         linux.die_with_parent(signal.SIGTERM)
-        if os.getppid() == guard:
+        if os.getppid() == parent:
             Agent(directory, socket.socket(fileno=descriptor), umask).run()
         code = 0
     except BaseException:

@@ -10,7 +10,10 @@ import click
 from tflaunch.cli.loading import make_plan, name_option, read_spec, set_option, spec_argument, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tflaunch.hosts.code import Code
+    from tflaunch.hosts.link import Link, Way
     from tflaunch.plan import Plan
 
 
@@ -39,11 +42,24 @@ def up(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: st
     code = _code_for_hosts(plan)
     directory = RunDirectory(plan.name, log_dir)
     ways = ways_to_hosts(plan, directory)
-    # Agents of this machine start while the rest is imported.
-    links = {host.host: ways[host.host].open() for host in plan.hosts if host.is_local}
+    links = _links_on_this_machine(plan, ways)
     from tflaunch.run import Run
 
     return Run(plan, directory, ways, links, code).execute()
+
+
+def _links_on_this_machine(plan: Plan, ways: Mapping[str, Way]) -> dict[str, Link]:
+    """Start the agents of this machine, so that they start while the rest is imported."""
+    from tflaunch.hosts.link import LinkError
+
+    links = {}
+    for host in plan.hosts:
+        if host.is_local:
+            try:
+                links[host.host] = ways[host.host].open()
+            except LinkError:
+                pass  # it is tried again with the others, and told with them
+    return links
 
 
 def _code_for_hosts(plan: Plan) -> Code | None:

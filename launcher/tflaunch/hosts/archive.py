@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import tflaunch_worker
 
-_MAIN = "from tflaunch_worker.guard import main\n\nmain()\n"
 _BOOT = "boot.py"
 _SERVER = "training/server.py"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that the format knows
@@ -34,7 +33,6 @@ def make() -> Archive:
     modules = sorted(path for path in root.glob("*.py") if path.name != _BOOT)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
-        _add(file, "__main__.py", _MAIN.encode())
         for path in [*modules, root / _SERVER]:
             _add(file, f"{root.name}/{path.relative_to(root).as_posix()}", path.read_bytes())
     data = buffer.getvalue()

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan import SyncPlan
+from tflaunch_worker import wire
 
 PART = 64 * 1024
 """Bytes of a file in one frame."""
 
-_MOST_FILES = 50_000  # their list must fit into one message
+_MOST_FILES = 50_000  # the list of their hashes must fit into one message
+_OFFERED_AT_ONCE = 200  # the longest paths of so many fit into one
 _READ = 1024 * 1024
 
 
 class File(NamedTuple):
-    """A file: its path relative to the spec's directory, its permissions, its content's SHA-256."""
+    """A file: its path relative to the spec's directory, its permissions, its content's SHA-256 and size."""
 
     path: str
     mode: int
     sha256: str
+    size: int
 
 
 class Part(NamedTuple):
@@ -44,15 +48,25 @@ class Code(NamedTuple):
     files: tuple[File, ...]
     links: tuple[tuple[str, str], ...]
 
-    def parts(self, wanted: Sequence[str]) -> Iterator[Part]:
-        """Read the contents with these hashes.
+    def offers(self) -> Iterator[bytes]:
+        """Return the frames that tell an agent what there is. Each is answered: a slow link must be no silent one."""
+        end = max(len(self.files), len(self.links), 1)
+        for start in range(0, end, _OFFERED_AT_ONCE):
+            some = slice(start, start + _OFFERED_AT_ONCE)
+            files = [(file.path, file.mode, file.sha256) for file in self.files[some]]
+            about = {"is_first": start == 0, "is_last": start + _OFFERED_AT_ONCE >= end}
+            yield wire.encode({"kind": "offer_files", **about, "files": files, "links": self.links[some]})
+
+    def parts(self, wanted: Iterable[tuple[str, int]]) -> Iterator[Part]:
+        """Read contents, each given by its hash and the number of bytes that need not be sent again.
 
         Raises:
             OSError: a file cannot be read any more.
         """
-        paths = {file.sha256: file.path for file in self.files}
-        for sha256 in wanted:
-            yield from _parts_of(self.directory / paths[sha256], sha256)
+        files = {file.sha256: file for file in self.files}
+        for sha256, offset in wanted:
+            file = files[sha256]
+            yield from _parts_of(self.directory / file.path, file, offset)
 
 
 def gather(sync: SyncPlan) -> Code:
@@ -66,61 +80,106 @@ def gather(sync: SyncPlan) -> Code:
     links: dict[str, str] = {}
     for name in sync.paths:
         start = root / name
-        if not os.path.lexists(start):
+        if _kind(start) is None:
             raise TflaunchError(f"sync.paths: {start} does not exist", EXIT_USAGE)
-        for path in _walk(root, start, sync.exclude):
+        for path in _walk(root, start, _patterns(sync.exclude)):
             relative = path.relative_to(root).as_posix()
-            if path.is_dir():
-                links[relative] = os.readlink(path)
+            if _kind(path) == "directory":
+                links[relative] = _target(root, path)
             else:
                 files[relative] = _file(path, relative)
-            if len(files) > _MOST_FILES:
+            if len(files) + len(links) > _MOST_FILES:
                 message = f"sync.paths: more than {_MOST_FILES} files; name fewer paths, or exclude some"
                 raise TflaunchError(message, EXIT_USAGE)
+    _refuse_files_behind_links(files, links)
     return Code(root, tuple(files.values()), tuple(links.items()))
+
+
+def _refuse_files_behind_links(files: Iterable[str], links: Collection[str]) -> None:
+    for inner in [*files, *links]:
+        for parent in PurePosixPath(inner).parents:
+            if str(parent) in links:
+                message = f"sync.paths: {inner} lies behind the link {parent}; name only one of them"
+                raise TflaunchError(message, EXIT_USAGE)
+
+
+def _cannot(path: Path, error: OSError) -> TflaunchError:
+    return TflaunchError(f"sync.paths: {path}: {error.strerror}; exclude it?", EXIT_USAGE)
+
+
+def _patterns(exclude: Sequence[str]) -> list[str]:
+    return [pattern.rstrip("/") for pattern in exclude]
 
 
 def _walk(root: Path, start: Path, exclude: Sequence[str]) -> Iterator[Path]:
     """Every file below ``start``, and links to directories, without what is excluded."""
-    if _is_excluded(start.relative_to(root).as_posix(), exclude):
+    if start != root and _is_excluded(start.relative_to(root).as_posix(), exclude):
         return
-    if start.is_dir() and (start == root or not start.is_symlink()):
+    kind = _kind(start)
+    if kind == "directory" and (start == root or not start.is_symlink()):
         try:
             names = sorted(os.listdir(start))
         except OSError as error:
-            raise TflaunchError(f"sync.paths: {start}: {error.strerror}", EXIT_USAGE) from None
+            raise _cannot(start, error) from None
         for name in names:
             yield from _walk(root, start / name, exclude)
-    elif start.is_dir() or start.is_file():
+    elif kind in ("directory", "file"):
         yield start
+
+
+def _kind(path: Path) -> str | None:
+    """Return "directory", "file" or, for pipes and the like, "other"; None for nothing, and for a link to it."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return None
+        raise _cannot(path, error) from None
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "file" if stat.S_ISREG(mode) else "other"
+
+
+def _target(root: Path, path: Path) -> str:
+    """Return where a link to a directory leads on a host.
+
+    One that leads to somewhere in the code does so there, too. One that leads out of it, relatively or
+    not, leads to what has the same absolute path there: a shared file system, or nothing.
+    """
+    try:
+        target = os.path.normpath(path.parent / os.readlink(path))
+    except OSError as error:
+        raise _cannot(path, error) from None
+    is_inside = os.path.commonpath([root, target]) == str(root)
+    return os.path.relpath(target, path.parent) if is_inside else target
 
 
 def _is_excluded(relative: str, exclude: Sequence[str]) -> bool:
     name = relative.rpartition("/")[2]
-    patterns = [pattern.rstrip("/") for pattern in exclude]
-    return any(fnmatch.fnmatch(relative, pattern) or fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    return any(fnmatch.fnmatchcase(relative, pattern) or fnmatch.fnmatchcase(name, pattern) for pattern in exclude)
 
 
 def _file(path: Path, relative: str) -> File:
-    digest = hashlib.sha256()
+    digest, size = hashlib.sha256(), 0
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             while data := file.read(_READ):
                 digest.update(data)
+                size += len(data)
     except OSError as error:
-        raise TflaunchError(f"sync.paths: {path}: {error.strerror}; exclude it?", EXIT_USAGE) from None
-    return File(relative, mode, digest.hexdigest())
+        raise _cannot(path, error) from None
+    return File(relative, mode, digest.hexdigest(), size)
 
 
-def _parts_of(path: Path, sha256: str) -> Iterator[Part]:
-    with path.open("rb") as file:
-        offset = 0
-        data = file.read(PART)
+def _parts_of(path: Path, file: File, offset: int) -> Iterator[Part]:
+    """Read a file as long as it was; the agent notices if it is another one by now."""
+    with path.open("rb") as stream:
+        stream.seek(offset)
         while True:
-            following = file.read(PART)
-            yield Part(sha256, offset, not following, data)
-            if not following:
+            data = stream.read(min(PART, file.size - offset))
+            is_last = offset + len(data) >= file.size or not data
+            yield Part(file.sha256, offset, is_last, data)
+            if is_last:
                 return
             offset += len(data)
-            data = following

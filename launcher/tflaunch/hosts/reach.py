@@ -20,11 +20,7 @@ class Directory(Protocol):
 
 
 def ways_to_hosts(plan: Plan, directory: Directory) -> dict[str, Way]:
-    """Return the way to every host of a plan. Nothing is reached yet.
-
-    Raises:
-        LinkError: the user's SSH configuration cannot be used.
-    """
+    """Return the way to every host of a plan. Nothing is reached yet."""
     found: dict[str, Way] = {
         host.host: LocalWay(directory.agent_directory(host.host), directory.run) for host in plan.hosts if host.is_local
     }

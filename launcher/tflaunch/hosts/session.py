@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from tflaunch import events
 from tflaunch.hosts.code import Code
 from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
+from tflaunch.hosts.output import KINDS, Output, Words
 from tflaunch.hosts.upload import Upload
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
@@ -24,19 +25,6 @@ _BEATS = 3  # words per heartbeat limit: two may be late without harm
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds before another try to restore a link
 _CLOCK = os.urandom(8).hex()
 """Names the clock of this process, with which agents compare theirs."""
-
-
-class Words(Protocol):
-    """Where the output of tasks goes."""
-
-    def write(self, task: str, attempt: int, data: bytes, done: Callable[[], None]) -> None:
-        """Keep output; call ``done`` when it is out of our hands, so that more may come."""
-
-    def lose(self, task: str, attempt: int, size: int) -> None:
-        """State that output is missing."""
-
-    def end(self, task: str, attempt: int) -> None:
-        """An attempt will say no more."""
 
 
 class Terms(NamedTuple):
@@ -74,7 +62,7 @@ class Session:
         self._way = way
         self._terms = terms
         self._mailbox = mailbox
-        self._words = words
+        self._output = Output(words, self._acknowledge_soon)
         self._aside = aside
         self._link: Link | None = None
         self._decoder = wire.Decoder()
@@ -89,9 +77,6 @@ class Session:
         self._orders: deque[tuple[int, bytes]] = deque()
         self._order_number = 0
         self._seen = 0
-        self._received: dict[tuple[str, int], int] = {}
-        self._ended: set[tuple[str, int]] = set()
-        self._offsets: dict[tuple[str, int], tuple[int, bool]] = {}
         self._is_acknowledging = False
 
     @property
@@ -304,8 +289,8 @@ class Session:
 
     def _read(self, message: dict[str, Any], body: bytes) -> None:
         kind = message["kind"]
-        if kind in self._WORDS:
-            self._WORDS[kind](self, message["task"], message["attempt"], message["offset"], message, body)
+        if kind in KINDS:
+            self._output.read(message, body)
         elif kind == "greeted":
             self._read_greeting(message)
         elif kind == "alive":
@@ -352,41 +337,6 @@ class Session:
         while self._orders and self._orders[0][0] <= number:
             self._orders.popleft()
 
-    def _read_output(self, task: str, attempt: int, offset: int, message: dict[str, Any], body: bytes) -> None:
-        known = self._received.get((task, attempt), 0)
-        if offset > known:
-            raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
-        end = offset + len(body)
-
-        def written() -> None:
-            self._note(task, attempt, end)
-
-        if end > known:  # the rest was sent before a link was lost, and not acknowledged in time
-            self._received[(task, attempt)] = end
-            self._words.write(task, attempt, body[known - offset :], written)
-        else:
-            written()
-
-    def _read_gap(self, task: str, attempt: int, offset: int, message: dict[str, Any], body: bytes) -> None:
-        end = offset + int(message["size"])
-        known = self._received.get((task, attempt), 0)
-        if end > known:
-            self._received[(task, attempt)] = end
-            self._words.lose(task, attempt, end - known)
-        self._note(task, attempt, end)
-
-    def _read_end(self, task: str, attempt: int, offset: int, message: dict[str, Any], body: bytes) -> None:
-        if (task, attempt) not in self._ended:
-            self._ended.add((task, attempt))
-            self._words.end(task, attempt)
-        self._note(task, attempt, offset, is_complete=True)
-
-    def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:
-        # The end can be noted before the screen has taken the last bytes: neither may hide the other.
-        noted, was_complete = self._offsets.get((task, attempt), (0, False))
-        self._offsets[(task, attempt)] = (max(noted, offset), was_complete or is_complete)
-        self._acknowledge_soon()
-
     def _acknowledge_soon(self) -> None:
         """Acknowledge once for everything that is read in one round."""
         if not self._is_acknowledging:
@@ -397,12 +347,4 @@ class Session:
         self._is_acknowledging = False
         if not self._is_greeted:
             return  # what is noted is acknowledged over the next link
-        streams = [[task, attempt, *state] for (task, attempt), state in self._offsets.items()]
-        self._offsets.clear()
-        self._say("acknowledge", seen=self._seen, streams=streams)
-
-    _WORDS: ClassVar[Mapping[str, Callable[..., None]]] = {
-        "output": _read_output,
-        "output_lost": _read_gap,
-        "output_ended": _read_end,
-    }
+        self._say("acknowledge", seen=self._seen, streams=self._output.take_notes())

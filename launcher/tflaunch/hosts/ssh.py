@@ -42,7 +42,7 @@ _COMMAND = (
     'command -v "$p" >/dev/null || exit {no_python}; '
     'exec "$p" -E -s -S -c "import sys;sys.path.pop(0);'
     "sys.version_info<(3,8)and(sys.stderr.write(sys.version),sys.exit({too_old}));"
-    "exec(sys.stdin.buffer.read({size}))\"'"
+    "exec(sys.stdin.buffer.read({size}))\" tflaunch-agent:{run}'"
 )
 
 
@@ -50,38 +50,41 @@ class SshWays:
     """Makes the ways to all SSH hosts of one run; they share connections to jump hosts, keys, and the agent."""
 
     def __init__(self, run: str, patience: float) -> None:
-        """Read the user's SSH configuration.
+        """Prepare what they share.
 
         Args:
             run: the run's name.
             patience: seconds that reaching a host may take.
-
-        Raises:
-            LinkError: the configuration cannot be used.
         """
         self.run = run
         self.patience = patience
         self.archive = archive.make()
         self.connector = Connector()
-        self._config = SshConfig()
+        self._config: SshConfig | None = None
+        self._lock = threading.Lock()
 
     def way(self, host: HostPlan) -> SshWay:
-        """Return the way to a host.
+        """Return the way to a host."""
+        return SshWay(self, host)
+
+    def target(self, host: HostPlan) -> Target:
+        """Return what the user's SSH configuration says of a host.
 
         Raises:
-            LinkError: the configuration for this host cannot be used.
+            LinkError: the configuration cannot be used.
         """
-        settings = Host(ssh=host.ssh, identity_file=host.identity_file)
-        return SshWay(self, host, self._config.resolve(host.host, settings))
+        with self._lock:
+            if self._config is None:
+                self._config = SshConfig()
+        return self._config.resolve(host.host, Host(ssh=host.ssh, identity_file=host.identity_file))
 
 
 class SshWay:
     """How the agent of one host is reached."""
 
-    def __init__(self, ways: SshWays, host: HostPlan, target: Target) -> None:
+    def __init__(self, ways: SshWays, host: HostPlan) -> None:
         self._ways = ways
         self._host = host
-        self._target = target
 
     def open(self) -> SshLink:
         """Start an agent.
@@ -105,7 +108,7 @@ class SshWay:
 
     def _reach(self, mode: str) -> SshLink:
         end = time.monotonic() + self._ways.patience
-        transport = self._ways.connector.connect(self._target, self._ways.patience)
+        transport = self._ways.connector.connect(self._ways.target(self._host), self._ways.patience)
         try:
             channel = transport.open_session(timeout=max(end - time.monotonic(), 0.1))
             _Boot(channel, self._host, end).bring(self._request(mode), self._ways.archive)
@@ -149,7 +152,9 @@ class _Boot:
         """
         boot = agent.boot + b"\nmain(sys.stdin.buffer)\n"
         first, second = os.urandom(8).hex(), os.urandom(8).hex()
-        command = _COMMAND.format(first=first, second=second, size=len(boot), no_python=_NO_PYTHON, too_old=_TOO_OLD)
+        command = _COMMAND.format(
+            first=first, second=second, size=len(boot), run=request["run"], no_python=_NO_PYTHON, too_old=_TOO_OLD
+        )
         self._channel.exec_command(command)
         self._skip_noise(f"{second}{first}\n".encode())
         head = f"{self._host.python or ''}\n".encode() + boot + json.dumps(request).encode() + b"\n"

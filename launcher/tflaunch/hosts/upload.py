@@ -17,26 +17,29 @@ class Upload:
         """Prepare to send frames with ``send``."""
         self._code = code
         self._send = send
-        self._parts: Iterator[Part] = iter(())
+        self._frames: Iterator[bytes] = iter(())
         self._under_way = 0
+        self._is_answered = False
 
     def offer(self) -> None:
         """Tell the agent what there is; also when a new link has replaced a lost one."""
-        files = [list(file) for file in self._code.files]
-        self._send(wire.encode({"kind": "offer_files", "files": files, "links": self._code.links}))
+        self._is_answered = False
+        self._begin(self._code.offers())
 
-    def begin(self, wanted: Sequence[str]) -> None:
-        """Send what the agent does not have.
+    def begin(self, wanted: Sequence[tuple[str, int]]) -> None:
+        """Send what the agent does not have: contents by hash, each from a byte on.
+
+        Only its first answer over a link counts: it may have one more, to what was asked over the lost link.
 
         Raises:
             OSError: a file cannot be read any more.
         """
-        self._parts = self._code.parts(wanted)
-        self._under_way = 0
-        self._send_more()
+        if not self._is_answered:
+            self._is_answered = True
+            self._begin(_frame(part) for part in self._code.parts([(sha256, offset) for sha256, offset in wanted]))
 
     def part_taken(self) -> None:
-        """The agent has one more part.
+        """The agent has one more part, of the offer or of a file.
 
         Raises:
             OSError: a file cannot be read any more.
@@ -44,8 +47,17 @@ class Upload:
         self._under_way -= 1
         self._send_more()
 
+    def _begin(self, frames: Iterator[bytes]) -> None:
+        self._frames = frames
+        self._under_way = 0
+        self._send_more()
+
     def _send_more(self) -> None:
-        while self._under_way < _AHEAD and (part := next(self._parts, None)) is not None:
+        while self._under_way < _AHEAD and (frame := next(self._frames, None)) is not None:
             self._under_way += 1
-            message = {"kind": "file_part", "sha256": part.sha256, "offset": part.offset, "is_last": part.is_last}
-            self._send(wire.encode(message, part.data))
+            self._send(frame)
+
+
+def _frame(part: Part) -> bytes:
+    message = {"kind": "file_part", "sha256": part.sha256, "offset": part.offset, "is_last": part.is_last}
+    return wire.encode(message, part.data)

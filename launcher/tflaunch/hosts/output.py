@@ -1,0 +1,90 @@
+"""The output of one host's tasks as its agent sends it: each byte kept once, and acknowledged when it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+KINDS = ("output", "output_lost", "output_ended")
+"""The kinds of frames that carry output."""
+
+
+class Words(Protocol):
+    """Where the output of tasks goes."""
+
+    def write(self, task: str, attempt: int, data: bytes, done: Callable[[], None]) -> None:
+        """Keep output; call ``done`` when it is out of our hands, so that more may come."""
+
+    def lose(self, task: str, attempt: int, size: int) -> None:
+        """State that output is missing."""
+
+    def end(self, task: str, attempt: int) -> None:
+        """An attempt will say no more."""
+
+
+class Output:
+    """Passes on what was not heard before, and notes what the agent may forget."""
+
+    def __init__(self, words: Words, noted: Callable[[], None]) -> None:
+        """Pass output on to ``words``; call ``noted`` whenever something can be acknowledged."""
+        self._words = words
+        self._noted = noted
+        self._received: dict[tuple[str, int], int] = {}
+        self._ended: set[tuple[str, int]] = set()
+        self._offsets: dict[tuple[str, int], tuple[int, bool]] = {}
+
+    def read(self, message: dict[str, Any], body: bytes) -> None:
+        """Take a frame of one of the `KINDS`.
+
+        Raises:
+            ValueError: output is missing before it.
+        """
+        task, attempt, offset = message["task"], message["attempt"], message["offset"]
+        match message["kind"]:
+            case "output":
+                self._read_bytes(task, attempt, offset, body)
+            case "output_lost":
+                self._read_gap(task, attempt, offset, int(message["size"]))
+            case "output_ended":
+                self._read_end(task, attempt, offset)
+
+    def take_notes(self) -> list[list[object]]:
+        """Return what to acknowledge since the last time: [task, attempt, offset, has it ended] each."""
+        notes: list[list[object]] = [[task, attempt, *state] for (task, attempt), state in self._offsets.items()]
+        self._offsets.clear()
+        return notes
+
+    def _read_bytes(self, task: str, attempt: int, offset: int, body: bytes) -> None:
+        known = self._received.get((task, attempt), 0)
+        if offset > known:
+            raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
+        end = offset + len(body)
+
+        def written() -> None:
+            self._note(task, attempt, end)
+
+        if end > known:  # the rest was sent before a link was lost, and not acknowledged in time
+            self._received[(task, attempt)] = end
+            self._words.write(task, attempt, body[known - offset :], written)
+        else:
+            written()
+
+    def _read_gap(self, task: str, attempt: int, offset: int, size: int) -> None:
+        end = offset + size
+        known = self._received.get((task, attempt), 0)
+        if end > known:
+            self._received[(task, attempt)] = end
+            self._words.lose(task, attempt, end - known)
+        self._note(task, attempt, end)
+
+    def _read_end(self, task: str, attempt: int, offset: int) -> None:
+        if (task, attempt) not in self._ended:
+            self._ended.add((task, attempt))
+            self._words.end(task, attempt)
+        self._note(task, attempt, offset, is_complete=True)
+
+    def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:
+        # The end can be noted before the screen has taken the last bytes: neither may hide the other.
+        noted, was_complete = self._offsets.get((task, attempt), (0, False))
+        self._offsets[(task, attempt)] = (max(noted, offset), was_complete or is_complete)
+        self._noted()

@@ -1,0 +1,82 @@
+"""Files that are offered to a real agent."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from talk import Agent, Talk, wait_gone
+from tflaunch_worker import wire
+
+pytestmark = pytest.mark.agent
+
+PART = 64 * 1024
+
+
+def offer(talk: Talk, content: bytes) -> str:
+    """Offer one content for two files, in two pieces; return its content's hash."""
+    digest = hashlib.sha256(content).hexdigest()
+    talk.say("offer_files", is_first=True, is_last=False, files=[["a", 0o644, digest]], links=[])
+    talk.wait_for("part_taken")
+    talk.say("offer_files", is_first=False, is_last=True, files=[["b", 0o644, digest]], links=[])
+    return digest
+
+
+def send(talk: Talk, digest: str, content: bytes, start: int, end: int) -> None:
+    """Send a file's bytes from `start` to `end`, one part after the other."""
+    for offset in range(start, end, PART):
+        data = content[offset : min(offset + PART, end)]
+        is_last = offset + len(data) == len(content)
+        message = {"kind": "file_part", "sha256": digest, "offset": offset, "is_last": is_last}
+        talk.connection.sendall(wire.encode(message, data))
+        talk.wait_for("part_taken")
+        talk.heard.clear()
+
+
+def test_files_are_taken_and_placed(agent: Agent) -> None:
+    """And the lease of a supervisor that is away is kept, though no task has been started."""
+    content = bytes(range(256)) * 1024
+    agent.talk.hello(lease=60)
+    digest = offer(agent.talk, content)
+    assert agent.talk.wait_for("files_wanted")["wanted"] == [[digest, 0]]
+    greeted = agent.pids()
+    send(agent.talk, digest, content, 0, 2 * PART)
+    agent.link.close()
+    again = agent.reconnect()
+    assert int(again.hello(lease=60)["pid"]) == greeted[1]
+    offer(again, content)
+    assert again.wait_for("files_wanted")["wanted"] == [[digest, 2 * PART]]
+    send(again, digest, content, 2 * PART, len(content))
+    again.wait_for("files_placed")
+    assert [(agent.directory / "code" / name).read_bytes() for name in "ab"] == [content, content]
+    again.say("leave", grace=0)
+    wait_gone(agent.guard.pid)  # before the link is given up, and these words with it
+
+
+def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
+    """500 MB are hashed and copied beside the agent, which answers meanwhile."""
+    size = 500_000_000
+    cache = agent.directory.parents[3] / "files"
+    cache.mkdir(parents=True)
+    digest = hashlib.sha256(bytes(size)).hexdigest()
+    with (cache / digest).open("wb") as file:
+        file.truncate(size)
+    agent.talk.hello()
+    agent.talk.say("offer_files", is_first=True, is_last=True, files=[["a", 0o644, digest]], links=[])
+    answers = 0
+    while not [message for message in agent.talk.heard if message["kind"] == "files_placed"]:
+        agent.talk.heard[:] = [message for message in agent.talk.heard if message["kind"] != "alive"]
+        agent.talk.keep_alive()
+        agent.talk.wait_for("alive")
+        answers += 1
+    assert answers > 20  # one or two, if the agent itself did it
+    assert (agent.directory / "code/a").stat().st_size == size
+
+
+def test_parts_of_what_was_never_offered_are_refused(agent: Agent) -> None:
+    """One supervisor's mistake; the agent lives."""
+    agent.talk.hello()
+    message = {"kind": "file_part", "sha256": "0" * 64, "offset": 0, "is_last": True}
+    agent.talk.connection.sendall(wire.encode(message, b"x"))
+    assert "no files were offered" in agent.talk.wait_for("refused")["reason"]

@@ -1,0 +1,225 @@
+"""`sync`: the user's code on hosts over SSH."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from install import lacking
+from launch import PATIENCE, Launch
+from sshd import Sshd, StartSshd, home_for_client
+
+pytestmark = pytest.mark.ssh
+
+STATE = ".local/state/tflaunch"
+QUICK = {"max": 0}
+
+
+def synced(launch: Launch, hosts: Mapping[str, Sshd], /, *command: str, **fields: Any) -> Path:
+    """Write a spec beside the user's code, with a task on every host that runs a command there."""
+    if not launch.env.get("HOME", "").startswith(str(launch.directory)):
+        launch.env["HOME"] = str(home_for_client(launch.directory / "user", hosts))
+    (launch.directory / "project").mkdir(exist_ok=True)
+    spec = {"cluster": {"worker": [*hosts]}, "strategy": "none", "command": command, "sync": {}, "restart": QUICK}
+    return launch.spec("project/job.json", **{**spec, **fields})
+
+
+def write(launch: Launch, **contents: str | bytes) -> None:
+    """Write files of the project; in a name, a double underscore stands for a slash, `_py` for `.py`."""
+    for name, content in contents.items():
+        path = launch.directory / "project" / name.replace("__", "/").replace("_py", ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def code_on(host: Sshd) -> list[Path]:
+    """Return the directories of code that runs have left on a host, oldest first."""
+    return sorted((host.home / STATE).glob("runs/*/agents/*/code"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def files_below(directory: Path) -> set[str]:
+    """Return the paths of all files below a directory."""
+    return {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
+
+
+def sentence_of(ended: subprocess.CompletedProcess[str], code: int) -> str:
+    """Return the one line that a run which never started has said."""
+    assert ended.returncode == code, ended.stderr
+    (sentence,) = ended.stderr.splitlines()
+    return sentence
+
+
+def test_a_program_runs_on_hosts_that_had_nothing_of_it(launch: Launch, sshd: StartSshd) -> None:
+    """Package, data and mode bits; the tasks' directory is the spec's; nothing is written elsewhere."""
+    hosts = {"h1": sshd(), "h2": sshd()}
+    write(
+        launch,
+        train_py="from pkg.model import words; import os; print(words(), os.getcwd())\n"
+        "open('result', 'w').write('1')\n",
+        pkg____init___py="",
+        pkg__model_py="import pathlib\nfrom .names import NAME\n"
+        "def words(): return NAME + pathlib.Path('data/words').read_text()\n",
+        pkg__names_py="NAME = 'hello '\n",
+        data__words="from data",
+        tool="#!/bin/sh\nexec python3 train.py\n",
+        old_pyc="x",
+    )
+    (launch.directory / "project/tool").chmod(0o755)
+    (launch.directory / "project/same").symlink_to("data")
+    ended = launch.up(synced(launch, hosts, "./tool"))
+    assert ended.returncode == 0, ended.stderr
+    for index, host in enumerate(hosts.values()):
+        assert not host.wait_empty()  # a guard may be a moment behind its supervisor
+        (code,) = code_on(host)
+        assert f"hello from data {code}" in launch.log(f"worker:{index}")
+        assert (code / "result").read_text() == "1"
+        assert (code / "tool").stat().st_mode & 0o777 == 0o755
+        assert (code / "same/words").read_text() == "from data"
+        elsewhere = {path for path in files_below(host.home) if not path.startswith(f"{STATE}/")}
+        assert not elsewhere
+        state = files_below(host.home / STATE)
+        assert {path.split("/")[0] for path in state} == {"agents", "files", "runs"}
+        mine = code.relative_to(host.home / STATE).as_posix()
+        assert all(path.startswith(mine) for path in state if path.startswith("runs/")), state
+        for private in (host.home / STATE, host.home / STATE / "files", code.parent, code):
+            assert private.stat().st_mode & 0o777 == 0o700
+
+
+def test_only_what_changed_travels(launch: Launch, sshd: StartSshd) -> None:
+    """The second run's host writes one content more, and no other anew."""
+    host = sshd()
+    write(launch, big=os.urandom(200_000), small="one")
+    spec = synced(launch, {"h1": host}, "cat", "small")
+    cache = host.home / STATE / "files"
+    assert launch.up(spec).returncode == 0
+    before = {path.name: path.stat().st_ino for path in cache.iterdir()}
+    write(launch, small="two")
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert "two" in ended.stdout
+    after = {path.name: path.stat().st_ino for path in cache.iterdir()}
+    assert before.items() <= after.items()
+    assert len(after) == len(before) + 1
+    first, second = code_on(host)
+    assert [(path / "small").read_text() for path in (first, second)] == ["one", "two"]
+    assert (first / "big").read_bytes() == (second / "big").read_bytes()
+
+
+def test_an_upload_goes_on_over_a_new_link(launch: Launch, sshd: StartSshd) -> None:
+    """Cut twice in the middle of 30 MB: all of it is right."""
+    host = sshd()
+    write(launch, big=os.urandom(30_000_000))
+    running = launch.start("up", synced(launch, {"h1": host}, "sha256sum", "big"))
+    for share in (5_000_000, 15_000_000):
+        wait_for_part(host, share)
+        host.kill_connections()
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert err.count("lost the link to h1") == 2
+    assert not host.wait_empty()
+    (code,) = code_on(host)
+    expected = subprocess.run(
+        ["sha256sum", launch.directory / "project/big"], capture_output=True, text=True, check=True
+    )
+    assert expected.stdout.split()[0] in out
+    assert files_below(host.home / STATE / "runs") == {
+        f"{code.relative_to(host.home / STATE / 'runs')}/{name}" for name in ("big", "job.json")
+    }
+
+
+def wait_for_part(host: Sshd, size: int) -> None:
+    """Wait until so many bytes of a file have arrived."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        for path in (host.home / STATE).glob("runs/*/agents/*/tasks/.files/*"):
+            try:
+                if path.stat().st_size >= size:
+                    return
+            except FileNotFoundError:
+                continue
+        assert not [*(host.home / STATE).glob("runs/*/agents/*/code/big")], "it was too fast to be cut"
+    raise AssertionError("too little arrives")
+
+
+def test_what_cannot_be_read_here_ends_the_run_before_it_begins(launch: Launch, sshd: StartSshd) -> None:
+    """A path that is not there; a file that the kernel does not let even root read."""
+    host = sshd()
+    spec = synced(launch, {"h1": host}, "true", sync={"paths": ["missing"]})
+    assert sentence_of(launch.up(spec), 2).endswith("project/missing does not exist")
+    (launch.directory / "project/secret").symlink_to("/proc/self/mem")
+    spec = synced(launch, {"h1": host}, "true")
+    assert "project/secret: Input/output error; exclude it?" in sentence_of(launch.up(spec), 2)
+    assert not (launch.home / "runs").exists()
+    assert not [*host.home.iterdir()]
+
+
+def test_a_host_without_room_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
+    """Nothing starts, and the room is given back."""
+    host = sshd()
+    small = host.home / "small"
+    small.mkdir(mode=0o700)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", small], check=False)
+    if mounted.returncode != 0:
+        lacking("no file system can be mounted")
+    try:
+        write(launch, big=os.urandom(4_000_000))
+        settings = {"h1": {"env": {"TFLAUNCH_HOME": str(small)}}}
+        ended = launch.up(synced(launch, {"h1": host}, "true", hosts=settings))
+        sentence = sentence_of(ended, 3)
+        assert "the files of `sync` cannot be brought to h1" in sentence
+        assert "No space left on device" in sentence
+        assert not host.wait_empty()
+        assert not [path for path in small.rglob("*") if path.is_file() and path.stat().st_size > 1_000_000]
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+@pytest.mark.parametrize("change", ["other", "gone"])
+def test_a_file_that_changes_while_it_is_sent_is_one_sentence(launch: Launch, sshd: StartSshd, change: str) -> None:
+    """It is named; tasks must not start with half of each."""
+    host = sshd()
+    write(launch, a="a", big=os.urandom(30_000_000), last=os.urandom(100))
+    big = launch.directory / "project/big"
+    running = launch.start("up", synced(launch, {"h1": host}, "true"))
+    wait_for_part(host, 1_000_000)
+    if change == "other":
+        with big.open("r+b") as file:
+            file.truncate(20_000_000)
+    else:
+        # The file that is being sent stays open: it is the next link that finds it gone.
+        big.unlink()
+        host.kill_connections()
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 3, err
+    *_, sentence = err.splitlines()
+    assert "the files of `sync` cannot be brought to h1" in sentence
+    words = "big changed while it was sent" if change == "other" else f"{big}: No such file or directory"
+    assert words in sentence
+
+
+def test_two_runs_may_use_the_cache_at_once(launch: Launch, sshd: StartSshd) -> None:
+    """The same content, sent by both."""
+    host = sshd()
+    write(launch, big=os.urandom(3_000_000))
+    spec = synced(launch, {"h1": host}, "sha256sum", "big")
+    running = [launch.start("up", spec) for _ in range(3)]
+    said = [process.communicate(timeout=PATIENCE) for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], said
+    assert len({(path / "big").read_bytes() for path in code_on(host)}) == 1
+    assert len([*(host.home / STATE / "files").iterdir()]) == 2
+
+
+def test_plan_shows_what_is_synced(launch: Launch, sshd: StartSshd) -> None:
+    """With the directory that the paths are relative to."""
+    spec = synced(launch, {"h1": sshd()}, "true", sync={"paths": ["pkg"], "exclude": ["*.log"]})
+    shown = launch.run("plan", spec, "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert '"exclude": [\n      "*.log"' in shown.stdout or '"*.log"' in shown.stdout
+    assert f'"directory": "{launch.directory}/project"' in shown.stdout
+    assert "${host:TFLAUNCH_CODE}" in shown.stdout

@@ -1,0 +1,234 @@
+"""Which of the user's files are brought to hosts, and in which parts."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.hosts import code
+from tflaunch.hosts.code import PART, Code, File, gather
+from tflaunch.plan import SyncPlan
+from tflaunch_worker import wire
+
+pytestmark = pytest.mark.unit
+
+
+def tree(root: Path, *paths: str) -> Path:
+    """Make files that contain their own paths; one that ends with a slash is an empty directory."""
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        if path.endswith("/"):
+            (root / path).mkdir()
+        else:
+            (root / path).write_text(path)
+    return root
+
+
+def gathered(root: Path, *paths: str, exclude: tuple[str, ...] = ()) -> Code:
+    """What a spec in this directory brings."""
+    return gather(SyncPlan(str(root), paths or (".",), exclude))
+
+
+def names(found: Code) -> list[str]:
+    """The files' paths."""
+    return [file.path for file in found.files]
+
+
+def refused(root: Path, *paths: str) -> str:
+    """The sentence that says why it cannot be brought."""
+    with pytest.raises(TflaunchError) as caught:
+        gathered(root, *paths)
+    assert caught.value.exit_code == EXIT_USAGE
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class TestGather:
+    """What is found."""
+
+    def test_a_file_has_its_mode_hash_and_size(self, tmp_path: Path):
+        """Below the spec's directory, wherever that is."""
+        tree(tmp_path, "bin/train")
+        (tmp_path / "bin/train").chmod(0o750)
+        (file,) = gathered(tmp_path).files
+        assert file == ("bin/train", 0o750, hashlib.sha256(b"bin/train").hexdigest(), 9)
+
+    def test_only_the_named_paths_come(self, tmp_path: Path):
+        """Directories and single files, each once."""
+        tree(tmp_path, "pkg/a.py", "pkg/b.py", "data/big", "train.py")
+        assert names(gathered(tmp_path, "pkg", "train.py", "./pkg/a.py")) == ["pkg/a.py", "pkg/b.py", "train.py"]
+
+    @pytest.mark.parametrize(
+        ("exclude", "left"),
+        [
+            ("*.pyc", ["a.py", "sub/.git/config", "sub/data/x"]),
+            (".git", ["a.py", "a.pyc", "sub/data/x"]),
+            ("sub/data/", ["a.py", "a.pyc", "sub/.git/config"]),
+            ("data/x", ["a.py", "a.pyc", "sub/.git/config", "sub/data/x"]),
+            (".*", ["a.py", "a.pyc", "sub/data/x"]),
+            ("*", []),
+        ],
+    )
+    def test_a_pattern_is_for_a_name_or_a_path(self, tmp_path: Path, exclude: str, left: list[str]):
+        """A directory that matches is not entered; the spec's own is not called "."."""
+        tree(tmp_path, "a.py", "a.pyc", "sub/.git/config", "sub/data/x")
+        assert names(gathered(tmp_path, exclude=(exclude,))) == left
+
+    def test_a_link_to_a_file_is_the_file(self, tmp_path: Path):
+        """Wherever that is."""
+        tree(tmp_path, "shared/data", "code/train.py")
+        (tmp_path / "code/data").symlink_to("../shared/data")
+        assert names(gathered(tmp_path / "code")) == ["data", "train.py"]
+
+    def test_a_link_to_a_directory_stays_one(self, tmp_path: Path):
+        """Within the code to the same place of it, else to the same absolute path; loops do no harm."""
+        root = tree(tmp_path / "code", "real/x", "sub/y")
+        (root / "sub/near").symlink_to("../real")
+        (root / "sub/full").symlink_to(root / "real")
+        (root / "sub/up").symlink_to("..")
+        (root / "far").symlink_to("../elsewhere")
+        (root / "abs").symlink_to("/")
+        (tmp_path / "elsewhere").mkdir()
+        found = gathered(root)
+        assert names(found) == ["real/x", "sub/y"]
+        assert dict(found.links) == {
+            "sub/near": "../real",
+            "sub/full": "../real",
+            "sub/up": "..",
+            "far": str(tmp_path / "elsewhere"),
+            "abs": "/",
+        }
+
+    def test_what_has_no_content_does_not_come(self, tmp_path: Path):
+        """Links to nothing or to themselves, named pipes, empty directories."""
+        tree(tmp_path, "a", "empty/")
+        (tmp_path / "dangling").symlink_to("nowhere")
+        (tmp_path / "loop").symlink_to("loop")
+        os.mkfifo(tmp_path / "fifo")
+        assert names(gathered(tmp_path)) == ["a"]
+
+    def test_the_spec_may_lie_behind_a_link(self, tmp_path: Path):
+        """Its directory is followed."""
+        tree(tmp_path, "real/a")
+        (tmp_path / "link").symlink_to("real")
+        assert names(gathered(tmp_path / "link")) == ["a"]
+
+    def test_a_path_that_is_missing_is_named(self, tmp_path: Path):
+        """Also a link to nothing."""
+        (tmp_path / "dangling").symlink_to("nowhere")
+        for name in ("missing", "dangling"):
+            assert refused(tmp_path, name) == f"sync.paths: {tmp_path / name} does not exist"
+
+    def test_a_file_behind_a_link_is_refused(self, tmp_path: Path):
+        """One place cannot be a link and a directory."""
+        tree(tmp_path, "real/x")
+        (tmp_path / "a").symlink_to("real")
+        assert "a/x lies behind the link a" in refused(tmp_path, "a", "a/x")
+
+    @pytest.mark.parametrize("error", [errno.EACCES, errno.ENOENT, errno.EIO])
+    def test_a_file_that_cannot_be_read_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int):
+        """Forbidden, vanished since it was seen, or on a bad disk."""
+        tree(tmp_path, "a", "b")
+        original = Path.open
+
+        def fail(path: Path, *arguments: Any, **options: Any) -> Any:
+            if path.name == "b":
+                raise OSError(error, os.strerror(error), str(path))
+            return original(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, "open", fail)
+        assert refused(tmp_path) == f"sync.paths: {tmp_path / 'b'}: {os.strerror(error)}; exclude it?"
+
+    @pytest.mark.parametrize("call", ["listdir", "stat"])
+    def test_a_directory_that_cannot_be_searched_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    ):
+        """Neither skipped nor a traceback."""
+        tree(tmp_path, "sub/a")
+        owner: Any = os if call == "listdir" else Path
+        original = getattr(owner, call)
+        where = tmp_path / ("sub" if call == "listdir" else "sub/a")
+
+        def fail(path: Any, *arguments: Any, **options: Any) -> Any:
+            if path == where:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return original(path, *arguments, **options)
+
+        monkeypatch.setattr(owner, call, fail)
+        assert refused(tmp_path) == f"sync.paths: {where}: Permission denied; exclude it?"
+
+    def test_too_many_files_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        """By their number."""
+        tree(tmp_path, "a", "b", "c")
+        monkeypatch.setattr(code, "_MOST_FILES", 2)
+        assert "more than 2 files" in refused(tmp_path)
+
+
+class TestOffers:
+    """How an agent is told of it."""
+
+    @pytest.mark.parametrize(("files", "links"), [(0, 0), (1, 0), (200, 0), (201, 1), (1, 450), (1000, 0)])
+    def test_an_offer_comes_in_pieces(self, files: int, links: int):
+        """Each small enough for a slow link; together they are all there is."""
+        found = Code(
+            Path("/"),
+            tuple(File(str(number), 0o644, "0" * 64, 1) for number in range(files)),
+            tuple((f"l{number}", "x") for number in range(links)),
+        )
+        frames = [message for frame in found.offers() for message, _ in wire.Decoder().feed(frame)]
+        assert [path for frame in frames for path, _, _ in frame["files"]] == [file.path for file in found.files]
+        assert [tuple(link) for frame in frames for link in frame["links"]] == [*found.links]
+        assert [frame["is_first"] for frame in frames] == [True] + [False] * (len(frames) - 1)
+        assert [frame["is_last"] for frame in frames] == [False] * (len(frames) - 1) + [True]
+
+    def test_the_longest_names_fit(self):
+        """4 KB of bytes that are no text are 24 KB of JSON each."""
+        found = Code(Path("/"), tuple(File("\udcff" * 4096, 0o644, "0" * 64, 1) for _ in range(200)), ())
+        assert len(list(found.offers())) == 1
+
+
+class TestParts:
+    """How contents travel."""
+
+    @pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 2 * PART, 3 * PART - 1])
+    def test_parts_make_up_the_file(self, tmp_path: Path, size: int):
+        """Only the last one says so, and it is not empty unless the file is."""
+        content = os.urandom(size)
+        (tmp_path / "x").write_bytes(content)
+        found = gathered(tmp_path)
+        parts = list(found.parts([(found.files[0].sha256, 0)]))
+        assert b"".join(part.data for part in parts) == content
+        assert [part.offset for part in parts] == list(range(0, max(size, 1), PART))
+        assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
+
+    def test_what_has_arrived_is_not_sent_again(self, tmp_path: Path):
+        """From the byte on that is asked for."""
+        (tmp_path / "x").write_bytes(b"0123456789")
+        found = gathered(tmp_path)
+        (part,) = found.parts([(found.files[0].sha256, 7)])
+        assert part == (found.files[0].sha256, 7, True, b"789")
+
+    @pytest.mark.parametrize("size", [0, PART, 100 * PART])
+    def test_a_file_that_changed_still_comes_to_an_end(self, tmp_path: Path, size: int):
+        """Even a log that grows as fast as it is sent; the hash will tell."""
+        (tmp_path / "x").write_bytes(bytes(2 * PART))
+        found = gathered(tmp_path)
+        (tmp_path / "x").write_bytes(bytes(size))
+        parts = list(found.parts([(found.files[0].sha256, 0)]))
+        assert sum(len(part.data) for part in parts) == min(size, 2 * PART)
+        assert parts[-1].is_last
+
+    def test_a_file_that_vanished_is_an_error(self, tmp_path: Path):
+        """Which names it."""
+        tree(tmp_path, "x")
+        found = gathered(tmp_path)
+        (tmp_path / "x").unlink()
+        with pytest.raises(FileNotFoundError) as caught:
+            list(found.parts([(found.files[0].sha256, 0)]))
+        assert str(caught.value.filename) == str(tmp_path / "x")

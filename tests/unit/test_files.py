@@ -1,0 +1,261 @@
+"""The user's code as a host keeps it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tflaunch_worker import files
+from tflaunch_worker.files import Files, FilesError
+
+pytestmark = pytest.mark.unit
+
+
+def digest_of(content: bytes) -> str:
+    """What names a content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class Host:
+    """A home of tflaunch's on a host, with an agent's directory in it."""
+
+    def __init__(self, home: Path, run: str = "run") -> None:
+        self.home = home
+        self.agent = home / "runs" / run / "agents" / "h1"
+        self.agent.mkdir(parents=True)
+        self.code = self.agent / "code"
+        self.cache = home / "files"
+
+    def offer(self, *offered: tuple[str, bytes], links: Any = (), mode: int = 0o644) -> Files:
+        """Offer files to the agent, and have it look at what it has."""
+        found = Files(str(self.agent), [[path, mode, digest_of(content)] for path, content in offered], [*links])
+        found.compared(found.compare())
+        return found
+
+    def bring(self, *offered: tuple[str, bytes], **options: Any) -> Files:
+        """Bring files to where the tasks find them."""
+        found = self.offer(*offered, **options)
+        for _, content in offered:
+            found.take(digest_of(content), 0, content, True)
+        assert found.is_complete
+        assert not (reason := found.place()), reason
+        return found
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """A host that has nothing yet."""
+    return Host(tmp_path / "home")
+
+
+class TestOffer:
+    """What is believed."""
+
+    @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "..", ".", "", "a/..", "x\0y"])
+    def test_a_path_that_leads_out_is_refused(self, host: Host, path: str):
+        """For a file as for a link."""
+        with pytest.raises(ValueError, match="leads out"):
+            host.offer((path, b""))
+        with pytest.raises(ValueError, match="leads out"):
+            host.offer(links=[[path, "target"]])
+
+    @pytest.mark.parametrize("path", ["a/x", "a/b/x"])
+    def test_a_path_through_a_link_is_refused(self, host: Host, path: str):
+        """Whatever the link's target is."""
+        with pytest.raises(ValueError, match="through a link"):
+            host.offer((path, b""), links=[["a", "/etc"]])
+        with pytest.raises(ValueError, match="through a link"):
+            host.offer(links=[["a", "/etc"], [path, "y"]])
+
+    @pytest.mark.parametrize("digest", ["", "0" * 63, "../" + "0" * 61, "A" * 64])
+    def test_a_hash_is_a_hash(self, host: Host, digest: str):
+        """It becomes a file's name."""
+        with pytest.raises(ValueError, match="no SHA-256"):
+            Files(str(host.agent), [["a", 0o644, digest]], [])
+
+
+class TestArrival:
+    """What comes in."""
+
+    def test_a_content_is_wanted_once(self, host: Host):
+        """However many files have it; not at all if it is here."""
+        found = host.offer(("a", b"same"), ("b", b"same"), ("c", b"other"))
+        assert found.wanted() == sorted([(digest_of(b"same"), 0), (digest_of(b"other"), 0)])
+        found.take(digest_of(b"same"), 0, b"same", True)
+        assert found.wanted() == [(digest_of(b"other"), 0)]
+        assert Host(host.home, "later").offer(("d", b"same")).is_complete
+
+    def test_a_file_comes_in_parts_and_goes_on_where_it_was(self, host: Host):
+        """Over a new link, the bytes that have arrived are not asked for again."""
+        content = b"0123456789"
+        found = host.offer(("a", content))
+        found.take(digest_of(content), 0, b"0123", False)
+        assert found.wanted() == [(digest_of(content), 4)]
+        with pytest.raises(ValueError, match="byte 7 of"):
+            found.take(digest_of(content), 7, b"789", True)
+        found.take(digest_of(content), 4, b"456789", True)
+        assert found.is_complete
+        assert (host.cache / digest_of(content)).read_bytes() == content
+
+    def test_a_part_that_comes_late_is_nothing(self, host: Host):
+        """Its file is here already."""
+        found = host.bring(("a", b"x"))
+        found.take(digest_of(b"x"), 0, b"y", True)
+        assert (host.cache / digest_of(b"x")).read_bytes() == b"x"
+
+    def test_an_empty_file_arrives(self, host: Host):
+        """In one part without bytes."""
+        host.bring(("a", b""))
+        assert (host.code / "a").read_bytes() == b""
+
+    def test_another_content_is_refused(self, host: Host):
+        """With the name of its file; it leaves nothing in the cache, and what follows is not kept."""
+        found = host.offer(("pkg/a", b"before"), ("b", b"b"))
+        with pytest.raises(FilesError, match=r"^pkg/a changed while it was sent"):
+            found.take(digest_of(b"before"), 0, b"after", True)
+        found.take(digest_of(b"b"), 0, b"b", True)
+        assert not [*host.cache.iterdir()]
+        assert not [*(host.agent / "tasks/.files").iterdir()]
+
+    def test_what_an_earlier_agent_did_not_finish_is_void(self, host: Host):
+        """A new one begins anew."""
+        content = b"0123456789"
+        host.offer(("a", content)).take(digest_of(content), 0, b"0123", False)
+        found = host.offer(("a", content))
+        assert found.wanted() == [(digest_of(content), 0)]
+        found.take(digest_of(content), 0, content, True)
+        assert (host.cache / digest_of(content)).read_bytes() == content
+
+    def test_a_broken_upload_leaves_the_cache_alone(self, host: Host):
+        """Parts lie where the agent's guard removes them."""
+        host.offer(("a", b"0123")).take(digest_of(b"0123"), 0, b"01", False)
+        assert not [*host.cache.iterdir()]
+        assert [path.parent.parent.name for path in host.agent.rglob("*") if path.is_file()] == ["tasks"]
+
+    def test_a_full_disk_is_one_sentence(self, host: Host):
+        """And the room is given back."""
+        found = host.offer(("a", b"0123456789"))
+        found.take(digest_of(b"0123456789"), 0, b"01", False)
+        (arriving,) = (host.agent / "tasks/.files").iterdir()
+        arriving.unlink()
+        arriving.symlink_to("/dev/full")
+        with pytest.raises(FilesError, match=r"^/.*: No space left on device$"):
+            found.take(digest_of(b"0123456789"), 2, b"23456789", True)
+        assert not arriving.is_symlink()
+
+
+class TestPlace:
+    """What the tasks find."""
+
+    def test_files_have_their_modes_and_links_their_targets(self, host: Host):
+        """No file can be written into by others; set-user-id is nobody's business."""
+        host.bring(("bin/run", b"x"), links=[["current", "bin"]], mode=0o4751)
+        assert (host.code / "bin/run").stat().st_mode & 0o7777 == 0o751
+        assert (host.code / "bin").stat().st_mode & 0o777 == 0o700
+        assert (host.code / "current/run").read_bytes() == b"x"
+
+    def test_a_file_is_a_copy(self, host: Host):
+        """A task that writes to it changes no other run's."""
+        host.bring(("a", b"x"))
+        (host.code / "a").write_bytes(b"y")
+        later = Host(host.home, "later")
+        later.bring(("a", b"x"))
+        assert (later.code / "a").read_bytes() == b"x"
+
+    def test_another_attempt_finds_the_code_and_earlier_results(self, host: Host):
+        """Also where a file may not be written to, and where a task has changed one."""
+        offered = (("a", b"x"), ("b", b"y"))
+        host.bring(*offered, mode=0o400)
+        (host.code / "a").unlink()
+        (host.code / "a").write_bytes(b"changed")
+        (host.code / "result").write_bytes(b"z")
+        host.bring(*offered, mode=0o400, links=[["l", "a"]])
+        host.bring(*offered, mode=0o400, links=[["l", "b"]])
+        content = {path.name: path.read_bytes() for path in host.code.iterdir()}
+        assert content == {"a": b"x", "b": b"y", "result": b"z", "l": b"y"}
+
+    def test_links_of_tasks_lead_nothing_of_ours_out(self, host: Host, tmp_path: Path):
+        """Neither as a file, nor as its directory."""
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / "x").write_bytes(b"theirs")
+        host.bring(("d/x", b"1"), ("f", b"2"))
+        (host.code / "f").unlink()
+        (host.code / "f").symlink_to(outside / "x")
+        (host.code / "d").rename(host.code / "moved")
+        (host.code / "d").symlink_to(outside)
+        host.bring(("d/x", b"1"), ("f", b"2"), links=[["d/l", "x"]])
+        assert (outside / "x").read_bytes() == b"theirs"
+        assert [*outside.iterdir()] == [outside / "x"]
+        assert (host.code / "d/x").read_bytes() == b"1"
+        assert (host.code / "f").read_bytes() == b"2"
+        assert not (host.code / "d").is_symlink()
+
+    def test_a_directory_in_the_way_is_one_sentence(self, host: Host):
+        """A task made it; what is in it is not ours to remove."""
+        found = host.bring(("a", b"x"))
+        (host.code / "a").unlink()
+        (host.code / "a").mkdir()
+        (host.code / "a/result").write_bytes(b"z")
+        assert found.place() == f"{host.code / 'a'}: Is a directory"
+        assert (host.code / "a/result").exists()
+
+    def test_a_damaged_content_is_not_placed(self, host: Host):
+        """It is removed instead, and sent anew next time."""
+        found = host.bring(("a", b"x"))
+        (host.cache / digest_of(b"x")).write_bytes(b"")
+        later = Host(host.home, "later")
+        assert (
+            later.offer(("a", b"x")).place()
+            == f"{host.cache / digest_of(b'x')} was damaged and is removed; start again"
+        )
+        assert not later.code.exists()
+        assert not (host.cache / digest_of(b"x")).exists()
+        assert found.is_complete
+
+    def test_without_room_nothing_is_left(self, host: Host, monkeypatch: pytest.MonkeyPatch):
+        """Unless tasks of an earlier attempt have been there."""
+        found = host.offer(("a", b"x"))
+        found.take(digest_of(b"x"), 0, b"x", True)
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fchmod", full)
+        assert found.place() == f"{host.code}: No space left on device"
+        assert not host.code.exists()
+
+
+class TestForgetting:
+    """What the cache loses."""
+
+    def test_what_nobody_used_for_a_month_is_forgotten(self, host: Host):
+        """And nothing else."""
+        host.bring(("a", b"old"), ("b", b"used"))
+        month_ago = time.time() - 31 * 86400
+        for content in (b"old", b"used"):
+            os.utime(host.cache / digest_of(content), (month_ago, month_ago))
+        Host(host.home, "later").bring(("b", b"used"), ("c", b"new"))
+        assert {path.name for path in host.cache.iterdir()} == {digest_of(b"used"), digest_of(b"new")}
+
+    def test_what_a_run_is_about_to_place_is_kept(self, host: Host):
+        """Another run places and forgets between its look and its placing."""
+        host.bring(("a", b"old"))
+        month_ago = time.time() - 31 * 86400
+        os.utime(host.cache / digest_of(b"old"), (month_ago, month_ago))
+        found = Host(host.home, "one").offer(("a", b"old"))
+        assert found.is_complete
+        Host(host.home, "other").bring(("b", b"new"))
+        assert found.place() == ""
+
+    def test_two_runs_may_forget_the_same_file(self, host: Host, monkeypatch: pytest.MonkeyPatch):
+        """One of them finds it gone."""
+        host.bring(("a", b"x"))
+        monkeypatch.setattr(files.os, "listdir", lambda _: ["gone", digest_of(b"x")])
+        host.bring(("a", b"x"))
