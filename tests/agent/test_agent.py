@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from talk import Agent, Talk, wait_gone
+from tflaunch_worker import wire
 
 pytestmark = pytest.mark.agent
 
@@ -301,3 +302,10 @@ def test_words_of_an_attempt_end_before_those_of_the_next_begin(agent: Agent) ->
     agent.talk.text("worker:0")
     agent.talk.acknowledge(("worker:0", 0, received, True))
     assert agent.talk.text("worker:0", attempt=1) == "next\n"
+
+
+def test_a_supervisor_of_another_version_is_refused(agent: Agent) -> None:
+    """With both versions in one sentence; nobody guesses what the other may mean."""
+    terms = {"run": "test", "lease": 0, "grace": 0, "seen": 0, "clock": "test", "sent": 0.0}
+    agent.talk.say("hello", protocol=99, **terms)
+    assert agent.talk.wait_for("refused")["reason"] == f"this agent speaks protocol {wire.PROTOCOL}, not 99"

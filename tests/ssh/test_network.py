@@ -251,3 +251,23 @@ def test_a_host_that_is_off_is_named_and_delays_nobody(bed: Bed, launch: Launch)
     assert ended.returncode == 3
     assert [line.split(": ")[1] for line in ended.stderr.splitlines()] == ["h2", "h3"]
     assert not (launch.directory / "started").exists()
+
+
+@pytest.mark.tensorflow
+def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Launch) -> None:
+    """Shorter than the lease: TensorFlow goes on or fails and is started again; in the end the weights agree."""
+    spec = examples(launch, "ssh_multi_worker")
+    command = [*json.loads(spec.read_text())["command"], "--epochs", "6"]
+    with bed.watch() as watch:
+        running = on(bed, launch).start("up", spec, "--", *command)
+        read_until(running, "Epoch 2/6")
+        bed.cut(2)
+        assert running.stderr is not None
+        while "lost the link to h2" not in running.stderr.readline():
+            pass
+        watch.wait_until(lambda living: len({one.host for one in living}) < 3, patience=20)
+        bed.heal(2)
+        out, err = running.communicate(timeout=180)
+    assert running.returncode == 0, err
+    assert len(set(re.findall(r"weights sha256 (\w+)", out)[-3:])) == 1
+    assert not watch.clashes()

@@ -9,5 +9,8 @@ SOCKET_NAME = "agent.sock"
 LOCK_NAME = "lock"
 """A file in the agent's directory that is locked as long as anything of the run may live on the host."""
 
+CODE_NAME = "code"
+"""The directory of the user's code, in the agent's directory."""
+
 TASKS_NAME = "tasks"
 """The directory of the tasks' private scratch, in the agent's directory."""

@@ -16,9 +16,8 @@ import signal
 import socket
 import struct
 
-from tflaunch_worker import SOCKET_NAME, TASKS_NAME, aside, child, host_values, linux, names, wire
+from tflaunch_worker import CODE_NAME, SOCKET_NAME, TASKS_NAME, aside, child, host_values, linux, wire
 from tflaunch_worker.client import Client
-from tflaunch_worker.files import Files, FilesError, code_directory
 from tflaunch_worker.lease import Lease
 from tflaunch_worker.loop import Loop, Timer
 from tflaunch_worker.port_watch import PortWatch
@@ -29,6 +28,8 @@ from tflaunch_worker.task import Task
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from tflaunch_worker.offer import Offer
 
 
 # What a plan calls these places on hosts whose paths are not known beforehand.
@@ -53,8 +54,7 @@ class Agent:
         self._lease_timer: Timer | None = None
         self._grace = 0.0
         self._obeyed = 0
-        self._offered: tuple[list[list[Any]], list[list[str]]] = [], []
-        self._files: Files | None = None
+        self._offer: Offer | None = None
         self._is_leaving = False
         self._watch_lease()
         self._listen()
@@ -71,8 +71,8 @@ class Agent:
     def _obey(self, message: dict[str, Any], body: bytes) -> None:
         order = self._ORDERS.get(message["kind"])
         try:
-            if message["kind"] == "file_part":
-                self._take_part(message, body)
+            if message["kind"] in ("offer_files", "file_part"):
+                self._take_files(message, body)
             elif order is None:
                 self._client.refuse(f"unknown order {message['kind']!r}")
             elif self._is_new(message):
@@ -122,6 +122,8 @@ class Agent:
             self._client.say("ports_held", ports=held)
 
     def _look_up_names(self, message: dict[str, Any]) -> None:
+        from tflaunch_worker import names  # a run on one host has none to look up
+
         wanted = [str(name) for name in message["names"]]
 
         def found(addresses: dict[str, str] | None) -> None:
@@ -129,64 +131,13 @@ class Agent:
 
         aside.do(self._loop, lambda: names.look_up(wanted), found)
 
-    def _offer_files(self, message: dict[str, Any]) -> None:
-        """The supervisor has files for the tasks, told in parts; it offers them again after a lost link."""
-        if self._files is None:
-            if message["is_first"]:
-                self._offered = [], []
-            self._offered[0].extend(message["files"])
-            self._offered[1].extend(message["links"])
-        if not message["is_last"]:
-            self._client.answer("part_taken")
-            return
-        if self._files is None:
-            self._files = Files(self._directory, *self._offered)
-        files = self._files
-        if files.is_compared:
-            self._want_files()
-        elif not files.is_being_compared:
-            files.is_being_compared = True
-            aside.do(self._loop, files.compare, self._files_compared)
+    def _take_files(self, message: dict[str, Any], body: bytes) -> None:
+        """The supervisor offers files for the tasks, or sends a part of one."""
+        if self._offer is None:
+            from tflaunch_worker.offer import Offer  # most runs have no files to bring
 
-    def _files_compared(self, missing: list[str] | None) -> None:
-        assert self._files is not None
-        if missing is None:
-            self._client.say("files_refused", reason="the files that are there could not be looked at")
-        else:
-            self._files.compared(missing)
-            self._want_files()
-
-    def _want_files(self) -> None:
-        assert self._files is not None
-        if self._files.is_complete:
-            self._place_files()
-        else:
-            self._client.answer("files_wanted", wanted=self._files.wanted())
-
-    def _take_part(self, message: dict[str, Any], body: bytes) -> None:
-        if self._files is None:
-            raise ValueError("no files were offered")
-        try:
-            self._files.take(message["sha256"], message["offset"], body, message["is_last"])
-        except FilesError as error:
-            self._client.say("files_refused", reason=str(error))
-            return
-        self._client.answer("part_taken")
-        if self._files.is_complete:
-            self._place_files()
-
-    def _place_files(self) -> None:
-        files = self._files
-        assert files is not None
-        if not files.is_being_placed:
-            files.is_being_placed = True
-            aside.do(self._loop, files.place, self._files_placed)
-
-    def _files_placed(self, failure: str | None) -> None:
-        if failure == "":
-            self._client.say("files_placed")
-        else:
-            self._client.say("files_refused", reason=failure or "the files could not be put in their places")
+            self._offer = Offer(self._directory, self._loop, self._client)
+        self._offer.obey(message, body)
 
     def _start_task(self, message: dict[str, Any]) -> None:
         name, attempt = str(message["task"]), int(message["attempt"])
@@ -216,7 +167,7 @@ class Agent:
         Raises:
             UnknownValue: the host has no such value.
         """
-        known = {**self._environ, _SERVER: self._server_program(), _CODE: code_directory(self._directory)}
+        known = {**self._environ, _SERVER: self._server_program(), _CODE: os.path.join(self._directory, CODE_NAME)}
         env = dict(self._environ) if message["inherit"] else host_values.bare_environment()
         env.update({variable: host_values.expand(value, known) for variable, value in message["env"].items()})
         for variable in message["unset"]:
@@ -290,7 +241,7 @@ class Agent:
         self._end_all(self._grace)
 
     def _client_lost(self) -> None:
-        if self._lease.seconds == 0 or not (self._tasks or self._files or any(self._offered)):
+        if self._lease.seconds == 0 or not (self._tasks or self._offer):
             self._end_all(0)
         elif self._is_leaving:
             self._stop_when_done()
@@ -355,7 +306,6 @@ class Agent:
         "acknowledge": _acknowledge,
         "hold_ports": _hold_ports,
         "look_up_names": _look_up_names,
-        "offer_files": _offer_files,
         "start_task": _start_task,
         "stop_task": _stop_task,
         "leave": _leave,

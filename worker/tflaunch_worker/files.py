@@ -15,13 +15,12 @@ import shutil
 import stat
 import time
 
-from tflaunch_worker import TASKS_NAME
+from tflaunch_worker import CODE_NAME, TASKS_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_CODE_NAME = "code"
 _CACHE_NAME = "files"
 _PARTS_NAME = ".files"  # no task's scratch is called so
 _MONTH = 30 * 86400.0
@@ -31,11 +30,6 @@ _HEXADECIMAL = frozenset("0123456789abcdef")
 
 class FilesError(Exception):
     """Why files cannot be kept here: one sentence."""
-
-
-def code_directory(directory: str) -> str:
-    """Return where the files of a run are, given its agent's directory."""
-    return os.path.join(directory, _CODE_NAME)
 
 
 class _Part:
@@ -73,7 +67,7 @@ class Files:
         home = os.path.normpath(os.path.join(directory, *[os.pardir] * 4))
         self._cache = os.path.join(home, _CACHE_NAME)
         self._arriving = os.path.join(directory, TASKS_NAME, _PARTS_NAME)
-        self._place = code_directory(directory)
+        self._place = os.path.join(directory, CODE_NAME)
         self._files = [(_inside(path), int(mode) & 0o777, _hash(digest)) for path, mode, digest in files]
         self._links = [(_inside(path), str(target)) for path, target in links]
         _refuse_paths_through_links([path for path, _, _ in self._files], [path for path, _ in self._links])

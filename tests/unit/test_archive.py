@@ -1,0 +1,67 @@
+"""The agent's archive: the same bytes everywhere, and nothing that a host's Python 3.8 could not run."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import tflaunch_worker
+from tflaunch.hosts import archive
+
+pytestmark = pytest.mark.unit
+
+OLDEST = (3, 8)
+YOUNGER = {"removeprefix", "removesuffix", "pidfd_open", "waitstatus_to_exitcode", "F_SETPIPE_SZ", "randbytes"}
+"""Names of what the oldest Python lacks and what is tempting here."""
+
+
+def sources() -> dict[str, str]:
+    """Return path to source of everything that is sent to hosts."""
+    made = archive.make()
+    with zipfile.ZipFile(io.BytesIO(made.data)) as file:
+        found = {name: file.read(name).decode() for name in file.namelist()}
+    return {**found, "boot.py": made.boot.decode()}
+
+
+SOURCES = sources()
+
+
+def test_the_same_version_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is installed, and whenever."""
+    made = archive.make()
+    copy = tmp_path / "tflaunch_worker"
+    shutil.copytree(Path(tflaunch_worker.__file__).parent, copy)
+    for path in copy.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    monkeypatch.setattr(tflaunch_worker, "__file__", str(copy / "__init__.py"))
+    assert archive.make() == made
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_a_module_is_python_3_8(path: str) -> None:
+    """Its syntax, and no attribute that came later unless it is asked for by name first."""
+    tree = ast.parse(SOURCES[path], path, feature_version=OLDEST)
+    asked_for = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not (used & YOUNGER) - asked_for
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if "training" not in path])
+def test_a_module_imports_only_the_standard_library(path: str) -> None:
+    """And ours; a host has nothing else."""
+    for node in ast.walk(ast.parse(SOURCES[path], path)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module is not None
+            names = [node.module]
+        for name in names:
+            assert name.partition(".")[0] in {*sys.stdlib_module_names, "tflaunch_worker"}, f"{path} imports {name}"

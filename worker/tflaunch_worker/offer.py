@@ -1,0 +1,98 @@
+"""The supervisor's offer of files: what of them is not here yet is asked for, taken, and put in its place.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+from tflaunch_worker import aside
+from tflaunch_worker.files import Files, FilesError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tflaunch_worker.client import Client
+    from tflaunch_worker.loop import Loop
+
+
+class Offer:
+    """Serves the orders ``offer_files`` and ``file_part``."""
+
+    def __init__(self, directory: str, loop: Loop, client: Client) -> None:
+        """Serve for the agent whose directory this is."""
+        self._directory = directory
+        self._loop = loop
+        self._client = client
+        self._offered: tuple[list[list[Any]], list[list[str]]] = [], []
+        self._files: Files | None = None
+
+    def obey(self, message: dict[str, Any], body: bytes) -> None:
+        """Serve an order.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is malformed.
+        """
+        if message["kind"] == "offer_files":
+            self._hear(message)
+        else:
+            self._take_part(message, body)
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        """Take a part of the list; after a lost link all of it comes again."""
+        if self._files is None:
+            if message["is_first"]:
+                self._offered = [], []
+            self._offered[0].extend(message["files"])
+            self._offered[1].extend(message["links"])
+        if not message["is_last"]:
+            self._client.answer("part_taken")
+            return
+        if self._files is None:
+            self._files = Files(self._directory, *self._offered)
+        files = self._files
+        if files.is_compared:
+            self._want()
+        elif not files.is_being_compared:
+            files.is_being_compared = True
+            aside.do(self._loop, files.compare, self._compared)
+
+    def _compared(self, missing: list[str] | None) -> None:
+        assert self._files is not None
+        if missing is None:
+            self._client.say("files_refused", reason="the files that are there could not be looked at")
+        else:
+            self._files.compared(missing)
+            self._want()
+
+    def _want(self) -> None:
+        assert self._files is not None
+        if self._files.is_complete:
+            self._place()
+        else:
+            self._client.answer("files_wanted", wanted=self._files.wanted())
+
+    def _take_part(self, message: dict[str, Any], body: bytes) -> None:
+        if self._files is None:
+            raise ValueError("no files were offered")
+        try:
+            self._files.take(message["sha256"], message["offset"], body, message["is_last"])
+        except FilesError as error:
+            self._client.say("files_refused", reason=str(error))
+            return
+        self._client.answer("part_taken")
+        if self._files.is_complete:
+            self._place()
+
+    def _place(self) -> None:
+        files = self._files
+        assert files is not None
+        if not files.is_being_placed:
+            files.is_being_placed = True
+            aside.do(self._loop, files.place, self._placed)
+
+    def _placed(self, failure: str | None) -> None:
+        if failure == "":
+            self._client.say("files_placed")
+        else:
+            self._client.say("files_refused", reason=failure or "the files could not be put in their places")
