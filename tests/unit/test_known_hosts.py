@@ -252,8 +252,8 @@ def certificate(
     principals: list[bytes] | None = None,
     kind: SSHCertificateType = SSHCertificateType.HOST,
     authority: ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey = AUTHORITY,
-    begin: float = -60,
-    end: float = 60,
+    begin: float = -86400,
+    end: float = 86400,
     critical: bytes = b"",
 ) -> str:
     """Return a host's certificate; ``begin`` and ``end`` in seconds from now."""
@@ -292,7 +292,7 @@ class TestCertificates:
             (certificate(kind=SSHCertificateType.USER), "its certificate is not one for hosts"),
             (certificate(critical=b"force-command"), "its certificate is not one for hosts"),
             (certificate(end=-1), "has expired or is not valid yet"),
-            (certificate(begin=50), "has expired or is not valid yet"),
+            (certificate(begin=43200), "has expired or is not valid yet"),
             (certificate(authority=PRIVATE), "is signed by SHA256:"),
             (certificate(authority=RSA_AUTHORITY), "which is no @cert-authority for it"),
         ],
