@@ -14,7 +14,6 @@ from tflaunch import plan as planning
 from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.events import Event, Interrupted, TimePassed
-from tflaunch.hosts.code import Code
 from tflaunch.hosts.link import Link, Way
 from tflaunch.hosts.session import Session, Terms
 from tflaunch.journal import Journal, RunDirectory
@@ -26,6 +25,8 @@ from tflaunch.words import TaskWords
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+
+    from tflaunch.hosts.code import Code
 
 _AT_ONCE = 128  # hosts that are reached at the same time
 _LEAVE_PATIENCE = 10.0  # an agent that does not even leave is left to its guard and its lease

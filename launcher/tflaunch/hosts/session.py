@@ -10,15 +10,17 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch import events
-from tflaunch.hosts.code import Code
 from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
 from tflaunch.hosts.output import KINDS, Output, Words
 from tflaunch.hosts.upload import Upload
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
+
+if TYPE_CHECKING:
+    from tflaunch.hosts.code import Code
 
 _RECEIVE = 1024 * 1024
 _BEATS = 3  # words per heartbeat limit: two may be late without harm

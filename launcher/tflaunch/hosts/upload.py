@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from tflaunch.hosts.code import Code, Part
 from tflaunch_worker import wire
+
+if TYPE_CHECKING:
+    from tflaunch.hosts.code import Code, Part
 
 _AHEAD = 8  # parts under way: few enough that a slow link still carries the heartbeat in time
 
