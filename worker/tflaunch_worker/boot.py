@@ -55,6 +55,8 @@ def main(source: BinaryIO) -> None:
     else:
         _answer("ready")
         _relay(connection)
+        place.is_free(_END_PATIENCE)  # the link ends with the guard: then nothing of the run is left here
+        os._exit(0)
 
 
 def _answer(kind: str, **fields: Any) -> None:
@@ -287,7 +289,7 @@ def _resume(place: _Place) -> socket.socket | None:
 
 
 def _relay(connection: socket.socket) -> None:
-    """Pass bytes between the link and the agent until either has ended. Never returns."""
+    """Pass bytes between the link and the agent until the agent has hung up; exit when the link has."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -313,4 +315,3 @@ def _relay(connection: socket.socket) -> None:
                 data = data[os.write(1, data) :]
     except OSError:
         pass
-    os._exit(0)

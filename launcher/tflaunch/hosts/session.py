@@ -128,13 +128,12 @@ class Session:
         except AgentGone as gone:
             words = str(gone)
             self._mailbox.call(lambda: self._gone(words or "it ended unexpectedly"))
-        except LinkError as error:
-            reason = str(error)
-            self._mailbox.call(lambda: self._try_again(reason))
+        except LinkError:
+            self._mailbox.call(self._try_again)
         else:
             self._mailbox.call(lambda: self._use(link))
 
-    def _try_again(self, reason: str) -> None:
+    def _try_again(self) -> None:
         wait, self._try_again_after = self._try_again_after, min(self._try_again_after * 2, _LONGEST_WAIT)
         self._mailbox.call_at(time.monotonic() + wait, self._try_now)
 
