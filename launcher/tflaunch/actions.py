@@ -12,9 +12,10 @@ class JoinHost(NamedTuple):
 
 
 class AbandonHost(NamedTuple):
-    """Expect nothing more of a host's agent: it and its tasks are certainly dead."""
+    """Expect nothing more of a host's agent: it and its tasks, the last of which were ``tasks``, are dead."""
 
     host: str
+    tasks: tuple[str, ...] = ()
 
 
 class SendFiles(NamedTuple):
@@ -46,12 +47,16 @@ class StartTask(NamedTuple):
 
 
 class StopTask(NamedTuple):
-    """End a task: TERM, then KILL after ``grace`` seconds (at once for 0)."""
+    """End a task: TERM, then KILL after ``grace`` seconds (at once for 0).
+
+    ``with_stacks``: it hangs, and shall write where it does, instead of TERM.
+    """
 
     host: str
     task: str
     attempt: int
     grace: float
+    with_stacks: bool = False
 
 
 Action = JoinHost | AbandonHost | SendFiles | LookUpNames | HoldPorts | StartTask | StopTask

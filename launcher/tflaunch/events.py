@@ -37,10 +37,14 @@ class LinkRestored(NamedTuple):
 
 
 class HostLeaving(NamedTuple):
-    """The agent on a host ends its tasks and itself, without having been told to."""
+    """The agent on a host ends its tasks and itself, without having been told to.
+
+    ``is_drain``: somebody wants the host to be free, and the tasks were given their grace to save.
+    """
 
     host: str
     reason: str
+    is_drain: bool
 
 
 class HostLost(NamedTuple):
@@ -85,7 +89,7 @@ class PortsRefused(NamedTuple):
 
 
 class TaskStarted(NamedTuple):
-    """The task's program runs. ``time`` is the host's clock, in seconds."""
+    """The task's program runs. ``time`` is of the supervisor's clock, in seconds."""
 
     host: str
     task: str
@@ -113,7 +117,11 @@ class PortOpened(NamedTuple):
 
 
 class TaskExited(NamedTuple):
-    """The task's process has exited: by its own ``code`` or by a ``signal``. ``time`` is the host's clock."""
+    """The task's process has exited: by its own ``code`` or by a ``signal``.
+
+    ``time`` is of the supervisor's clock, in seconds: the session converts it from the host's. ``was_told``:
+    the agent had begun to end it. ``evidence`` is what the host knows about the death, for people.
+    """
 
     host: str
     task: str
@@ -121,6 +129,24 @@ class TaskExited(NamedTuple):
     code: int | None
     signal: int | None
     time: float
+    was_told: bool = False
+    evidence: str = ""
+
+
+class TaskSilent(NamedTuple):
+    """The task has written nothing for as long as ``timeouts.stall`` allows."""
+
+    host: str
+    task: str
+    attempt: int
+
+
+class TaskSpoke(NamedTuple):
+    """A task that was silent has written something."""
+
+    host: str
+    task: str
+    attempt: int
 
 
 class TaskGone(NamedTuple):
@@ -156,6 +182,8 @@ Event = (
     | TaskStarted
     | TaskNotStarted
     | PortOpened
+    | TaskSilent
+    | TaskSpoke
     | TaskExited
     | TaskGone
     | Interrupted
@@ -172,6 +200,8 @@ _SAID_BY_AGENTS = (
     TaskStarted,
     TaskNotStarted,
     PortOpened,
+    TaskSilent,
+    TaskSpoke,
     TaskExited,
     TaskGone,
 )

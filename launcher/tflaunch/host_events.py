@@ -62,7 +62,9 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float) -> Step:
                 tasks[process.task] = tasks[process.task]._replace(phase=TaskPhase.GONE, since=now)
         job = job._replace(tasks=tasks, unknown_names=job.unknown_names - {name})
         job = job.with_host(name, phase=HostPhase.AWAY, reason=reason, fence_at=None)
-    actions: list[Action] = [AbandonHost(name) for name in reasons]
+    actions: list[Action] = [
+        AbandonHost(name, tuple(process.task for process in job.plan.on_host(name))) for name in reasons
+    ]
     for name, reason in reasons.items():
         job, more = _blame(job, before.hosts[name], reason, now)
         actions += more

@@ -27,6 +27,10 @@ class Mailbox:
         os.set_blocking(self._wake_writer, False)
         self.watch(self._wake_reader, self._drain_wakes)
 
+    def now(self) -> float:
+        """Return the supervisor's time: seconds of the monotonic clock."""
+        return time.monotonic()
+
     def put(self, event: Event) -> None:
         """Add an event. Safe in signal handlers and threads: appending to a deque is atomic."""
         self._events.append(event)
@@ -73,7 +77,7 @@ class Mailbox:
         """
         while self._calls:
             self._calls.popleft()()
-        while self._timers and self._timers[0][0] <= time.monotonic():
+        while self._timers and self._timers[0][0] <= self.now():
             heapq.heappop(self._timers)[2]()
         if not self._events and not self._calls:
             for key, _ in self._selector.select(self._patience(until)):
@@ -84,7 +88,7 @@ class Mailbox:
     def _patience(self, until: float | None) -> float | None:
         """Seconds until ``until`` or the first timer, None for ever."""
         moments = [moment for moment in (until, self._timers[0][0] if self._timers else None) if moment is not None]
-        return max(min(moments) - time.monotonic(), 0) if moments else None
+        return max(min(moments) - self.now(), 0) if moments else None
 
     def close(self) -> None:
         """Give up the descriptors of the mailbox itself."""

@@ -25,6 +25,8 @@ from tflaunch.events import (
     TaskExited,
     TaskGone,
     TaskNotStarted,
+    TaskSilent,
+    TaskSpoke,
     TaskStarted,
     TimePassed,
 )
@@ -106,7 +108,9 @@ def _react(job: Job, event: Event, now: float) -> Step:
 
 
 def _on_task_event(
-    job: Job, event: TaskStarted | TaskNotStarted | PortOpened | TaskExited | TaskGone, now: float
+    job: Job,
+    event: TaskStarted | TaskNotStarted | PortOpened | TaskSilent | TaskSpoke | TaskExited | TaskGone,
+    now: float,
 ) -> Step:
     task = job.tasks.get(event.task)
     if task is None or task.attempt != event.attempt or not task.is_alive:
@@ -124,6 +128,8 @@ def _on_task_event(
             return _on_exited(job, task, event, now)
         case TaskGone():
             return job.with_task(task, phase=TaskPhase.GONE, since=now), []
+        case TaskSilent() | TaskSpoke():
+            return job, []
 
 
 def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float) -> Step:

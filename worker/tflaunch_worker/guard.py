@@ -21,7 +21,7 @@ import socket
 import sys
 
 from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux
-from tflaunch_worker.agent import Agent
+from tflaunch_worker.daemon import serve
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def _run_agent(directory: str, descriptor: int, umask: int, parent: int) -> None
     try:
         linux.die_with_parent(signal.SIGTERM)
         if os.getppid() == parent:
-            Agent(directory, socket.socket(fileno=descriptor), umask).run()
+            serve(directory, socket.socket(fileno=descriptor), umask)
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -9,7 +9,9 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-import time
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tflaunch_worker.loop import Loop
 
 _FIRST_WORD = 30.0  # seconds within which a supervisor must say hello after the agent's start
 
@@ -17,9 +19,10 @@ _FIRST_WORD = 30.0  # seconds within which a supervisor must say hello after the
 class Lease:
     """When the tasks' time is over. Times are in seconds; ``ends_at`` is of this host's monotonic clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Loop) -> None:
         self.seconds = _FIRST_WORD
-        self._heard = time.monotonic()
+        self._loop = loop
+        self._heard = loop.now()
         self._clock = ""
         self._ahead = 0.0
 
@@ -28,12 +31,12 @@ class Lease:
         self.seconds = seconds
         if clock != self._clock:
             self._clock = clock
-            self._ahead = time.monotonic() - sent
+            self._ahead = self._loop.now() - sent
         self.renew(sent)
 
     def renew(self, sent: float) -> None:
         """A word came that was sent when the supervisor's clock showed ``sent``."""
-        self._ahead = min(self._ahead, time.monotonic() - sent)
+        self._ahead = min(self._ahead, self._loop.now() - sent)
         self._heard = max(self._heard, sent + self._ahead)
 
     @property
@@ -44,4 +47,4 @@ class Lease:
     @property
     def is_over(self) -> bool:
         """Whether it is over."""
-        return time.monotonic() >= self.ends_at
+        return self._loop.now() >= self.ends_at

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -25,6 +26,14 @@ def adopt_orphans() -> bool:
 def die_with_parent(signal_number: int) -> bool:
     """Ask the kernel to send this process a signal when the thread that forked it dies."""
     return _prctl is not None and _prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0) == 0
+
+
+def forbid_core_file(pid: int) -> None:
+    """Let a process leave no core file when it dies."""
+    try:
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+    except (AttributeError, OSError, ValueError):
+        pass  # it is not ours to limit
 
 
 def open_pidfd(pid: int) -> int | None:

@@ -37,6 +37,10 @@ class Loop:
         self._timers: list[Timer] = []
         self._running = True
 
+    def now(self) -> float:
+        """Return the time by which everything here goes: seconds of the monotonic clock."""
+        return time.monotonic()
+
     def watch(self, descriptor: int, call: Callable[[], None], urgent: bool = False) -> None:
         """Call ``call`` whenever ``descriptor`` is readable.
 
@@ -82,10 +86,10 @@ class Loop:
     def _patience(self) -> float | None:
         while self._timers and self._timers[0].call is None:
             heapq.heappop(self._timers)
-        return max(self._timers[0].when - time.monotonic(), 0) if self._timers else None
+        return max(self._timers[0].when - self.now(), 0) if self._timers else None
 
     def _call_due(self) -> None:
-        now = time.monotonic()
+        now = self.now()
         while self._timers and self._timers[0].when <= now:
             call = heapq.heappop(self._timers).call
             if call is not None:

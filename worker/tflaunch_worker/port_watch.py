@@ -9,8 +9,6 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-import time
-
 from tflaunch_worker import linux
 
 TYPE_CHECKING = False
@@ -37,7 +35,7 @@ class PortWatch:
     def add(self, task: str, port: int) -> None:
         """Watch a port that was just given to a starting task."""
         self._waiting[task] = port
-        self._since = time.monotonic()
+        self._since = self._loop.now()
         self._schedule()
 
     def remove(self, task: str) -> None:
@@ -45,11 +43,11 @@ class PortWatch:
         self._waiting.pop(task, None)
 
     def _schedule(self) -> None:
-        elapsed = time.monotonic() - self._since
+        elapsed = self._loop.now() - self._since
         if self._waiting and not self._is_scheduled and elapsed < _GIVE_UP:
             self._is_scheduled = True
             delay = max(FIRST_LOOK, elapsed / _GROWTH)
-            self._loop.at(time.monotonic() + delay, self._look)
+            self._loop.at(self._loop.now() + delay, self._look)
 
     def _look(self) -> None:
         self._is_scheduled = False

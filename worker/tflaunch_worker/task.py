@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
-from tflaunch_worker import child, linux
+from tflaunch_worker import child, linux, stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
         def has_output(self, stream: Stream) -> None:
             """A stream has something to send."""
+
+        def evidence(self, pid: int) -> str:
+            """What this host knows about the death of a process that was killed."""
 
         def has_gone(self, task: Task) -> None:
             """The last process of a task is dead."""
@@ -89,14 +91,20 @@ class Task:
 
     # ---- the stop ladder
 
-    def stop(self, grace: float) -> None:
-        """TERM to the session now, KILL after ``grace`` seconds (at once for 0). Idempotent."""
+    def stop(self, grace: float, with_stacks: bool = False) -> None:
+        """TERM to the session now, KILL after ``grace`` seconds (at once for 0). Idempotent.
+
+        ``with_stacks``: the task hangs, and shall write where instead of being asked to end.
+        """
         if self.is_gone:
             return
-        kill_at = time.monotonic() + grace
+        kill_at = self._loop.now() + grace
         if self._kill_at is None and grace > 0:
-            self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # a stopped process acts on TERM only when it goes on
+            if with_stacks:
+                stacks.write(self.pid, self._command.env, self._loop, self._keep_stacks)
+            else:
+                self.signal(signal.SIGTERM)
+                self.signal(signal.SIGCONT)  # a stopped process acts on TERM only when it goes on
         if self._kill_at is None or kill_at < self._kill_at:
             self._kill_at = kill_at
             if self._kill_timer is not None:
@@ -105,13 +113,23 @@ class Task:
         if grace <= 0:
             self._kill()
 
+    def _keep_stacks(self, text: bytes) -> None:
+        """Put what a tool has seen of the task into its output; then have the program write it itself."""
+        if self.is_gone:
+            return
+        if text:
+            self._stream.append(text)
+            self._listener.has_output(self._stream)
+        if not self._has_exited:
+            stacks.abort(self.pid)
+
     def _kill(self) -> None:
         if self._has_exited:
             self._settle()
         else:
-            self._signal(signal.SIGKILL)
+            self.signal(signal.SIGKILL)
 
-    def _signal(self, number: int) -> None:
+    def signal(self, number: int) -> None:
         """Signal the process group, or the fork itself while it has no group of its own yet."""
         if self._has_exited:
             return  # the number may belong to somebody else by now
@@ -159,15 +177,15 @@ class Task:
         failure = child.start_failure(report, self._command)
         self._has_started = failure is None
         if failure is None:
-            self._say("task_started", pid=self.pid, time=time.time())
+            self._say("task_started", pid=self.pid, time=self._loop.now())
         else:
             self._say("task_not_started", code=failure[0], reason=failure[1])
 
     def _reap(self) -> None:
         """The process has exited: report it at once, then see whether others of its session live."""
         self._read_start_report()
-        if self._kill_at is None or time.monotonic() >= self._kill_at:
-            self._signal(signal.SIGKILL)  # before the number is free again
+        if self._kill_at is None or self._loop.now() >= self._kill_at:
+            self.signal(signal.SIGKILL)  # before the number is free again
         _, status = os.waitpid(self.pid, 0)
         self._has_exited = True
         if self._pidfd is not None:
@@ -176,7 +194,10 @@ class Task:
         if self._has_started:
             number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
             code = None if number is not None else os.WEXITSTATUS(status)
-            self._say("task_exited", code=code, signal=number, time=time.time())
+            was_told = self._kill_at is not None
+            evidence = self._listener.evidence(self.pid) if number == signal.SIGKILL and not was_told else ""
+            about = {"time": self._loop.now(), "was_told": was_told, "evidence": evidence}
+            self._say("task_exited", code=code, signal=number, **about)
         self._settle()
 
     def _settle(self) -> None:
@@ -187,7 +208,7 @@ class Task:
         if not members:
             self._end()
             return
-        if self._kill_at is None or time.monotonic() >= self._kill_at:
+        if self._kill_at is None or self._loop.now() >= self._kill_at:
             for pid in members:
                 _kill_process(pid)
         self._settle_after(members[0])
@@ -195,7 +216,7 @@ class Task:
     def _settle_after(self, pid: int) -> None:
         pidfd = linux.open_pidfd(pid)
         if pidfd is None:
-            self._loop.at(time.monotonic() + _LOOK_AGAIN, self._settle)
+            self._loop.at(self._loop.now() + _LOOK_AGAIN, self._settle)
             return
 
         def died() -> None:

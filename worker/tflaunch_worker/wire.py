@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import struct
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of this vocabulary; both sides refuse another one."""
 
 MAX_MESSAGE = 8 * 1024 * 1024

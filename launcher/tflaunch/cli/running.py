@@ -43,9 +43,9 @@ def up(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: st
     directory = RunDirectory(plan.name, log_dir)
     ways = ways_to_hosts(plan, directory)
     links = _links_on_this_machine(plan, ways)
-    from tflaunch.run import Run
+    from tflaunch import foreground
 
-    return Run(plan, directory, ways, links, code).execute()
+    return foreground.execute(plan, directory, ways, links, code)
 
 
 def _links_on_this_machine(plan: Plan, ways: Mapping[str, Way]) -> dict[str, Link]:

@@ -7,12 +7,12 @@ again until the agent has obeyed them; output goes on at its byte offset.
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch import events
+from tflaunch.hosts.host_clock import HostClock
 from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
 from tflaunch.hosts.output import KINDS, Output, Words
 from tflaunch.hosts.upload import Upload
@@ -80,6 +80,7 @@ class Session:
         self._order_number = 0
         self._seen = 0
         self._is_acknowledging = False
+        self._clock = HostClock()
 
     @property
     def is_open(self) -> bool:
@@ -106,6 +107,7 @@ class Session:
         self._order_number = 0
         self._seen = 0
         self._upload = None
+        self._clock = HostClock()
 
     def _open(self) -> None:
         """Start the agent; in another thread."""
@@ -135,7 +137,7 @@ class Session:
 
     def _try_again(self) -> None:
         wait, self._try_again_after = self._try_again_after, min(self._try_again_after * 2, _LONGEST_WAIT)
-        self._mailbox.call_at(time.monotonic() + wait, self._try_now)
+        self._mailbox.call_at(self._mailbox.now() + wait, self._try_now)
 
     def _try_now(self) -> None:
         if self._is_wanted:
@@ -152,7 +154,7 @@ class Session:
             return
         self._link = link
         self._decoder = wire.Decoder()
-        self._heard_at = time.monotonic()
+        self._heard_at = self._mailbox.now()
         link.socket.setblocking(False)
         self._mailbox.watch(link.socket.fileno(), self._serve)
         run, lease, grace, _ = self._terms
@@ -162,13 +164,13 @@ class Session:
             self._beat(link)
 
     def _time(self) -> dict[str, object]:
-        return {"clock": _CLOCK, "sent": time.monotonic()}
+        return {"clock": _CLOCK, "sent": self._mailbox.now()}
 
     def _beat(self, link: Link) -> None:
         """Tell the agent that we live, and see that it does; until this link is lost."""
         if self._link is not link:
             return
-        now = time.monotonic()
+        now = self._mailbox.now()
         silence = now - self._heard_at
         if silence >= self._terms.heartbeat:
             self._lose(f"nothing was heard for {silence:.1f} s")
@@ -280,7 +282,7 @@ class Session:
         if not data:
             self._lose("the connection was closed")
             return
-        self._heard_at = time.monotonic()
+        self._heard_at = self._mailbox.now()
         try:
             for message, body in self._decoder.feed(data):
                 if self._link is link:
@@ -295,13 +297,15 @@ class Session:
         elif kind == "greeted":
             self._read_greeting(message)
         elif kind == "alive":
-            self._forget_obeyed(int(message["obeyed"]))
+            self._read_pulse(message)
         elif kind in ("files_wanted", "part_taken"):
             self._serve_upload(message)
         elif kind == "refused":
             raise ValueError(str(message.get("reason"))[:200])
         elif int(message["seq"]) > self._seen:
             self._seen = int(message["seq"])
+            if "time" in message:
+                message["time"] = self._clock.ours(float(message["time"]))
             event = events.from_agent(self.host, message)
             if isinstance(event, events.FilesPlaced | events.FilesRefused):
                 self._upload = None
@@ -316,7 +320,8 @@ class Session:
         else:
             self._has_joined = True
             self._mailbox.put(events.HostJoined(self.host))
-        self._forget_obeyed(int(message["obeyed"]))
+            self._say("keep_alive", **self._time())  # an agent that starts answers late, so clocks compare badly
+        self._read_pulse(message)
         for _, frame in self._orders:
             self._send(frame)
         if self._upload is not None:
@@ -334,8 +339,11 @@ class Session:
             self._upload = None
             self._mailbox.put(events.FilesRefused(self.host, f"{error.filename}: {error.strerror}"))
 
-    def _forget_obeyed(self, number: int) -> None:
-        while self._orders and self._orders[0][0] <= number:
+    def _read_pulse(self, message: dict[str, Any]) -> None:
+        """Forget the orders that were obeyed, and compare the clocks."""
+        self._clock.compare(float(message["sent"]), float(message["time"]), self._mailbox.now())
+        obeyed = int(message["obeyed"])
+        while self._orders and self._orders[0][0] <= obeyed:
             self._orders.popleft()
 
     def _acknowledge_soon(self) -> None:

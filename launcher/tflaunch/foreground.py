@@ -1,0 +1,102 @@
+"""One run in the foreground: its parts are put together, signals become events, the last word is said."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from tflaunch import diagnosis, supervisor
+from tflaunch import plan as planning
+from tflaunch.events import Interrupted
+from tflaunch.hosts.link import Link, Way
+from tflaunch.hosts.session import Session, Terms
+from tflaunch.journal import Journal, RunDirectory
+from tflaunch.mailbox import Mailbox
+from tflaunch.plan import Plan
+from tflaunch.run import Parts, Run
+from tflaunch.screen import Screen
+from tflaunch.words import TaskWords
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from tflaunch.hosts.code import Code
+
+_AT_ONCE = 128  # hosts that are reached at the same time
+
+
+def execute(
+    plan: Plan, directory: RunDirectory, ways: Mapping[str, Way], links: Mapping[str, Link], code: Code | None
+) -> int:
+    """Run a plan to its end and return tflaunch's exit code.
+
+    Args:
+        plan: what to run.
+        directory: where its plan, journal and logs are kept.
+        ways: how the agent of each host is reached.
+        links: agents that were started already.
+        code: the user's code, if it has to be brought to hosts.
+    """
+    mailbox = Mailbox()
+    screen = Screen([process.task for process in plan.processes()])
+    words = TaskWords(directory.logs, screen, mailbox)
+    journal = Journal(directory)
+    terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
+    aside = _Threads()
+    sessions = {host: Session(host, way, terms, mailbox, words, aside.do) for host, way in ways.items()}
+    job = supervisor.begin(directory.run, plan, mailbox.now())
+    directory.write_plan(planning.as_json(plan))
+    journal.record_plan(directory.run, planning.as_json(plan), job.started_at)
+    run = Run(job, Parts(mailbox, journal, words, sessions, screen.say, str(directory.logs), code))
+    with _signals_to(mailbox):
+        run.execute(links)
+    screen.say("\n".join([*_losses(words, journal), diagnosis.summary(run.job, str(directory.logs), words.tail)]))
+    for part in (screen, words, journal, mailbox):
+        part.close()
+    return run.exit_code
+
+
+def _losses(words: TaskWords, journal: Journal) -> list[str]:
+    """What could not be kept: the disk was full."""
+    lines = words.trouble()
+    if journal.lost:
+        lines.append(f"{journal.lost} records of the journal could not be written")
+    return lines
+
+
+class _Threads:
+    """Runs what may wait in threads of its own; a run on this machine alone never needs one."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def do(self, function: Callable[[], None]) -> None:
+        """Run a function aside."""
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(_AT_ONCE, "reach")
+        self._pool.submit(function)
+
+
+@contextmanager
+def _signals_to(mailbox: Mailbox) -> Iterator[None]:
+    """Turn Ctrl-C, TERM and HUP into events; HUP stays ignored under nohup."""
+
+    def enqueue(number: int, frame: FrameType | None) -> None:
+        mailbox.put(Interrupted(number))
+
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.append(signal.SIGHUP)
+    earlier = {number: signal.signal(number, enqueue) for number in wanted}
+    earlier_wake = signal.set_wakeup_fd(mailbox.wake_descriptor, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(earlier_wake)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -1,0 +1,100 @@
+"""The agent's process: its socket for later supervisors, and its signals.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+
+from tflaunch_worker import SOCKET_NAME, linux
+from tflaunch_worker.agent import Agent
+from tflaunch_worker.here import Here
+from tflaunch_worker.loop import Loop
+
+
+def serve(directory: str, connection: socket.socket, umask: int) -> None:
+    """Be the agent of this host until the run ends or the lease is over.
+
+    Args:
+        directory: the agent's, and nobody else's.
+        connection: its first client.
+        umask: the mode mask that tasks get.
+    """
+    loop = Loop()
+    agent = Agent(loop, Here(directory, loop, umask))
+    _listen(directory, loop, agent)
+    _watch_signals(loop, agent)
+    agent.connect(connection)
+    loop.run()
+    agent.disconnect()
+
+
+def _listen(directory: str, loop: Loop, agent: Agent) -> None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with _ShortPath(directory) as short:
+        listener.bind(f"{short}/{SOCKET_NAME}")
+    listener.listen(1)
+    listener.setblocking(False)
+
+    def accept() -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        if _is_same_user(connection):
+            agent.connect(connection)
+        else:
+            connection.close()
+
+    loop.watch(listener.fileno(), accept)
+
+
+def _watch_signals(loop: Loop, agent: Agent) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, _only_wake)
+    if not linux.has_pidfd():
+        signal.signal(signal.SIGCHLD, _only_wake)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+    def read() -> None:
+        if signal.SIGTERM in os.read(reader, 4096):
+            agent.drain()
+        agent.check_exits()
+
+    loop.watch(reader, read)
+
+
+def _only_wake(number: int, frame: object) -> None:
+    """Signals are read from the wake-up pipe, in the loop."""
+
+
+class _ShortPath:
+    """A name for a directory that fits into a socket address, however deep the directory is."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def __enter__(self) -> str:
+        self._descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        short = f"/proc/self/fd/{self._descriptor}"
+        return short if os.path.isdir(short) else self._directory
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._descriptor)
+
+
+def _is_same_user(connection: socket.socket) -> bool:
+    """Whether the process at the other end belongs to this agent's user, or to root."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the directory's mode already keeps others out
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return user in (os.getuid(), 0)

@@ -1,0 +1,115 @@
+"""This host, as the agent uses it: environment, commands, ports, streams, processes.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, host_values
+from tflaunch_worker.port_watch import PortWatch
+from tflaunch_worker.ports import Ports
+from tflaunch_worker.stream import Stream
+from tflaunch_worker.task import Task
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from tflaunch_worker.client import Client
+    from tflaunch_worker.loop import Loop
+    from tflaunch_worker.offer import Offer
+    from tflaunch_worker.task import Listener
+
+# What a plan calls these places on hosts whose paths are not known beforehand.
+_SERVER = "TFLAUNCH_SERVER"
+_CODE = "TFLAUNCH_CODE"
+
+
+class Here:
+    """What an agent needs of its host. ``directory`` is the agent's own."""
+
+    def __init__(self, directory: str, loop: Loop, umask: int) -> None:
+        self.directory = directory
+        self.ports = Ports()
+        self._loop = loop
+        self._umask = umask
+        self._environ = dict(os.environ)
+        self._max_files = _raise_file_limit()
+
+    def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
+        """Return what calls ``opened(task)`` when a task listens on its port."""
+        return PortWatch(self._loop, opened)
+
+    def stream(self, task: str, attempt: int) -> Stream:
+        """Return the stream that keeps an attempt's output."""
+        return Stream(task, attempt, self.directory)
+
+    def task(self, name: str, attempt: int, command: child.Command, stream: Stream, listener: Listener) -> Task:
+        """Start an attempt of a task; what becomes of it is said to ``listener``."""
+        return Task(name, attempt, command, stream, self._loop, listener)
+
+    def start(self, task: Task) -> None:
+        """Start a task."""
+        task.start(self._umask, self._max_files)
+
+    def evidence(self, pid: int) -> str:
+        """Return what is known about the death of a process that was killed; "" for nothing."""
+        return ""
+
+    def offer(self, client: Client) -> Offer:
+        """Return what takes the user's code."""
+        from tflaunch_worker.offer import Offer  # most runs have no files to bring
+
+        return Offer(self.directory, self._loop, client)
+
+    def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
+        """Find out what names mean here, and call ``found`` with name to addresses."""
+        from tflaunch_worker import names as resolver  # a run on one host has none to look up
+
+        def answered(addresses: dict[str, str] | None) -> None:
+            found(addresses or dict.fromkeys(names, ""))
+
+        aside.do(self._loop, lambda: resolver.look_up(names), answered)
+
+    def command(self, task: str, message: dict[str, Any]) -> child.Command:
+        """Return what to execute for a ``start_task`` order, with this host's values in it.
+
+        Raises:
+            UnknownValue: the host has no such value.
+        """
+        known = {**self._environ, _SERVER: self._server_program(), _CODE: os.path.join(self.directory, CODE_NAME)}
+        env = dict(self._environ) if message["inherit"] else host_values.bare_environment()
+        env.update({variable: host_values.expand(value, known) for variable, value in message["env"].items()})
+        for variable in message["unset"]:
+            env.pop(variable, None)
+        env["TFLAUNCH_TASK_DIR"] = self._task_directory(task)
+        program, *arguments = message["argv"]
+        argv = [host_values.expand_path(program, known), *(host_values.expand(word, known) for word in arguments)]
+        return child.Command(argv, env, host_values.expand_path(message["workdir"], known))
+
+    def _server_program(self) -> str:
+        """The path of TensorFlow's standard server, which an agent from an archive has to write down first."""
+        program = os.path.join(os.path.dirname(__file__), "training", "server.py")
+        loader = globals().get("__loader__")
+        if os.path.exists(program) or loader is None:
+            return program
+        copy = os.path.join(self.directory, TASKS_NAME, "server.py")
+        os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
+        with open(copy, "wb") as file:
+            file.write(loader.get_data(program))
+        return copy
+
+    def _task_directory(self, name: str) -> str:
+        path = os.path.join(self.directory, TASKS_NAME, name.replace(":", "-"))
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+
+def _raise_file_limit() -> tuple[int, int]:
+    """Allow this process as many open files as it may have; return what tasks shall get instead."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft, hard
