@@ -1,108 +1,134 @@
-"""What happened, in words: the news while a job runs, the summary at its end. Explains, never decides."""
+"""Why a job ended as it did, in words: one screen for a tired person. Explains, never decides."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tflaunch import policy
-from tflaunch.events import Event, HostLost, LinkLost, LinkRestored, TaskExited, TaskNotStarted, TaskStarted
-from tflaunch.states import Cause, Culprit, HostPhase, Job, Phase, TaskState
+from tflaunch import hints
+from tflaunch.hints import Facts
+from tflaunch.plan import Plan, TaskPlan
+from tflaunch.states import Cause, Culprit, Job, TaskState
 
 _TAIL_LINES = 10
+_LOOKED_AT = 500  # after a traceback TensorFlow may write hundreds of lines more
 _MANY = 8
+_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
 
-def news(before: Job, event: Event, after: Job, logs: str) -> list[str]:
-    """Return what a person wants to read about one step of the supervisor; mostly nothing.
+def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
+    """Return the last words about an ended job.
 
     Args:
-        before: the job before the step.
-        event: what happened.
-        after: the job after the step.
+        job: the job, ended.
         logs: where the logs are.
+        tail: gives the last lines of a task's log.
     """
+    if job.exit_code == 0:
+        again = f", after {counted(restarts(job), 'restart')}" if restarts(job) else ""
+        return f"done: {counted(len(job.plan.tasks), 'task')}{again}"
+    assert job.culprit is not None
+    lines = [describe(job.culprit)]
+    if job.culprit.cause is Cause.TASK:
+        lines += _words_of(job, job.culprit.name, tail(job.culprit.name, _LOOKED_AT))
+        lines += _circumstances(job)
+    elif job.culprit.cause is Cause.TIME:
+        lines += _hint_for_limit(job, tail)
+    if job.refusal and restarts(job):
+        lines.append(f"it had been restarted before: {counted(restarts(job), 'time')}")
+    if job.has_started and job.culprit.cause is not Cause.NOT_STARTED:
+        lines.append(f"logs: {logs}")
+    return "\n".join(lines)
+
+
+def _words_of(job: Job, task: str, said: list[str]) -> list[str]:
+    """The end of a task's log: its traceback if there is one, else its last lines; and what they mean."""
     lines = []
-    is_running = after.phase is Phase.RUNNING
-    is_first = not after.attempt and not any(task.pid for task in before.tasks.values())
-    if is_running and is_first and isinstance(event, TaskStarted):
-        lines.append(f"run {after.run}: {_counted(len(after.plan.tasks), 'task')}, logs in {logs}")
-    if isinstance(event, LinkLost | LinkRestored | HostLost):
-        lines += _host_news(before, event, after)
-    if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
-        lines += _task_news(before, event, after)
-    if after.culprit is not None and after.culprit is not before.culprit:
-        lines += _failure_news(after)
-    if after.was_warned and not before.was_warned:
-        waiting = policy.unopened(after)
-        if waiting and len(waiting) < len(after.deciders):
-            lines.append(f"the cluster waits for {_listed(waiting)}: nobody listens on their ports yet")
-    if is_running and before.phase is not Phase.RUNNING and after.attempt:
-        lines.append(f"attempt {after.attempt} starts")
+    shown = hints.last_traceback(said)
+    if shown:
+        # The first line and the place that raised say more than what is between.
+        shown = shown if len(shown) <= _TAIL_LINES else [shown[0], "  …", *shown[2 - _TAIL_LINES :]]
+        lines.append(f"traceback of {task}:")
+    elif said:
+        shown = said[-_TAIL_LINES:]
+        lines.append(f"last lines of {task}:")
+    lines += [f"    {line}" for line in shown]
+    hint = hints.hint(said, _facts(job, task))
+    if hint is not None:
+        lines.append(f"hint: {hint}")
+    elif hints.saw_peer_vanish(said):
+        lines.append("hint: it says that a peer had vanished, though no other task failed before it")
     return lines
 
 
-def _host_news(before: Job, event: LinkLost | LinkRestored | HostLost, after: Job) -> list[str]:
-    """A link that comes and goes while the job lives on."""
-    was, phase = before.hosts[event.host].phase, after.hosts[event.host].phase
-    lease = after.plan.lease
-    match event:
-        case LinkLost() if lease > 0 and was is not phase:
-            return [f"lost the link to {event.host}: {event.reason}; its tasks live on for {lease:g} s"]
-        case LinkRestored() if phase is HostPhase.JOINED:
-            return [f"the link to {event.host} is restored"]
-        case HostLost() if after.phase is Phase.RUNNING:
-            return [f"the agent on {event.host} was lost: {event.reason}; the job goes on without it"]
+def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str]:
+    """What may keep those from going on who were waited for."""
+    for process in job.plan.tasks:
+        if job.tasks[process.task].is_stopping:
+            hint = hints.hint(tail(process.task, _LOOKED_AT), _facts(job, process.task))
+            if hint is not None:
+                return [f"hint: {hint}"]
     return []
 
 
-def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> list[str]:
-    """A task that ends alone while the job goes on."""
-    task = after.tasks.get(event.task)
-    if task is None or task is before.tasks[event.task]:
-        return []
-    if task.code == 0:
-        process = after.plan.find(task.task)
-        is_server = policy.fails_job(process) and not policy.ends_by_itself(after.plan, process)
-        is_missed = is_server and after.phase is Phase.RUNNING
-        return [f"{task.task} ended with code 0, though the job still needs it"] if is_missed else []
-    if after.phase is Phase.RUNNING:
-        what = event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)
-        if task.resume_at is not None:
-            return [f"{task.task} {what}; it starts again alone in {task.resume_at - task.since:g} s"]
-        return [f"{task.task} {what}; the job goes on without it"]
-    if after.phase is Phase.DRAINING and not task.is_stopping:
-        return [f"{task.task} {describe_exit(task)}, after the job had succeeded"]
-    return []
+def _facts(job: Job, name: str) -> Facts:
+    process, task = job.plan.find(name), job.tasks[name]
+    return Facts(
+        strategy=job.plan.strategy,
+        task=name,
+        role=process.role,
+        attempt=task.attempt,
+        code=task.code,
+        signal=task.signal,
+        legacy_keras=process.env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"),
+        python=process.argv[0],
+        hosts=len(job.plan.hosts),
+        proxies=_proxies(process),
+        has_formed=job.has_formed,
+        finished=_finished(job.plan, job),
+    )
 
 
-def _failure_news(job: Job) -> list[str]:
+def _proxies(process: TaskPlan) -> tuple[str, ...]:
+    return tuple(sorted(name for name in process.env if name.lower() in _PROXIES))
+
+
+def _finished(plan: Plan, job: Job) -> tuple[str, ...]:
+    return tuple(task.task for task in plan.tasks if job.tasks[task.task].has_succeeded)
+
+
+def _circumstances(job: Job) -> list[str]:
     assert job.culprit is not None
-    living = [task.task for task in job.alive() if task.task != job.culprit.name]
-    if job.culprit.cause is Cause.SIGNAL:
-        if not living:
-            return []
-        grace = job.plan.timeouts.grace
-        return [f"ending {_listed(living)} ({grace:g} s to save); Ctrl-C again kills"]
-    if job.resume_at is None:
-        return []  # the summary will say it
-    others = f"; ending {_listed(living)}" if living else ""
-    wait = job.resume_at - job.restarts[-1]
-    again = f"; restart {len(job.restarts)} in {wait:g} s"
-    return [describe(job.culprit) + others + again]
+    lines = []
+    victims = [task.task for task in job.tasks.values() if task.is_stopping and task.task != job.culprit.name]
+    if victims:
+        lines.append(f"ended because of it: {listed(victims)}")
+    if job.refusal:
+        lines.append(f"not restarted: {job.refusal}")
+    return lines
+
+
+def restarts(job: Job) -> int:
+    """Return how often the gang was started again, charged or not."""
+    return len(job.budget.charged) + len(job.budget.free)
 
 
 def describe(culprit: Culprit) -> str:
     """Return a sentence about the first cause."""
     match culprit.cause:
         case Cause.TASK:
-            return f"{culprit.name} {_exit_words(culprit.code, culprit.signal)}"
+            evidence = f": {culprit.message}" if culprit.message else ""
+            return f"{culprit.name} {_exit_words(culprit.code, culprit.signal)}{evidence}"
         case Cause.NOT_STARTED:
             return f"{culprit.name} did not start: {culprit.message}"
         case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE:
             return culprit.message
         case Cause.HOST:
             return f"host {culprit.name} was lost: {culprit.message}"
+        case Cause.DRAIN:
+            return f"host {culprit.name} is being emptied: {culprit.message}"
+        case Cause.GROWTH:
+            return f"{culprit.message}; the gang restarts with it"
         case Cause.TIME:
             return f"time limit {culprit.name!r}: {culprit.message}"
         case Cause.SIGNAL:
@@ -126,51 +152,12 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
-    """Return the last words about an ended job.
-
-    Args:
-        job: the job, ended.
-        logs: where the logs are.
-        tail: gives the last lines of a task's log.
-    """
-    if job.exit_code == 0:
-        return _success(job)
-    assert job.culprit is not None
-    lines = [describe(job.culprit)]
-    if job.culprit.cause is Cause.TASK:
-        lines += _evidence(job, tail)
-    if job.has_started and job.culprit.cause is not Cause.NOT_STARTED:
-        lines.append(f"logs: {logs}")
-    return "\n".join(lines)
-
-
-def _success(job: Job) -> str:
-    again = f", after {_counted(len(job.restarts), 'restart')}" if job.restarts else ""
-    return f"done: {_counted(len(job.plan.tasks), 'task')}{again}"
-
-
-def _evidence(job: Job, tail: Callable[[str, int], list[str]]) -> list[str]:
-    assert job.culprit is not None
-    lines = []
-    last = tail(job.culprit.name, _TAIL_LINES)
-    if last:
-        lines.append(f"last lines of {job.culprit.name}:")
-        lines += [f"    {line}" for line in last]
-    victims = [task.task for task in job.tasks.values() if task.is_stopping and task.task != job.culprit.name]
-    if victims:
-        lines.append(f"ended because of it: {_listed(victims)}")
-    if job.restarts:
-        lines.append(f"the job had been restarted before: {_counted(len(job.restarts), 'time')}")
-    elif policy.is_start_failure(job, job.culprit.code):
-        lines.append("not restarted: it failed before the cluster had formed, and would again")
-    return lines
-
-
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """Return ``1 task``, ``2 tasks``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
     shown = ", ".join(names[:_MANY])
     return shown if len(names) <= _MANY else f"{shown} and {len(names) - _MANY} more"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tflaunch import diagnosis, supervisor
-from tflaunch import plan as planning
+from tflaunch import diagnosis, plan_forms, runs, supervisor
 from tflaunch.events import Interrupted
 from tflaunch.hosts.link import Link, Way
 from tflaunch.hosts.session import Session, Terms
@@ -40,6 +40,7 @@ def execute(
         links: agents that were started already.
         code: the user's code, if it has to be brought to hosts.
     """
+    lock = runs.take(directory.path)
     mailbox = Mailbox()
     screen = Screen([process.task for process in plan.processes()])
     words = TaskWords(directory.logs, screen, mailbox)
@@ -48,14 +49,15 @@ def execute(
     aside = _Threads()
     sessions = {host: Session(host, way, terms, mailbox, words, aside.do) for host, way in ways.items()}
     job = supervisor.begin(directory.run, plan, mailbox.now())
-    directory.write_plan(planning.as_json(plan))
-    journal.record_plan(directory.run, planning.as_json(plan), job.started_at)
+    directory.write_plan(plan_forms.as_json(plan))
+    journal.record_plan(directory.run, plan_forms.as_json(plan), job.started_at)
     run = Run(job, Parts(mailbox, journal, words, sessions, screen.say, str(directory.logs), code))
     with _signals_to(mailbox):
         run.execute(links)
     screen.say("\n".join([*_losses(words, journal), diagnosis.summary(run.job, str(directory.logs), words.tail)]))
     for part in (screen, words, journal, mailbox):
         part.close()
+    os.close(lock)
     return run.exit_code
 
 

@@ -18,7 +18,6 @@ _LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less what stands around 
 _SIDECAR_LIKE = ("tensorboard", "dispatcher", "data_worker", "data_service")
 _OWN_VARIABLES = ("TF_CONFIG", "TFLAUNCH_RUN", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR")
 _SHORTEST_HEARTBEAT = 0.5
-_LATER = {"timeouts.stall": "leave it out", "preload": "leave it out: tasks start without it"}
 
 
 def check(spec: Spec) -> list[Problem]:
@@ -238,12 +237,30 @@ def _sync(spec: Spec) -> Iterator[Problem]:
             yield _error(f"sync.paths[{index}]", message, "move the spec up, or give a path relative to it")
 
 
+def _elastic(spec: Spec) -> Iterator[Problem]:
+    if spec.elastic is None:
+        return
+    strategy, workers = spec.effective_strategy(), len(spec.cluster.get("worker", ()))
+    if strategy not in ("multi_worker_mirrored", "parameter_server"):
+        message = f"strategy {strategy!r} has no workers that could come and go"
+        yield _error("elastic", message, "leave it out")
+    elif not 1 <= spec.elastic.min_workers <= workers:
+        message = f"{spec.elastic.min_workers} is not between 1 and the {workers} workers of the cluster"
+        yield _error("elastic.min_workers", message, "use the least number with which the training makes sense")
+
+
+def _required(spec: Spec) -> Iterator[Problem]:
+    for role, settings in spec.roles.items():
+        if settings.required and role != "evaluator":
+            message = f"says nothing: a {role} is always required"
+            yield _error(f"roles.{role}.required", message, "remove it; it is for evaluators and sidecars")
+
+
 def _not_yet(spec: Spec) -> Iterator[Problem]:
     """Fields that this version knows and does not serve: better refused than silently ignored."""
-    is_used = {"timeouts.stall": spec.timeouts.stall is not None, "preload": bool(spec.preload)}
-    for where, hint in _LATER.items():
-        if is_used[where]:
-            yield _error(where, "is not supported by this version of tflaunch", hint)
+    if spec.preload:
+        message = "is not supported by this version of tflaunch"
+        yield _error("preload", message, "leave it out: tasks start without it")
 
 
 _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
@@ -266,5 +283,7 @@ _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _backoff_order,
     _heartbeat,
     _sync,
+    _elastic,
+    _required,
     _not_yet,
 )

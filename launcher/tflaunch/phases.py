@@ -6,10 +6,10 @@ happens: `fail`, `stop_all`. Pure, like everything on this floor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from tflaunch import budget, policy
 from tflaunch import plan as planning
-from tflaunch import policy
 from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.plan import TaskPlan
 from tflaunch.states import Cause, Culprit, HostPhase, Job, Phase, TaskPhase, TaskState
@@ -31,11 +31,14 @@ def advance(job: Job, now: float) -> Step:
     return job, actions
 
 
+# ---- reaching hosts
+
+
 def _joining(job: Job, now: float) -> Step:
     if job.hosts_in(HostPhase.JOINING):
         return job, []
     away = job.hosts_in(HostPhase.AWAY)
-    if away:
+    if away and not policy.can_do_without(job, away):
         message = "\n".join(f"{host}: {job.hosts[host].reason}" for host in away)
         culprit = Culprit(Cause.UNREACHABLE, ", ".join(away), job.attempt, None, None, message)
         return fail(job, culprit, now, may_retry=job.has_started)
@@ -43,73 +46,152 @@ def _joining(job: Job, now: float) -> Step:
 
 
 def _join_again(job: Job, now: float) -> Step:
-    """Start agents on the hosts that have none any more."""
+    """Start agents on the hosts that have none any more; those that failed repeatedly rest, if they may."""
+    away = job.hosts_in(HostPhase.AWAY)
+    resting = [host for host in away if (job.hosts[host].retry_at or now) > now]
+    wanted = [host for host in away if host not in resting] if policy.can_do_without(job, resting) else away
+    return join_hosts(job._replace(phase=Phase.JOINING), wanted, now)
+
+
+def join_hosts(job: Job, hosts: Iterable[str], now: float) -> Step:
+    """Have agents started on these hosts."""
     actions: list[Action] = []
-    for host in job.hosts_in(HostPhase.AWAY):
-        job = job.with_host(host, phase=HostPhase.JOINING, has_code=False, since=now)
+    for host in hosts:
+        job = job.with_host(host, phase=HostPhase.JOINING, has_code=False, is_drained=False, retry_at=None, since=now)
         actions.append(JoinHost(host))
-    return job._replace(phase=Phase.JOINING, join_by=policy.join_limit(job.plan, now)), actions
+    return job._replace(join_by=policy.join_limit(job.plan, now)), actions
+
+
+# ---- before an attempt
 
 
 def _prepare(job: Job) -> Step:
-    """Give every host the user's code; ask it what the others' names mean to it, and for ports for its tasks.
+    """Bring every host what its tasks need: the user's code, the others' names, ports.
 
-    A fixed port stays, another one is chosen anew.
+    A fixed port stays, another one is chosen anew. Workers of hosts that are away are left out; what lives
+    on (evaluators, sidecars) keeps what it has.
     """
-    names = policy.names_to_find(job.original)
-    wanted: dict[str, dict[str, int]] = {}
-    if has_cluster(job.plan.strategy):
-        ports = planning.wanted_ports(job.original)
-        for process in job.plan.tasks:
-            wanted.setdefault(process.host, {})[process.task] = ports[process.task]
-    job = job._replace(phase=Phase.PREPARING, ports={}, plan=job.original, unknown_names=frozenset(names))
+    away = job.hosts_in(HostPhase.AWAY)
+    plan = planning.without(job.original, away)
+    tasks = {process.task: job.tasks[process.task] for process in plan.processes()}
+    left_out = {name: TaskState(name, attempt=task.attempt) for name, task in job.tasks.items() if name not in tasks}
+    ports = {task: port for task, port in job.ports.items() if task in tasks and tasks[task].is_alive}
+    names = policy.names_to_find(plan, [host for host in job.hosts if host not in away])
+    job = job._replace(
+        phase=Phase.PREPARING,
+        plan=plan,
+        tasks={name: tasks.get(name) or left_out[name] for name in job.tasks},
+        deciders=policy.deciders(plan),
+        ports=ports,
+        unknown_names=frozenset(names),
+    )
     actions: list[Action] = [SendFiles(host) for host in policy.lacks_code(job)]
-    actions += [LookUpNames(host, wanted_names) for host, wanted_names in names.items()]
-    return job, actions + [HoldPorts(host, ports) for host, ports in wanted.items()]
+    actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
+    return job, actions + _hold_ports(job, _to_prepare(job))
+
+
+def _to_prepare(job: Job) -> list[TaskPlan]:
+    """The tasks that do not live and whose hosts are there."""
+    return [
+        task
+        for task in job.plan.tasks
+        if not job.tasks[task.task].is_alive and job.hosts[task.host].phase is not HostPhase.AWAY
+    ]
+
+
+def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
+    """Ask hosts for the ports of these tasks, as the job's plan has them."""
+    if not has_cluster(job.plan.strategy):
+        return []
+    wanted: dict[str, dict[str, int]] = {}
+    ports = planning.wanted_ports(job.plan)
+    for task in tasks:
+        wanted.setdefault(task.host, {})[task.task] = ports[task.task]
+    return [HoldPorts(host, ports_there) for host, ports_there in wanted.items()]
+
+
+def welcome(job: Job, host: str) -> Step:
+    """Prepare a host that has come back while the job runs, for those of its tasks that start alone."""
+    actions: list[Action] = [SendFiles(lacking) for lacking in policy.lacks_code(job) if lacking == host]
+    return job, actions + _hold_ports(job, [task for task in _to_prepare(job) if task.host == host])
 
 
 def _preparing(job: Job, now: float) -> Step:
-    needed = {process.task for process in job.plan.tasks} if has_cluster(job.plan.strategy) else set()
+    needed = {task.task for task in _to_prepare(job)} if has_cluster(job.plan.strategy) else set()
     if policy.lacks_code(job) or job.unknown_names or not needed <= job.ports.keys():
         return job, []
     job = job._replace(
         phase=Phase.RUNNING,
-        plan=planning.resolve(job.original, job.ports),
+        plan=planning.resolve(job.plan, job.ports),
         attempt_started_at=now,
         is_complete=not policy.forms_cluster(job.plan),
         culprit=None,
         resume_at=None,
+        save_by=None,
         finish_by=None,
         was_warned=False,
     )
-    return _start(job, job.plan.processes(), job.attempt, now)
-
-
-def _start(job: Job, processes: tuple[TaskPlan, ...], attempt: int, now: float) -> Step:
-    tasks = dict(job.tasks)
-    actions: list[Action] = []
-    for process in processes:
-        earlier = tasks[process.task]
-        tasks[process.task] = TaskState(process.task, TaskPhase.STARTING, attempt, since=now, restarts=earlier.restarts)
-        actions.append(StartTask(process.host, process.task, attempt))
-    return job._replace(tasks=tasks), actions
-
-
-def _running(job: Job, now: float) -> Step:
-    if policy.has_succeeded(job):
-        limit = job.plan.timeouts.finish
-        patience = job.plan.timeouts.grace if limit is None else limit
-        return _stop_servers(job._replace(phase=Phase.DRAINING, exit_code=0, finish_by=now + patience))
-    actions: list[Action] = []
-    for task in list(job.tasks.values()):
-        if task.phase is TaskPhase.GONE and task.resume_at is not None and now >= task.resume_at:
-            job, more = _start(job, (job.plan.find(task.task),), task.attempt + 1, now)
+    gang = [task for task in job.plan.tasks if policy.in_gang(task)]
+    others = [process for process in job.plan.processes() if not policy.in_gang(process)]
+    fresh = [process for process in others if job.tasks[process.task].phase is TaskPhase.IDLE]
+    job, actions = _start(job, gang, job.attempt, now)
+    for process in fresh:
+        if job.hosts[process.host].phase is HostPhase.JOINED:
+            job, more = _start(job, [process], job.attempt, now)
             actions += more
     return job, actions
 
 
-def _stop_servers(job: Job) -> Step:
-    """End what never ends by itself and is needed by nobody any more; sidecars stay to the last."""
+def _start(job: Job, processes: Iterable[TaskPlan], attempt: int, now: float) -> Step:
+    tasks = dict(job.tasks)
+    actions: list[Action] = []
+    for process in processes:
+        earlier = tasks[process.task]
+        tasks[process.task] = TaskState(process.task, TaskPhase.STARTING, attempt, since=now, budget=earlier.budget)
+        actions.append(StartTask(process.host, process.task, attempt))
+    return job._replace(tasks=tasks), actions
+
+
+# ---- while it runs
+
+
+def _running(job: Job, now: float) -> Step:
+    if policy.has_succeeded(job):
+        return _drain(job, now)
+    if policy.is_stalled(job):
+        limit = job.plan.timeouts.stall
+        message = f"nothing that trains has written a word for {limit:g} s; their stacks are in their logs"
+        return fail(job, Culprit(Cause.TIME, "stall", job.attempt, None, None, message), now, may_retry=True)
+    grows_at = policy.grows_at(job)
+    if grows_at is not None and now >= grows_at:
+        back = ", ".join(policy.missed(job))
+        culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
+        return fail(job, culprit, now, may_retry=True)
+    actions: list[Action] = []
+    for process in job.plan.processes():
+        task = job.tasks[process.task]
+        is_due = task.phase is TaskPhase.GONE and task.resume_at is not None and now >= task.resume_at
+        if is_due and policy.is_ready(job, process):
+            job, more = _start(job, [process], task.attempt + 1, now)
+            actions += more
+    due = [host.host for host in job.hosts.values() if host.retry_at is not None and now >= host.retry_at]
+    job, more = join_hosts(job, due, now) if due else (job, [])
+    return job, actions + more
+
+
+def _saving(job: Job, now: float) -> Step:
+    if policy.has_succeeded(job):
+        return _drain(job, now)
+    if policy.is_saving(job):
+        return job, []
+    return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan))
+
+
+def _drain(job: Job, now: float) -> Step:
+    """The job has succeeded: end what never ends by itself and is needed by nobody any more; sidecars come last."""
+    limit = job.plan.timeouts.finish
+    patience = job.plan.timeouts.grace if limit is None else limit
+    job = job._replace(phase=Phase.DRAINING, culprit=None, exit_code=0, finish_by=now + patience)
     servers = [
         process
         for process in job.plan.tasks
@@ -125,11 +207,66 @@ def _draining(job: Job, now: float) -> Step:
     return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
 
 
+# ---- the end of an attempt
+
+
+def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
+    """End the current attempt: all others are victims. Whether another one follows is judged when they are gone."""
+    job = job._replace(phase=Phase.STOPPING, culprit=culprit, failed_at=now)
+    grace = policy.stop_grace(job.plan, culprit)
+    if not may_retry:
+        job = job._replace(exit_code=policy.exit_code(culprit, job.has_started))
+        return stop_all(job, grace, policy.has_hung(culprit))
+    return stop_gang(job, grace, policy.has_hung(culprit))
+
+
+def stop_gang(job: Job, grace: float, with_stacks: bool = False) -> Step:
+    """End those that train together: TERM, and KILL after ``grace`` seconds."""
+    return _stop(job, [task for task in job.plan.tasks if policy.in_gang(task)], grace, with_stacks)
+
+
+def stop_all(job: Job, grace: float, with_stacks: bool = False) -> Step:
+    """End everything that lives: TERM, and KILL after ``grace`` seconds."""
+    return _stop(job, job.plan.processes(), grace, with_stacks)
+
+
+def _stop(job: Job, processes: Iterable[TaskPlan], grace: float, with_stacks: bool = False) -> Step:
+    actions: list[Action] = []
+    for process in processes:
+        task = job.tasks[process.task]
+        if task.is_alive:
+            job = job.with_task(task, is_stopping=True)
+            actions.append(StopTask(process.host, process.task, task.attempt, grace, with_stacks))
+    return job, actions
+
+
 def _stopping(job: Job, now: float) -> Step:
-    if job.alive():
+    if policy.gang_alive(job):
         return job, []
-    phase = Phase.ENDED if job.resume_at is None else Phase.BACKING_OFF
-    return job._replace(phase=phase), []
+    if job.exit_code is None:
+        job = _judge(job, now)
+    if job.exit_code is None:
+        return job._replace(phase=Phase.BACKING_OFF), []
+    lookers_on = [process for process in job.plan.processes() if not job.tasks[process.task].is_stopping]
+    job, actions = _stop(job, lookers_on, job.plan.timeouts.grace)
+    return (job, actions) if job.alive() else (job._replace(phase=Phase.ENDED), actions)
+
+
+def _judge(job: Job, now: float) -> Job:
+    """Decide whether another attempt follows: now that all are dead, the culprit is known."""
+    culprit = job.culprit
+    assert culprit is not None
+    if culprit.cause is Cause.GROWTH:
+        return job._replace(resume_at=now)
+    if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.code):
+        answer = budget.Answer(job.budget, None, "it failed before the cluster had formed, and would again")
+    else:
+        failure = policy.failure_of_gang(job, culprit)
+        answer = budget.ask(job.budget, job.plan.restart, failure, now, job.run)
+    job = job._replace(budget=answer.budget, refusal=answer.refusal)
+    if answer.wait is None:
+        return job._replace(exit_code=policy.exit_code(culprit, job.has_started))
+    return job._replace(resume_at=now + answer.wait)
 
 
 def _backing_off(job: Job, now: float) -> Step:
@@ -145,34 +282,8 @@ _PHASES: Mapping[Phase, Callable[[Job, float], Step]] = {
     Phase.JOINING: _joining,
     Phase.PREPARING: _preparing,
     Phase.RUNNING: _running,
+    Phase.SAVING: _saving,
     Phase.DRAINING: _draining,
     Phase.STOPPING: _stopping,
     Phase.BACKING_OFF: _backing_off,
 }
-
-
-def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
-    """End the current attempt: all others are victims. Another attempt follows if the budget allows."""
-    wait = policy.next_wait(job.plan.restart, job.restarts, now) if may_retry else None
-    if wait is None:
-        job = job._replace(exit_code=policy.exit_code(culprit, job.has_started), resume_at=None)
-    else:
-        job = job._replace(restarts=(*job.restarts, now), resume_at=now + wait)
-    is_failure = culprit.cause in (Cause.TASK, Cause.NOT_STARTED, Cause.HOST)
-    grace = policy.survivor_grace(job.plan) if is_failure else job.plan.timeouts.grace
-    return stop_all(job._replace(phase=Phase.STOPPING, culprit=culprit, failed_at=now), grace)
-
-
-def stop_all(job: Job, grace: float) -> Step:
-    """End everything that lives: TERM, and KILL after ``grace`` seconds."""
-    living = [process for process in job.plan.processes() if job.tasks[process.task].is_alive]
-    return _stop(job, living, grace)
-
-
-def _stop(job: Job, processes: list[TaskPlan], grace: float) -> Step:
-    actions: list[Action] = []
-    for process in processes:
-        task = job.tasks[process.task]
-        job = job.with_task(task, is_stopping=True)
-        actions.append(StopTask(process.host, process.task, task.attempt, grace))
-    return job, actions

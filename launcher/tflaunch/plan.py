@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import shlex
+import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePath, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tflaunch.errors import Problem
 from tflaunch.machine import Machine
-from tflaunch.spec import LOCALHOST, ROLES, Address, Host, Restart, Role, Spec, Timeouts
+from tflaunch.spec import LOCALHOST, ROLES, Address, Elastic, Host, Restart, Role, Spec, Timeouts
 from tflaunch.tf_config import compile_tf_config, has_cluster, members
 
 AUTO = "auto"
@@ -26,13 +25,15 @@ CODE_DIRECTORY = "${host:TFLAUNCH_CODE}"
 """Stands for the place of the user's code on a host to which it is brought."""
 
 _REMOTE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PYTHONS = ("python", "python3")
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
 
 class TaskPlan(NamedTuple):
-    """One process. ``address`` is None for a sidecar; ``unset`` are variables that it does not inherit."""
+    """One process. ``address`` is None for a sidecar; ``unset`` are variables that it does not inherit.
+
+    ``is_required``: the job fails when it fails for good.
+    """
 
     task: str
     role: str
@@ -43,6 +44,7 @@ class TaskPlan(NamedTuple):
     workdir: str
     env: Mapping[str, str]
     unset: tuple[str, ...]
+    is_required: bool = True
 
 
 class HostPlan(NamedTuple):
@@ -81,6 +83,7 @@ class Plan(NamedTuple):
     timeouts: Timeouts
     lease: float
     sync: SyncPlan | None = None
+    elastic: Elastic | None = None
 
     def processes(self) -> tuple[TaskPlan, ...]:
         """Return tasks and sidecars together."""
@@ -134,9 +137,10 @@ def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         sidecars=sidecars,
         hosts=hosts,
         restart=spec.restart,
-        timeouts=spec.timeouts._replace(heartbeat=heartbeat),
+        timeouts=spec.timeouts._replace(heartbeat=heartbeat, lease=lease),
         lease=lease,
         sync=None if spec.sync is None else SyncPlan(str(directory), spec.sync.paths, spec.sync.exclude),
+        elastic=spec.elastic,
     )
     return resolve(unresolved, {})
 
@@ -174,52 +178,23 @@ def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
     return plan._replace(tasks=tuple(resolved))
 
 
+def without(plan: Plan, hosts: Collection[str]) -> Plan:
+    """Return the plan without the workers on these hosts; those left are numbered anew, as TensorFlow wants it."""
+    kept = [task for task in plan.tasks if task.role != "worker" or task.host not in hosts]
+    numbers = itertools.count()
+    return plan._replace(
+        tasks=tuple(_renumbered(task, next(numbers)) if task.role == "worker" else task for task in kept)
+    )
+
+
+def _renumbered(task: TaskPlan, index: int) -> TaskPlan:
+    name = f"{task.role}:{index}"
+    return task._replace(task=name, task_index=index, env={**task.env, "TFLAUNCH_TASK": name})
+
+
 def wanted_ports(plan: Plan) -> dict[str, int]:
     """Return task to the port that an unresolved plan asks for, 0 where it is to be chosen."""
     return {task.task: task.address.port or 0 for task in plan.tasks if task.address is not None}
-
-
-def as_json(plan: Plan) -> dict[str, Any]:
-    """Return the plan in the shape that users were promised."""
-    return {
-        "name": plan.name,
-        "strategy": plan.strategy,
-        "success": plan.success,
-        "tasks": [_task_as_json(task) for task in plan.tasks],
-        "sidecars": [_task_as_json(task) for task in plan.sidecars],
-        "hosts": [host._asdict() for host in plan.hosts],
-        "restart": plan.restart._asdict(),
-        "timeouts": plan.timeouts._replace(lease=plan.lease)._asdict(),
-        "sync": None if plan.sync is None else plan.sync._asdict(),
-    }
-
-
-def _task_as_json(task: TaskPlan) -> dict[str, Any]:
-    return {
-        "task": task.task,
-        "host": task.host,
-        "address": str(task.address) if task.address is not None else None,
-        "argv": list(task.argv),
-        "workdir": task.workdir,
-        "env": dict(task.env),
-        "unset": list(task.unset),
-    }
-
-
-def shell_exports(plan: Plan, task: TaskPlan) -> str:
-    """Return shell commands after which the task's command can be run by hand."""
-    env = {**task.env, "TFLAUNCH_RUN": f"{plan.name}-by-hand", "TFLAUNCH_ATTEMPT": "0"}
-    lines = [f"unset {name}" for name in task.unset]
-    del env["TFLAUNCH_TASK_DIR"]
-    for name, value in sorted(env.items()):
-        if _SHELL_NAME.fullmatch(name):
-            lines.append(f"export {name}={shlex.quote(value)}")
-        else:
-            lines.append(f"# no shell can set {name!r}")
-    lines.append('export TFLAUNCH_TASK_DIR="$(mktemp -d)"')
-    lines.append(f"cd {shlex.quote(task.workdir)}")
-    lines += [f"# {line}" for line in shlex.join(task.argv).split("\n")]
-    return "\n".join(lines)
 
 
 class _Maker:
@@ -252,6 +227,7 @@ class _Maker:
             workdir=self._workdir(settings.workdir, address.host),
             env=env,
             unset=self._unset(env, has_tf_config=has_cluster(self._strategy)),
+            is_required=role != "evaluator" or settings.required,
         )
 
     def sidecar(self, name: str) -> TaskPlan:
@@ -269,6 +245,7 @@ class _Maker:
             workdir=self._workdir(None, settings.host),
             env=env,
             unset=self._unset(env, has_tf_config=False),
+            is_required=settings.required,
         )
 
     def host(self, name: str) -> HostPlan:

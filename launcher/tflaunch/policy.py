@@ -3,30 +3,35 @@
 They come from what TensorFlow does. A MultiWorkerMirrored task can never rejoin its cluster, so the
 gang restarts together. Worker and ps of a parameter_server job wait for ever, so the chief's end is
 the job's; a lost worker is replaced at its address, a lost ps or chief takes the others with it.
+Evaluators and sidecars come and go alone. A task that says "saved, start me again" has not failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 
+from tflaunch.budget import Failure
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan import SIDECAR, Plan, TaskPlan
-from tflaunch.spec import Restart
-from tflaunch.states import Cause, Culprit, Job
-from tflaunch.tf_config import members
+from tflaunch.states import Cause, Culprit, HostPhase, Job
+from tflaunch.tf_config import has_cluster, members
 
 WARN_AFTER = 60.0
 """Seconds after which the tasks that the others wait for are named."""
 
 _JOIN_SLACK = 5.0  # beyond timeouts.connect, so that each host can say itself why it was not reached
 _FENCE_MARGIN = 5.0  # seconds for a KILL to be done, and for words that were on their way
-_SURVIVOR_GRACE = 0.25
+_SURVIVOR_GRACE = 0.1
+_STACKS_GRACE = 10.0  # py-spy may take some seconds
+_LONGEST_REST = 3600.0
+_TERM = 15
+_PREEMPTED = (42, 128 + _TERM)  # what PreemptionCheckpointHandler exits with (failure_handling_util.py)
 _PLAIN_CODES = range(1, 124)
 
 
 def deciders(plan: Plan) -> tuple[str, ...]:
     """Return the tasks that must end with exit code 0 for the job to have succeeded."""
-    decisive = [task.task for task in plan.tasks if fails_job(task)]
+    decisive = [task.task for task in plan.tasks if in_gang(task)]
     if plan.success == "chief":
         leader = "chief:0" if "chief:0" in decisive else "worker:0"
         return (leader,) if leader in decisive else tuple(decisive)
@@ -51,9 +56,14 @@ def has_succeeded(job: Job) -> bool:
     return all(job.tasks[name].has_succeeded for name in job.deciders)
 
 
-def fails_job(task: TaskPlan) -> bool:
-    """Whether the task's failure is the job's: not for evaluators and sidecars."""
+def in_gang(task: TaskPlan) -> bool:
+    """Whether the task trains with the others: evaluators and sidecars only look on."""
     return task.role not in (SIDECAR, "evaluator")
+
+
+def gang_alive(job: Job) -> bool:
+    """Whether any process of the gang may live."""
+    return any(job.tasks[task.task].is_alive for task in job.plan.tasks if in_gang(task))
 
 
 def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
@@ -61,7 +71,89 @@ def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
 
     A ParameterServerStrategy chief waits for a lost worker and takes it back at the same address.
     """
-    return not fails_job(task) or (plan.strategy == "parameter_server" and task.role == "worker")
+    return not in_gang(task) or (plan.strategy == "parameter_server" and task.role == "worker")
+
+
+def can_lose(job: Job, task: TaskPlan) -> bool:
+    """Whether the job goes on when this task has failed for good."""
+    if task.role != "worker" or job.plan.elastic is None or job.plan.strategy != "parameter_server":
+        return not task.is_required
+    left = [other.task for other in job.plan.tasks if other.role == "worker" and other.task != task.task]
+    return sum(_will_work(job, name) for name in left) >= job.plan.elastic.min_workers
+
+
+def _will_work(job: Job, name: str) -> bool:
+    """Whether a task works, or will as soon as its wait is over."""
+    task = job.tasks[name]
+    is_there = job.hosts[job.plan.find(name).host].phase not in (HostPhase.AWAY, HostPhase.JOINING)
+    return is_there and (task.is_alive or task.resume_at is not None)
+
+
+def can_do_without(job: Job, hosts: Collection[str]) -> bool:
+    """Whether the next attempt can start without these hosts.
+
+    Those who only look on are never waited for; workers may be missing when the spec says so.
+    """
+    tasks = [task for task in job.original.tasks if in_gang(task)]
+    lost = [task for task in tasks if task.host in hosts]
+    if not job.has_started or any(task.role != "worker" for task in lost):
+        return False
+    workers_left = sum(task.role == "worker" and task.host not in hosts for task in tasks)
+    least = job.plan.elastic.min_workers if job.plan.elastic is not None else workers_left + len(lost)
+    return not lost or workers_left >= max(least, 1)
+
+
+def rest_after(plan: Plan, failures: int) -> float:
+    """Return the seconds that a host is left alone after so many failures in a row.
+
+    The first may be an accident, and is answered as fast as a task's; then it is left alone for longer and
+    longer: every return costs the others the work since their last checkpoint.
+    """
+    if failures <= 1 or plan.elastic is None:
+        return plan.restart.backoff[0]
+    return min(plan.elastic.retry * 2.0 ** (failures - 2), max(_LONGEST_REST, plan.elastic.retry))
+
+
+def is_ready(job: Job, task: TaskPlan) -> bool:
+    """Whether a task that is to start alone can: its host is there, has the user's code and holds the port."""
+    has_port = task.address is None or not has_cluster(job.plan.strategy) or task.task in job.ports
+    return job.hosts[task.host].phase is HostPhase.JOINED and task.host not in lacks_code(job) and has_port
+
+
+def missed(job: Job) -> list[str]:
+    """Return the hosts that are back and could train, but have no part in the current attempt.
+
+    Only a MirroredStrategy gang grows while it runs; a parameter_server job takes them at its next restart.
+    """
+    if job.plan.strategy != "multi_worker_mirrored":
+        return []
+    used = {task.host for task in job.plan.tasks if in_gang(task)}
+    wanted = dict.fromkeys(task.host for task in job.original.tasks if in_gang(task))
+    return [host for host in wanted if host not in used and job.hosts[host].phase is HostPhase.JOINED]
+
+
+def grows_at(job: Job) -> float | None:
+    """Return when the gang restarts with the hosts that are back: not sooner than it was given to work in peace."""
+    if job.plan.elastic is None or not missed(job):
+        return None
+    return job.attempt_started_at + job.plan.elastic.retry
+
+
+def is_saving(job: Job) -> bool:
+    """Whether anybody lives who may have something to save: TensorFlow's servers have not."""
+    tasks = [task for task in job.plan.tasks if in_gang(task) and ends_by_itself(job.plan, task)]
+    return any(job.tasks[task.task].is_alive for task in tasks)
+
+
+def is_stalled(job: Job) -> bool:
+    """Whether everything that trains has been silent for longer than allowed."""
+    living = [state for task in job.plan.tasks if in_gang(task) and (state := job.tasks[task.task]).is_alive]
+    return bool(living) and all(task.is_silent for task in living)
+
+
+def is_preemption(code: int | None, number: int | None) -> bool:
+    """Whether a task that nobody had told to end was preempted: it says so itself, or something else sent TERM."""
+    return code in _PREEMPTED or number == _TERM
 
 
 def ends_by_itself(plan: Plan, task: TaskPlan) -> bool:
@@ -97,16 +189,17 @@ def lacks_code(job: Job) -> list[str]:
     """Return the hosts to which the user's code has yet to be brought."""
     if job.plan.sync is None:
         return []
-    return [host.host for host in job.plan.hosts if not host.is_local and not job.hosts[host.host].has_code]
+    remote = [host.host for host in job.plan.hosts if not host.is_local]
+    return [host for host in remote if not job.hosts[host].has_code and job.hosts[host].phase is not HostPhase.AWAY]
 
 
-def names_to_find(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return, for each host, the names by which its tasks look for tasks on others; addresses need no look."""
+def names_to_find(plan: Plan, hosts: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return, for each of these hosts, the names by which its tasks look for others; addresses need no look."""
     if not forms_cluster(plan):
         return {}
     inside = [task for task in plan.tasks if task.address is not None and task.role in members(plan.strategy)]
     wanted = {}
-    for host in dict.fromkeys(task.host for task in plan.tasks):
+    for host in dict.fromkeys(task.host for task in plan.tasks if task.host in hosts):
         others = {task.address.host for task in inside if task.address is not None and task.host != host}
         names = tuple(sorted(name for name in others if not _is_number(name)))
         if names:
@@ -135,22 +228,35 @@ def is_start_failure(job: Job, code: int | None) -> bool:
 
     An import that fails or a wrong argument will fail again in the same way.
     """
-    return code in _PLAIN_CODES and not job.has_formed
+    return code in _PLAIN_CODES and code not in _PREEMPTED and not job.has_formed
 
 
-def next_wait(restart: Restart, earlier: Sequence[float], now: float) -> float | None:
-    """Return the seconds to wait before another attempt, None when the budget is spent.
+def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
+    """Return what the budget has to know about the end of an attempt."""
+    is_free = culprit.cause is Cause.DRAIN
+    if culprit.cause is Cause.TASK:
+        is_free = is_preemption(culprit.code, culprit.signal)
+    kind = f"{culprit.cause.value} {culprit.name} {culprit.code} {culprit.signal}"
+    return Failure(kind, job.failed_at - job.attempt_started_at, is_free)
 
-    Args:
-        restart: the budget: so many restarts within the window.
-        earlier: when attempts were restarted before, in seconds.
-        now: the time, on the same clock.
-    """
-    recent = [moment for moment in earlier if now - moment < restart.window]
-    if len(recent) >= restart.max:
-        return None
-    first, longest = restart.backoff
-    return min(first * 2.0 ** len(recent), longest)
+
+def failure_of_task(code: int | None, number: int | None, lived: float) -> Failure:
+    """Return what the budget of a task that restarts alone has to know about its end, after ``lived`` seconds."""
+    return Failure(f"{code} {number}", lived, is_preemption(code, number))
+
+
+def stop_grace(plan: Plan, culprit: Culprit) -> float:
+    """Return the seconds that the others get to end after ``culprit``."""
+    if has_hung(culprit):
+        return _STACKS_GRACE
+    if culprit.cause in (Cause.TASK, Cause.NOT_STARTED, Cause.HOST):
+        return survivor_grace(plan)
+    return plan.timeouts.grace
+
+
+def has_hung(culprit: Culprit) -> bool:
+    """Whether a limit says that tasks hang, so that their stacks are worth seeing; a deadline says nothing of them."""
+    return culprit.cause is Cause.TIME and culprit.name != "deadline"
 
 
 def exit_code(culprit: Culprit, has_started: bool) -> int:

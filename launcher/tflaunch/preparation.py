@@ -5,6 +5,7 @@ Pure, like everything on this floor.
 
 from __future__ import annotations
 
+from tflaunch import plan as planning
 from tflaunch import policy
 from tflaunch.events import FilesPlaced, FilesRefused, NamesFound, PortsHeld, PortsRefused
 from tflaunch.phases import Step, fail
@@ -27,13 +28,16 @@ def on_preparation(
             problems = policy.name_problems(event.host, event.found)
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
         case PortsHeld():
-            return job._replace(ports={**job.ports, **event.ports}), []
+            job = job._replace(ports={**job.ports, **event.ports})
+            if job.phase is Phase.RUNNING:  # a host is back, with tasks that start alone
+                job = job._replace(plan=planning.resolve(job.plan, event.ports))
+            return job, []
         case PortsRefused():
             message = "; ".join(f"{task}: {reason}" for task, reason in event.refused.items())
             return _refuse(job, Cause.PORTS, event.host, message, now)
 
 
 def _refuse(job: Job, cause: Cause, host: str, message: str, now: float) -> Step:
-    if job.phase is not Phase.PREPARING:
+    if job.phase not in (Phase.PREPARING, Phase.RUNNING):
         return job, []  # it is ending for another reason
-    return fail(job, Culprit(cause, host, job.attempt, None, None, message), now, may_retry=False)
+    return fail(job, Culprit(cause, host, job.attempt, None, None, message), now, may_retry=job.has_started)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tflaunch import diagnosis, supervisor
+from tflaunch import policy, supervisor
 from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.events import Event, Interrupted, TimePassed
 from tflaunch.hosts.link import Link
 from tflaunch.hosts.session import Session
 from tflaunch.mailbox import Mailbox
+from tflaunch.news import news
 from tflaunch.states import Job, Phase
 from tflaunch.words import TaskWords
 
@@ -93,7 +94,7 @@ class Run:
         self._parts.journal.record(event, actions, now)
         for action in actions:
             self._perform(action)
-        for message in diagnosis.news(before, event, self._job, self._parts.logs):
+        for message in news(before, event, self._job, now, self._parts.logs):
             self._parts.say(message)
 
     def _perform(self, action: Action) -> None:
@@ -132,7 +133,7 @@ class Run:
             "workdir": process.workdir,
             "inherit": plan.is_local(process.host),
             "port": self._job.ports.get(action.task, 0),
-            "stall": plan.timeouts.stall or 0,
+            "stall": plan.timeouts.stall if policy.in_gang(process) else None,
         }
 
     # ---- the end

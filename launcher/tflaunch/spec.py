@@ -56,6 +56,7 @@ class Role(NamedTuple):
     workdir: str | None = None
     gpus: int | None = None
     server: bool = False
+    required: bool = False
 
 
 class Sidecar(NamedTuple):
@@ -64,6 +65,7 @@ class Sidecar(NamedTuple):
     command: tuple[str, ...]
     host: str = LOCALHOST
     env: Mapping[str, str] = {}
+    required: bool = False
 
 
 class Host(NamedTuple):
@@ -91,6 +93,13 @@ class Restart(NamedTuple):
     max: int = 3
     window: float = 600.0
     backoff: tuple[float, float] = (1.0, 60.0)
+
+
+class Elastic(NamedTuple):
+    """How small a job may become when hosts are lost, and how often, in seconds, those are tried again."""
+
+    min_workers: int
+    retry: float = 300.0
 
 
 class Timeouts(NamedTuple):
@@ -127,6 +136,7 @@ class Spec(NamedTuple):
     legacy_keras: str | bool = "auto"
     preload: tuple[str, ...] = ()
     sync: Sync | None = None
+    elastic: Elastic | None = None
 
     def effective_strategy(self) -> str:
         """Return the strategy, by default the one that the roles ask for."""
@@ -205,6 +215,7 @@ _ROLE = Record(
         "workdir": _WORKDIR,
         "gpus": _GPUS,
         "server": Field(Choice(True, False)),
+        "required": Field(Choice(True, False)),
     },
 )
 _SIDECAR = Record(
@@ -213,6 +224,7 @@ _SIDECAR = Record(
         "command": Field(_COMMAND, is_required=True),
         "host": Field(Matching(_HOST, 'the name of a host such as "10.0.0.1"')),
         "env": _ENV,
+        "required": Field(Choice(True, False)),
     },
 )
 _HOST_SETTINGS = Record(
@@ -242,6 +254,10 @@ _RESTART = Record(
         "backoff": Field(ListOf(Duration(), 'two durations such as ["1s", "1m"]', size=2)),
     },
 )
+_ELASTIC = Record(
+    Elastic,
+    {"min_workers": Field(Count("a number of workers"), is_required=True), "retry": _DURATION},
+)
 _TIMEOUTS = Record(Timeouts, dict.fromkeys(Timeouts._fields, _DURATION))
 _SPEC = Record(
     Spec,
@@ -260,6 +276,7 @@ _SPEC = Record(
         "success": Field(Choice("chief", "all")),
         "legacy_keras": Field(Choice("auto", True, False)),
         "sync": Field(_SYNC),
+        "elastic": Field(_ELASTIC),
         "preload": Field(ListOf(Text("the name of a module"), 'a list of modules such as ["tensorflow"]')),
     },
     hints={

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
+from tflaunch.budget import Budget
 from tflaunch.plan import Plan
 
 
@@ -18,6 +19,8 @@ class Phase(Enum):
     """Every host gets the user's code, looks up the others' names, and holds the ports of its tasks."""
     RUNNING = "running"
     """The tasks of the current attempt are starting or running."""
+    SAVING = "saving"
+    """A task was preempted: its peers may be saving with it, and are given time to end by themselves."""
     DRAINING = "draining"
     """The job has succeeded; those that end by themselves are given time to."""
     STOPPING = "stopping"
@@ -44,11 +47,12 @@ class HostPhase(Enum):
 
 
 class HostState(NamedTuple):
-    """One host.
+    """One host. Times are seconds of the supervisor's clock.
 
-    ``reason`` says why it is away or unheard; ``since`` is when that became known and ``fence_at`` when it
-    is certainly dead, both in seconds of the supervisor's clock. ``has_code``: the user's code was brought
-    to it.
+    ``reason`` says why it is away or unheard, ``since`` is when that became known, and ``fence_at`` when it
+    is certainly dead. ``has_code``: the user's code was brought to it. ``is_drained``: it leaves because
+    somebody wants it to be free. ``failures`` counts how often in a row it was lost or not reached,
+    ``joined_at`` is when it last joined; ``retry_at`` is when it is tried again while the job runs without it.
     """
 
     host: str
@@ -57,6 +61,10 @@ class HostState(NamedTuple):
     has_code: bool = False
     since: float = 0.0
     fence_at: float | None = None
+    is_drained: bool = False
+    failures: int = 0
+    joined_at: float = 0.0
+    retry_at: float | None = None
 
 
 class TaskPhase(Enum):
@@ -75,7 +83,11 @@ class TaskPhase(Enum):
 
 
 class TaskState(NamedTuple):
-    """One task. ``since``, ``resume_at`` and ``restarts`` are seconds of the supervisor's clock."""
+    """One task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
+
+    ``resume_at``: it is to start again alone, then or as soon as its host can. ``budget``: what such starts
+    have cost.
+    """
 
     task: str
     phase: TaskPhase = TaskPhase.IDLE
@@ -85,9 +97,10 @@ class TaskState(NamedTuple):
     signal: int | None = None
     is_port_open: bool = False
     is_stopping: bool = False
+    is_silent: bool = False
     since: float = 0.0
     resume_at: float | None = None
-    restarts: tuple[float, ...] = ()
+    budget: Budget = Budget()
 
     @property
     def is_alive(self) -> bool:
@@ -110,12 +123,17 @@ class Cause(Enum):
     FILES = "files"
     PORTS = "ports"
     HOST = "host"
+    DRAIN = "drain"
+    GROWTH = "growth"
     TIME = "time"
     SIGNAL = "signal"
 
 
 class Culprit(NamedTuple):
-    """The first cause. ``name`` is a task, a host or a limit; ``message`` says what it did."""
+    """The first cause. ``name`` is a task, a host or a limit; ``message`` says what it did.
+
+    ``time`` is when a task exited, in seconds of the supervisor's clock, and ``host`` where.
+    """
 
     cause: Cause
     name: str
@@ -123,12 +141,17 @@ class Culprit(NamedTuple):
     code: int | None
     signal: int | None
     message: str
+    time: float = 0.0
+    host: str = ""
 
 
 class Job(NamedTuple):
     """A whole run. Times are seconds of the supervisor's clock.
 
-    ``deciders``: the tasks whose clean exits end the job well. ``unknown_names``: the hosts that have not
+    ``original`` is the plan as it was made; ``plan`` is that of the current attempt: with its ports, and
+    without the workers of hosts that are lost. ``deciders``: the tasks whose clean exits end the job well.
+    ``budget``: what restarts of the gang have cost; ``refusal`` says why there is no further one.
+    ``save_by``: until when a preempted gang may save. ``unknown_names``: the hosts that have not
     yet said what the others' names mean to them. ``is_complete``: in this attempt every task of the cluster
     listens on its port; ``has_formed``: in this attempt or an earlier one.
     """
@@ -152,8 +175,10 @@ class Job(NamedTuple):
     culprit: Culprit | None = None
     failed_at: float = 0.0
     exit_code: int | None = None
-    restarts: tuple[float, ...] = ()
+    budget: Budget = Budget()
+    refusal: str = ""
     resume_at: float | None = None
+    save_by: float | None = None
     finish_by: float | None = None
 
     @property

@@ -30,8 +30,8 @@ from tflaunch.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.host_events import give_up, on_host_event
-from tflaunch.phases import Step, advance, fail, stop_all
+from tflaunch.host_events import give_up, not_reached, on_host_event, replace_alone
+from tflaunch.phases import Step, advance, fail, stop_all, stop_gang
 from tflaunch.plan import Plan
 from tflaunch.preparation import on_preparation
 from tflaunch.states import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
@@ -71,12 +71,17 @@ def step(job: Job, event: Event, now: float) -> Step:
 def next_deadline(job: Job) -> float | None:
     """Return the time at which `step` wants a `TimePassed` if nothing else happens, None for never."""
     times: list[float | None] = [host.fence_at for host in job.hosts.values()]
-    if job.phase in (Phase.JOINING, Phase.PREPARING, Phase.RUNNING, Phase.BACKING_OFF):
+    if job.exit_code is None and job.phase is not Phase.STOPPING:
         times.append(_deadline_at(job))
-    if job.phase is Phase.JOINING:
+    if job.hosts_in(HostPhase.JOINING):
         times.append(job.join_by)
+    if job.phase is Phase.SAVING:
+        times.append(job.save_by)
     if job.phase is Phase.RUNNING:
-        times += [task.resume_at for task in job.tasks.values() if task.phase is TaskPhase.GONE]
+        ready = [process.task for process in job.plan.processes() if policy.is_ready(job, process)]
+        times += [job.tasks[task].resume_at for task in ready if job.tasks[task].phase is TaskPhase.GONE]
+        times += [host.retry_at for host in job.hosts.values()]
+        times.append(policy.grows_at(job))
         if not job.is_complete:
             times.append(_start_limit_at(job))
             times.append(None if job.was_warned else job.attempt_started_at + policy.WARN_AFTER)
@@ -129,34 +134,55 @@ def _on_task_event(
         case TaskGone():
             return job.with_task(task, phase=TaskPhase.GONE, since=now), []
         case TaskSilent() | TaskSpoke():
-            return job, []
+            return job.with_task(task, is_silent=isinstance(event, TaskSilent)), []
 
 
 def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float) -> Step:
     job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, since=now)
-    if job.phase is not Phase.RUNNING or not policy.fails_job(job.plan.find(task.task)):
+    if job.phase is not Phase.RUNNING or policy.can_lose(job, job.plan.find(task.task)):
         return job, []
     culprit = Culprit(Cause.NOT_STARTED, task.task, event.attempt, event.code, None, event.reason)
     return fail(job, culprit, now, may_retry=False)
 
 
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
-    job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, signal=event.signal, since=now)
-    if job.phase is not Phase.RUNNING or task.is_stopping:
-        return job, []
-    if event.code == 0:
-        return _note_first_finish(job, task, now), []
     process = job.plan.find(task.task)
-    may_retry = not policy.is_start_failure(job, event.code)
-    if policy.restarts_alone(job.plan, process):
-        wait = policy.next_wait(job.plan.restart, task.restarts, now)
-        if wait is not None and (may_retry or not policy.fails_job(process)):
-            return job.with_task(job.tasks[task.task], resume_at=now + wait, restarts=(*task.restarts, now)), []
-        if not policy.fails_job(process):
-            return job, []
-        may_retry = False  # its own budget is spent, and the others' is not for it
-    culprit = Culprit(Cause.TASK, task.task, event.attempt, event.code, event.signal, "")
-    return fail(job, culprit, now, may_retry=may_retry)
+    lived = now - task.since
+    job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, signal=event.signal, since=now)
+    if event.code == 0:
+        return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
+    if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
+        return _reconsider(job, event), []
+    if task.is_stopping or job.exit_code is not None:
+        return job, []
+    if event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING:
+        resume_at = now if policy.restarts_alone(job.plan, process) else None
+        return job.with_task(job.tasks[task.task], resume_at=resume_at), []
+    is_hopeless = policy.in_gang(process) and policy.is_start_failure(job, event.code)
+    if policy.restarts_alone(job.plan, process) and not is_hopeless:
+        return replace_alone(job, task.task, policy.failure_of_task(event.code, event.signal, lived), now)
+    culprit = _culprit(event)
+    if policy.is_preemption(event.code, event.signal) and event.signal is None:
+        save_by = now + job.plan.timeouts.grace
+        return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now, save_by=save_by), []
+    return fail(job, culprit, now, may_retry=True)
+
+
+def _culprit(event: TaskExited) -> Culprit:
+    outcome = (event.attempt, event.code, event.signal, event.evidence)
+    return Culprit(Cause.TASK, event.task, *outcome, time=event.time, host=event.host)
+
+
+def _reconsider(job: Job, event: TaskExited) -> Job:
+    """Move the blame to a task on another host that had failed earlier: the news of it was longer on its way."""
+    culprit = job.culprit
+    if event.was_told or culprit is None or culprit.cause is not Cause.TASK:
+        return job
+    if event.host == culprit.host or event.time >= culprit.time:
+        return job
+    earlier = _culprit(event)
+    code = None if job.exit_code is None else policy.exit_code(earlier, has_started=True)
+    return job._replace(culprit=earlier, exit_code=code)
 
 
 def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
@@ -191,20 +217,21 @@ def _on_time(job: Job, now: float) -> Step:
         if host.fence_at is not None and now >= host.fence_at
     }
     job, actions = give_up(job, dead, now)
+    for host in job.hosts_in(HostPhase.JOINING) if now >= job.join_by else []:
+        job, more = not_reached(job, host, f"its agent did not answer within {job.plan.timeouts.connect:g} s", now)
+        actions += more
     job, more = _on_time_of_job(job, now)
     return job, actions + more
 
 
 def _on_time_of_job(job: Job, now: float) -> Step:
     deadline = _deadline_at(job)
-    if deadline is not None and now >= deadline and job.exit_code is None:
+    is_open = job.exit_code is None and job.phase is not Phase.STOPPING
+    if deadline is not None and now >= deadline and is_open:
         message = f"the job was not done after {job.plan.timeouts.deadline:g} s"
         return fail(job, _limit("deadline", job, message), now, may_retry=False)
-    if job.phase is Phase.JOINING and now >= job.join_by:
-        for host in job.hosts_in(HostPhase.JOINING):
-            reason = f"its agent did not answer within {job.plan.timeouts.connect:g} s"
-            job = job.with_host(host, phase=HostPhase.AWAY, reason=reason)
-        return job, []
+    if job.phase is Phase.SAVING and job.save_by is not None and now >= job.save_by:
+        return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan))
     if job.phase is Phase.RUNNING:
         return _on_time_running(job, now)
     if job.phase is Phase.DRAINING and job.finish_by is not None and now >= job.finish_by:

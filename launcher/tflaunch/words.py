@@ -10,7 +10,7 @@ from pathlib import Path
 from tflaunch.mailbox import Mailbox
 from tflaunch.screen import Screen
 
-_TAIL_BYTES = 4096
+_TAIL_BYTES = 64 * 1024
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 

@@ -232,7 +232,7 @@ NOT_FOR_TENSORFLOW = [
         "hosts.localhost.gpus: its tasks ask for 2",
     ),
     field("backoff-backwards", {"restart": {"backoff": [2, 1]}}, "restart.backoff: the first wait is longer"),
-    field("stall", {"timeouts": {"stall": 60}}, "timeouts.stall: is not supported"),
+    field("elastic", {"elastic": {"min_workers": 9}}, "elastic.min_workers: 9 is not between 1 and the 2 workers"),
     field("preload", {"preload": ["tensorflow"]}, "preload: is not supported"),
 ]
 ALL = [*NO_FILES, *NO_TEXTS, *NO_JSON, *NO_YAML, *NO_TOML, *WRONG_TYPES, *NOT_FOR_TENSORFLOW]

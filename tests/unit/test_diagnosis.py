@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from history import HERE, History, mirrored, parameter_server
 from specs import clustered
 from tflaunch import diagnosis
-from tflaunch.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskStarted, TimePassed
+from tflaunch.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted, TimePassed
+from tflaunch.news import news
 
 pytestmark = pytest.mark.unit
 
@@ -15,7 +18,7 @@ pytestmark = pytest.mark.unit
 def news_of(history: History, event: Event) -> list[str]:
     """Return the news of one event."""
     before = history.job
-    return diagnosis.news(before, event, history.happens(event).job, "/logs")
+    return news(before, event, history.happens(event).job, history.now, "/logs")
 
 
 def summary_of(history: History) -> str:
@@ -51,9 +54,13 @@ def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:
 
 
 def test_a_restart_names_culprit_victims_and_wait() -> None:
-    """One line says it all."""
-    (line,) = news_of(mirrored(3), TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
-    assert line == "worker:1 was killed by SIGKILL; ending worker:0, worker:2; restart 1 in 1 s"
+    """At once what happened, and what follows when all are gone: only then is the culprit known for sure."""
+    history = mirrored(2)
+    (line,) = news_of(history, TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
+    assert line == "worker:1 was killed by SIGKILL; ending worker:0"
+    history.happens(TaskGone(HERE, "worker:1", 0), TaskExited(HERE, "worker:0", 0, None, 15, 0.0, was_told=True))
+    (line,) = news_of(history, TaskGone(HERE, "worker:0", 0))
+    assert re.fullmatch(r"restart 1 in (0\.\d+|1) s", line)
 
 
 def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
@@ -64,6 +71,7 @@ def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
         "last lines of worker:1:",
         "    words of worker:1",
         "ended because of it: worker:0",
+        "not restarted: restart.max is 0",
         "logs: /logs",
     ]
 

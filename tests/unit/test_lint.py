@@ -266,11 +266,25 @@ class TestProcesses:
         """Or the back-off would go backwards."""
         assert the_error(SMALLEST_LOCAL, restart={"backoff": ["1m", "1s"]}).where == "restart.backoff"
 
-    @pytest.mark.parametrize(
-        ("fields", "where"),
-        [({"timeouts": {"stall": 60}}, "timeouts.stall"), ({"preload": ["tensorflow"]}, "preload")],
-        ids=["stall", "preload"],
-    )
+    @pytest.mark.parametrize("least", [0, 3])
+    def test_an_elastic_job_keeps_some_of_its_workers(self, least: int):
+        """None is too few, and more than there are too many."""
+        error = the_error(SMALLEST_LOCAL, elastic={"min_workers": least})
+        assert error.where == "elastic.min_workers"
+        assert not problems_of(SMALLEST_LOCAL, elastic={"min_workers": 1})
+
+    def test_a_job_in_one_process_cannot_be_elastic(self):
+        """There is nobody to lose."""
+        error = the_error(GOOD["mirrored"], elastic={"min_workers": 1})
+        assert error.where == "elastic"
+
+    def test_only_those_who_look_on_can_be_required(self):
+        """All others always are."""
+        error = the_error(SMALLEST_LOCAL, roles={"worker": {"required": True}})
+        assert error.where == "roles.worker.required"
+        assert not problems_of(GOOD["evaluator"], roles={"evaluator": {"required": True}})
+
+    @pytest.mark.parametrize(("fields", "where"), [({"preload": ["tensorflow"]}, "preload")], ids=["preload"])
     def test_a_field_that_is_not_served_yet_is_refused(self, fields: dict[str, Any], where: str):
         """Better than ignored."""
         error = the_error(SMALLEST_LOCAL, **fields)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
 from tflaunch import plan as planning
+from tflaunch import plan_forms
 from tflaunch.plan import HostPlan, Plan, TaskPlan, problems
 from tflaunch.spec import Address
 
@@ -41,7 +42,7 @@ class TestShape:
     @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
     def test_a_plan_has_the_promised_shape(self, data: dict[str, Any]):
         """Fields may be added, never renamed; all of it is JSON."""
-        shown = json.loads(json.dumps(planning.as_json(planned(data)), allow_nan=False))
+        shown = json.loads(json.dumps(plan_forms.as_json(planned(data)), allow_nan=False))
         assert {"name", "strategy", "tasks", "sidecars"} <= shown.keys()
         for process in shown["tasks"] + shown["sidecars"]:
             assert {"task", "host", "address", "argv", "workdir", "env"} <= process.keys()
@@ -57,7 +58,7 @@ class TestShape:
 
     def test_a_port_that_is_chosen_at_the_start_reads_auto_in_address_and_tf_config(self):
         """Only the start knows it."""
-        shown = planning.as_json(plan_of(GOOD["chosen-ports"]))
+        shown = plan_forms.as_json(plan_of(GOOD["chosen-ports"]))
         assert [task["address"] for task in shown["tasks"]] == ["alpha:auto", "beta:2222"]
         assert '"worker":["alpha:auto","beta:2222"]' in shown["tasks"][1]["env"]["TF_CONFIG"]
 
@@ -412,4 +413,4 @@ class TestLease:
         """A link can fail without this machine knowing; the spec may choose."""
         plan = planned(data)
         assert plan.lease == lease
-        assert planning.as_json(plan)["timeouts"]["lease"] == lease
+        assert plan_forms.as_json(plan)["timeouts"]["lease"] == lease

@@ -14,6 +14,7 @@ import pytest
 from specs import clustered
 from tflaunch import supervisor
 from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask
+from tflaunch.budget import Budget
 from tflaunch.events import (
     Event,
     HostJoined,
@@ -89,7 +90,7 @@ class State(NamedTuple):
     def key(self) -> Any:
         """Return what tells this node from others: times count from now, and only what follows from nothing else."""
         tasks = tuple(
-            task._replace(since=0.0, resume_at=self._from_now(task.resume_at), restarts=(0.0,) * len(task.restarts))
+            task._replace(since=0.0, resume_at=self._from_now(task.resume_at), budget=_counted(task.budget))
             for task in self.job.tasks.values()
         )
         job = self.job._replace(
@@ -98,13 +99,21 @@ class State(NamedTuple):
             tasks=tasks,  # type: ignore[arg-type]
             ports=frozenset(self.job.ports),  # type: ignore[arg-type]
             hosts=tuple(  # type: ignore[arg-type]
-                host._replace(since=0.0, fence_at=self._from_now(host.fence_at)) for host in self.job.hosts.values()
+                host._replace(
+                    since=0.0,
+                    joined_at=0.0,
+                    fence_at=self._from_now(host.fence_at),
+                    retry_at=self._from_now(host.retry_at),
+                )
+                for host in self.job.hosts.values()
             ),
+            culprit=self.job.culprit and self.job.culprit._replace(time=0.0),
+            save_by=self._from_now(self.job.save_by),
             join_by=0.0,
             failed_at=0.0,
             started_at=0.0,
             attempt_started_at=0.0,
-            restarts=(0.0,) * len(self.job.restarts),
+            budget=_counted(self.job.budget),
             resume_at=self._from_now(self.job.resume_at),
             finish_by=self._from_now(self.job.finish_by),
         )
@@ -112,6 +121,11 @@ class State(NamedTuple):
 
     def _from_now(self, time: float | None) -> float | None:
         return None if time is None else max(time - self.now, 0.0)
+
+
+def _counted(budget: Budget) -> Budget:
+    """Return a budget as its counts: all times fall into the window, and nothing here fails often enough to loop."""
+    return Budget((0.0,) * len(budget.charged), (0.0,) * len(budget.free))
 
 
 def possible(state: State) -> list[tuple[Event, World, float]]:
@@ -261,9 +275,9 @@ def check(before: State, event: Event, after: State, plan: Plan) -> None:
         assert not world.alive, f"I2: {world.alive} lives after the end"
         assert job.exit_code is not None
         check_exit_code(after)
-    assert len(job.restarts) <= plan.restart.max, "I4: more gang restarts than the budget"
+    assert len(job.budget.charged) <= plan.restart.max, "I4: more gang restarts than the budget"
     for task in job.tasks.values():
-        assert len(task.restarts) <= plan.restart.max, "I4: more restarts of a task than the budget"
+        assert len(task.budget.charged) <= plan.restart.max, "I4: more restarts of a task than the budget"
         assert task.attempt >= before.job.tasks[task.task].attempt, "attempts only grow"
     believed = {(task.task, task.attempt) for task in job.alive()}
     assert believed == {entry[:2] for entry in world.alive}, "the job knows who lives"

@@ -9,6 +9,7 @@ import os
 import resource
 
 from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, host_values
+from tflaunch_worker.memory import OomWatch
 from tflaunch_worker.port_watch import PortWatch
 from tflaunch_worker.ports import Ports
 from tflaunch_worker.stream import Stream
@@ -38,6 +39,7 @@ class Here:
         self._umask = umask
         self._environ = dict(os.environ)
         self._max_files = _raise_file_limit()
+        self._oom = OomWatch()
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
         """Return what calls ``opened(task)`` when a task listens on its port."""
@@ -57,7 +59,7 @@ class Here:
 
     def evidence(self, pid: int) -> str:
         """Return what is known about the death of a process that was killed; "" for nothing."""
-        return ""
+        return self._oom.evidence(pid)
 
     def offer(self, client: Client) -> Offer:
         """Return what takes the user's code."""

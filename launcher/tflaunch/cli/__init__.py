@@ -9,6 +9,7 @@ import click
 
 from tflaunch import __version__
 from tflaunch.cli.inspection import check, env, plan, schema
+from tflaunch.cli.reporting import report
 from tflaunch.cli.running import up
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, TflaunchError
 
@@ -24,7 +25,7 @@ def tflaunch() -> None:
     """
 
 
-for command in (up, plan, env, check, schema):
+for command in (up, plan, env, check, report, schema):
     tflaunch.add_command(command)
 
 

@@ -31,12 +31,12 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     Example:
       tflaunch plan cluster.json --json
     """
-    from tflaunch import plan as planning
-
     loaded, warnings = read_spec(spec, settings, name, command)
     made = make_plan(spec, loaded)
     warn(spec, warnings)
-    click.echo(json.dumps(planning.as_json(made), indent=2) if as_json else _plan_as_text(made))
+    from tflaunch import plan_forms
+
+    click.echo(json.dumps(plan_forms.as_json(made), indent=2) if as_json else _plan_as_text(made))
 
 
 def _plan_as_text(plan: Plan) -> str:
@@ -70,8 +70,6 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
     Example:
       eval "$(tflaunch env cluster.json worker:1)" && python train.py
     """
-    from tflaunch import plan as planning
-
     loaded, warnings = read_spec(spec, settings)
     made = make_plan(spec, loaded)
     warn(spec, warnings)
@@ -82,7 +80,9 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
     if unknown:
         hint = 'give it in the spec, for example "localhost:12345"'
         warn(spec, [Problem("warning", unknown[0], "its port is chosen only at the start", hint)])
-    click.echo(planning.shell_exports(made, made.find(task)))
+    from tflaunch import plan_forms
+
+    click.echo(plan_forms.shell_exports(made, made.find(task)))
 
 
 @click.command(short_help="Find mistakes in a spec.")

@@ -1,0 +1,54 @@
+"""`report`: a run in one file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+
+
+@click.command(short_help="Pack a run into one file, without secrets.")
+@click.argument("run", required=False)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write to FILE, in place of what is there; - is stdout. Default: a new file RUN-report.tar.gz here.",
+)
+def report(run: str | None, output: str | None) -> None:
+    """Pack what tflaunch knows about RUN into one file to send with a question, and print its path.
+
+    In it are the plan, the journal, the last 4 MiB of each log, and what this machine is. Values of variables
+    and options whose names look secret, such as API_KEY, and passwords in URLs read ***; what a program says
+    in other words stays, so look before you share. RUN is its name or the beginning of it; by default the
+    only live run, else the newest.
+
+    \b
+    Example:
+      tflaunch report -o question.tar.gz
+    """
+    from tflaunch import report as reporting
+    from tflaunch import runs
+
+    directory = runs.find(run)
+    diagnosis = _diagnosis(directory)
+    if output == "-":
+        if sys.stdout.isatty():
+            raise TflaunchError("stdout is a terminal; name a file with -o", EXIT_USAGE)
+        reporting.pack(directory, diagnosis, sys.stdout.buffer)
+        return
+    target = Path(output or f"{directory.name}-report.tar.gz")
+    try:
+        reporting.pack(directory, diagnosis, target, replace=output is not None)
+    except FileExistsError:
+        raise TflaunchError(f"{target} exists; remove it, or name a file with -o", EXIT_USAGE) from None
+    click.echo(target)
+
+
+def _diagnosis(directory: Path) -> str:
+    from tflaunch import runs
+
+    return f"run {directory.name} {'is live' if runs.is_live(directory) else 'has ended'}"

@@ -1,0 +1,352 @@
+"""What an experienced person would say about a task's last lines. Explains, never decides.
+
+The texts are those of TensorFlow 2.21, tf_keras 2.21 and Keras 3.15; a test holds real last lines for each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+_MOST_LINES = 1000
+_MOST_SIGNS = 2000  # of one line
+_MESSAGE_LINES = 40
+_SHORT = 200
+_LAST_WORDS = 20  # lines that speak for a task which ended without a traceback
+
+_HEAD = "Traceback (most recent call last):"
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_EXCEPTION = re.compile(r"[^\W\d]\w{0,80}(?:\.\w{1,80}){0,9}(?:: .*|:?)$", re.DOTALL)
+_LOG_LINE = re.compile(r"[IWEF]\d{4} |\d{4}-\d\d-\d\d[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL):|---- tflaunch: ")
+_PEER = r"/job:(?P<role>\w{1,20})/(?:replica:\d{1,5}/)?task:(?P<index>\d{1,5})"
+_CUT_OFF = (
+    r"(?:Connection reset by peer|Connection refused|Broken pipe|Socket closed|failed to connect to all addresses)"
+)
+_VANISHED = re.compile(
+    r"The following tasks are unhealthy"
+    r"|Failed to send RPC to coordination service"
+    r"|tried to connect with a different incarnation"
+    r"|Collective ops is aborted by: (?!Collective instance)"
+    r"|This could happen if the remote target has been disconnected"
+    rf"|{_CUT_OFF}[\s\S]{{0,300}}?/job:\w"
+    r"|PSUnavailableError"
+)
+
+
+class Facts(NamedTuple):
+    """What is known of a task that has ended, besides its words.
+
+    Attributes:
+        strategy: as in the spec.
+        task: its name.
+        role: its role.
+        attempt: which attempt it was.
+        code: its exit code, None when it was killed or has not ended.
+        signal: the number of the signal that killed it.
+        legacy_keras: whether its environment asks for tf_keras, None if unknown.
+        python: the program that it ran, "" if unknown.
+        hosts: how many hosts the job has.
+        proxies: names of the proxy variables in its environment.
+        has_formed: whether the tasks had found each other.
+        finished: tasks that had ended with code 0 before.
+    """
+
+    strategy: str
+    task: str = ""
+    role: str = "worker"
+    attempt: int = 0
+    code: int | None = None
+    signal: int | None = None
+    legacy_keras: bool | None = None
+    python: str = ""
+    hosts: int = 1
+    proxies: tuple[str, ...] = ()
+    has_formed: bool = True
+    finished: tuple[str, ...] = ()
+
+
+class _Rule(NamedTuple):
+    """A sentence, the text that calls for it, and the condition under which it is right.
+
+    The text is looked for in the task's last exceptions, or anywhere in its last lines.
+    """
+
+    pattern: str
+    sentence: str
+    when: Callable[[Facts], bool] | None = None
+    anywhere: bool = False
+
+
+def _mirrored(facts: Facts) -> bool:
+    return facts.strategy == "multi_worker_mirrored"
+
+
+def _on_servers(facts: Facts) -> bool:
+    return facts.strategy == "parameter_server"
+
+
+_KERAS_3 = "leave legacy_keras at auto and install tf_keras, or write the training loop without `fit`"
+_IMPORTS_KERAS = "the program imports `keras`, which is Keras 3 whatever legacy_keras says: use tf.keras or tf_keras"
+_NOT_OURS = ", so it is not the one that tflaunch made: the program must not set it"
+_PER_REPLICA = r"Invalid reduction dimension 0 for input with 0 dimensions|convert a value \(PerReplica:"
+_PER_WORKER = r"pass this dataset to ClusterCoordinator\.create_per_worker_dataset"
+_NO_STEPS = r"you must specify the number of steps to run|`steps_per_epoch`[^\n]{0,100} must be (?:provided|specified)"
+
+_RULES = [
+    # Before the cluster: the program, its modules, its TF_CONFIG, its port.
+    _Rule(
+        r"No module named 'tf_keras'|you do not have the tf_keras package|Keras cannot be imported",
+        "tf_keras is not installed for {python}: install it in TensorFlow's version, or set legacy_keras to false",
+        lambda facts: facts.legacy_keras is not False,
+        anywhere=True,
+    ),
+    _Rule(
+        r"TBNotInstalledError",
+        "summaries need a package that TensorFlow no longer brings: install tensorboard for {python}",
+    ),
+    _Rule(
+        r"ModuleNotFoundError: No module named '(?P<module>[\w.]{1,100})'",
+        "{module} is not installed for {python}; if it is the program's own, see `workdir`",
+    ),
+    _Rule(
+        r"can't open file '[^'\n]{1,500}': \[Errno 2\]",
+        "the program is not there: paths are relative to `workdir`, and `sync` brings files to other hosts",
+    ),
+    _Rule(
+        r"tfconfig_cluster_resolver\.py[\s\S]{1,4000}?JSONDecodeError",
+        "TF_CONFIG is no JSON" + _NOT_OURS,
+    ),
+    _Rule(
+        r"Disallowed task type found in cluster spec|`task_type` [^\n]{1,80} not found in cluster_spec"
+        r"|The `task_id` \d{1,9} exceeds the maximum id|you must also specify `task_type` and `task_id`"
+        r"|Could not parse port for local server",
+        "TF_CONFIG does not fit its task" + _NOT_OURS,
+    ),
+    _Rule(
+        r"Could not start gRPC server|No address added out of total|Address already in use",
+        "its port is in use: by another process, or by this one if it makes its server or strategy twice or sets "
+        "TF_CONFIG itself; leave ports out of the spec and tflaunch finds free ones",
+        anywhere=True,
+    ),
+    _Rule(
+        r"Collective ops must be configured at program startup",
+        "the program runs an operation of TensorFlow before it makes the strategy: make the strategy first",
+    ),
+    _Rule(
+        r"module 'tensorflow' has no attribute 'estimator'",
+        "TensorFlow has no estimators since 2.16: such programs need an older one",
+    ),
+    _Rule(
+        r"module 'keras\.[\w.]{1,80}' has no attribute '\w{1,80}'",
+        "Keras 3 has no such name; tf_keras may: set legacy_keras to true",
+        lambda facts: facts.legacy_keras is False,
+    ),
+    # Keras and its strategies.
+    _Rule(_PER_REPLICA, _IMPORTS_KERAS, lambda facts: _mirrored(facts) and facts.legacy_keras is True),
+    _Rule(_PER_REPLICA, "Keras 3 cannot `fit` under MultiWorkerMirroredStrategy: " + _KERAS_3, _mirrored),
+    _Rule(_PER_WORKER, _IMPORTS_KERAS, lambda facts: _on_servers(facts) and facts.legacy_keras is True),
+    _Rule(_PER_WORKER, "Keras 3 cannot `fit` under ParameterServerStrategy: " + _KERAS_3, _on_servers),
+    _Rule(
+        r"`verbose=1` is not allowed with `ParameterServerStrategy`",
+        "call `fit` with verbose=2, one line per epoch: the chief does not see each step of its workers",
+    ),
+    _Rule(
+        _NO_STEPS, "under ParameterServerStrategy `fit` needs steps_per_epoch, and a dataset that repeats", _on_servers
+    ),
+    _Rule(
+        r"End of sequence|OutOfRangeError",
+        "the data of a worker ended: under ParameterServerStrategy let the dataset .repeat() and give steps_per_epoch",
+        _on_servers,
+        anywhere=True,
+    ),
+    _Rule(
+        r"Mismatched number of GPUs per worker",
+        "all workers must see the same number of GPUs: see `gpus` of the role and of the hosts",
+    ),
+    # Data.
+    _Rule(
+        r"Could not apply FILE based sharding",
+        "there are fewer files of data than workers: set the dataset's auto_shard_policy to DATA, or write more files",
+    ),
+    _Rule(
+        r"Your input ran out of data|Unexpected result of `train_function` \(Empty logs\)",
+        "its data ended before its steps: let the dataset .repeat() and give steps_per_epoch, the same in every task",
+        anywhere=True,
+    ),
+    # Storage and memory.
+    _Rule(r"No space left on device|Disk quota exceeded", "a disk that it writes to is full", anywhere=True),
+    _Rule(
+        r"Collective instance \d{1,20} expected type",
+        "the tasks went on from different steps: the directory of BackupAndRestore or of checkpoints must be one "
+        "that all of them share",
+        lambda facts: facts.attempt > 0,
+    ),
+    _Rule(
+        r"Collective instance \d{1,20} expected type",
+        "the tasks do not take the same steps: each must train, evaluate and save as often as the others",
+    ),
+    _Rule(
+        r"Failed to find any matching files for",
+        "this host does not have that checkpoint: the directory must be one that all hosts share",
+        lambda facts: facts.hosts > 1,
+    ),
+    _Rule(
+        r"CUDA_ERROR_OUT_OF_MEMORY|OOM when allocating [^\n]{1,300} by allocator GPU|CUDA_OUT_OF_MEMORY",
+        "the memory of its GPU is full: make batches smaller, and give each task GPUs of its own with `gpus`",
+        anywhere=True,
+    ),
+    _Rule(r"OOM when allocating|\bMemoryError\b", "it wants more memory than there is: make batches or model smaller"),
+    # Versions.
+    _Rule(
+        r"Op type not registered '|is not in the op definition|GraphDef-interpreting binary",
+        "tasks speak of operations that others do not know: install the same TensorFlow on every host",
+        anywhere=True,
+    ),
+    # Peers.
+    _Rule(
+        rf"{_CUT_OFF}[\s\S]{{0,300}}?/job:ps/(?:replica:\d{{1,5}}/)?task:(?P<index>\d{{1,5}})",
+        "ps:{index} was lost, and the variables with it: only a checkpoint can bring them back",
+        _on_servers,
+    ),
+    _Rule(
+        r"tried to connect with a different incarnation",
+        "a task came back while the others went on, and none can rejoin: only tflaunch may restart tasks, all together",
+    ),
+    _Rule(
+        _VANISHED.pattern,
+        "{finished} had ended already and this task went on: every task must take the same number of steps",
+        lambda facts: _mirrored(facts) and bool(facts.finished),
+    ),
+    _Rule(
+        rf"(?:Error reported from|remote target) {_PEER}",
+        "it lost {role}:{index}, so what ended that task is the cause",
+        lambda facts: facts.strategy in ("multi_worker_mirrored", "parameter_server"),
+    ),
+    # What no words tell.
+    _Rule(
+        r"",
+        "its environment has {proxies}, which gRPC obeys between the tasks too: take it out of `env`",
+        lambda facts: bool(facts.proxies) and not facts.has_formed,
+    ),
+    _Rule(
+        r"",
+        "this CPU lacks an instruction that the program was built for, such as AVX in TensorFlow",
+        lambda facts: facts.signal == 4,
+    ),
+]
+_TABLE = [(re.compile(rule.pattern), rule) for rule in _RULES]
+
+
+def hint(lines: Sequence[str], facts: Facts) -> str | None:
+    """Return one sentence about why a task ended and what to do, None when there is nothing to add.
+
+    Args:
+        lines: the task's last lines.
+        facts: what is known of it besides.
+    """
+    lines = _bounded(lines)
+    log, error = "\n".join(lines), "\n".join(_last_words(lines))
+    known = {
+        "python": facts.python or "its python",
+        "proxies": " and ".join(facts.proxies),
+        "finished": " and ".join(facts.finished[:2]) + (" and others" if len(facts.finished) > 2 else ""),
+    }
+    for pattern, rule in _TABLE:
+        if rule.when is None or rule.when(facts):
+            found = pattern.search(log if rule.anywhere else error)
+            if found and not _names_itself(found.groupdict(), facts):
+                return rule.sentence.format_map({**known, **found.groupdict()})
+    return None
+
+
+def _names_itself(groups: Mapping[str, str], facts: Facts) -> bool:
+    return "role" in groups and f"{groups['role']}:{groups['index']}" == facts.task
+
+
+def saw_peer_vanish(lines: Sequence[str]) -> bool:
+    """Whether a task says in its last lines that another one vanished: then it is a victim."""
+    return _VANISHED.search("\n".join(_last_words(_bounded(lines)))) is not None
+
+
+def last_traceback(lines: Sequence[str]) -> list[str]:
+    """Return the last complete Python traceback, with the whole message of the exception; [] if there is none.
+
+    Args:
+        lines: a task's last lines. Of tracebacks that are chained, the last one is returned.
+    """
+    lines = _bounded(lines)
+    place = _last_exception(lines)
+    if place is None:
+        return []
+    start, exception = place
+    is_complete = lines[start] == _HEAD or lines[exception].startswith(("SyntaxError", "IndentationError", "TabError"))
+    frames = [line for line in lines[start:exception] if not _LOG_LINE.match(line)]
+    return frames + _message(lines, exception) if is_complete else []
+
+
+def exception_line(lines: Sequence[str]) -> str | None:
+    """Return ``SomeError: text`` of the last traceback, also when its beginning is lost; None if there is none.
+
+    Args:
+        lines: a task's last lines.
+    """
+    lines = _bounded(lines)
+    place = _last_exception(lines)
+    if place is None:
+        return None
+    first, *more = _message(lines, place[1])
+    name, colon, text = first.partition(": ")
+    if text == "Graph execution error:":  # where in the graph, then what
+        text = next((line for line in more if line.strip() and not _is_place_in_graph(line)), text)
+    text = re.sub(r"^\{\{function_node [^}]{0,300}\}\} ", "", text.strip())
+    sentence = name.rpartition(".")[2] + colon + text
+    return sentence if len(sentence) <= _SHORT else sentence[: _SHORT - 1] + "…"
+
+
+def _is_place_in_graph(line: str) -> bool:
+    return line.startswith(("Detected at node", "  ", "<stack traces", "Stack trace for op"))
+
+
+def _bounded(lines: Sequence[str]) -> list[str]:
+    return [line[:_MOST_SIGNS].rstrip() for line in lines[-_MOST_LINES:]]
+
+
+def _last_words(lines: list[str]) -> list[str]:
+    """The last traceback with those that led to it, else the last lines."""
+    place = _last_exception(lines)
+    if place is None:
+        return lines[-_LAST_WORDS:]
+    start, exception = place
+    while start >= 3 and lines[start - 2].startswith(_CHAINED):
+        earlier = [number for number in range(start - 2) if lines[number] == _HEAD]
+        start = earlier[-1] if earlier else 0
+    return lines[start:exception] + _message(lines, exception)
+
+
+def _last_exception(lines: list[str]) -> tuple[int, int] | None:
+    """Where the last traceback begins, or what is left of it, and where its exception stands."""
+    for number in range(len(lines) - 1, 0, -1):
+        if _EXCEPTION.match(lines[number]) and not _LOG_LINE.match(lines[number]):
+            start = number
+            while start and (lines[start - 1].startswith("  ") or _LOG_LINE.match(lines[start - 1])):
+                start -= 1
+            if any(line.startswith('  File "') for line in lines[start:number]):
+                return (start - 1 if start and lines[start - 1] == _HEAD else start), number
+    return None
+
+
+def _message(lines: list[str], start: int) -> list[str]:
+    """An exception's message: TensorFlow's have many lines, and its C++ code may go on to log behind them."""
+    message = lines[start : start + 1]
+    is_graph_error = message[0].endswith(":")
+    for line in lines[start + 1 : start + _MESSAGE_LINES]:
+        is_end = not line and not is_graph_error
+        if is_end or line == _HEAD or line.startswith(_CHAINED) or _LOG_LINE.match(line):
+            break
+        message.append(line)
+        if " [Op:" in line:
+            break
+    while not message[-1]:
+        message.pop()
+    return message

@@ -1,0 +1,104 @@
+"""The news of a running job: what a person wants to read while it happens. Explains, never decides."""
+
+from __future__ import annotations
+
+from tflaunch import policy
+from tflaunch.diagnosis import counted, describe, describe_exit, listed, restarts
+from tflaunch.events import Event, HostLost, LinkLost, LinkRestored, TaskExited, TaskNotStarted, TaskStarted
+from tflaunch.states import Cause, HostPhase, Job, Phase
+
+
+def news(before: Job, event: Event, after: Job, now: float, logs: str) -> list[str]:
+    """Return what a person wants to read about one step of the supervisor; mostly nothing.
+
+    Args:
+        before: the job before the step.
+        event: what happened.
+        after: the job after the step.
+        now: the time of the step.
+        logs: where the logs are.
+    """
+    lines = []
+    is_running = after.phase is Phase.RUNNING
+    is_first = not after.attempt and not any(task.pid for task in before.tasks.values())
+    if is_running and is_first and isinstance(event, TaskStarted):
+        lines.append(f"run {after.run}: {counted(len(after.plan.tasks), 'task')}, logs in {logs}")
+    if isinstance(event, LinkLost | LinkRestored | HostLost):
+        lines += _host_news(before, event, after)
+    if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
+        lines += _task_news(before, event, after)
+    if after.culprit is not None and after.culprit is not before.culprit:
+        lines += _failure_news(before, after)
+    if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
+        lines.append(_verdict_news(after, now))
+    if after.was_warned and not before.was_warned:
+        waiting = policy.unopened(after)
+        if waiting and len(waiting) < len(after.deciders):
+            lines.append(f"the cluster waits for {listed(waiting)}: nobody listens on their ports yet")
+    if is_running and before.phase is not Phase.RUNNING and after.attempt:
+        lines.append(f"attempt {after.attempt} starts" + _without(after))
+    return lines
+
+
+def _without(job: Job) -> str:
+    """Which hosts a smaller gang lacks."""
+    tasks = {task.task for task in job.plan.tasks}
+    lacking = dict.fromkeys(task.host for task in job.original.tasks if task.task not in tasks)
+    away = [host for host in job.hosts_in(HostPhase.AWAY) if lacking]
+    return f" without {listed(away)}: {counted(len(tasks), 'task')} of {len(job.original.tasks)}" if away else ""
+
+
+def _host_news(before: Job, event: LinkLost | LinkRestored | HostLost, after: Job) -> list[str]:
+    """A link that comes and goes while the job lives on."""
+    was, phase = before.hosts[event.host].phase, after.hosts[event.host].phase
+    lease = after.plan.lease
+    match event:
+        case LinkLost() if lease > 0 and was is not phase:
+            return [f"lost the link to {event.host}: {event.reason}; its tasks live on for {lease:g} s"]
+        case LinkRestored() if phase is HostPhase.JOINED:
+            return [f"the link to {event.host} is restored"]
+        case HostLost() if after.phase is Phase.RUNNING:
+            return [f"the agent on {event.host} was lost: {event.reason}; the job goes on without it"]
+    return []
+
+
+def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> list[str]:
+    """A task that ends alone while the job goes on."""
+    task = after.tasks.get(event.task)
+    if task is None or task is before.tasks[event.task]:
+        return []
+    if task.code == 0:
+        process = after.plan.find(task.task)
+        is_server = policy.in_gang(process) and not policy.ends_by_itself(after.plan, process)
+        is_missed = is_server and after.phase is Phase.RUNNING
+        return [f"{task.task} ended with code 0, though the job still needs it"] if is_missed else []
+    if after.phase is Phase.RUNNING:
+        what = event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)
+        if task.resume_at is not None:
+            return [f"{task.task} {what}; it starts again alone in {task.resume_at - task.since:g} s"]
+        return [f"{task.task} {what}; the job goes on without it"]
+    if after.phase is Phase.DRAINING and not task.is_stopping:
+        return [f"{task.task} {describe_exit(task)}, after the job had succeeded"]
+    return []
+
+
+def _failure_news(before: Job, job: Job) -> list[str]:
+    assert job.culprit is not None
+    living = [task.task for task in job.alive() if task.task != job.culprit.name]
+    grace = job.plan.timeouts.grace
+    if job.culprit.cause is Cause.SIGNAL:
+        return [f"ending {listed(living)} ({grace:g} s to save); Ctrl-C again kills"] if living else []
+    if job.exit_code is not None:
+        return []  # the summary will say it
+    if job.phase is Phase.SAVING:
+        return [f"{describe(job.culprit)}: preempted; the others have {grace:g} s to save"]
+    if before.culprit is not None and job.phase is before.phase:
+        return [f"{describe(job.culprit)} before that"]
+    return [describe(job.culprit) + (f"; ending {listed(living)}" if living else "")]
+
+
+def _verdict_news(job: Job, now: float) -> str:
+    """Another attempt follows."""
+    assert job.resume_at is not None
+    wait = max(job.resume_at - now, 0.0)
+    return f"restart {restarts(job)} in {wait:.2g} s"

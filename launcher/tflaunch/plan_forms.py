@@ -1,0 +1,100 @@
+"""The forms of a plan outside the program: JSON, there and back, and shell commands for one task."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+from tflaunch.plan import SIDECAR, HostPlan, Plan, SyncPlan, TaskPlan
+from tflaunch.spec import Address, Elastic, Restart, Timeouts
+
+_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """Return the plan in the shape that users were promised."""
+    return {
+        "name": plan.name,
+        "strategy": plan.strategy,
+        "success": plan.success,
+        "tasks": [_task_as_json(task) for task in plan.tasks],
+        "sidecars": [_task_as_json(task) for task in plan.sidecars],
+        "hosts": [host._asdict() for host in plan.hosts],
+        "restart": plan.restart._asdict(),
+        "timeouts": plan.timeouts._replace(lease=plan.lease)._asdict(),
+        "sync": None if plan.sync is None else plan.sync._asdict(),
+        "elastic": None if plan.elastic is None else plan.elastic._asdict(),
+    }
+
+
+def _task_as_json(task: TaskPlan) -> dict[str, Any]:
+    return {
+        "task": task.task,
+        "host": task.host,
+        "address": str(task.address) if task.address is not None else None,
+        "argv": list(task.argv),
+        "workdir": task.workdir,
+        "env": dict(task.env),
+        "unset": list(task.unset),
+        "required": task.is_required,
+    }
+
+
+def from_json(data: dict[str, Any]) -> Plan:
+    """Return the plan that `as_json` has written.
+
+    Raises:
+        KeyError, TypeError, ValueError: the data is none.
+    """
+    sync, elastic, restart = data["sync"], data["elastic"], data["restart"]
+    return Plan(
+        name=data["name"],
+        strategy=data["strategy"],
+        success=data["success"],
+        tasks=tuple(_task_from_json(task) for task in data["tasks"]),
+        sidecars=tuple(_task_from_json(task) for task in data["sidecars"]),
+        hosts=tuple(HostPlan(**host) for host in data["hosts"]),
+        restart=Restart(**{**restart, "backoff": tuple(restart["backoff"])}),
+        timeouts=Timeouts(**data["timeouts"]),
+        lease=data["timeouts"]["lease"],
+        sync=None if sync is None else SyncPlan(sync["directory"], tuple(sync["paths"]), tuple(sync["exclude"])),
+        elastic=None if elastic is None else Elastic(**elastic),
+    )
+
+
+def _task_from_json(data: dict[str, Any]) -> TaskPlan:
+    role, colon, index = data["task"].partition(":")
+    return TaskPlan(
+        task=data["task"],
+        role=role if colon else SIDECAR,
+        task_index=int(index or 0),
+        host=data["host"],
+        address=None if data["address"] is None else _address(data["address"]),
+        argv=tuple(data["argv"]),
+        workdir=data["workdir"],
+        env=data["env"],
+        unset=tuple(data["unset"]),
+        is_required=data["required"],
+    )
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    return Address(host, None if port == "auto" else int(port))
+
+
+def shell_exports(plan: Plan, task: TaskPlan) -> str:
+    """Return shell commands after which the task's command can be run by hand."""
+    env = {**task.env, "TFLAUNCH_RUN": f"{plan.name}-by-hand", "TFLAUNCH_ATTEMPT": "0"}
+    lines = [f"unset {name}" for name in task.unset]
+    del env["TFLAUNCH_TASK_DIR"]
+    for name, value in sorted(env.items()):
+        if _SHELL_NAME.fullmatch(name):
+            lines.append(f"export {name}={shlex.quote(value)}")
+        else:
+            lines.append(f"# no shell can set {name!r}")
+    lines.append('export TFLAUNCH_TASK_DIR="$(mktemp -d)"')
+    lines.append(f"cd {shlex.quote(task.workdir)}")
+    lines += [f"# {line}" for line in shlex.join(task.argv).split("\n")]
+    return "\n".join(lines)

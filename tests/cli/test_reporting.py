@@ -1,0 +1,80 @@
+"""`tflaunch report`, as its users see it."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from launch import PATIENCE, Launch
+
+pytestmark = pytest.mark.cli
+
+SECRET = "correct-horse-battery"
+SAY = 'echo "logged in with $HUB_TOKEN at https://ann:$HUB_TOKEN@hub"; exit 3'
+
+
+@pytest.fixture
+def run(launch: Launch) -> str:
+    """The name of a run that failed and told its secret."""
+    env = {"HUB_TOKEN": SECRET, "HASHSEED": "plainly-visible"}
+    ended = launch.up(launch.shell(SAY, workers=1, name="job.json", env=env, restart={"max": 0}))
+    assert ended.returncode == 3, ended.stderr
+    assert SECRET in launch.log("worker:0")
+    return launch.run_directory().name
+
+
+def unpacked(archive: Path, where: Path) -> dict[str, bytes]:
+    """Unpack with the program that people use."""
+    where.mkdir()
+    subprocess.run(["tar", "-xzf", archive, "-C", where], check=True, timeout=PATIENCE)
+    return {str(path.relative_to(where)): path.read_bytes() for path in where.rglob("*") if path.is_file()}
+
+
+def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> None:
+    """Its path is all that stdout gets."""
+    ended = launch.run("report")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{run}-report.tar.gz\n", "")
+    files = unpacked(launch.directory / f"{run}-report.tar.gz", launch.directory / "there")
+    names = {name.removeprefix(f"{run}-report/") for name in files}
+    assert {"plan.json", "events.jsonl", "diagnosis.txt", "machine.txt", "logs/worker-0.log"} <= names
+    assert not [name for name, data in files.items() if SECRET.encode() in data]
+    assert files[f"{run}-report/logs/worker-0.log"] == b"logged in with *** at https://ann:***@hub\n"
+    assert b"plainly-visible" in files[f"{run}-report/plan.json"]
+
+
+def test_a_report_replaces_no_file_that_was_not_named(launch: Launch, run: str) -> None:
+    """With -o the user has named it."""
+    assert launch.run("report", run).returncode == 0
+    again = launch.run("report", run[:5])
+    assert again.returncode == 2
+    assert again.stderr == f"tflaunch: {run}-report.tar.gz exists; remove it, or name a file with -o\n"
+    named = launch.run("report", "-o", f"{run}-report.tar.gz")
+    assert (named.returncode, named.stdout) == (0, f"{run}-report.tar.gz\n")
+
+
+def test_a_report_can_go_to_stdout(launch: Launch, run: str) -> None:
+    """Into a pipe, and nothing else with it."""
+    target = launch.directory / "piped.tar.gz"
+    with target.open("wb") as out:
+        command = [*launch.prefix, "tflaunch", "report", "-o", "-"]
+        subprocess.run(command, cwd=launch.directory, env=launch.env, stdout=out, check=True, timeout=PATIENCE)
+    with tarfile.open(target) as archive:
+        assert f"{run}-report/plan.json" in archive.getnames()
+    assert not list(launch.directory.glob(f"{run}*"))
+
+
+def test_a_run_that_does_not_exist_is_one_sentence(launch: Launch, run: str) -> None:
+    """With those that do."""
+    ended = launch.run("report", "missing")
+    assert ended.returncode == 2
+    assert ended.stderr == f"tflaunch: there is no run 'missing'; the runs are {run}\n"
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(launch: Launch, run: str) -> None:
+    """Not a traceback."""
+    ended = launch.run("report", "-o", "missing/report.tar.gz")
+    assert ended.returncode == 125
+    assert ended.stderr == "tflaunch: missing/report.tar.gz: No such file or directory\n"

@@ -1,0 +1,103 @@
+"""The hints fit what TensorFlow really says: short programs that fail under `tflaunch up`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+
+from launch import Launch
+from tflaunch.hints import Facts, hint, last_traceback, saw_peer_vanish
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+FIT = """
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+data = tf.data.Dataset.from_tensors((tf.ones((2,)), tf.ones((1,)))).repeat().batch(4)
+model.fit(data, epochs=1, steps_per_epoch=2, verbose=2)
+"""
+
+SERVE_AND_FIT = """
+import tensorflow as tf
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+data = tf.data.Dataset.from_tensors((tf.ones((2,)), tf.ones((1,)))).repeat().batch(4)
+model.fit(data, epochs=1, verbose=2)
+"""
+
+OWN_CONFIG = """
+import json, os, socket
+import tensorflow as tf
+taken = socket.create_server(("", 0))
+cluster = {"worker": [f"localhost:{taken.getsockname()[1]}", "localhost:9"]}
+os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
+tf.distribute.MultiWorkerMirroredStrategy()
+"""
+
+UNEVEN = """
+import os
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+@tf.function
+def step():
+    return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
+for _ in range(3 if os.environ["TFLAUNCH_TASK"] == "worker:1" else 10):
+    step()
+"""
+
+
+def last_lines(launch: Launch, task: str, program: str, cluster: dict[str, int], **fields: object) -> list[str]:
+    """Run a program that must fail and return the words of a task."""
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    command = ["python", "-c", program]
+    spec = launch.spec(cluster=cluster, command=command, env=quiet, restart={"max": 0}, **fields)
+    ended = launch.up(spec)
+    assert ended.returncode == 1, ended.stderr
+    return launch.log(task).splitlines()
+
+
+def test_keras_3_under_mirrored_workers(launch: Launch) -> None:
+    """Whatever its message is in this version."""
+    lines = last_lines(launch, "worker:0", FIT, {"worker": 2}, legacy_keras=False)
+    facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=False)
+    assert "Keras 3 cannot `fit`" in (hint(lines, facts) or "")
+    assert not saw_peer_vanish(lines)
+
+
+def test_no_steps_under_parameter_servers(launch: Launch) -> None:
+    """The chief fails with what tf_keras says."""
+    servers = {"worker": {"server": True}, "ps": {"server": True}}
+    lines = last_lines(launch, "chief:0", SERVE_AND_FIT, {"chief": 1, "worker": 1, "ps": 1}, roles=servers)
+    facts = Facts("parameter_server", task="chief:0", role="chief", legacy_keras=True)
+    assert "steps_per_epoch" in (hint(lines, facts) or "")
+
+
+def test_a_port_that_is_taken(launch: Launch) -> None:
+    """By a program that makes its own TF_CONFIG."""
+    lines = last_lines(launch, "worker:0", OWN_CONFIG, {"worker": 1})
+    facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
+    assert "its port is in use" in (hint(lines, facts) or "")
+
+
+def test_a_worker_that_needs_one_who_has_finished(launch: Launch) -> None:
+    """TensorFlow calls it unhealthy, 10 s later, with a traceback of which no line is missing."""
+    lines = last_lines(launch, "worker:0", UNEVEN, {"worker": 2})
+    facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
+    assert "worker:1 had ended" in (hint(lines, facts._replace(finished=("worker:1",))) or "")
+    assert "it lost worker:1" in (hint(lines, facts) or "")
+    assert saw_peer_vanish(lines)
+    assert last_traceback(lines)[0] == "Traceback (most recent call last):"

@@ -1,0 +1,247 @@
+"""What is said about a task's last lines. Those of real programs are in last_lines.txt beside this file."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tflaunch import hints
+from tflaunch.hints import Facts, exception_line, hint, last_traceback, saw_peer_vanish
+
+pytestmark = pytest.mark.unit
+
+MIRRORED = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
+SERVERS = Facts("parameter_server", task="chief:0", role="chief", legacy_keras=True)
+ALONE = Facts("none", task="worker:0", python="/opt/py/bin/python")
+KERAS_3 = {"legacy_keras": False}
+
+
+def real() -> dict[str, list[str]]:
+    """Return the last lines of programs that failed under TensorFlow 2.21, frames and log lines thinned out."""
+    text = Path(__file__).with_name("last_lines.txt").read_text()
+    sections = re.split(r"^==== (.+)\n", text, flags=re.MULTILINE)[1:]
+    return {name: lines.splitlines() for name, lines in zip(sections[::2], sections[1::2], strict=True)}
+
+
+REAL = real()
+SAID = {
+    "port busy": (MIRRORED, "its port is in use"),
+    "tf_keras missing": (MIRRORED, "tf_keras is not installed for its python"),
+    "no module": (ALONE, "no_such_package is not installed for /opt/py/bin/python"),
+    "no program": (ALONE, "the program is not there"),
+    "no tensorboard": (ALONE, "install tensorboard for /opt/py/bin/python"),
+    "tf_config no json": (MIRRORED, "TF_CONFIG is no JSON"),
+    "tf_config role": (MIRRORED, "TF_CONFIG does not fit its task"),
+    "tf_config task": (MIRRORED, "TF_CONFIG does not fit its task"),
+    "tf_config index": (MIRRORED, "TF_CONFIG does not fit its task"),
+    "tf_config port": (MIRRORED, "TF_CONFIG does not fit its task"),
+    "strategy too late": (MIRRORED, "make the strategy first"),
+    "estimator": (ALONE, "no estimators since 2.16"),
+    "legacy name": (MIRRORED._replace(legacy_keras=False), "set legacy_keras to true"),
+    "keras 3 mirrored": (MIRRORED._replace(legacy_keras=False), "Keras 3 cannot `fit` under MultiWorkerMirrored"),
+    "keras 3 servers": (SERVERS._replace(legacy_keras=False), "Keras 3 cannot `fit` under ParameterServer"),
+    "verbose": (SERVERS, "verbose=2"),
+    "no steps": (SERVERS, "steps_per_epoch"),
+    "no steps creator": (SERVERS, "steps_per_epoch"),
+    "data ended on a worker": (SERVERS, "the data of a worker ended"),
+    "few files": (MIRRORED, "fewer files of data than workers"),
+    "empty share": (MIRRORED, "its data ended before its steps"),
+    "data ran out": (MIRRORED, "its data ended before its steps"),
+    "disk full in tensorflow": (MIRRORED, "a disk that it writes to is full"),
+    "disk full in python": (ALONE, "a disk that it writes to is full"),
+    "backup not shared": (MIRRORED._replace(attempt=1), "directory of BackupAndRestore"),
+    "no checkpoint": (MIRRORED._replace(hosts=2), "does not have that checkpoint"),
+    "too much memory": (ALONE, "more memory than there is"),
+    "unknown operation": (MIRRORED, "the same TensorFlow on every host"),
+    "unknown attribute": (MIRRORED, "the same TensorFlow on every host"),
+    "worker lost": (MIRRORED, "it lost worker:1, so what ended that task is the cause"),
+    "leader lost": (MIRRORED._replace(task="worker:1"), "it lost worker:0"),
+    "new incarnation": (MIRRORED, "only tflaunch may restart tasks"),
+    "finished early": (MIRRORED._replace(finished=("worker:1",)), "worker:1 had ended already"),
+    "ps lost": (SERVERS, "ps:0 was lost, and the variables with it"),
+    "worker of servers lost": (SERVERS, "it lost worker:0"),
+}
+VICTIMS = {"worker lost", "leader lost", "new incarnation", "finished early", "ps lost", "worker of servers lost"}
+EXCEPTIONS = {
+    "port busy": "UnknownError: Could not start gRPC server",
+    "no tensorboard": "TBNotInstalledError: TensorBoard is not installed, missing implementation for tf.summary.scalar",
+    "keras 3 mirrored": "ValueError: Attempt to convert a value (PerReplica:{",
+    "disk full in python": "OSError: [Errno 28] No space left on device",
+    "ps lost": "UnavailableError: recvmsg:Connection reset by peer",
+    "data ran out": None,
+    "no program": None,
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_last_lines_get_their_sentence(name: str) -> None:
+    """One sentence each, without a full stop, that fits on two lines."""
+    facts, words = SAID[name]
+    sentence = hint(REAL[name], facts)
+    assert sentence is not None
+    assert words in sentence
+    assert "{" not in sentence
+    assert len(sentence) < 200
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_victims_are_told_from_culprits(name: str) -> None:
+    """Only who lost a peer is a victim; programs that failed by themselves are not."""
+    assert saw_peer_vanish(REAL[name]) is (name in VICTIMS)
+
+
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_the_exception_is_found(name: str) -> None:
+    """Short, without the path of its module."""
+    assert exception_line(REAL[name]) == EXCEPTIONS[name]
+
+
+def test_an_error_of_a_graph_says_what_it_was() -> None:
+    """TensorFlow says first that there was an error, then where, and at last what."""
+    line = exception_line(REAL["few files"])
+    assert line is not None
+    assert line.startswith("InvalidArgumentError: Could not apply FILE based sharding: the dataset only has 1 file(s)")
+    assert len(line) == 200
+
+
+def test_the_last_of_chained_tracebacks_is_returned() -> None:
+    """Whole: from its head to the exception."""
+    found = last_traceback(REAL["no tensorboard"])
+    assert found[0] == "Traceback (most recent call last):"
+    assert found[-1].startswith("tensorflow.python.summary.tb_summary.TBNotInstalledError: ")
+    assert not any("ModuleNotFoundError" in line for line in found)
+
+
+def test_what_cpp_code_logs_behind_a_traceback_does_not_hide_it() -> None:
+    """After the exception TensorFlow goes on to log: hundreds of lines, sometimes."""
+    noise = [line for line in REAL["ps lost"] if line.startswith("E0000")] * 100
+    found = last_traceback(REAL["ps lost"] + noise)
+    assert found[0] == "Traceback (most recent call last):"
+    assert found[-1].endswith("[Op:Identity] name:")
+    assert hint(REAL["new incarnation"] + noise, MIRRORED) == hint(REAL["new incarnation"], MIRRORED)
+
+
+def test_lines_of_other_threads_inside_a_traceback_are_left_out() -> None:
+    """C++ writes to the same stream at any time."""
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 1, in <module>',
+        "E0000 00:00:1795247827.872337   19180 cuda_platform.cc:52] failed call to cuInit",
+        "    main()",
+        "ValueError: no",
+    ]
+    assert last_traceback(lines) == [*lines[:2], *lines[3:]]
+
+
+def test_a_traceback_without_its_beginning_still_has_an_exception() -> None:
+    """The last lines are cut somewhere."""
+    lines = ["    main()", '  File "train.py", line 1, in main', "    fail()", "train.Failure: it is", "so"]
+    assert last_traceback(lines) == []
+    assert exception_line(lines) == "Failure: it is"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        [""],
+        ["done"],
+        ["Traceback (most recent call last):"],
+        ["a", "ValueError: was caught", "epoch 2"],
+        ["  x", "y:"],
+    ],
+)
+def test_there_may_be_no_traceback(lines: list[str]) -> None:
+    """Then nothing is made up."""
+    assert last_traceback(lines) == []
+    assert exception_line(lines) is None
+    assert hint(lines, MIRRORED) is None
+    assert not saw_peer_vanish(lines)
+
+
+def test_a_syntax_error_has_no_head() -> None:
+    """Python prints none for the program itself."""
+    lines = ['  File "train.py", line 1', "    x = = 1", "        ^", "SyntaxError: invalid syntax"]
+    assert last_traceback(["words", *lines]) == lines
+    assert exception_line(lines) == "SyntaxError: invalid syntax"
+
+
+def test_legacy_keras_does_not_help_who_imports_keras() -> None:
+    """`import keras` is always Keras 3."""
+    assert "imports `keras`" in (hint(REAL["keras 3 mirrored"], MIRRORED) or "")
+    assert "imports `keras`" in (hint(REAL["keras 3 servers"], SERVERS) or "")
+    assert hint(REAL["keras 3 mirrored"], ALONE) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "facts", "words"),
+    [
+        (
+            "ValueError: Invalid reduction dimension 0 for input with 0 dimensions. for '{{node Mean}}'",
+            MIRRORED._replace(legacy_keras=False),
+            "Keras 3 cannot `fit`",
+        ),
+        (
+            "ResourceExhaustedError: OOM when allocating tensor with shape[9,9] and type float on "
+            "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Fill]",
+            ALONE,
+            "the memory of its GPU is full",
+        ),
+        ("E0000 cuda_driver.cc] failed to allocate 2.00GiB: CUDA_ERROR_OUT_OF_MEMORY", ALONE, "its GPU is full"),
+        ("RuntimeError: Mismatched number of GPUs per worker", SERVERS, "the same number of GPUs"),
+        ("OSError: [Errno 98] Address already in use", ALONE, "its port is in use"),
+    ],
+)
+def test_words_that_this_machine_cannot_bring_about(line: str, facts: Facts, words: str) -> None:
+    """From TensorFlow's sources and from reports of others."""
+    assert words in (hint([line], facts) or "")
+
+
+def test_a_module_that_was_missed_and_done_without_is_no_cause() -> None:
+    """Only the last exception counts, with those that led to it."""
+    missed = REAL["no module"]
+    assert hint([*missed, *REAL["verbose"]], SERVERS) == hint(REAL["verbose"], SERVERS)
+
+
+def test_proxies_are_named_when_tasks_never_met() -> None:
+    """They wait without a word."""
+    facts = MIRRORED._replace(proxies=("http_proxy", "HTTP_PROXY"), has_formed=False)
+    assert (hint([], facts) or "").startswith("its environment has http_proxy and HTTP_PROXY")
+    assert hint([], facts._replace(has_formed=True)) is None
+
+
+def test_an_illegal_instruction_is_explained() -> None:
+    """TensorFlow is built for AVX."""
+    assert "AVX" in (hint([], ALONE._replace(signal=4)) or "")
+
+
+def test_no_task_is_said_to_have_lost_itself() -> None:
+    """A task's own error may come back to it."""
+    assert hint(REAL["worker lost"], MIRRORED._replace(task="worker:1")) is None
+
+
+@pytest.mark.parametrize("sign", ["a", "0", " ", "/job:", "OOM when allocating ", "Connection refused", "'"])
+def test_hostile_lines_take_no_time(sign: str) -> None:
+    """Patterns are bounded, and so is what they see."""
+    lines = [(sign * 5000)[:5000]] * 1000
+    began = time.process_time()
+    hint(lines, MIRRORED._replace(finished=("worker:1",)))
+    hint(['  File "x"', *lines[:1], "E: tfconfig_cluster_resolver.py" * 60], SERVERS)
+    exception_line(lines)
+    saw_peer_vanish(lines)
+    assert time.process_time() - began < 2.0
+
+
+def test_values_are_not_taken_for_the_table() -> None:
+    """What a user named with braces stays as it is."""
+    facts = ALONE._replace(python="/opt/{python}/{0}")
+    assert "/opt/{python}/{0}" in (hint(REAL["no module"], facts) or "")
+
+
+def test_the_table_has_a_case_for_every_sentence() -> None:
+    """No two rules say the same; every rule can be read."""
+    assert len({(rule.sentence, rule.pattern) for rule in hints._RULES}) == len(hints._RULES)
+    assert all(len(rule.sentence) < 200 and not rule.sentence.endswith(".") for rule in hints._RULES)

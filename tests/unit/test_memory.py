@@ -1,0 +1,264 @@
+"""What the kernel says about a process that its OOM killer ended."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from install import lacking
+from tflaunch_worker import memory
+from tflaunch_worker.memory import OomWatch
+
+pytestmark = pytest.mark.unit
+
+KILLED = "Memory cgroup out of memory: Killed process {} (python) total-vm:2097152kB, anon-rss:2095104kB"
+CHOSEN = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,task=python,pid={},uid=0"
+GIB = 2**30
+
+
+class Kernel:
+    """A tree of files such as a kernel shows."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "cgroup"
+        self.proc = directory / "proc"
+        self.kmsg = directory / "kmsg"
+        (self.proc / "self" / "ns").mkdir(parents=True)
+        self.root.mkdir()
+        (self.proc / "meminfo").write_text("MemTotal:       16777216 kB\nMemFree:  1 kB\n")
+
+    def v2(self, name: str, limit: str = "max", kills: int = 0, hits: int = 0) -> None:
+        """Describe a cgroup."""
+        directory = self.root / name.strip("/")
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "memory.events").write_text(f"low 0\nhigh 0\nmax 9\noom {hits}\noom_kill {kills}\n")
+        (directory / "memory.max").write_text(f"{limit}\n")
+
+    def v1(self, name: str, limit: int = 2**63 - 4096, kills: int = 0, hits: int = 0) -> None:
+        """Describe a cgroup of the first version."""
+        directory = self.root / "memory" / name.strip("/")
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "memory.oom_control").write_text(f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n")
+        (directory / "memory.limit_in_bytes").write_text(f"{limit}\n")
+        (directory / "memory.failcnt").write_text(f"{hits}\n")
+
+    def we_are_in(self, *lines: str) -> None:
+        """Say in which cgroups this process is."""
+        (self.proc / "self" / "cgroup").write_text("".join(f"{line}\n" for line in lines))
+
+    def has_log(self, namespace: str = "pid:[4026531836]") -> None:
+        """Let there be a log that may be read."""
+        self.kmsg.write_text(f"6,1,0,-;{KILLED.format(7)}\n")
+        (self.proc / "self" / "ns" / "pid").symlink_to(namespace)
+
+    def logs(self, text: str) -> None:
+        """Add a record."""
+        with self.kmsg.open("a") as file:
+            file.write(f"3,2,100,-;{text}\n")
+
+    def watch(self) -> OomWatch:
+        """Begin to watch."""
+        return OomWatch(str(self.root), str(self.proc), str(self.kmsg))
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    """A kernel that shows nothing yet."""
+    return Kernel(tmp_path)
+
+
+def test_the_limit_that_was_hit_is_named(kernel: Kernel) -> None:
+    """Of several limits, the nearest one that stopped an allocation."""
+    kernel.we_are_in("0::/slice/job/here")
+    for name in ("/slice/job/here", "/slice/job", "/slice"):
+        kernel.v2(name, str(2 * GIB), kills=3)
+    watch = kernel.watch()
+    assert not watch.evidence(7)
+    kernel.v2("/slice/job/here", str(2 * GIB), kills=4)
+    kernel.v2("/slice/job", str(2 * GIB), kills=4, hits=1)
+    kernel.v2("/slice", str(2 * GIB), kills=4, hits=1)
+    assert watch.evidence(7) == "the kernel's OOM killer ended it: memory limit of cgroup /slice/job is 2.0 GiB"
+
+
+def test_one_kill_explains_one_death(kernel: Kernel) -> None:
+    """Two that died together are both explained, a third one is not."""
+    kernel.we_are_in("0::/")
+    kernel.v2("/", str(64 * 2**20))
+    watch = kernel.watch()
+    kernel.v2("/", str(64 * 2**20), kills=2, hits=2)
+    said = [watch.evidence(pid) for pid in (7, 8, 9)]
+    assert said == ["the kernel's OOM killer ended it: memory limit of cgroup / is 64 MiB"] * 2 + [""]
+
+
+def test_without_a_limit_it_was_the_machine(kernel: Kernel) -> None:
+    """Neither own group nor parents were full."""
+    kernel.we_are_in("0::/user")
+    kernel.v2("/user")
+    watch = kernel.watch()
+    kernel.v2("/user", kills=1)
+    assert watch.evidence(7).endswith("it: the memory of this machine, 16.0 GiB, was full")
+
+
+def test_the_first_version_of_cgroups(kernel: Kernel) -> None:
+    """Other files, other names."""
+    kernel.we_are_in("9:name=systemd:/", "4:cpu,memory:/docker/abc", "0::/")
+    kernel.v1("/", kills=1)
+    kernel.v1("/docker/abc", GIB, kills=1)
+    watch = kernel.watch()
+    kernel.v1("/docker/abc", GIB, kills=2, hits=5)
+    assert watch.evidence(7).endswith("memory limit of cgroup /docker/abc is 1.0 GiB")
+
+
+@pytest.mark.parametrize("place", ["/docker/abc", "/../../elsewhere"])
+def test_a_container_sees_its_own_group_as_the_root(kernel: Kernel, place: str) -> None:
+    """The kernel may name a path of the host, which is not in the container's tree."""
+    kernel.we_are_in(f"4:memory:{place}")
+    kernel.v1("/", GIB)
+    watch = kernel.watch()
+    kernel.v1("/", GIB, kills=1, hits=1)
+    assert watch.evidence(7).endswith("memory limit of cgroup / is 1.0 GiB")
+
+
+@pytest.mark.parametrize("record", [KILLED, CHOSEN])
+def test_the_log_names_the_process(kernel: Kernel, record: str) -> None:
+    """Also where nothing is counted; one kill explains one death."""
+    kernel.has_log()
+    watch = kernel.watch()
+    kernel.logs(record.format(42))
+    assert not watch.evidence(4)
+    assert watch.evidence(42).startswith("the kernel's OOM killer ended it: the memory of this machine")
+    assert not watch.evidence(42)
+    watch.close()
+
+
+def test_records_of_the_past_say_nothing(kernel: Kernel) -> None:
+    """A pid comes round again."""
+    kernel.has_log()
+    watch = kernel.watch()
+    assert not watch.evidence(7)
+    watch.close()
+
+
+def test_the_log_speaks_of_other_pids_inside_a_namespace(kernel: Kernel) -> None:
+    """There its 42 is somebody else's."""
+    kernel.has_log("pid:[4026532000]")
+    watch = kernel.watch()
+    kernel.logs(KILLED.format(42))
+    assert not watch.evidence(42)
+
+
+def test_a_kill_of_another_process_is_not_ours(kernel: Kernel) -> None:
+    """The log tells whose it was: here that of a neighbour in the same group."""
+    kernel.has_log()
+    kernel.we_are_in("0::/")
+    kernel.v2("/", str(GIB))
+    watch = kernel.watch()
+    kernel.v2("/", str(GIB), kills=1, hits=1)
+    kernel.logs(KILLED.format(1))
+    assert not watch.evidence(42)
+    kernel.v2("/", str(GIB), kills=2, hits=2)
+    kernel.logs(KILLED.format(42))
+    assert watch.evidence(42).endswith("memory limit of cgroup / is 1.0 GiB")
+    watch.close()
+
+
+def test_a_log_that_is_overwritten_or_endless_does_not_hold_us(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EPIPE means that records were lost; there is a bound to what is read."""
+    kernel.has_log()
+    watch = kernel.watch()
+    reads = 0
+
+    def read(descriptor: int, size: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        if reads < 4:
+            raise OSError(errno.EPIPE, "overwritten")
+        return KILLED.format(42).encode().ljust(size)
+
+    monkeypatch.setattr(memory.os, "read", read)
+    assert watch.evidence(42)
+    assert reads < 600
+    monkeypatch.undo()
+    watch.close()
+
+
+@pytest.mark.parametrize("text", ["", "4:memory", "0::", "\0\xff:::", "oom_kill x"])
+def test_files_that_make_no_sense_are_no_evidence(kernel: Kernel, text: str) -> None:
+    """An explanation is not worth a failure."""
+    assert not kernel.watch().evidence(7)  # there is no /proc/self/cgroup at all
+    kernel.we_are_in(text)
+    (kernel.root / "memory.events").write_text(text)
+    (kernel.root / "memory.max").mkdir()
+    assert not kernel.watch().evidence(7)
+
+
+def test_a_look_takes_no_time() -> None:
+    """On this machine, with its own cgroups and log."""
+    watch = OomWatch()
+    watch.evidence(os.getpid())
+    times = []
+    for _ in range(20):
+        began = time.perf_counter()
+        watch.evidence(os.getpid())
+        times.append(time.perf_counter() - began)
+    watch.close()
+    assert min(times) < 0.001
+
+
+EATER = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+with open(sys.argv[2] + "/cgroup.procs", "w") as file:
+    file.write(str(os.getpid()))
+from tflaunch_worker.memory import OomWatch
+watch = OomWatch(log=sys.argv[3])
+pid = os.fork()
+if pid == 0:
+    eaten = bytearray(256 << 20)
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+print(status, watch.evidence(pid), sep=";")
+print(status, watch.evidence(pid), sep=";")
+"""
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A memory cgroup with a limit of 64 MiB, made by this test and removed after it."""
+    own = [line.rstrip("\n").split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    is_v1 = any("memory" in controllers.split(",") for _, controllers, _ in own)
+    root = Path("/sys/fs/cgroup/memory" if is_v1 else "/sys/fs/cgroup")
+    group = root / f"tflaunch-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        lacking(f"no cgroup can be made here: {error.strerror}")
+    try:
+        limit = group / ("memory.limit_in_bytes" if is_v1 else "memory.max")
+        if not limit.exists():
+            lacking("cgroups made here have no memory limit")
+        limit.write_text(str(64 << 20))
+        swap = group / "memory.swap.max"
+        if swap.exists():
+            swap.write_text("0")
+        yield group
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.parametrize("log", ["/dev/kmsg", "/nowhere"])
+def test_a_real_kill_is_found(small_group: Path, log: str) -> None:
+    """By the counter alone, and with the kernel's log beside it."""
+    source = str(Path(memory.__file__).parents[1])
+    command = [sys.executable, "-c", EATER, source, str(small_group), log]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    first, second = ended.stdout.splitlines()
+    clause = f"the kernel's OOM killer ended it: memory limit of cgroup /{small_group.name} is 64 MiB"
+    assert (first, second) == (f"9;{clause}", "9;"), ended.stderr

@@ -1,0 +1,194 @@
+"""Evidence that the kernel's OOM killer ended a process: its counters and its log, read without waiting.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # the kernel's constant; its log speaks of pids as known there
+_NO_LIMIT = 1 << 60  # v1 says almost 2**63 for "none"
+_RECORD = 8192  # a read of /dev/kmsg gives one whole record, or fails when the buffer is smaller
+_LOG_BYTES = 4 * 1024 * 1024
+_LOG_RECORDS = 20_000
+_NAMED = re.compile(rb"Killed process (\d{1,10})\b|oom-kill:[^\n]*,pid=(\d{1,10})\b")
+
+
+class OomWatch:
+    """Counts what the OOM killer does around this process, from now on.
+
+    The counter is that of the memory cgroup in which this process and its children are; it rises before
+    the killed process can be seen dead. The kernel's log, where we may read it, names the pid.
+    """
+
+    def __init__(self, root: str = "/sys/fs/cgroup", proc: str = "/proc", log: str = "/dev/kmsg") -> None:
+        self._proc = proc
+        self._groups = _memory_groups(root, proc)
+        self._count = self._groups[0].kills() if self._groups else 0
+        self._kills = 0  # since the beginning, and not yet the explanation of a death
+        self._why = ""
+        self._named: set[int] = set()
+        self._log = _open_log(log, proc)
+
+    def evidence(self, pid: int) -> str:
+        """Return a clause about how the OOM killer ended this process, "" when nothing says so. Never raises.
+
+        Args:
+            pid: a process of ours that died of SIGKILL. Ask once: one kill explains one death.
+        """
+        try:
+            return self._evidence(pid)
+        except Exception:
+            return ""  # an explanation is not worth a failure
+
+    def close(self) -> None:
+        """Close the kernel's log."""
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
+
+    def _evidence(self, pid: int) -> str:
+        self._look()
+        self._read_log()
+        is_named = pid in self._named
+        self._named.discard(pid)
+        # A kill that the log ascribes to another process is not ours.
+        if not is_named and self._kills <= len(self._named):
+            return ""
+        self._kills = max(0, self._kills - 1)
+        return f"the kernel's OOM killer ended it: {self._why or self._whole_machine()}"
+
+    def _look(self) -> None:
+        """Bring the counters up to date."""
+        if not self._groups:
+            return
+        count = self._groups[0].kills()
+        full = [group for group in self._groups if group.has_hit_limit()]
+        if count > self._count:
+            self._kills += count - self._count
+            self._why = full[0].description() if full else ""
+        self._count = count
+
+    def _whole_machine(self) -> str:
+        for line in _read(f"{self._proc}/meminfo").splitlines():
+            if line.startswith("MemTotal:"):
+                return f"the memory of this machine, {_in_words(int(line.split()[1]) * 1024)}, was full"
+        return "the memory of this machine was full"
+
+    def _read_log(self) -> None:
+        """Take in the records that are new, up to a bound."""
+        if self._log is None:
+            return
+        size = 0
+        for _ in range(_LOG_RECORDS):
+            try:
+                record = os.read(self._log, _RECORD)
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    continue  # records were overwritten before we read them; the next read goes on behind the gap
+                return  # EAGAIN: that was the last
+            self._named.update(int(first or second) for first, second in _NAMED.findall(record))
+            size += len(record)
+            if not record or size >= _LOG_BYTES:
+                return
+
+
+class _Group:
+    """A memory cgroup: v2 counts in memory.events, v1 in files of other names."""
+
+    def __init__(self, name: str, directory: str) -> None:
+        self._name = name
+        self._directory = directory
+        self._is_v2 = os.path.exists(f"{directory}/memory.events")
+        self._hits = self._count_hits()
+
+    def kills(self) -> int:
+        """Return how many processes of the group, with v2 also of groups below, were killed so far."""
+        return _count(f"{self._directory}/{'memory.events' if self._is_v2 else 'memory.oom_control'}", "oom_kill")
+
+    def has_hit_limit(self) -> bool:
+        """Whether it has a limit that was hit since the last look."""
+        before, self._hits = self._hits, self._count_hits()
+        return self._hits > before and self._limit() is not None
+
+    def description(self) -> str:
+        """Return its limit, for people."""
+        return f"memory limit of cgroup {self._name} is {_in_words(self._limit() or 0)}"
+
+    def _count_hits(self) -> int:
+        if self._is_v2:
+            return _count(f"{self._directory}/memory.events", "oom")
+        return _number(_read(f"{self._directory}/memory.failcnt")) or 0
+
+    def _limit(self) -> int | None:
+        limit = _number(_read(f"{self._directory}/{'memory.max' if self._is_v2 else 'memory.limit_in_bytes'}"))
+        return limit if limit is not None and limit < _NO_LIMIT else None
+
+
+def _memory_groups(root: str, proc: str) -> list[_Group]:
+    """The memory cgroup of this process and those above it, as far as they can be seen; nearest first."""
+    for line in _read(f"{proc}/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, name = rest.partition(":")
+        if number == "0" and not controllers:
+            top, counter = root, "memory.events"
+        elif "memory" in controllers.split(","):
+            top, counter = f"{root}/memory", "memory.oom_control"
+        else:
+            continue
+        found = [_Group(path or "/", top + path) for path in _upwards(name) if os.path.exists(f"{top}{path}/{counter}")]
+        if found:
+            return found
+    return []
+
+
+def _upwards(name: str) -> list[str]:
+    """Split "/a/b" into "/a/b", "/a" and ""; a name that leads out of our view of the tree into "" alone."""
+    parts = [part for part in name.split("/") if part]
+    if ".." in parts:
+        return [""]
+    return ["".join(f"/{part}" for part in parts[:length]) for length in range(len(parts), -1, -1)]
+
+
+def _open_log(path: str, proc: str) -> int | None:
+    """Open the kernel's log at its end, where we may read it and it knows processes by our pids."""
+    try:
+        if os.readlink(f"{proc}/self/ns/pid") != _FIRST_PID_NAMESPACE:
+            return None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        os.lseek(descriptor, 0, os.SEEK_END)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _count(path: str, name: str) -> int:
+    """The number behind a name in a file of names and numbers, 0 when there is none."""
+    for line in _read(path).splitlines():
+        words = line.split()
+        if len(words) == 2 and words[0] == name:
+            return _number(words[1]) or 0
+    return 0
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip().isdigit() else None
+
+
+def _in_words(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
