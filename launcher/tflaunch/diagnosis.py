@@ -31,11 +31,12 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
     lines = [describe(job.culprit)]
     if job.culprit.cause is Cause.TASK:
         lines += _words_of(job, job.culprit.name, tail(job.culprit.name, _LOOKED_AT))
-        lines += _circumstances(job)
+        victims = [name for name, task in job.tasks.items() if task.is_stopping and name != job.culprit.name]
+        lines += [f"ended because of it: {listed(victims)}"] if victims else []
     elif job.culprit.cause is Cause.TIME:
         lines += _hint_for_limit(job, tail)
-    if job.refusal and restarts(job):
-        lines.append(f"it had been restarted before: {counted(restarts(job), 'time')}")
+    if job.refusal:
+        lines.append(f"not restarted: {job.refusal}")
     if job.has_started and job.culprit.cause is not Cause.NOT_STARTED:
         lines.append(f"logs: {logs}")
     return "\n".join(lines)
@@ -95,17 +96,6 @@ def _proxies(process: TaskPlan) -> tuple[str, ...]:
 
 def _finished(plan: Plan, job: Job) -> tuple[str, ...]:
     return tuple(task.task for task in plan.tasks if job.tasks[task.task].has_succeeded)
-
-
-def _circumstances(job: Job) -> list[str]:
-    assert job.culprit is not None
-    lines = []
-    victims = [task.task for task in job.tasks.values() if task.is_stopping and task.task != job.culprit.name]
-    if victims:
-        lines.append(f"ended because of it: {listed(victims)}")
-    if job.refusal:
-        lines.append(f"not restarted: {job.refusal}")
-    return lines
 
 
 def restarts(job: Job) -> int:

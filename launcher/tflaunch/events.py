@@ -207,6 +207,11 @@ _SAID_BY_AGENTS = (
 )
 
 
+def is_from_agent(event: Event) -> bool:
+    """Whether an agent said this, and numbered it."""
+    return isinstance(event, _SAID_BY_AGENTS)
+
+
 def kind_of(event: type[Any]) -> str:
     """Return the name of a kind of event or action, as the wire and the journal write it."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tflaunch import diagnosis, plan_forms, runs, supervisor
+from tflaunch import diagnosis, plan_forms, replay, runs, supervisor
 from tflaunch.events import Interrupted
 from tflaunch.hosts.link import Link, Way
 from tflaunch.hosts.session import Session, Terms
@@ -18,6 +18,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.plan import Plan
 from tflaunch.run import Parts, Run
 from tflaunch.screen import Screen
+from tflaunch.task_log import Marks
 from tflaunch.words import TaskWords
 
 if TYPE_CHECKING:
@@ -40,24 +41,60 @@ def execute(
         links: agents that were started already.
         code: the user's code, if it has to be brought to hosts.
     """
+    with _foreground(plan, directory, ways, code) as (parts, journal):
+        job = supervisor.begin(directory.run, plan, parts.mailbox.now())
+        directory.write_plan(plan_forms.as_json(plan))
+        journal.record_plan(directory, plan_forms.as_json(plan), job.started_at)
+        run = Run(job, parts)
+        with _signals_to(parts.mailbox):
+            run.execute(links)
+        return _last_words(run, parts, journal)
+
+
+def resume(
+    records: Sequence[dict[str, Any]], directory: RunDirectory, ways: Mapping[str, Way], code: Code | None
+) -> int:
+    """Take over a run whose supervisor was killed, and return tflaunch's exit code.
+
+    Args:
+        records: its journal.
+        directory: its directory.
+        ways: how the agent of each host is reached.
+        code: the user's code, if it has to be brought to hosts.
+    """
+    job = replay.first_job(records[0])
+    with _foreground(job.original, directory, ways, code, len(records)) as (parts, journal):
+        run = Run(job, parts)
+        run.recall(records[1:])
+        with _signals_to(parts.mailbox):
+            run.resume()
+        return _last_words(run, parts, journal)
+
+
+@contextmanager
+def _foreground(
+    plan: Plan, directory: RunDirectory, ways: Mapping[str, Way], code: Code | None, records: int = 0
+) -> Iterator[tuple[Parts, Journal]]:
+    """Put the parts of a run together, and take them apart again."""
     lock = runs.take(directory.path)
     mailbox = Mailbox()
     screen = Screen([process.task for process in plan.processes()])
-    words = TaskWords(directory.logs, screen, mailbox)
-    journal = Journal(directory)
+    words = TaskWords(directory.logs, Marks(directory.marks), screen, mailbox)
+    journal = Journal(directory, records)
     terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
     aside = _Threads()
     sessions = {host: Session(host, way, terms, mailbox, words, aside.do) for host, way in ways.items()}
-    job = supervisor.begin(directory.run, plan, mailbox.now())
-    directory.write_plan(plan_forms.as_json(plan))
-    journal.record_plan(directory.run, plan_forms.as_json(plan), job.started_at)
-    run = Run(job, Parts(mailbox, journal, words, sessions, screen.say, str(directory.logs), code))
-    with _signals_to(mailbox):
-        run.execute(links)
-    screen.say("\n".join([*_losses(words, journal), diagnosis.summary(run.job, str(directory.logs), words.tail)]))
-    for part in (screen, words, journal, mailbox):
-        part.close()
-    os.close(lock)
+    try:
+        yield Parts(mailbox, journal, words, sessions, screen.say, str(directory.logs), code), journal
+    finally:
+        for part in (screen, words, journal, mailbox):
+            part.close()
+        os.close(lock)
+
+
+def _last_words(run: Run, parts: Parts, journal: Journal) -> int:
+    """Say how it ended."""
+    parts.say("\n".join([*_losses(parts.words, journal), diagnosis.summary(run.job, parts.logs, parts.words.tail)]))
     return run.exit_code
 
 

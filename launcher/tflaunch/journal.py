@@ -13,6 +13,7 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.events import Event, kind_of
 
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+_NAME = "events.jsonl"
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -53,6 +54,18 @@ class RunDirectory:
             message = f"{error.filename}: {error.strerror}; set TFLAUNCH_HOME to a directory you can write"
             raise TflaunchError(message, EXIT_INTERNAL) from None
 
+    @classmethod
+    def existing(cls, path: Path, logs: Path) -> RunDirectory:
+        """Return the directory of a run that was begun before."""
+        directory = cls.__new__(cls)
+        directory.run, directory.path, directory.logs = path.name, path, logs
+        return directory
+
+    @property
+    def marks(self) -> Path:
+        """The file with the `Marks` of the logs."""
+        return self.path / "marks.jsonl"
+
     def agent_directory(self, host: str) -> Path:
         """Return the place of the agent on this machine that serves ``host``."""
         return self.path / "agents" / host
@@ -64,17 +77,38 @@ class RunDirectory:
             file.write(_ENCODE(plan) + "\n")
 
 
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the records of the journal in a run's directory; a last line that was cut off is left out.
+
+    Raises:
+        TflaunchError: there is no journal, or it is damaged.
+    """
+    try:
+        lines = (path / _NAME).read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
+    try:
+        records = [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise TflaunchError(f"{path / _NAME} is damaged: {error}", EXIT_INTERNAL) from None
+    for number, record in enumerate(records):
+        if not isinstance(record, dict) or record.get("seq") != number:
+            raise TflaunchError(f"{path / _NAME} is damaged: record {number} is missing", EXIT_INTERNAL)
+    return records
+
+
 class Journal:
     """Appends to ``events.jsonl``; a full disk costs records, never the job."""
 
-    def __init__(self, directory: RunDirectory) -> None:
-        self._file = os.open(directory.path / "events.jsonl", _FLAGS, 0o600)
-        self._seq = 0
+    def __init__(self, directory: RunDirectory, records: int = 0) -> None:
+        """Go on with the journal of a run, which has so many records."""
+        self._file = os.open(directory.path / _NAME, _FLAGS, 0o600)
+        self._seq = records
         self.lost = 0
 
-    def record_plan(self, run: str, plan: dict[str, Any], now: float) -> None:
+    def record_plan(self, directory: RunDirectory, plan: dict[str, Any], now: float) -> None:
         """Write the first record; ``now`` is the time at which the job began."""
-        self._write([{"kind": "plan", "now": now, "run": run, "plan": plan}])
+        self._write([{"kind": "plan", "now": now, "run": directory.run, "logs": str(directory.logs), "plan": plan}])
 
     def record(self, event: Event, actions: list[Action], now: float) -> None:
         """Write an event and the actions that it led to; ``now`` is the time that `step` was given."""

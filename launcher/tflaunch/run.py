@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tflaunch import policy, supervisor
+from tflaunch import policy, replay, supervisor
 from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.events import Event, Interrupted, TimePassed
@@ -75,6 +75,29 @@ class Run:
         self._serve()
         self._leave()
 
+    def recall(self, records: Iterable[dict[str, Any]]) -> None:
+        """Take over from a supervisor that was killed: know what its journal's records after the first tell."""
+        for session in self._parts.sessions.values():
+            session.begin_recall()
+        for happening in replay.happenings(self._job, records):
+            self._job = happening.job
+            teller = self._session_of(happening.event)
+            if teller is not None:
+                teller.recall(happening.event)
+            for action in happening.actions:
+                self._perform(action)
+
+    def resume(self) -> None:
+        """Run a recalled job to its end, with the agents and tasks that live."""
+        for session in self._parts.sessions.values():
+            session.resume()
+        self._serve()
+        self._leave()
+
+    def _session_of(self, event: Event) -> Session | None:
+        host = getattr(event, "host", None)
+        return None if host is None else self._parts.sessions[host]
+
     # ---- the loop
 
     def _serve(self) -> None:
@@ -92,6 +115,9 @@ class Run:
         before = self._job
         self._job, actions = supervisor.step(before, event, now)
         self._parts.journal.record(event, actions, now)
+        session = self._session_of(event)
+        if session is not None:
+            session.recorded(event)
         for action in actions:
             self._perform(action)
         for message in news(before, event, self._job, now, self._parts.logs):

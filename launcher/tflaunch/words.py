@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
 
 from tflaunch.mailbox import Mailbox
 from tflaunch.screen import Screen
-
-_TAIL_BYTES = 64 * 1024
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+from tflaunch.task_log import Marks, TaskLog, path_of
 
 
 class TaskWords:
     """Keeps each task's log and shows it (the `Words` of a session)."""
 
-    def __init__(self, directory: Path, screen: Screen, mailbox: Mailbox) -> None:
+    def __init__(self, directory: Path, marks: Marks, screen: Screen, mailbox: Mailbox) -> None:
+        """Keep logs in ``directory``; ``marks`` holds where in them the attempts' own words are."""
         _raise_file_limit()
         self._directory = directory
+        self._marks = marks
         self._screen = screen
         self._mailbox = mailbox
-        self._logs: dict[str, _Log] = {}
+        self._logs: dict[str, TaskLog] = {}
         self._open_attempts: set[tuple[str, int]] = set()
 
     def begin(self, task: str, attempt: int) -> None:
         """An attempt of a task is about to start."""
         self._open_attempts.add((task, attempt))
         if task not in self._logs:
-            self._logs[task] = _Log(self._directory / f"{task.replace(':', '-')}.log")
+            self._logs[task] = TaskLog(task, path_of(self._directory, task), self._marks)
+
+    def kept(self, task: str, attempt: int) -> int | None:
+        """Return how many bytes of an attempt an earlier supervisor has kept, None when there was none."""
+        mark = self._marks.of_earlier(task)
+        if mark is None or mark.attempt != attempt or task not in self._logs:
+            return None
+        return mark.offset + max(self._logs[task].first_size - mark.at, 0)
 
     def write(self, task: str, attempt: int, data: bytes, done: Callable[[], None]) -> None:
         """Keep and show output of a task."""
@@ -38,7 +44,7 @@ class TaskWords:
 
     def lose(self, task: str, attempt: int, size: int) -> None:
         """State a gap: output that its host could not keep."""
-        self._log_of(task, attempt).mark(f"{size} bytes of output are missing here: the host had no room for them")
+        self._log_of(task, attempt).lose(size, f"{size} bytes of output are missing here: there was no room for them")
 
     def end(self, task: str, attempt: int) -> None:
         """An attempt has said its last word."""
@@ -46,7 +52,7 @@ class TaskWords:
         self._screen.finish(task)
         self._open_attempts.discard((task, attempt))
 
-    def _log_of(self, task: str, attempt: int) -> _Log:
+    def _log_of(self, task: str, attempt: int) -> TaskLog:
         """Return the task's log, with a marked line where a new attempt begins to speak."""
         log = self._logs[task]
         if attempt > log.attempt:
@@ -75,52 +81,10 @@ class TaskWords:
         """Close the logs."""
         for log in self._logs.values():
             log.close()
+        self._marks.close()
 
 
 def _raise_file_limit() -> None:
     """Allow this process a log per task; agents were started before, and hand on the user's own limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-class _Log:
-    """The log of one task: bytes as written, with marked lines of our own between attempts."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = os.open(path, _FLAGS, 0o600)
-        self._ends_line = True
-        self._lost = 0
-        self._attempt_start = os.fstat(self._file).st_size  # --log-dir may hold the words of an earlier run
-        self.attempt = 0
-
-    def append(self, data: bytes) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._file, view) :]
-        except OSError:
-            self._lost += len(view)  # a full disk must not end the job
-        if data:
-            self._ends_line = data.endswith(b"\n")
-
-    def begin_attempt(self, attempt: int, text: str) -> None:
-        self.attempt = attempt
-        self.mark(text)
-        self._attempt_start = os.fstat(self._file).st_size
-
-    def mark(self, text: str) -> None:
-        start = b"" if self._ends_line else b"\n"
-        self.append(start + f"---- tflaunch: {text} ----\n".encode())
-
-    def tail(self, lines: int) -> list[str]:
-        size = os.fstat(self._file).st_size
-        data = os.pread(self._file, _TAIL_BYTES, max(self._attempt_start, size - _TAIL_BYTES))
-        text = data.decode("utf-8", "replace").replace("\r", "\n")
-        return [line for line in text.split("\n") if line.strip()][-lines:]
-
-    def trouble(self) -> str:
-        return f"{self._path}: {self._lost} bytes could not be written" if self._lost else ""
-
-    def close(self) -> None:
-        os.close(self._file)

@@ -62,6 +62,10 @@ class Agent:
         """Somebody on this host wants it to be free: give the tasks their grace, and end."""
         self._end_by_itself("its agent was terminated there", is_drain=True)
 
+    def give_up(self, reason: str) -> None:
+        """The agent cannot go on: it ends its tasks, and itself."""
+        self._end_by_itself(reason, is_drain=False)
+
     def check_exits(self) -> None:
         """Some child may have exited."""
         for task in list(self._tasks.values()):

@@ -112,7 +112,7 @@ class Client:
     def greet(self, seen: int, **fields: object) -> None:
         """Answer a supervisor that has seen our events up to ``seen``, and catch up with it."""
         self.forget_seen(seen)
-        self._out += wire.encode({"kind": "greeted", **fields})
+        self._out += wire.encode({"kind": "greeted", "streams": list(self._streams), **fields})
         for _, frame in self._unseen:
             self._out += frame
         for key, stream in self._streams.items():

@@ -14,6 +14,7 @@ from tflaunch_worker import SOCKET_NAME, linux
 from tflaunch_worker.agent import Agent
 from tflaunch_worker.here import Here
 from tflaunch_worker.loop import Loop
+from tflaunch_worker.short_path import short_path
 
 
 def serve(directory: str, connection: socket.socket, umask: int) -> None:
@@ -35,7 +36,7 @@ def serve(directory: str, connection: socket.socket, umask: int) -> None:
 
 def _listen(directory: str, loop: Loop, agent: Agent) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with _ShortPath(directory) as short:
+    with short_path(directory) as short:
         listener.bind(f"{short}/{SOCKET_NAME}")
     listener.listen(1)
     listener.setblocking(False)
@@ -64,9 +65,14 @@ def _watch_signals(loop: Loop, agent: Agent) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
+    guard = os.getppid()
+
     def read() -> None:
         if signal.SIGTERM in os.read(reader, 4096):
-            agent.drain()
+            if os.getppid() == guard:
+                agent.drain()
+            else:  # the kernel's word that the guard is dead
+                agent.give_up("its guard was killed there")
         agent.check_exits()
 
     loop.watch(reader, read)
@@ -74,21 +80,6 @@ def _watch_signals(loop: Loop, agent: Agent) -> None:
 
 def _only_wake(number: int, frame: object) -> None:
     """Signals are read from the wake-up pipe, in the loop."""
-
-
-class _ShortPath:
-    """A name for a directory that fits into a socket address, however deep the directory is."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-
-    def __enter__(self) -> str:
-        self._descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-        short = f"/proc/self/fd/{self._descriptor}"
-        return short if os.path.isdir(short) else self._directory
-
-    def __exit__(self, *exception: object) -> None:
-        os.close(self._descriptor)
 
 
 def _is_same_user(connection: socket.socket) -> bool:

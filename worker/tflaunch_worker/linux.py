@@ -100,6 +100,11 @@ def session_of(pid: int) -> int | None:
     return _stat_field(pid, 3)
 
 
+def parent_of(pid: int) -> int | None:
+    """Return the process that started ``pid``, or adopted it; None when that cannot be known."""
+    return _stat_field(pid, 1)
+
+
 def is_zombie(pid: int) -> bool:
     """Whether the process has exited and only waits for its parent to look."""
     text = _read(f"/proc/{pid}/stat")

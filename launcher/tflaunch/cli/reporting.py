@@ -49,6 +49,19 @@ def report(run: str | None, output: str | None) -> None:
 
 
 def _diagnosis(directory: Path) -> str:
-    from tflaunch import runs
+    """What the journal tells about how the run stands, or how it ended."""
+    from tflaunch import diagnosis, journal, replay, runs
+    from tflaunch.states import Phase
+    from tflaunch.task_log import tail
 
-    return f"run {directory.name} {'is live' if runs.is_live(directory) else 'has ended'}"
+    head = f"run {directory.name} {'is live' if runs.is_live(directory) else 'has no supervisor'}"
+    try:
+        records = journal.read(directory)
+        job = replay.fold(records)
+    except (TflaunchError, KeyError, TypeError, ValueError) as error:
+        return f"{head}; its journal cannot be read: {error}"
+    if job.phase is not Phase.ENDED:
+        tasks = "\n".join(f"{task.task}: {task.phase.value}, attempt {task.attempt}" for task in job.tasks.values())
+        return f"{head}; it is {job.phase.value}\n{tasks}"
+    logs = Path(records[0]["logs"])
+    return f"{head}\n{diagnosis.summary(job, str(logs), lambda task, lines: tail(logs, task, lines))}"

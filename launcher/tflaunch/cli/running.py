@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.loading import make_plan, name_option, read_spec, set_option, spec_argument, warn
+from tflaunch.cli.loading import make_plan, name_option, read_spec, set_option, warn
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,21 +19,39 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Run a spec and wait for its end.")
-@spec_argument
+@click.argument("spec", required=False, type=click.Path(readable=False, path_type=Path))
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @set_option
 @name_option
 @click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep the tasks' logs there.")
-def up(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: str | None, log_dir: Path | None) -> int:
+@click.option("--resume", metavar="RUN", help="Take over RUN, whose supervisor was killed, instead of starting SPEC.")
+def up(
+    spec: Path | None,
+    command: tuple[str, ...],
+    settings: tuple[str, ...],
+    name: str | None,
+    log_dir: Path | None,
+    resume: str | None,
+) -> int:
     """Validate SPEC, start its tasks, supervise them until the job ends, and leave nothing behind.
 
     The exit code is the job's: 0, or that of the task that failed first. Ctrl-C ends the tasks with
     time to save; a second one kills them. COMMAND, after --, replaces the spec's.
 
+    A supervisor that was killed can be replaced while the lease of its agents runs (timeouts.lease): with
+    --resume the job goes on, and its tasks never notice.
+
     \b
     Example:
       tflaunch up cluster.json --set restart.max=0 -- python train.py --epochs 2
+      tflaunch up --resume cluster-20260102-030405-6789
     """
+    if resume is not None:
+        if spec is not None or settings or name or log_dir:
+            raise click.UsageError("--resume takes everything else from the run itself; leave the rest out")
+        return _take_over(resume)
+    if spec is None:
+        raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
     from tflaunch.hosts.reach import ways_to_hosts
     from tflaunch.journal import RunDirectory
 
@@ -46,6 +65,34 @@ def up(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: st
     from tflaunch import foreground
 
     return foreground.execute(plan, directory, ways, links, code)
+
+
+def _take_over(name: str) -> int:
+    """Go on with a run whose supervisor was killed.
+
+    Raises:
+        TflaunchError: there is no such run, it has a supervisor, or nothing of it can live any more.
+    """
+    from tflaunch import foreground, journal, replay, runs
+    from tflaunch.hosts.reach import ways_to_hosts
+    from tflaunch.states import Phase
+
+    path = runs.find(name)
+    records = journal.read(path)
+    if not records:
+        raise TflaunchError(f"run {path.name} had not begun; start its spec again", EXIT_INTERNAL)
+    job = replay.fold(records)
+    if runs.is_live(path):
+        raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE)
+    if job.phase is Phase.ENDED:
+        raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
+    if job.plan.lease == 0:
+        message = (
+            f"the tasks of {path.name} ended with its supervisor, because timeouts.lease is 0; start its spec again"
+        )
+        raise TflaunchError(message, EXIT_INTERNAL)
+    directory = journal.RunDirectory.existing(path, Path(records[0]["logs"]))
+    return foreground.resume(records, directory, ways_to_hosts(job.original, directory), _code_for_hosts(job.original))
 
 
 def _links_on_this_machine(plan: Plan, ways: Mapping[str, Way]) -> dict[str, Link]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import tflaunch_worker
 from tflaunch.hosts.link import AgentGone, LinkError
+from tflaunch_worker import linux
+from tflaunch_worker.short_path import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
 _LAST_WORDS = 300
@@ -30,6 +34,7 @@ class LocalWay:
         self._directory = directory
         self._run = run
         self.guard: subprocess.Popen[bytes] | None = None
+        self._guard_end: int | None = None
 
     def open(self) -> LocalLink:
         """Start them.
@@ -55,31 +60,59 @@ class LocalWay:
         return LocalLink(ours)
 
     def resume(self) -> LocalLink:
-        """Wait for the guard, which outlives the agent and every task: the link was lost with its agent.
+        """Find the agent by its socket, or wait for the guard, which outlives it and every task.
 
         Raises:
-            AgentGone: always, with the agent's last words.
+            AgentGone: it has ended; with its last words.
             LinkError: the guard does not end.
         """
+        link = self._connected()
+        if link is not None:
+            return link
         self.end()
-        assert self.guard is not None
-        if self.guard.returncode is None:
-            raise LinkError(f"its guard (pid {self.guard.pid}) does not end")
+        if self._is_locked():
+            raise LinkError("its guard does not end")
         raise AgentGone(self._last_words())
 
     def end(self) -> None:
         """Wait for the guard's end, within reason; `Popen.wait` with a timeout would poll."""
-        assert self.guard is not None
-        if self.guard.returncode is None and self._has_guard_ended():
-            self.guard.wait()
+        if self._guard_end is None and self.guard is not None and self.guard.returncode is None:
+            self._guard_end = os.pidfd_open(self.guard.pid)
+        if self._guard_end is not None:
+            has_ended = bool(select.select([self._guard_end], [], [], _END_PATIENCE)[0])
+            os.close(self._guard_end)
+            self._guard_end = None
+            if has_ended and self.guard is not None:
+                self.guard.wait()
 
-    def _has_guard_ended(self) -> bool:
-        assert self.guard is not None
-        descriptor = os.pidfd_open(self.guard.pid)
+    def _connected(self) -> LocalLink | None:
+        """The agent's socket, for a supervisor that did not start it."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            return bool(select.select([descriptor], [], [], _END_PATIENCE)[0])
+            with short_path(str(self._directory)) as directory:
+                connection.connect(f"{directory}/{tflaunch_worker.SOCKET_NAME}")
+        except OSError:
+            connection.close()
+            return None
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        agent, _, _ = struct.unpack("3i", credentials)
+        guard = linux.parent_of(agent)
+        self._guard_end = None if guard is None else linux.open_pidfd(guard)
+        return LocalLink(connection)
+
+    def _is_locked(self) -> bool:
+        """Whether a guard lives."""
+        try:
+            lock = os.open(self._directory / tflaunch_worker.LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
         finally:
-            os.close(descriptor)
+            os.close(lock)
+        return False
 
     def _last_words(self) -> str:
         """The last line of the agent's log: how a Python traceback ends."""

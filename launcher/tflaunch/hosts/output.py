@@ -15,6 +15,9 @@ class Words(Protocol):
     def write(self, task: str, attempt: int, data: bytes, done: Callable[[], None]) -> None:
         """Keep output; call ``done`` when it is out of our hands, so that more may come."""
 
+    def kept(self, task: str, attempt: int) -> int | None:
+        """Return how many bytes of an attempt an earlier supervisor has kept, None when there was none."""
+
     def lose(self, task: str, attempt: int, size: int) -> None:
         """State that output is missing."""
 
@@ -48,6 +51,12 @@ class Output:
             case "output_ended":
                 self._read_end(task, attempt, offset)
 
+    def end(self, task: str, attempt: int) -> None:
+        """An attempt has ended, and its agent has nothing more to say of it."""
+        if (task, attempt) not in self._ended:
+            self._ended.add((task, attempt))
+            self._words.end(task, attempt)
+
     def take_notes(self) -> list[list[object]]:
         """Return what to acknowledge since the last time: [task, attempt, offset, has it ended] each."""
         notes: list[list[object]] = [[task, attempt, *state] for (task, attempt), state in self._offsets.items()]
@@ -55,9 +64,12 @@ class Output:
         return notes
 
     def _read_bytes(self, task: str, attempt: int, offset: int, body: bytes) -> None:
-        known = self._received.get((task, attempt), 0)
+        known = self._known(task, attempt)
         if offset > known:
-            raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
+            if self._words.kept(task, attempt) is None:
+                raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
+            self._words.lose(task, attempt, offset - known)  # acknowledged, but a full disk had not kept it
+            known = offset
         end = offset + len(body)
 
         def written() -> None:
@@ -71,17 +83,21 @@ class Output:
 
     def _read_gap(self, task: str, attempt: int, offset: int, size: int) -> None:
         end = offset + size
-        known = self._received.get((task, attempt), 0)
+        known = self._known(task, attempt)
         if end > known:
             self._received[(task, attempt)] = end
             self._words.lose(task, attempt, end - known)
         self._note(task, attempt, end)
 
     def _read_end(self, task: str, attempt: int, offset: int) -> None:
-        if (task, attempt) not in self._ended:
-            self._ended.add((task, attempt))
-            self._words.end(task, attempt)
+        self.end(task, attempt)
         self._note(task, attempt, offset, is_complete=True)
+
+    def _known(self, task: str, attempt: int) -> int:
+        """How much of an attempt's output was heard."""
+        if (task, attempt) not in self._received:
+            self._received[(task, attempt)] = self._words.kept(task, attempt) or 0
+        return self._received[(task, attempt)]
 
     def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:
         # The end can be noted before the screen has taken the last bytes: neither may hide the other.

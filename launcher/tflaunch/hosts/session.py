@@ -79,6 +79,11 @@ class Session:
         self._orders: deque[tuple[int, bytes]] = deque()
         self._order_number = 0
         self._seen = 0
+        self._recorded = 0
+        self._unrecorded: deque[tuple[events.Event, int]] = deque()
+        self._is_recalling = False
+        self._is_resuming = False
+        self._recalled_starts: dict[tuple[str, int], int] = {}
         self._is_acknowledging = False
         self._clock = HostClock()
 
@@ -92,7 +97,8 @@ class Session:
     def join(self) -> None:
         """Have an agent started: `HostJoined` or `HostUnreachable` will follow."""
         self._begin()
-        self._aside(self._open)
+        if not self._is_recalling:
+            self._aside(self._open)
 
     def join_over(self, link: Link) -> None:
         """Speak with an agent that was started already."""
@@ -105,9 +111,60 @@ class Session:
         self._has_joined = False
         self._orders.clear()
         self._order_number = 0
-        self._seen = 0
+        self._seen = self._recorded = 0
+        self._unrecorded.clear()
+        self._recalled_starts.clear()
         self._upload = None
         self._clock = HostClock()
+
+    # ---- taking over from a supervisor that was killed
+
+    def begin_recall(self) -> None:
+        """Know from now on what an earlier supervisor did, without doing it again: until `resume`."""
+        self._is_recalling = True
+        self._begin()
+
+    def recall(self, event: events.Event) -> None:
+        """The earlier supervisor has recorded this event of our host."""
+        match event:
+            case events.HostJoined():
+                self._has_joined = True
+            case events.HostUnreachable() | events.HostLost():
+                self._is_wanted = False
+            case _ if events.is_from_agent(event) and self._has_joined:
+                self._seen += 1
+                self._recorded = self._seen
+
+    def resume(self) -> None:
+        """Find the agent that the earlier supervisor spoke with, if there should be one."""
+        self._is_recalling = False
+        if not self._is_wanted:
+            return
+        self._is_resuming = True
+        if self._has_joined:
+            self._mailbox.put(events.LinkLost(self.host, "its supervisor was killed, and another one took over"))
+            self._aside(self._resume)
+        else:
+            self._aside(self._resume_or_open)
+
+    def _resume_or_open(self) -> None:
+        """Find the agent, or start it if the earlier supervisor had not come to that; in another thread."""
+        try:
+            link = self._way.resume()
+        except (AgentGone, LinkError):
+            self._open()
+        else:
+            self._mailbox.call(lambda: self._use(link))
+
+    def _end_unheard(self, obeyed: int, streams: list[list[Any]]) -> None:
+        """Attempts that our predecessor heard to their end have no stream any more."""
+        living = {(task, attempt) for task, attempt in streams}
+        for (task, attempt), number in self._recalled_starts.items():
+            if number <= obeyed and (task, attempt) not in living:
+                self._output.end(task, attempt)
+        self._recalled_starts.clear()
+
+    # ---- the link
 
     def _open(self) -> None:
         """Start the agent; in another thread."""
@@ -215,6 +272,8 @@ class Session:
         """Have the agent do something, exactly once, however often the link is lost."""
         self._order_number += 1
         frame = wire.encode({"kind": kind, "order": self._order_number, **fields})
+        if self._is_recalling and kind == "start_task":
+            self._recalled_starts[(str(fields["task"]), int(str(fields["attempt"])))] = self._order_number
         if self._terms.lease > 0:
             self._orders.append((self._order_number, frame))
         if self._is_greeted:
@@ -229,9 +288,9 @@ class Session:
     def leave(self) -> None:
         """Ask the agent to end what still lives and to exit; the session closes when it has."""
         self._is_leaving = True
-        if self._link is None:
+        if self._link is None and not self._is_resuming:
             self.abandon()
-        else:
+        elif self._is_greeted:
             self._say("leave", grace=0)
 
     def abandon(self) -> None:
@@ -309,8 +368,8 @@ class Session:
             event = events.from_agent(self.host, message)
             if isinstance(event, events.FilesPlaced | events.FilesRefused):
                 self._upload = None
+            self._unrecorded.append((event, self._seen))
             self._mailbox.put(event)
-            self._acknowledge_soon()
 
     def _read_greeting(self, message: dict[str, Any]) -> None:
         self._is_greeted = True
@@ -320,12 +379,17 @@ class Session:
         else:
             self._has_joined = True
             self._mailbox.put(events.HostJoined(self.host))
+        self._end_unheard(int(message["obeyed"]), message["streams"])
+        if not self._seen:
             self._say("keep_alive", **self._time())  # an agent that starts answers late, so clocks compare badly
+        self._is_resuming = False
         self._read_pulse(message)
         for _, frame in self._orders:
             self._send(frame)
         if self._upload is not None:
             self._upload.offer()
+        if self._is_leaving:
+            self._say("leave", grace=0)
 
     def _serve_upload(self, message: dict[str, Any]) -> None:
         if self._upload is None:
@@ -346,6 +410,12 @@ class Session:
         while self._orders and self._orders[0][0] <= obeyed:
             self._orders.popleft()
 
+    def recorded(self, event: events.Event) -> None:
+        """An event of our host is in the journal, so that its agent may forget it."""
+        if self._unrecorded and self._unrecorded[0][0] is event:
+            _, self._recorded = self._unrecorded.popleft()
+            self._acknowledge_soon()
+
     def _acknowledge_soon(self) -> None:
         """Acknowledge once for everything that is read in one round."""
         if not self._is_acknowledging:
@@ -356,4 +426,4 @@ class Session:
         self._is_acknowledging = False
         if not self._is_greeted:
             return  # what is noted is acknowledged over the next link
-        self._say("acknowledge", seen=self._seen, streams=self._output.take_notes())
+        self._say("acknowledge", seen=self._recorded, streams=self._output.take_notes())

@@ -1,0 +1,144 @@
+"""The log of one task on disk, and where in it the task's own words are."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+TAIL_BYTES = 64 * 1024
+"""How far back a log is looked at for what a task said last."""
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+class Mark(NamedTuple):
+    """From byte ``at`` of a log on stand the words of an attempt, from byte ``offset`` of all that it wrote on."""
+
+    task: str
+    attempt: int
+    at: int
+    offset: int
+
+
+class Marks:
+    """Where in the logs the tasks' own words begin again after words of ours: on disk, for a later supervisor."""
+
+    def __init__(self, path: Path) -> None:
+        """Keep marks in the file at ``path``, and know those that are there."""
+        self._earlier = {mark.task: mark for mark in _read_marks(path)}
+        self._file = os.open(path, _FLAGS, 0o600)
+
+    def of_earlier(self, task: str) -> Mark | None:
+        """Return a task's last mark of an earlier supervisor."""
+        return self._earlier.get(task)
+
+    def add(self, mark: Mark) -> None:
+        """Keep a mark; called before the words of ours that it follows are written."""
+        try:
+            os.write(self._file, (json.dumps(mark) + "\n").encode("ascii"))
+        except OSError:
+            pass  # a full disk must not end the job
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def _read_marks(path: Path) -> list[Mark]:
+    try:
+        lines = path.read_text("ascii").split("\n")
+    except FileNotFoundError:
+        return []
+    return [Mark(*json.loads(line)) for line in lines[:-1]]  # the last one may be torn
+
+
+class TaskLog:
+    """Bytes as the task wrote them, with marked lines of our own between attempts."""
+
+    def __init__(self, task: str, path: Path, marks: Marks) -> None:
+        """Go on with the log at ``path``."""
+        self._task = task
+        self._path = path
+        self._marks = marks
+        self._file = os.open(path, _FLAGS, 0o600)
+        self._ends_line = True
+        self._lost = 0
+        self._written = 0
+        self.first_size = os.fstat(self._file).st_size
+        earlier = marks.of_earlier(task)
+        self.attempt = 0 if earlier is None else earlier.attempt
+        # --log-dir may hold the words of an earlier run
+        self._attempt_start = self.first_size if earlier is None else earlier.at
+        if earlier is not None:
+            self._written = earlier.offset + max(self.first_size - earlier.at, 0)
+        if earlier is None or self.first_size < earlier.at:  # our words after that mark were not written any more
+            marks.add(Mark(task, self.attempt, self.first_size, self._written))
+
+    def append(self, data: bytes) -> None:
+        """Keep words of the task."""
+        self._write(data)
+        self._written += len(data)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError:
+            self._lost += len(view)  # a full disk must not end the job
+        if data:
+            self._ends_line = data.endswith(b"\n")
+
+    def begin_attempt(self, attempt: int, text: str) -> None:
+        """Mark where a new attempt begins to speak."""
+        self.attempt = attempt
+        self._written = 0
+        self._say(text)
+        self._attempt_start = os.fstat(self._file).st_size
+
+    def lose(self, size: int, text: str) -> None:
+        """Mark where bytes are missing."""
+        self._written += size
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        start = b"" if self._ends_line else b"\n"
+        words = start + f"---- tflaunch: {text} ----\n".encode()
+        self._marks.add(Mark(self._task, self.attempt, os.fstat(self._file).st_size + len(words), self._written))
+        self._write(words)
+
+    def tail(self, lines: int) -> list[str]:
+        """Return the last lines of the last attempt."""
+        size = os.fstat(self._file).st_size
+        return _last_lines(os.pread(self._file, TAIL_BYTES, max(self._attempt_start, size - TAIL_BYTES)), lines)
+
+    def trouble(self) -> str:
+        """Say what could not be kept."""
+        return f"{self._path}: {self._lost} bytes could not be written" if self._lost else ""
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def path_of(directory: Path, task: str) -> Path:
+    """Return where the log of a task is."""
+    return directory / f"{task.replace(':', '-')}.log"
+
+
+def tail(directory: Path, task: str, lines: int) -> list[str]:
+    """Return the last lines of a task's log, none if there is none."""
+    try:
+        with open(path_of(directory, task), "rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
+            return _last_lines(file.read(), lines)
+    except OSError:
+        return []
+
+
+def _last_lines(data: bytes, count: int) -> list[str]:
+    """The last lines that are not empty in the end of a log."""
+    text = data.decode("utf-8", "replace").replace("\r", "\n")
+    return [line for line in text.split("\n") if line.strip()][-count:]

@@ -1,0 +1,119 @@
+"""`up --resume`: a supervisor that was killed is replaced, and the tasks never notice."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launch import PATIENCE, Launch, read_until
+
+pytestmark = pytest.mark.cli
+
+LINES = 400
+COUNT = f"for i in $(seq {LINES}); do echo line $i of $TFLAUNCH_TASK; sleep 0.01; done"
+GRACE = {"lease": 60, "grace": 0.2}
+
+
+def kill(running: object) -> None:
+    """End a supervisor as the kernel's OOM killer would."""
+    assert hasattr(running, "kill")
+    assert hasattr(running, "communicate")
+    running.kill()
+    running.communicate(timeout=PATIENCE)
+
+
+def begin(launch: Launch, spec: Path, words: str) -> str:
+    """Start a run, kill its supervisor after some words, and return the run's name."""
+    running = launch.start("up", spec)
+    read_until(running, words)
+    kill(running)
+    return launch.run_directory().name
+
+
+def test_tasks_never_notice_that_their_supervisors_are_killed(launch: Launch) -> None:
+    """Four in a row: the same processes, every line once and in order, and the job's own exit code."""
+    run = begin(launch, launch.shell(COUNT, timeouts=GRACE, strategy="none"), "line 20 of")
+    for line in (80, 150, 220):
+        running = launch.start("up", "--resume", run)
+        read_until(running, f"line {line} of")
+        kill(running)
+    ended = launch.run("up", "--resume", run)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.endswith("tflaunch: done: 2 tasks\n")
+    for task in ("worker:0", "worker:1"):
+        assert launch.log(task) == "".join(f"line {number} of {task}\n" for number in range(1, LINES + 1))
+    journal = launch.journal()
+    assert [record["seq"] for record in journal] == list(range(len(journal)))
+    assert sorted(record["task"] for record in journal if record["kind"] == "task_started") == ["worker:0", "worker:1"]
+    assert not launch.survivors()
+
+
+def test_budgets_and_attempts_carry_on(launch: Launch) -> None:
+    """A restart before the supervisor's death is counted after it."""
+    script = (
+        "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && exit 7;"
+        " until test -e go; do sleep 0.05; done; echo going; exit 8"
+    )
+    spec = launch.shell(
+        script, workers=1, timeouts=GRACE, strategy="none", restart={"max": 1, "backoff": [0, 0], "window": 600}
+    )
+    run = begin(launch, spec, "up 1")
+    (launch.directory / "go").touch()
+    ended = launch.run("up", "--resume", run)
+    assert ended.returncode == 8
+    assert "not restarted: restarted 1 times within 600 s" in ended.stderr
+    assert launch.log("worker:0") == "up 0\n---- tflaunch: worker:0 attempt 1 ----\nup 1\ngoing\n"
+
+
+def test_after_the_lease_the_job_starts_anew(launch: Launch) -> None:
+    """Its agents have ended the tasks by themselves, which costs a restart."""
+    script = "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && sleep 300; true"
+    spec = launch.shell(script, timeouts={"lease": 1, "grace": 0.2}, strategy="none", restart={"backoff": [0, 0]})
+    run = begin(launch, spec, "up 0")
+    psutil.wait_procs(launch.survivors(), timeout=PATIENCE)
+    ended = launch.run("up", "--resume", run)
+    assert ended.returncode == 0, ended.stderr
+    assert "up 1" in ended.stdout
+    assert not launch.survivors()
+
+
+def test_ctrl_c_ends_a_run_that_was_taken_over(launch: Launch) -> None:
+    """With 130, and nothing left."""
+    run = begin(launch, launch.shell("echo up; sleep 300", timeouts=GRACE, strategy="none"), "up")
+    running = launch.start("up", "--resume", run)
+    assert running.stderr is not None
+    while "is restored" not in running.stderr.readline():
+        pass
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    assert not launch.survivors()
+
+
+def test_only_a_run_without_a_supervisor_can_be_taken_over(launch: Launch) -> None:
+    """One that is live, one that has ended and one that is not there are each refused in a sentence."""
+    running = launch.start("up", launch.shell("echo up; sleep 300", timeouts=GRACE, strategy="none"))
+    read_until(running, "up")
+    run = launch.run_directory().name
+    live = launch.run("up", "--resume", run)
+    assert (live.returncode, live.stderr) == (2, f"tflaunch: run {run} has a supervisor already\n")
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=PATIENCE)
+    ended = launch.run("up", "--resume", run)
+    assert (ended.returncode, ended.stderr) == (2, f"tflaunch: run {run} has ended with exit code 130\n")
+    unknown = launch.run("up", "--resume", "nothing")
+    assert unknown.returncode == 2
+    assert unknown.stderr == f"tflaunch: there is no run 'nothing'; the runs are {run}\n"
+    assert launch.run("up", "--resume", run, "job.json").returncode == 2
+    assert launch.run("up").returncode == 2
+
+
+def test_without_a_lease_there_is_nothing_to_take_over(launch: Launch) -> None:
+    """The agent killed the tasks the moment its supervisor died, and that is said."""
+    run = begin(launch, launch.shell("echo up; sleep 300"), "up")
+    ended = launch.run("up", "--resume", run)
+    assert ended.returncode == 125
+    assert "timeouts.lease is 0" in ended.stderr

@@ -1,0 +1,42 @@
+"""The chief of a ParameterServerStrategy job: each step is one sum on a worker, saved, and said.
+
+    chief.py [FAULT]
+
+It ends when there is a file `enough`. FAULT is Python code that runs after every step, with `step` and `attempt`.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import tensorflow as tf
+
+attempt, fault = int(os.environ["TFLAUNCH_ATTEMPT"]), "".join(sys.argv[1:2])
+
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    counter = tf.Variable(0, dtype=tf.int64)
+checkpoint = tf.train.Checkpoint(counter=counter)
+manager = tf.train.CheckpointManager(checkpoint, str(Path("checkpoint").absolute()), max_to_keep=2)
+checkpoint.restore(manager.latest_checkpoint)
+print(f"attempt {attempt} begins at step {counter.numpy()}", flush=True)
+
+
+@tf.function
+def train() -> None:
+    """Count, on a worker."""
+    counter.assign_add(1)
+
+
+while not Path("enough").exists():
+    coordinator.schedule(train)
+    coordinator.join()
+    manager.save()
+    step = counter.numpy()
+    print(f"step {step}", flush=True)
+    exec(fault)
+    time.sleep(0.05)  # so that there are not thousands of lines
+print("enough", flush=True)

@@ -1,0 +1,44 @@
+"""Steps of MultiWorkerMirroredStrategy: each adds the number of workers to a weight, is saved, and says so.
+
+    mirrored.py LAST [FAULT]
+
+LAST is the step after which it ends, 0 for never. FAULT is Python code that runs after every step, with `step`,
+`task` and `attempt`. A weight that is no longer the sum of its steps shows that a step was lost or done twice.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import tensorflow as tf
+
+task, attempt = os.environ["TFLAUNCH_TASK"], int(os.environ["TFLAUNCH_ATTEMPT"])
+last, fault = int(sys.argv[1]), "".join(sys.argv[2:3])
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    counter = tf.Variable(0, dtype=tf.int64)
+    weight = tf.Variable(0.0)
+checkpoint = tf.train.Checkpoint(counter=counter, weight=weight)
+# All workers save, since a variable may have to be read together; only the chief's is kept.
+own = "checkpoint" if strategy.extended.should_checkpoint else f"workertemp-{task[-1]}"
+manager = tf.train.CheckpointManager(checkpoint, str(Path(own).absolute()), max_to_keep=2)
+checkpoint.restore(tf.train.latest_checkpoint(str(Path("checkpoint").absolute())))
+print(f"attempt {attempt} begins at step {counter.numpy()}", flush=True)
+
+
+@tf.function
+def train() -> tf.Tensor:
+    """Return the number of workers, as the sum of what each says."""
+    return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
+
+
+while not last or counter.numpy() < last:
+    weight.assign_add(train())
+    counter.assign_add(1)
+    manager.save()
+    step = counter.numpy()
+    print(f"step {step}: weight {weight.numpy():g}", flush=True)
+    exec(fault)
+    time.sleep(0.05)  # so that there are not thousands of lines

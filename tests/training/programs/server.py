@@ -1,0 +1,15 @@
+"""The standard server of a worker or ps, which ends with the code that somebody writes into the FIFO it is given.
+
+server.py FIFO
+"""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+from tflaunch_worker.training.server import serve
+
+fifo = Path(sys.argv[1])
+threading.Thread(target=lambda: os._exit(int(fifo.read_text())), daemon=True).start()
+serve()
