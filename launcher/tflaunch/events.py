@@ -163,6 +163,12 @@ class Interrupted(NamedTuple):
     signal: int
 
 
+class Struck(NamedTuple):
+    """A drill has done what the user asked for; the job shall not know."""
+
+    what: str
+
+
 class TimePassed(NamedTuple):
     """Nothing happened until the time that the job waited for."""
 
@@ -187,6 +193,7 @@ Event = (
     | TaskExited
     | TaskGone
     | Interrupted
+    | Struck
     | TimePassed
 )
 

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tflaunch import diagnosis, plan_forms, replay, runs, supervisor
+from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.events import Interrupted
 from tflaunch.hosts.link import Link, Way
 from tflaunch.hosts.session import Session, Terms
@@ -24,13 +25,20 @@ from tflaunch.words import TaskWords
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+    from tflaunch.drill import Strike
+    from tflaunch.drilling import Driller
     from tflaunch.hosts.code import Code
 
 _AT_ONCE = 128  # hosts that are reached at the same time
 
 
 def execute(
-    plan: Plan, directory: RunDirectory, ways: Mapping[str, Way], links: Mapping[str, Link], code: Code | None
+    plan: Plan,
+    directory: RunDirectory,
+    ways: Mapping[str, Way],
+    links: Mapping[str, Link],
+    code: Code | None,
+    strikes: Sequence[Strike] = (),
 ) -> int:
     """Run a plan to its end and return tflaunch's exit code.
 
@@ -40,8 +48,10 @@ def execute(
         ways: how the agent of each host is reached.
         links: agents that were started already.
         code: the user's code, if it has to be brought to hosts.
+        strikes: a drill, if the user wants one.
     """
-    with _foreground(plan, directory, ways, code) as (parts, journal):
+    with _foreground(plan, directory, ways, code) as (whole, journal):
+        parts = whole._replace(driller=_driller(strikes, whole))
         job = supervisor.begin(directory.run, plan, parts.mailbox.now())
         directory.write_plan(plan_forms.as_json(plan))
         journal.record_plan(directory, plan_forms.as_json(plan), job.started_at)
@@ -71,6 +81,14 @@ def resume(
         return _last_words(run, parts, journal)
 
 
+def _driller(strikes: Sequence[Strike], parts: Parts) -> Driller | None:
+    if not strikes:
+        return None
+    from tflaunch.drilling import Driller
+
+    return Driller(strikes, parts.mailbox, parts.sessions, parts.say)
+
+
 @contextmanager
 def _foreground(
     plan: Plan, directory: RunDirectory, ways: Mapping[str, Way], code: Code | None, records: int = 0
@@ -94,8 +112,14 @@ def _foreground(
 
 def _last_words(run: Run, parts: Parts, journal: Journal) -> int:
     """Say how it ended."""
-    parts.say("\n".join([*_losses(parts.words, journal), diagnosis.summary(run.job, parts.logs, parts.words.tail)]))
-    return run.exit_code
+    lines = _losses(parts.words, journal)
+    exit_code = run.exit_code
+    if parts.driller is not None:
+        lines += parts.driller.report(exit_code)
+        if exit_code == 0 and not parts.driller.is_done:
+            exit_code = EXIT_INTERNAL  # a test that tested nothing must not look like one that passed
+    parts.say("\n".join([*lines, diagnosis.summary(run.job, parts.logs, parts.words.tail)]))
+    return exit_code
 
 
 def _losses(words: TaskWords, journal: Journal) -> list[str]:

@@ -196,6 +196,16 @@ class Count:
         return {"type": "integer", "minimum": 0, "maximum": self._MOST}
 
 
+def seconds_of(value: object) -> float | None:
+    """Return the seconds that a number or a text such as ``10m`` means, None when it means none."""
+    seconds = None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value) if 0 <= value <= _LONGEST else None
+    elif isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
+        seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
+    return None if seconds is None or not 0 <= seconds <= _LONGEST else seconds
+
+
 class Duration:
     """A duration, in seconds once it is read."""
 
@@ -203,12 +213,8 @@ class Duration:
 
     def read(self, value: object, at: At) -> Any:
         """Return the seconds."""
-        seconds = None
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            seconds = float(value) if 0 <= value <= _LONGEST else None
-        elif isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
-            seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
-        if seconds is None or not 0 <= seconds <= _LONGEST:
+        seconds = seconds_of(value)
+        if seconds is None:
             at.wrong(f"must be a duration, not {shown(value)}", 'write seconds, or text such as "90s" or "10m"')
         return seconds
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from tflaunch.budget import Failure
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan import SIDECAR, Plan, TaskPlan
-from tflaunch.states import Cause, Culprit, HostPhase, Job
+from tflaunch.states import Cause, Culprit, HostPhase, Job, Phase, TaskPhase, TaskState
 from tflaunch.tf_config import has_cluster, members
 
 WARN_AFTER = 60.0
@@ -137,6 +137,18 @@ def grows_at(job: Job) -> float | None:
     if job.plan.elastic is None or not missed(job):
         return None
     return job.attempt_started_at + job.plan.elastic.retry
+
+
+def gang_runs(job: Job) -> bool:
+    """Whether all that trains is at work: started, and listening if the others wait for that; or done."""
+    return job.phase is Phase.RUNNING and all(
+        _is_at_work(job, job.tasks[task.task]) for task in job.plan.tasks if in_gang(task)
+    )
+
+
+def _is_at_work(job: Job, task: TaskState) -> bool:
+    listens = task.is_port_open or not forms_cluster(job.plan)
+    return task.has_succeeded or (task.phase is TaskPhase.RUNNING and listens)
 
 
 def is_saving(job: Job) -> bool:

@@ -17,6 +17,7 @@ from tflaunch.states import Job, Phase
 from tflaunch.words import TaskWords
 
 if TYPE_CHECKING:
+    from tflaunch.drilling import Driller
     from tflaunch.hosts.code import Code
 
 _LEAVE_PATIENCE = 10.0  # an agent that does not even leave is left to its guard and its lease
@@ -33,7 +34,7 @@ class Parts(NamedTuple):
     """What a run works with.
 
     ``say`` shows a sentence to the user; ``logs`` is where the tasks' logs are, for such sentences; ``code``
-    is the user's code, if it has to be brought to hosts.
+    is the user's code, if it has to be brought to hosts; ``driller`` does what the user asks for as a drill.
     """
 
     mailbox: Mailbox
@@ -43,6 +44,7 @@ class Parts(NamedTuple):
     say: Callable[[str], None]
     logs: str
     code: Code | None = None
+    driller: Driller | None = None
 
 
 class Run:
@@ -120,6 +122,8 @@ class Run:
             session.recorded(event)
         for action in actions:
             self._perform(action)
+        if self._parts.driller is not None:
+            self._parts.driller.watch(self._job, now)
         for message in news(before, event, self._job, now, self._parts.logs):
             self._parts.say(message)
 

@@ -22,6 +22,7 @@ from tflaunch.events import (
     PortOpened,
     PortsHeld,
     PortsRefused,
+    Struck,
     TaskExited,
     TaskGone,
     TaskNotStarted,
@@ -105,6 +106,8 @@ def _react(job: Job, event: Event, now: float) -> Step:
             return _on_interrupt(job, event, now)
         case TimePassed():
             return _on_time(job, now)
+        case Struck():
+            return job, []
         case _:
             return _on_task_event(job, event, now)
 

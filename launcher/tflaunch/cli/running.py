@@ -13,6 +13,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tflaunch.drill import Strike
     from tflaunch.hosts.code import Code
     from tflaunch.hosts.link import Link, Way
     from tflaunch.plan import Plan
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @set_option
 @name_option
 @click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep the tasks' logs there.")
+@click.option("--drill", metavar="TEXT", help="Do this to the running job, and say whether it recovered.")
 @click.option("--resume", metavar="RUN", help="Take over RUN, whose supervisor was killed, instead of starting SPEC.")
 def up(
     spec: Path | None,
@@ -31,6 +33,7 @@ def up(
     settings: tuple[str, ...],
     name: str | None,
     log_dir: Path | None,
+    drill: str | None,
     resume: str | None,
 ) -> int:
     """Validate SPEC, start its tasks, supervise them until the job ends, and leave nothing behind.
@@ -41,13 +44,17 @@ def up(
     A supervisor that was killed can be replaced while the lease of its agents runs (timeouts.lease): with
     --resume the job goes on, and its tasks never notice.
 
+    --drill tests how a job recovers: kill, term or stop a task, or cut the link to a host, after so much time
+    of training. A drill that could not be done ends with 125.
+
     \b
     Example:
       tflaunch up cluster.json --set restart.max=0 -- python train.py --epochs 2
+      tflaunch up cluster.json --drill "kill worker:1 after 20s; stop ps:0 for 10s; cut host=b for 5s"
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        if spec is not None or settings or name or log_dir:
+        if spec is not None or settings or name or log_dir or drill:
             raise click.UsageError("--resume takes everything else from the run itself; leave the rest out")
         return _take_over(resume)
     if spec is None:
@@ -58,13 +65,22 @@ def up(
     loaded, warnings = read_spec(spec, settings, name, command)
     plan = make_plan(spec, loaded)
     warn(spec, warnings)
+    strikes = _strikes(drill, plan)
     code = _code_for_hosts(plan)
     directory = RunDirectory(plan.name, log_dir)
     ways = ways_to_hosts(plan, directory)
     links = _links_on_this_machine(plan, ways)
     from tflaunch import foreground
 
-    return foreground.execute(plan, directory, ways, links, code)
+    return foreground.execute(plan, directory, ways, links, code, strikes)
+
+
+def _strikes(text: str | None, plan: Plan) -> tuple[Strike, ...]:
+    if text is None:
+        return ()
+    from tflaunch import drill
+
+    return drill.parse(text, plan)
 
 
 def _take_over(name: str) -> int:

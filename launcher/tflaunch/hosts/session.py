@@ -74,6 +74,7 @@ class Session:
         self._is_leaving = False
         self._has_joined = False
         self._heard_at = 0.0
+        self._cut_until = 0.0
         self._try_again_after = _FIRST_WAIT
         self._upload: Upload | None = None
         self._orders: deque[tuple[int, bytes]] = deque()
@@ -254,7 +255,10 @@ class Session:
             return
         self._mailbox.put(events.LinkLost(self.host, reason))
         self._try_again_after = _FIRST_WAIT
-        self._aside(self._resume)
+        if self._cut_until > self._mailbox.now():
+            self._mailbox.call_at(self._cut_until, self._try_now)
+        else:
+            self._aside(self._resume)
 
     def _explain(self, reason: str) -> None:
         """Find out why an agent never greeted; in another thread."""
@@ -278,6 +282,17 @@ class Session:
             self._orders.append((self._order_number, frame))
         if self._is_greeted:
             self._send(frame)
+
+    def signal(self, task: str, attempt: int, number: int) -> None:
+        """Have a task signalled, if its agent can be heard."""
+        if self._is_greeted:
+            self._say("signal_task", task=task, attempt=attempt, signal=number)
+
+    def cut(self, seconds: float) -> None:
+        """Give up the link, and look for the agent again only after so many seconds: for drills."""
+        self._cut_until = self._mailbox.now() + seconds
+        if self._link is not None:
+            self._lose(f"it was cut for {seconds:g} s")
 
     def send_files(self, code: Code) -> None:
         """Bring the user's code to the host: `FilesPlaced` or `FilesRefused` will follow."""

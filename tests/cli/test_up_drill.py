@@ -1,0 +1,66 @@
+"""`up --drill`: faults on request, and whether the job recovered."""
+
+from __future__ import annotations
+
+import pytest
+
+from launch import Launch
+
+pytestmark = pytest.mark.cli
+
+TRAIN = "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && sleep 300; true"
+PLAIN = {"strategy": "none", "restart": {"max": 1, "backoff": [0, 0]}}
+
+
+def test_a_drill_strikes_the_real_run_and_says_whether_it_recovered(launch: Launch) -> None:
+    """The killed task is the culprit like any other; the journal knows of the drill."""
+    ended = launch.up(launch.shell(TRAIN, **PLAIN), "--drill", "kill worker:1 after 0.2s")
+    assert ended.returncode == 0, ended.stderr
+    assert "tflaunch: drill: kill worker:1 after 0.2 s\n" in ended.stderr
+    assert "tflaunch: worker:1 was killed by SIGKILL; ending worker:0\n" in ended.stderr
+    assert "tflaunch: drill: kill worker:1 after 0.2 s: all tasks ran again after " in ended.stderr
+    assert [record["what"] for record in launch.journal() if record["kind"] == "struck"] == [
+        "kill worker:1 after 0.2 s"
+    ]
+
+
+def test_a_job_that_does_not_recover_fails_with_its_own_code(launch: Launch) -> None:
+    """And the drill says so."""
+    spec = launch.shell("sleep 300", **{**PLAIN, "restart": {"max": 0}})
+    ended = launch.up(spec, "--drill", "term worker:0")
+    assert ended.returncode == 143
+    assert "the job did not recover" in ended.stderr
+
+
+def test_a_stopped_task_goes_on_after_its_time(launch: Launch) -> None:
+    """Nobody ends because of it."""
+    script = "for i in $(seq 30); do echo $i; sleep 0.02; done"
+    ended = launch.up(launch.shell(script, strategy="none"), "--drill", "stop worker:0 for 0.5s")
+    assert ended.returncode == 0, ended.stderr
+    assert "no task ended because of it" in ended.stderr
+    assert launch.log("worker:0") == launch.log("worker:1")
+
+
+def test_a_cut_link_loses_no_line(launch: Launch) -> None:
+    """The agent lives on, and is found again by its socket."""
+    script = "for i in $(seq 100); do echo $i; sleep 0.02; done"
+    spec = launch.shell(script, strategy="none", timeouts={"lease": 60})
+    ended = launch.up(spec, "--drill", "cut host=localhost for 0.5s")
+    assert ended.returncode == 0, ended.stderr
+    assert "the link to localhost is restored" in ended.stderr
+    assert launch.log("worker:0") == "".join(f"{number}\n" for number in range(1, 101))
+
+
+def test_a_drill_that_could_not_be_done_is_no_success(launch: Launch) -> None:
+    """A test that tested nothing must not look like one that passed."""
+    ended = launch.up(launch.shell("true", strategy="none"), "--drill", "kill worker:1 after 1m")
+    assert ended.returncode == 125
+    assert "not done, the job had ended before" in ended.stderr
+
+
+def test_nothing_starts_when_a_drill_is_not_understood(launch: Launch) -> None:
+    """One sentence, with what there is."""
+    ended = launch.up(launch.shell("true"), "--drill", "kill worker:9")
+    assert ended.returncode == 2
+    assert "the tasks are worker:0, worker:1" in ended.stderr
+    assert not launch.home.exists()

@@ -1,0 +1,110 @@
+"""Drills: what a user may ask for, and what is said of how the job took it."""
+
+from __future__ import annotations
+
+import pytest
+
+from history import HERE, History, mirrored, parameter_server
+from specs import clustered
+from tflaunch import drill
+from tflaunch.drill import Course, Strike
+from tflaunch.errors import TflaunchError
+from tflaunch.events import PortOpened, TaskStarted
+
+pytestmark = pytest.mark.unit
+
+FAR = clustered({"worker": ["a:1", "b:1"], "evaluator": ["b:2"]})
+
+
+def test_strikes_are_read_in_the_order_of_their_time() -> None:
+    """Whatever the order of the text, and with any duration that a spec could have."""
+    strikes = drill.parse("kill worker:1 after 1m; stop evaluator:0 for 10s; cut host=b after 2 for 5s;", FAR)
+    assert strikes == (
+        Strike("stop", "evaluator:0", "b", 0, 10),
+        Strike("cut", None, "b", 2, 5),
+        Strike("kill", "worker:1", "b", 60, None),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "it says nothing"),
+        ("shoot worker:1", "it must begin with"),
+        ("kill", "it must begin with"),
+        ("kill worker:1 after", "it must begin with"),
+        ("kill worker:1 before 3s", "after the target only"),
+        ("kill worker:1 after 3s after 4s", "after the target only"),
+        ("kill worker:1 after soon", "'soon' is no duration"),
+        ("kill worker:1 for 3s", "stop and cut need"),
+        ("stop worker:1", "stop and cut need"),
+        ("kill worker:7", "the tasks are worker:0, worker:1, evaluator:0"),
+        ("cut b for 3s", "the hosts are host=a, host=b"),
+        ("cut host=c for 3s", "the hosts are host=a, host=b"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_an_example(text: str, reason: str) -> None:
+    """Before anything starts."""
+    with pytest.raises(TflaunchError, match="write for example") as error:
+        drill.parse(text, FAR)
+    assert reason in str(error.value)
+    assert error.value.exit_code == 2
+
+
+def test_a_cut_needs_a_lease() -> None:
+    """Without one, the tasks on this machine die with the link."""
+    with pytest.raises(TflaunchError, match="lease"):
+        drill.parse("cut host=localhost for 3s", clustered({"worker": 2}))
+
+
+def struck(history: History, verb: str = "kill") -> Course:
+    """Return the course of a strike at the job as it is."""
+    return drill.strike_now(Course(Strike(verb, "worker:0", HERE, 5, None)), history.job, history.now)
+
+
+def said(course: Course, exit_code: int = 0) -> str:
+    """Return the sentence about a course."""
+    (line,) = drill.report([course], exit_code)
+    return line.rpartition(": ")[2]
+
+
+def test_a_gang_that_runs_again_has_recovered() -> None:
+    """And the seconds are told."""
+    history = mirrored(restart={"max": 1, "backoff": [1, 1]})
+    course = struck(history)
+    history.ends("worker:0", None, 9).ends("worker:1", None, 9)
+    course = drill.follow(course, history.job, history.now)
+    assert said(course) == "the job ended well without a restart"
+    assert said(course, 137) == "the job did not recover"
+    history.wait()
+    history.now += 2
+    history.start()
+    course = drill.follow(course, history.job, history.now)
+    assert said(course) == f"all tasks ran again after {history.now - 1000:.1f} s"
+    assert said(course, 1).endswith(", but the job failed")
+
+
+def test_a_task_that_starts_alone_is_noticed() -> None:
+    """Nobody else was disturbed, but it was not there."""
+    history = parameter_server(restart={"max": 1, "backoff": [1, 1]})
+    course = struck(history)
+    history.ends("worker:0", None, 9)
+    course = drill.follow(course, history.job, history.now)
+    assert course.was_noticed
+    history.wait().happens(TaskStarted(HERE, "worker:0", 1, 1, 0.0), PortOpened(HERE, "worker:0", 1))
+    assert drill.follow(course, history.job, history.now).recovered_at == history.now
+
+
+def test_a_strike_that_nobody_notices_stays_so_when_another_follows() -> None:
+    """A later restart is not its doing."""
+    history = mirrored()
+    course = drill.follow(struck(history, "stop"), history.job, history.now)
+    assert said(course) == "no task ended because of it"
+    course = drill.settle(course)
+    history.ends("worker:0", None, 9)
+    assert said(drill.follow(course, history.job, history.now)) == "no task ended because of it"
+
+
+def test_a_strike_that_was_not_done_is_said() -> None:
+    """The job was over too soon."""
+    assert said(Course(Strike("kill", "worker:0", HERE, 5, None))) == "not done, the job had ended before"
