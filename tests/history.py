@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from specs import clustered
 from tflaunch import supervisor
-from tflaunch.actions import Action, StopTask
+from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask
 from tflaunch.events import (
     Event,
     HostJoined,
+    HostLost,
+    HostUnreachable,
+    NamesFound,
     PortOpened,
     PortsHeld,
     TaskExited,
@@ -63,6 +66,72 @@ class History:
     def stopped(self) -> list[str]:
         """Return the tasks that the last event had stopped."""
         return [action.task for action in self.actions if isinstance(action, StopTask)]
+
+
+class Willing(History):
+    """A job whose hosts do at once what they are asked to; those in ``away`` cannot be reached."""
+
+    def __init__(self, plan: Plan, *away: str) -> None:
+        super().__init__(plan)
+        self.away = set(away)
+        self.seen: list[Action] = []
+        self._do([JoinHost(host.host) for host in plan.hosts])
+
+    def happens(self, *events: Event) -> Willing:
+        """Let events happen, and everything that hosts do because of them."""
+        self.seen = []
+        for event in events:
+            super().happens(event)
+            self._do(self.actions)
+        return self
+
+    def _do(self, actions: list[Action]) -> None:
+        waiting = list(actions)
+        while waiting:
+            action = waiting.pop(0)
+            self.seen.append(action)
+            for event in self._answers(action):
+                super().happens(event)
+                waiting += self.actions
+
+    def _answers(self, action: Action) -> list[Event]:
+        match action:
+            case JoinHost(host) if host in self.away:
+                return [HostUnreachable(host, "no route")]
+            case JoinHost(host):
+                return [HostJoined(host)]
+            case LookUpNames(host, names):
+                return [NamesFound(host, dict.fromkeys(names, "10.0.0.9"))]
+            case HoldPorts(host, ports):
+                return [PortsHeld(host, {task: port or 20000 for task, port in ports.items()})]
+            case StartTask(host, task, attempt):
+                return [TaskStarted(host, task, attempt, 1, self.now), PortOpened(host, task, attempt)]
+            case StopTask(host, task, attempt):
+                exited = TaskExited(host, task, attempt, None, 15, self.now, was_told=True)
+                return [exited, TaskGone(host, task, attempt)]
+        return []
+
+    def loses(self, host: str) -> Willing:
+        """Let a host be lost with all that is on it, and stay away."""
+        self.away.add(host)
+        return self.happens(HostLost(host, "no power"))
+
+    def waits(self, seconds: float) -> Willing:
+        """Let time pass, and whatever is due in it happen."""
+        end = self.now + seconds
+        while (deadline := supervisor.next_deadline(self.job)) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            self.happens(TimePassed())
+        self.now = end
+        return self
+
+    def started(self) -> list[str]:
+        """Return the tasks that started because of the last event."""
+        return [action.task for action in self.seen if isinstance(action, StartTask)]
+
+    def workers(self) -> list[str]:
+        """Return the hosts of the workers in the current plan, in the order of their index."""
+        return [task.host for task in self.job.plan.tasks if task.role == "worker"]
 
 
 def mirrored(count: int = 2, **fields: object) -> History:

@@ -20,7 +20,7 @@ _JITTER = 0.25  # so that jobs that failed together do not return together
 
 
 class Failure(NamedTuple):
-    """How an attempt ended: ``kind`` tells failures apart, ``lived`` is in seconds.
+    """How an attempt ended: ``kind`` tells failures apart ("": not the program's), ``lived`` is in seconds.
 
     ``is_free``: it was no failure (preempted, after saving), so the budget is not charged.
     """
@@ -62,7 +62,7 @@ def ask(budget: Budget, restart: Restart, failure: Failure, now: float, salt: st
     """
     if restart.max == 0:
         return Answer(budget, None, "restart.max is 0")
-    is_quick = failure.lived < QUICK and not failure.is_free
+    is_quick = failure.kind != "" and failure.lived < QUICK and not failure.is_free
     alike = (budget.alike + 1 if failure.kind == budget.last else 1) if is_quick else 0
     budget = budget._replace(last=failure.kind, alike=alike)
     if alike >= ALIKE:

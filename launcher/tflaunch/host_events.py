@@ -153,7 +153,7 @@ def _replace_tasks(job: Job, host: str, now: float) -> Step:
             return fail(job, culprit, now, may_retry=True)
         return job.with_host(host, retry_at=now + policy.rest_after(job.plan, state.failures)), []
     for task in waiting:
-        failure = Failure("its host was lost", now - job.tasks[task.task].since, is_free=state.is_drained)
+        failure = Failure("", now - job.tasks[task.task].since, is_free=state.is_drained)
         job, more = replace_alone(job, task.task, failure, now)
         actions += more
     due = [when for task in waiting if (when := job.tasks[task.task].resume_at) is not None]

@@ -248,7 +248,8 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
     is_free = culprit.cause is Cause.DRAIN
     if culprit.cause is Cause.TASK:
         is_free = is_preemption(culprit.code, culprit.signal)
-    kind = f"{culprit.cause.value} {culprit.name} {culprit.code} {culprit.signal}"
+    is_program = culprit.cause in (Cause.TASK, Cause.TIME)
+    kind = f"{culprit.name} {culprit.code} {culprit.signal}" if is_program else ""
     return Failure(kind, job.failed_at - job.attempt_started_at, is_free)
 
 

@@ -12,12 +12,15 @@ from tflaunch.events import (
     HostJoined,
     HostLost,
     Interrupted,
+    NamesFound,
     PortOpened,
     PortsHeld,
     PortsRefused,
     TaskExited,
     TaskGone,
     TaskNotStarted,
+    TaskSilent,
+    TaskSpoke,
     TaskStarted,
 )
 from tflaunch.states import Cause, Phase, TaskPhase
@@ -273,3 +276,167 @@ def test_states_of_tasks_follow_their_agents() -> None:
         history.happens(event)
         seen.append(history.job.tasks["worker:0"].phase)
     assert seen == [TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED, TaskPhase.GONE]
+
+
+# ---- preemption
+
+
+def test_a_preempted_gang_may_save_together_and_starts_again_for_free() -> None:
+    """The first 42 ends nobody; when all have saved, the next attempt follows at no cost."""
+    history = mirrored(restart={"max": 1, "backoff": [1, 1]}).ends("worker:1", 42)
+    assert (history.job.phase, history.stopped()) == (Phase.SAVING, [])
+    history.ends("worker:0", 42)
+    assert history.job.phase is Phase.BACKING_OFF
+    assert (history.job.budget.charged, len(history.job.budget.free)) == ((), 1)
+
+
+def test_peers_that_do_not_end_after_a_preemption_are_ended() -> None:
+    """When their grace is over."""
+    history = mirrored(timeouts={"grace": 7}).ends("worker:1", 143)
+    began = history.now
+    assert history.wait().stopped() == ["worker:0"]
+    assert history.now - began == 7
+
+
+def test_a_term_from_elsewhere_is_a_preemption_without_saving() -> None:
+    """Nobody can be saving with a process that died of TERM, so the others are ended; but it is free."""
+    history = mirrored().ends("worker:1", None, 15)
+    assert "worker:0" in history.stopped()
+    history.ends("worker:0", None, 9)
+    assert (history.job.phase, len(history.job.budget.free)) == (Phase.BACKING_OFF, 1)
+
+
+def test_a_program_that_always_asks_to_be_started_again_ends() -> None:
+    """With its own code."""
+    history = mirrored(1, restart={"max": 1, "backoff": [0, 0], "window": 1e6})
+    for _ in range(100):
+        history.ends("worker:0", 42)
+        if history.job.phase is Phase.ENDED:
+            break
+        history.start()
+    assert history.job.exit_code == 42
+    assert history.job.refusal == "asked to be started again 10 times within 1e+06 s"
+
+
+def test_a_preempted_ps_chief_is_not_waited_for_by_servers() -> None:
+    """They have nothing to save."""
+    assert set(parameter_server().ends("chief:0", 42).stopped()) == {"worker:0", "worker:1", "ps:0"}
+
+
+def test_success_while_others_save_is_success() -> None:
+    """The rule says whose end counts."""
+    history = mirrored(success="chief").ends("worker:1", 42).ends("worker:0", 0)
+    assert history.job.exit_code == 0
+
+
+# ---- the culprit
+
+
+def test_the_culprit_is_who_exited_first_by_the_agents_clocks() -> None:
+    """News of the first exit may be longer on its way than that of a victim elsewhere."""
+    plan = clustered({"worker": ["a:1", "b:1"]}, restart={"max": 0})
+    history = History(plan)
+    history.happens(HostJoined("a"), HostJoined("b"))
+    history.happens(NamesFound("a", {"b": "10.0.0.2"}), NamesFound("b", {"a": "10.0.0.1"}))
+    history.happens(PortsHeld("a", {"worker:0": 1}), PortsHeld("b", {"worker:1": 1}))
+    for task, host in (("worker:0", "a"), ("worker:1", "b")):
+        history.happens(TaskStarted(host, task, 0, 1, 0.0), PortOpened(host, task, 0))
+    history.happens(TaskExited("a", "worker:0", 0, 1, None, 500.020), TaskGone("a", "worker:0", 0))
+    history.happens(TaskExited("b", "worker:1", 0, 7, None, 500.000), TaskGone("b", "worker:1", 0))
+    assert history.job.culprit is not None
+    assert (history.job.culprit.name, history.job.exit_code) == ("worker:1", 7)
+
+
+@pytest.mark.parametrize(("time", "was_told"), [(500.1, False), (499.0, True)])
+def test_a_victim_does_not_become_the_culprit(time: float, was_told: bool) -> None:
+    """It exited later, or because it had been told to."""
+    history = mirrored(restart={"max": 0})
+    history.happens(TaskExited(HERE, "worker:0", 0, 7, None, 500.0), TaskGone(HERE, "worker:0", 0))
+    history.happens(TaskExited("elsewhere", "worker:1", 0, 1, None, time, was_told), TaskGone(HERE, "worker:1", 0))
+    assert history.job.exit_code == 7
+
+
+def test_on_one_host_the_order_of_the_news_is_the_order_of_the_exits() -> None:
+    """Whatever times the clock shows: the agent saw them in this order."""
+    history = mirrored(restart={"max": 0})
+    history.happens(TaskExited(HERE, "worker:0", 0, 7, None, 500.0), TaskGone(HERE, "worker:0", 0))
+    history.happens(TaskExited(HERE, "worker:1", 0, 1, None, 499.0), TaskGone(HERE, "worker:1", 0))
+    assert history.job.exit_code == 7
+
+
+# ---- loops and silence
+
+
+def test_a_crash_loop_ends_before_the_budget_does() -> None:
+    """Three times the same within seconds of the start."""
+    history = mirrored(1, restart={"max": 50, "backoff": [0, 0], "window": 1e6})
+    for _ in range(3):
+        assert history.job.phase is Phase.RUNNING
+        history.ends("worker:0", None, 11)
+        if history.job.phase is not Phase.ENDED:
+            history.start()
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 139)
+    assert "crash loop" in history.job.refusal
+
+
+def test_a_silent_gang_shows_its_stacks_and_starts_again() -> None:
+    """One that speaks is enough to be left in peace."""
+    history = mirrored(timeouts={"stall": 20}).happens(TaskSilent(HERE, "worker:0", 0))
+    assert history.stopped() == []
+    history.happens(TaskSpoke(HERE, "worker:0", 0), TaskSilent(HERE, "worker:1", 0))
+    assert history.stopped() == []
+    history.happens(TaskSilent(HERE, "worker:0", 0))
+    stops = [action for action in history.actions if isinstance(action, StopTask)]
+    assert [(stop.task, stop.with_stacks) for stop in stops] == [("worker:0", True), ("worker:1", True)]
+    history.ends("worker:0", None, 6).ends("worker:1", None, 6)
+    assert history.job.phase is Phase.BACKING_OFF
+
+
+def test_a_stall_without_budget_is_124() -> None:
+    """It is a limit of time."""
+    history = mirrored(1, timeouts={"stall": 20}, restart={"max": 0}).happens(TaskSilent(HERE, "worker:0", 0))
+    assert history.ends("worker:0", None, 6).job.exit_code == 124
+
+
+def test_those_who_are_done_are_not_waited_for_in_silence() -> None:
+    """The one that is left hangs: its peer ran out of data."""
+    history = mirrored(timeouts={"stall": 20}).ends("worker:0", 0)
+    assert history.happens(TaskSilent(HERE, "worker:1", 0)).stopped() == ["worker:1"]
+
+
+# ---- those who only look on
+
+
+def test_evaluator_and_sidecars_live_through_a_restart_of_the_gang() -> None:
+    """A TensorBoard that somebody looks at has done nothing wrong."""
+    plan = clustered({"worker": 1, "evaluator": 1}, sidecars={"board": {"command": "board"}})
+    history = History(plan).start().ends("worker:0", None, 9)
+    assert history.stopped() == ["worker:0"]
+    assert history.job.phase is Phase.BACKING_OFF
+    history.wait().happens(PortsHeld(HERE, {"worker:0": 5}))
+    assert history.actions == [StartTask(HERE, "worker:0", 1)]
+    assert history.job.tasks["board"].is_alive
+    history.happens(TaskStarted(HERE, "worker:0", 1, 2, 0.0), TaskExited(HERE, "worker:0", 1, 0, None, 0.0))
+    history.happens(TaskGone(HERE, "worker:0", 1))
+    assert history.ends("evaluator:0").stopped() == ["board"]
+    history.ends("board", None, 15)
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
+
+
+def test_what_only_looks_on_may_be_required() -> None:
+    """It has its own budget; when that is spent, the job fails with its code."""
+    sidecars = {"board": {"command": "board", "required": True}}
+    history = History(clustered({"worker": 1}, sidecars=sidecars, restart={"max": 1, "backoff": [0, 0]})).start()
+    history.ends("board", 9)
+    assert history.job.phase is Phase.RUNNING
+    history.ends("board", 9).ends("worker:0", None, 15)
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 9)
+
+
+def test_it_may_fail_while_the_gang_restarts() -> None:
+    """And starts again with its own wait."""
+    history = History(clustered({"worker": 1, "evaluator": 1}, restart={"backoff": [1, 1]})).start()
+    history.ends("worker:0", None, 9).ends("evaluator:0", 1)
+    history.wait().happens(PortsHeld(HERE, {"worker:0": 5, "evaluator:0": 6}))
+    history.happens(TaskStarted(HERE, "worker:0", 1, 2, 0.0)).wait()
+    assert history.job.tasks["evaluator:0"].is_alive

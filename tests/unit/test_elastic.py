@@ -1,0 +1,196 @@
+"""Jobs that go on without a host: smaller gangs, and workers that start alone when their host is back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from history import Willing
+from specs import clustered
+from tflaunch.actions import StopTask
+from tflaunch.events import HostLeaving, HostLost, TaskExited, TaskGone
+from tflaunch.states import Cause, HostPhase, Phase
+
+pytestmark = pytest.mark.unit
+
+QUICK = {"restart": {"max": 2, "backoff": [1, 1], "window": 600}, "timeouts": {"lease": 30, "grace": 10}}
+ELASTIC = {"elastic": {"min_workers": 2, "retry": 60}, **QUICK}
+SERVERS = {"chief": ["a"], "ps": ["a"], "worker": ["b", "c"]}
+
+
+def gang(**fields: object) -> Willing:
+    """Return a running gang of three hosts."""
+    return Willing(clustered({"worker": ["a", "b", "c"]}, **{**ELASTIC, **fields}))
+
+
+def test_a_gang_restarts_smaller_when_a_host_stays_away() -> None:
+    """Those left are numbered anew, and TF_CONFIG knows nobody else."""
+    job = gang().loses("b").waits(2)
+    assert job.job.phase is Phase.RUNNING
+    assert job.workers() == ["a", "c"]
+    assert job.started() == ["worker:0", "worker:1"]
+    last = job.job.plan.find("worker:1")
+    config = json.loads(last.env["TF_CONFIG"])
+    assert (config["task"]["index"], len(config["cluster"]["worker"]), last.env["TFLAUNCH_TASK"]) == (1, 2, "worker:1")
+    job.happens(TaskExited("a", "worker:0", 1, 0, None, 0.0), TaskGone("a", "worker:0", 1))
+    job.happens(TaskExited("c", "worker:1", 1, 0, None, 0.0), TaskGone("c", "worker:1", 1))
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 0)
+
+
+def test_a_host_that_is_there_at_the_restart_is_not_missed() -> None:
+    """Its agent had died, and no more: it is tried at once."""
+    job = gang().happens(HostLost("b", "the agent was killed")).waits(2)
+    assert job.workers() == ["a", "b", "c"]
+
+
+def test_a_gang_grows_again_when_the_host_is_back() -> None:
+    """Not sooner than the work since the last restart is worth it, and not at the cost of the budget."""
+    job = gang().loses("b").waits(2)
+    job.away.clear()
+    job.waits(55)
+    assert job.workers() == ["a", "c"]
+    charged = job.job.budget.charged
+    job.waits(10)
+    assert job.job.phase is Phase.RUNNING
+    assert job.workers() == ["a", "b", "c"]
+    assert job.job.budget.charged == charged
+
+
+def test_those_who_must_make_room_get_their_grace_to_save() -> None:
+    """A larger gang is no reason to lose work."""
+    job = gang().loses("b").waits(2)
+    job.away.clear()
+    stopped = []
+    while not stopped:
+        job.waits(1)
+        stopped = [action.grace for action in job.seen if isinstance(action, StopTask)]
+    assert stopped == [10, 10]
+
+
+def test_below_the_least_the_job_ends() -> None:
+    """With the hosts that lack, and the code for hosts."""
+    job = gang(restart={"max": 1, "backoff": [1, 1]}).loses("b").waits(2).loses("c").waits(600)
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+
+
+def test_without_elastic_all_hosts_are_needed() -> None:
+    """They are tried within the budget."""
+    job = Willing(clustered({"worker": ["a", "b", "c"]}, **QUICK)).loses("b").waits(600)
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+    assert job.job.culprit is not None
+    assert job.job.culprit.cause is Cause.UNREACHABLE
+
+
+def test_a_host_that_fails_again_and_again_rests_longer_and_longer() -> None:
+    """Every return costs the others the work since their last checkpoint."""
+    job = gang(restart={"max": 50, "backoff": [1, 1], "window": 1e6})
+    gaps = []
+    for _ in range(4):
+        job.loses("b").waits(2)
+        assert job.workers() == ["a", "c"]
+        job.away.clear()
+        left = job.now
+        while job.workers() == ["a", "c"]:
+            job.waits(1)
+        gaps.append(job.now - left)
+    assert gaps == sorted(gaps)
+    assert gaps[-1] > 2 * gaps[0]
+
+
+def test_at_the_first_start_every_host_counts() -> None:
+    """A name with a typing error must not be left out silently."""
+    job = Willing(clustered({"worker": ["a", "b", "c"]}, **ELASTIC), "b")
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 3)
+
+
+def test_the_chief_cannot_be_done_without() -> None:
+    """It leads."""
+    plan = clustered({"chief": ["a"], "worker": ["b", "c", "d"]}, **{**ELASTIC, "restart": {"max": 0}})
+    job = Willing(plan).loses("a").waits(600)
+    assert job.job.exit_code == 125
+
+
+# ---- parameter servers
+
+
+def test_a_worker_on_a_lost_host_starts_alone_when_the_host_is_back() -> None:
+    """At its address, and nobody else is disturbed."""
+    job = Willing(clustered(SERVERS, **QUICK))
+    address = job.job.plan.find("worker:0").address
+    job.happens(HostLost("b", "the agent was killed"))
+    assert job.job.phase is Phase.RUNNING
+    job.waits(2)
+    assert {task: state.attempt for task, state in job.job.tasks.items()} == {
+        "chief:0": 0,
+        "ps:0": 0,
+        "worker:0": 1,
+        "worker:1": 0,
+    }
+    assert job.job.plan.find("worker:0").address == address
+
+
+def test_without_elastic_a_worker_that_stays_away_fails_the_job_when_its_budget_is_spent() -> None:
+    """Its host is the culprit."""
+    job = Willing(clustered(SERVERS, **QUICK)).loses("b").waits(60)
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+    assert job.job.culprit is not None
+    assert (job.job.culprit.cause, job.job.culprit.name) == (Cause.HOST, "b")
+
+
+def test_a_parameter_server_job_goes_on_with_fewer_workers() -> None:
+    """The host is tried now and then; the job ends well without it."""
+    job = Willing(clustered(SERVERS, **{**ELASTIC, "elastic": {"min_workers": 1, "retry": 60}})).loses("b").waits(7200)
+    assert job.job.phase is Phase.RUNNING
+    job.happens(TaskExited("a", "chief:0", 0, 0, None, 0.0), TaskGone("a", "chief:0", 0))
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 0)
+
+
+def test_a_parameter_server_job_needs_its_least_workers() -> None:
+    """The last ones are not given up: everyone starts anew with the hosts that are there."""
+    job = Willing(clustered(SERVERS, **{**ELASTIC, "elastic": {"min_workers": 2, "retry": 60}})).loses("b")
+    assert job.job.phase is not Phase.RUNNING
+    assert job.waits(600).job.exit_code == 125
+
+
+def test_the_host_of_a_sidecar_is_tried_again_while_the_job_runs() -> None:
+    """And given up without harm."""
+    plan = clustered({"worker": ["a", "b"]}, sidecars={"board": {"command": "board", "host": "c"}}, **QUICK)
+    job = Willing(plan).happens(HostLost("c", "killed")).waits(2)
+    assert (job.job.phase, job.job.tasks["board"].attempt) == (Phase.RUNNING, 1)
+    job.loses("c").waits(600)
+    assert job.job.phase is Phase.RUNNING
+    assert job.job.hosts["c"].phase is HostPhase.AWAY
+
+
+def test_a_gang_restarts_while_the_host_of_a_sidecar_is_away() -> None:
+    """Who only looks on is never waited for."""
+    plan = clustered({"worker": ["a", "b"]}, sidecars={"board": {"command": "board", "host": "c"}}, **QUICK)
+    job = Willing(plan).loses("c").waits(600)
+    job.happens(TaskExited("a", "worker:0", 0, None, 9, 0.0), TaskGone("a", "worker:0", 0)).waits(600)
+    assert job.job.phase is Phase.RUNNING
+    assert job.job.tasks["worker:0"].attempt > 0
+
+
+# ---- hosts that are emptied
+
+
+def test_a_drained_host_lets_its_tasks_and_their_peers_save() -> None:
+    """Nobody is ended before the grace is over, and the restart is free."""
+    job = gang().happens(HostLeaving("b", "terminated", is_drain=True))
+    assert job.job.phase is Phase.SAVING
+    assert not [action for action in job.seen if isinstance(action, StopTask)]
+    for host, task in (("a", "worker:0"), ("b", "worker:1"), ("c", "worker:2")):
+        job.happens(TaskExited(host, task, 0, 42, None, 0.0, was_told=host == "b"), TaskGone(host, task, 0))
+    job.loses("b").waits(5)
+    assert (job.job.phase, job.workers()) == (Phase.RUNNING, ["a", "c"])
+    assert (len(job.job.budget.charged), len(job.job.budget.free)) == (0, 1)
+
+
+def test_a_worker_on_a_drained_host_is_not_charged() -> None:
+    """It comes back with its host."""
+    job = Willing(clustered(SERVERS, **QUICK)).happens(HostLeaving("b", "terminated", is_drain=True))
+    job.happens(TaskExited("b", "worker:0", 0, None, 15, 0.0, was_told=True), TaskGone("b", "worker:0", 0))
+    job.happens(HostLost("b", "it has ended")).waits(2)
+    worker = job.job.tasks["worker:0"]
+    assert (worker.attempt, len(worker.budget.charged), len(worker.budget.free)) == (1, 0, 1)
