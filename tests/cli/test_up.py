@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 import psutil
 import pytest
 
+import falls
 from launch import PATIENCE, Launch, read_until
 from specs import TFLAUNCH
 from tflaunch import events, look_around, plan, specfile, supervisor
@@ -369,3 +370,13 @@ def test_no_output_is_coloured_for_a_file(launch: Launch, tmp_path: Path) -> Non
     """Escape sequences are for terminals."""
     ended = launch.up(launch.shell("echo plain"))
     assert "\033" not in ended.stdout + ended.stderr
+
+
+def test_the_first_of_many_that_die_together_is_named_every_time(launch: Launch) -> None:
+    """The victims die 5 to 50 ms after the culprit, fifty times over."""
+    spec = launch.spec(
+        cluster={"worker": 4}, command=["python3", "-c", falls.program(launch.directory, 4)], **falls.FIELDS
+    )
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert falls.named(launch.run_directory()) == falls.culprits(4)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import falls
 from bed import CONTROLLER, Bed
 from launch import PATIENCE, Launch, read_until
 from specs import REPOSITORY
@@ -273,3 +274,18 @@ def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Lau
     assert running.returncode == 0, err
     assert len(set(re.findall(r"weights sha256 (\w+)", out)[-3:])) == 1
     assert not watch.clashes()
+
+
+def test_the_first_of_many_that_die_together_is_named_over_cables_of_different_length(bed: Bed, launch: Launch) -> None:
+    """News of a victim may come first: the agents' clocks tell, fifty times over."""
+    bed.delay(2, 20)
+    bed.delay(3, 40)
+    spec = on(bed, launch).spec(
+        cluster={"worker": ["h1", "h2", "h3", "h1"]},
+        command=["python3", "-c", falls.program(launch.directory, 4)],
+        hosts={name: {"python": sys.executable} for name in ("h1", "h2", "h3")},
+        **{**falls.FIELDS, "timeouts": {"grace": 30, "connect": 30}},
+    )
+    ended = on(bed, launch).up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert falls.named(launch.run_directory()) == falls.culprits(4)

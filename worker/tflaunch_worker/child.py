@@ -43,13 +43,24 @@ class Child:
         self.start_report = start_report
 
 
-def start(command: Command, umask: int, max_files: tuple[int, int]) -> Child:
+class Terms:
+    """What a task gets of this host, where the agent has something else for itself.
+
+    ``umask``: the mode mask; ``max_files``: the soft and hard limit of open files; ``niceness``.
+    """
+
+    def __init__(self, umask: int, max_files: tuple[int, int], niceness: int) -> None:
+        self.umask = umask
+        self.max_files = max_files
+        self.niceness = niceness
+
+
+def start(command: Command, terms: Terms) -> Child:
     """Fork and execute; never waits for the new program.
 
     Args:
         command: what to execute.
-        umask: the mode mask that the task gets (the agent's own is stricter).
-        max_files: the task's soft and hard limit of open files (the agent raises its own).
+        terms: what it gets of the host.
 
     Raises:
         OSError: no process or no pipe could be made.
@@ -66,7 +77,7 @@ def start(command: Command, umask: int, max_files: tuple[int, int]) -> Child:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
     pid = os.fork()
     if pid == 0:
-        _become(command, output_end, report_end, agent, umask, max_files)
+        _become(command, output_end, report_end, agent, terms)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(output_end)
     os.close(report_end)
@@ -89,7 +100,7 @@ def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
     return NOT_FOUND, f"command not found: {name!r}"
 
 
-def _become(command: Command, output: int, report: int, agent: int, umask: int, max_files: tuple[int, int]) -> None:
+def _become(command: Command, output: int, report: int, agent: int, terms: Terms) -> None:
     """Turn this fork into the task. Never returns."""
     stage = "setup"
     try:
@@ -101,8 +112,9 @@ def _become(command: Command, output: int, report: int, agent: int, umask: int, 
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        os.umask(umask)
-        resource.setrlimit(resource.RLIMIT_NOFILE, max_files)
+        os.umask(terms.umask)
+        os.setpriority(os.PRIO_PROCESS, 0, terms.niceness)
+        resource.setrlimit(resource.RLIMIT_NOFILE, terms.max_files)
         stage = "workdir"
         os.chdir(command.workdir)
         stage = "command"

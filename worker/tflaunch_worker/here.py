@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, host_values
+from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, host_values, linux
 from tflaunch_worker.memory import OomWatch
 from tflaunch_worker.port_watch import PortWatch
 from tflaunch_worker.ports import Ports
@@ -36,9 +36,8 @@ class Here:
         self.directory = directory
         self.ports = Ports()
         self._loop = loop
-        self._umask = umask
         self._environ = dict(os.environ)
-        self._max_files = _raise_file_limit()
+        self._terms = child.Terms(umask, _raise_file_limit(), linux.be_punctual())
         self._oom = OomWatch()
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
@@ -55,7 +54,7 @@ class Here:
 
     def start(self, task: Task) -> None:
         """Start a task."""
-        task.start(self._umask, self._max_files)
+        task.start(self._terms)
 
     def evidence(self, pid: int) -> str:
         """Return what is known about the death of a process that was killed; "" for nothing."""

@@ -69,10 +69,10 @@ class Task:
             os.fsencode(f"TFLAUNCH_ATTEMPT={attempt}"),
         }
 
-    def start(self, umask: int, max_files: tuple[int, int]) -> None:
+    def start(self, terms: child.Terms) -> None:
         """Fork; what becomes of it is said to the listener."""
         try:
-            self._child = child.start(self._command, umask, max_files)
+            self._child = child.start(self._command, terms)
         except OSError as error:
             self._say("task_not_started", code=child.NOT_EXECUTABLE, reason=f"no process: {error.strerror}")
             self._end()
@@ -183,6 +183,7 @@ class Task:
 
     def _reap(self) -> None:
         """The process has exited: report it at once, then see whether others of its session live."""
+        exited_at = self._loop.now()  # the order of exits on several hosts is told by it
         self._read_start_report()
         if self._kill_at is None or self._loop.now() >= self._kill_at:
             self.signal(signal.SIGKILL)  # before the number is free again
@@ -196,7 +197,7 @@ class Task:
             code = None if number is not None else os.WEXITSTATUS(status)
             was_told = self._kill_at is not None
             evidence = self._listener.evidence(self.pid) if number == signal.SIGKILL and not was_told else ""
-            about = {"time": self._loop.now(), "was_told": was_told, "evidence": evidence}
+            about = {"time": exited_at, "was_told": was_told, "evidence": evidence}
             self._say("task_exited", code=code, signal=number, **about)
         self._settle()
 

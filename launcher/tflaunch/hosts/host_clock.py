@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-_RECENT = 8  # clocks drift apart by some milliseconds an hour: old comparisons must not win
+_RECENT = 16  # clocks drift apart by some milliseconds a minute: old comparisons must not win
 
 
 class HostClock:
@@ -16,12 +16,15 @@ class HostClock:
     def compare(self, sent: float, theirs: float, heard: float) -> None:
         """Learn from a word that we sent at ``sent``, that they answered at ``theirs``, and that we heard at ``heard``.
 
-        It was answered somewhere between: the shorter the way, the better is that known.
+        They are ahead of us by less than they seem to be while the word was on its way there, and by more than
+        they seem to be while the answer was on its way here.
         """
-        self._comparisons.append((heard - sent, theirs - (sent + heard) / 2))
+        self._comparisons.append((theirs - sent, theirs - heard))
 
     def ours(self, theirs: float) -> float:
-        """Return what our clock showed when theirs showed ``theirs``."""
+        """Return what our clock showed when theirs showed ``theirs``: the fastest way of each direction counts."""
         if not self._comparisons:
             return theirs
-        return theirs - min(self._comparisons)[1]
+        most = min(most for most, _ in self._comparisons)
+        least = max(least for _, least in self._comparisons)
+        return theirs - (most + least) / 2

@@ -1,0 +1,62 @@
+"""Attempts that all fail, with a culprit and victims that die of it 5 to 50 ms later, and who was named for each."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from tflaunch import journal, replay
+from tflaunch.states import Phase
+
+ATTEMPTS = 50
+
+_PROGRAM = """
+import os, random, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as TensorFlow does
+me, attempt = int(os.environ["TFLAUNCH_TASK"].split(":")[1]), int(os.environ["TFLAUNCH_ATTEMPT"])
+if attempt == {attempts}:
+    raise SystemExit(0)
+culprit = random.Random(attempt).randrange({workers})
+names = [f"{place}/{{attempt}}-{{number}}" for number in range({workers})]
+for name in names:
+    try:
+        os.mkfifo(name)
+    except FileExistsError:
+        pass
+if me == culprit:
+    held = [open(name, "w") for name in names if name != names[me]]
+    os._exit(50 + attempt)
+open(names[me]).read()  # until the culprit is dead
+time.sleep(random.uniform(0.005, 0.05))
+os._exit(1)
+"""
+
+
+def program(place: Path, workers: int) -> str:
+    """Return the source of the program; ``place`` is a directory that all tasks see."""
+    return _PROGRAM.format(place=place, workers=workers, attempts=ATTEMPTS)
+
+
+FIELDS: dict[str, Any] = {
+    "strategy": "none",
+    "restart": {"max": 2 * ATTEMPTS, "window": "1d", "backoff": [0, 0]},
+    "timeouts": {"grace": 30},
+}
+
+
+def culprits(workers: int) -> list[str]:
+    """Return who fails first in each attempt."""
+    return [f"worker:{random.Random(attempt).randrange(workers)}" for attempt in range(ATTEMPTS)]
+
+
+def named(run: Path) -> list[str]:
+    """Return who was named for each attempt, in the journal of a run."""
+    first, *rest = journal.read(run)
+    before, names = replay.first_job(first), []
+    for happening in replay.happenings(before, rest):
+        if before.phase is Phase.STOPPING and happening.job.phase is not Phase.STOPPING:
+            assert before.culprit is not None
+            names.append(before.culprit.name)
+        before = happening.job
+    return names
