@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch import events
 from tflaunch.hosts.host_clock import HostClock
-from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
+from tflaunch.hosts.link import Link, Way
 from tflaunch.hosts.output import KINDS, Output, Words
+from tflaunch.hosts.seeker import Seeker
 from tflaunch.hosts.upload import Upload
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _RECEIVE = 1024 * 1024
 _BEATS = 3  # words per heartbeat limit: two may be late without harm
-_FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds before another try to restore a link
 _CLOCK = os.urandom(8).hex()
 """Names the clock of this process, with which agents compare theirs."""
 
@@ -62,10 +62,10 @@ class Session:
         """
         self.host = host
         self._way = way
+        self._seeker = Seeker(way, mailbox, aside, self._use)
         self._terms = terms
         self._mailbox = mailbox
         self._output = Output(words, self._acknowledge_soon)
-        self._aside = aside
         self._link: Link | None = None
         self._decoder = wire.Decoder()
         self._out = bytearray()
@@ -74,8 +74,6 @@ class Session:
         self._is_leaving = False
         self._has_joined = False
         self._heard_at = 0.0
-        self._cut_until = 0.0
-        self._try_again_after = _FIRST_WAIT
         self._upload: Upload | None = None
         self._orders: deque[tuple[int, bytes]] = deque()
         self._order_number = 0
@@ -99,7 +97,7 @@ class Session:
         """Have an agent started: `HostJoined` or `HostUnreachable` will follow."""
         self._begin()
         if not self._is_recalling:
-            self._aside(self._open)
+            self._seeker.start(self._unreachable)
 
     def join_over(self, link: Link) -> None:
         """Speak with an agent that was started already."""
@@ -108,6 +106,7 @@ class Session:
 
     def _begin(self) -> None:
         """Forget the agent before: a new one counts its events and orders from the start."""
+        self._seeker.stop()
         self._is_wanted = True
         self._has_joined = False
         self._orders.clear()
@@ -144,18 +143,9 @@ class Session:
         self._is_resuming = True
         if self._has_joined:
             self._mailbox.put(events.LinkLost(self.host, "its supervisor was killed, and another one took over"))
-            self._aside(self._resume)
-        else:
-            self._aside(self._resume_or_open)
-
-    def _resume_or_open(self) -> None:
-        """Find the agent, or start it if the earlier supervisor had not come to that; in another thread."""
-        try:
-            link = self._way.resume()
-        except (AgentGone, LinkError):
-            self._open()
-        else:
-            self._mailbox.call(lambda: self._use(link))
+            self._seeker.find(self._gone)
+        else:  # the earlier supervisor may not have come to start it
+            self._seeker.find_or_start(self._unreachable)
 
     def _end_unheard(self, obeyed: int, streams: list[list[Any]]) -> None:
         """Attempts that our predecessor heard to their end have no stream any more."""
@@ -167,49 +157,15 @@ class Session:
 
     # ---- the link
 
-    def _open(self) -> None:
-        """Start the agent; in another thread."""
-        try:
-            link = self._way.open()
-        except LinkError as error:
-            reason = str(error)
-            self._mailbox.call(lambda: self._unreachable(reason))
-        else:
-            self._mailbox.call(lambda: self._use(link))
-
     def _unreachable(self, reason: str) -> None:
         self._is_wanted = False
         self._mailbox.put(events.HostUnreachable(self.host, reason))
 
-    def _resume(self) -> None:
-        """Find the agent again; in another thread."""
-        try:
-            link = self._way.resume()
-        except AgentGone as gone:
-            words = str(gone)
-            self._mailbox.call(lambda: self._gone(words or "it ended unexpectedly"))
-        except LinkError:
-            self._mailbox.call(self._try_again)
-        else:
-            self._mailbox.call(lambda: self._use(link))
-
-    def _try_again(self) -> None:
-        wait, self._try_again_after = self._try_again_after, min(self._try_again_after * 2, _LONGEST_WAIT)
-        self._mailbox.call_at(self._mailbox.now() + wait, self._try_now)
-
-    def _try_now(self) -> None:
-        if self._is_wanted:
-            self._aside(self._resume)
-
     def _gone(self, words: str) -> None:
-        if self._is_wanted:
-            self._is_wanted = False
-            self._mailbox.put(events.HostLost(self.host, words))
+        self._is_wanted = False
+        self._mailbox.put(events.HostLost(self.host, words or "it ended unexpectedly"))
 
     def _use(self, link: Link) -> None:
-        if not self._is_wanted:
-            link.close()
-            return
         self._link = link
         self._decoder = wire.Decoder()
         self._heard_at = self._mailbox.now()
@@ -250,25 +206,11 @@ class Session:
             self._way.end()
             self._is_wanted = False
             return
-        if not self._has_joined:
-            self._aside(lambda: self._explain(reason))
-            return
-        self._mailbox.put(events.LinkLost(self.host, reason))
-        self._try_again_after = _FIRST_WAIT
-        if self._cut_until > self._mailbox.now():
-            self._mailbox.call_at(self._cut_until, self._try_now)
+        if self._has_joined:
+            self._mailbox.put(events.LinkLost(self.host, reason))
+            self._seeker.find(self._gone)
         else:
-            self._aside(self._resume)
-
-    def _explain(self, reason: str) -> None:
-        """Find out why an agent never greeted; in another thread."""
-        try:
-            self._way.resume().close()
-        except AgentGone as gone:
-            reason = str(gone) or reason
-        except LinkError:
-            pass  # the first reason says more
-        self._mailbox.call(lambda: self._unreachable(reason))
+            self._seeker.explain(reason, self._unreachable)
 
     # ---- what we say
 
@@ -290,7 +232,7 @@ class Session:
 
     def cut(self, seconds: float) -> None:
         """Give up the link, and look for the agent again only after so many seconds: for drills."""
-        self._cut_until = self._mailbox.now() + seconds
+        self._seeker.pause(self._mailbox.now() + seconds)
         if self._link is not None:
             self._lose(f"it was cut for {seconds:g} s")
 
@@ -310,6 +252,7 @@ class Session:
 
     def abandon(self) -> None:
         """Expect nothing more: the agent has certainly ended, or will by itself when its lease is over."""
+        self._seeker.stop()
         self._is_wanted = False
         self._orders.clear()
         if self._link is not None:
@@ -388,7 +331,6 @@ class Session:
 
     def _read_greeting(self, message: dict[str, Any]) -> None:
         self._is_greeted = True
-        self._try_again_after = _FIRST_WAIT
         if self._has_joined:
             self._mailbox.put(events.LinkRestored(self.host, bool(message["is_leaving"])))
         else:

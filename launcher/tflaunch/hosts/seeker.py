@@ -1,0 +1,125 @@
+"""Finding the agent of one host: it is started, or looked for again, in threads that may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
+from tflaunch.mailbox import Mailbox
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds before another try to restore a link
+
+
+class Seeker:
+    """Brings links. What was begun before something newer, or before `stop`, brings nothing any more."""
+
+    def __init__(
+        self, way: Way, mailbox: Mailbox, aside: Callable[[Callable[[], None]], None], found: Callable[[Link], None]
+    ) -> None:
+        """Prepare to seek.
+
+        Args:
+            way: how the agent is reached.
+            mailbox: calls back in the supervisor's thread.
+            aside: runs a function that may wait in another thread.
+            found: takes the link.
+        """
+        self._way = way
+        self._mailbox = mailbox
+        self._aside = aside
+        self._found = found
+        self._effort = 0
+        self._wait = _FIRST_WAIT
+        self._not_before = 0.0
+
+    def start(self, failed: Callable[[str], None]) -> None:
+        """Start the agent; ``failed`` takes the reason when that is impossible."""
+        self._seek(lambda: self._open(failed))
+
+    def find(self, gone: Callable[[str], None]) -> None:
+        """Look for the agent until it is found; ``gone`` takes its last words when it has ended."""
+        self._wait = _FIRST_WAIT
+        self._look_at(self._not_before, gone)
+
+    def find_or_start(self, failed: Callable[[str], None]) -> None:
+        """Look for the agent once, and start it if it is not there."""
+
+        def work() -> Link | Callable[[], None]:
+            try:
+                return self._way.resume()
+            except (AgentGone, LinkError):
+                return self._open(failed)
+
+        self._seek(work)
+
+    def explain(self, reason: str, failed: Callable[[str], None]) -> None:
+        """Find out why an agent hung up before it had said a word; ``reason`` is what is known of it."""
+
+        def work() -> Callable[[], None]:
+            words = reason
+            try:
+                self._way.resume().close()
+            except AgentGone as gone:
+                words = str(gone) or reason
+            except LinkError:
+                pass  # the first reason says more
+            return lambda: failed(words)
+
+        self._seek(work)
+
+    def pause(self, until: float) -> None:
+        """Look for nothing before the mailbox's clock shows ``until``."""
+        self._not_before = until
+
+    def stop(self) -> None:
+        """Nothing that is under way is wanted any more."""
+        self._effort += 1
+
+    def _open(self, failed: Callable[[str], None]) -> Link | Callable[[], None]:
+        try:
+            return self._way.open()
+        except LinkError as error:
+            reason = str(error)
+            return lambda: failed(reason)
+
+    def _look_at(self, when: float, gone: Callable[[str], None]) -> None:
+        """Look for the agent now, or when the clock shows ``when``."""
+
+        def work() -> Link | Callable[[], None]:
+            try:
+                return self._way.resume()
+            except AgentGone as ended:
+                words = str(ended)
+                return lambda: gone(words)
+            except LinkError:
+                return again
+
+        def again() -> None:
+            wait, self._wait = self._wait, min(self._wait * 2, _LONGEST_WAIT)
+            self._look_at(self._mailbox.now() + wait, gone)
+
+        if when <= self._mailbox.now():
+            self._seek(work)
+            return
+        effort = self._effort
+        self._mailbox.call_at(when, lambda: self._seek(work) if effort == self._effort else None)
+
+    def _seek(self, work: Callable[[], Link | Callable[[], None]]) -> None:
+        """Do ``work`` in another thread; use the link that it brings, or call here what it brings instead."""
+        self._effort += 1
+        effort = self._effort
+
+        def done(outcome: Link | Callable[[], None]) -> None:
+            if callable(outcome):
+                if effort == self._effort:
+                    outcome()
+            elif effort == self._effort:
+                self._found(outcome)
+            else:
+                outcome.close()
+
+        def do() -> None:
+            outcome = work()
+            self._mailbox.call(lambda: done(outcome))
+
+        self._aside(do)
