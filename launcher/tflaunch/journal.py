@@ -70,6 +70,12 @@ class RunDirectory:
         """Return the place of the agent on this machine that serves ``host``."""
         return self.path / "agents" / host
 
+    def keep_spec(self, spec: Path) -> None:
+        """Keep what the user wrote, as it was."""
+        descriptor = os.open(self.path / f"spec{spec.suffix}", _FLAGS, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(spec.read_bytes())
+
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Write ``plan.json``."""
         descriptor = os.open(self.path / "plan.json", _FLAGS, 0o600)

@@ -270,7 +270,7 @@ def _judge(job: Job, now: float) -> Job:
 
 
 def _backing_off(job: Job, now: float) -> Step:
-    if job.resume_at is None or now < job.resume_at:
+    if job.resume_at is None or now < job.resume_at or not policy.are_hosts_settled(job):
         return job, []
     attempt = 1 + max(task.attempt for task in job.tasks.values())
     job = job._replace(attempt=attempt)

@@ -151,6 +151,11 @@ def _is_at_work(job: Job, task: TaskState) -> bool:
     return task.has_succeeded or (task.phase is TaskPhase.RUNNING and listens)
 
 
+def are_hosts_settled(job: Job) -> bool:
+    """Whether every host is there or away: of one that leaves, or is not heard, it will soon be known which."""
+    return not job.hosts_in(HostPhase.UNHEARD, HostPhase.LEAVING)
+
+
 def is_saving(job: Job) -> bool:
     """Whether anybody lives who may have something to save: TensorFlow's servers have not."""
     tasks = [task for task in job.plan.tasks if in_gang(task) and ends_by_itself(job.plan, task)]
@@ -248,8 +253,8 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
     is_free = culprit.cause is Cause.DRAIN
     if culprit.cause is Cause.TASK:
         is_free = is_preemption(culprit.code, culprit.signal)
-    is_program = culprit.cause in (Cause.TASK, Cause.TIME)
-    kind = f"{culprit.name} {culprit.code} {culprit.signal}" if is_program else ""
+    # Of tasks that all fail alike, now this one is first and now that one.
+    kind = {Cause.TASK: f"{culprit.code} {culprit.signal}", Cause.TIME: culprit.name}.get(culprit.cause, "")
     return Failure(kind, job.failed_at - job.attempt_started_at, is_free)
 
 

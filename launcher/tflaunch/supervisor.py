@@ -88,7 +88,7 @@ def next_deadline(job: Job) -> float | None:
             times.append(None if job.was_warned else job.attempt_started_at + policy.WARN_AFTER)
     if job.phase in (Phase.RUNNING, Phase.DRAINING):
         times.append(job.finish_by)
-    if job.phase is Phase.BACKING_OFF:
+    if job.phase is Phase.BACKING_OFF and policy.are_hosts_settled(job):
         times.append(job.resume_at)
     return min((time for time in times if time is not None), default=None)
 

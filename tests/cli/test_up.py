@@ -16,7 +16,7 @@ import pytest
 import falls
 from launch import PATIENCE, Launch, read_until
 from specs import TFLAUNCH
-from tflaunch import events, look_around, plan, specfile, supervisor
+from tflaunch import events, look_around, plan, replay, specfile, supervisor
 from tflaunch.states import Phase
 
 pytestmark = pytest.mark.cli
@@ -380,3 +380,67 @@ def test_the_first_of_many_that_die_together_is_named_every_time(launch: Launch)
     ended = launch.up(spec)
     assert ended.returncode == 0, ended.stderr
     assert falls.named(launch.run_directory()) == falls.culprits(4)
+
+
+def test_a_host_that_is_emptied_lets_its_tasks_save_for_free(launch: Launch) -> None:
+    """TERM to the agent, as `systemctl stop` sends it: the tasks get TERM, and start again at no cost."""
+    script = (
+        'trap "echo saved; exit 42" TERM; echo up $TFLAUNCH_ATTEMPT;'
+        " test $TFLAUNCH_ATTEMPT = 1 || { sleep 300 & wait; }"
+    )
+    spec = launch.shell(script, strategy="none", restart={"max": 1, "backoff": [0, 0]})
+    running = launch.start("up", spec)
+    read_until(running, "up 0", 2)
+    (guard,) = psutil.Process(running.pid).children()
+    (agent,) = [process for process in guard.children() if process.cmdline()[-1].startswith("tflaunch-agent:")]
+    agent.terminate()
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert out.count("saved") == 2
+    assert out.count("up 1") == 2
+    budget = replay.fold(launch.journal()).budget
+    assert (len(budget.charged), len(budget.free)) == (0, 1)
+
+
+@pytest.mark.parametrize("role", ["worker", "board"])
+def test_silence_is_a_stall_only_where_it_trains(launch: Launch, role: str) -> None:
+    """A program that hangs shows where it does, and starts again; a silent sidecar is left alone."""
+    program = (
+        "import os, time\n"
+        "def hanging_here():\n    time.sleep(0 if int(os.environ['TFLAUNCH_ATTEMPT']) else 300)\n"
+        "print('up')\nhanging_here()\n"
+    )
+    speaking = "import time\nfor i in range(30):\n    print(i)\n    time.sleep(0.1)\n"
+    hangs = role == "worker"
+    spec = launch.spec(
+        cluster={"worker": 2},
+        strategy="none",
+        command=["python3", "-c", program if hangs else speaking],
+        sidecars={} if hangs else {"board": {"command": ["python3", "-c", program]}},
+        timeouts={"stall": "1s"},
+        restart={"max": 1, "backoff": [0, 0]},
+    )
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    if hangs:
+        assert "tflaunch: time limit 'stall': nothing that trains has written a word for 1 s" in ended.stderr
+        for task in ("worker:0", "worker:1"):
+            assert "in hanging_here" in launch.log(task)
+            assert f"---- tflaunch: {task} attempt 1 ----" in launch.log(task)
+    else:
+        assert "time limit" not in ended.stderr
+
+
+def test_a_stall_without_budget_ends_with_124(launch: Launch) -> None:
+    """And no process is left."""
+    ended = launch.up(launch.shell("sleep 300", strategy="none", timeouts={"stall": "0.3s"}, restart={"max": 0}))
+    assert ended.returncode == 124
+    assert "not restarted: restart.max is 0" in ended.stderr
+
+
+def test_a_crash_loop_ends_early(launch: Launch) -> None:
+    """Whatever the budget."""
+    ended = launch.up(launch.shell("kill -11 $$", restart={"max": 50, "backoff": [0, 0]}, strategy="none"))
+    assert ended.returncode == 139
+    assert "not restarted: a crash loop" in ended.stderr
+    assert len([record for record in launch.journal() if record["kind"] == "task_started"]) == 6

@@ -68,6 +68,7 @@ def up(
     strikes = _strikes(drill, plan)
     code = _code_for_hosts(plan)
     directory = RunDirectory(plan.name, log_dir)
+    directory.keep_spec(spec)
     ways = ways_to_hosts(plan, directory)
     links = _links_on_this_machine(plan, ways)
     from tflaunch import foreground
