@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help demo test lint check benchmark clean
+.PHONY: help demo test lint check simulate benchmark clean
 
 help: ## Show this help.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1: /' | sort
@@ -31,6 +31,9 @@ lint: $(VENV)/.ready ## Check style and types.
 
 check: lint ## Run only the tests that need neither TensorFlow nor a wheel.
 	$(RUN) pytest -m "(unit or agent or cli or ssh) and not tensorflow"
+
+simulate: $(VENV)/.ready ## Play 100,000 random histories of the real core in a simulated world.
+	$(RUN) PYTHONPATH=tests python -m simulator --seeds 0:100000 --jobs 2
 
 benchmark: $(VENV)/.ready ## Measure start-up side by side with other launchers.
 	$(RUN) python benchmarks/startup.py --install-peers

@@ -50,6 +50,8 @@ class RunDirectory:
                 raise TflaunchError(f"{runs} belongs to another user; set TFLAUNCH_HOME", EXIT_INTERNAL)
             self.path.mkdir(mode=0o700)
             self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if log_directory is not None:
+                (self.path / "logs").symlink_to(self.logs)
         except OSError as error:
             message = f"{error.filename}: {error.strerror}; set TFLAUNCH_HOME to a directory you can write"
             raise TflaunchError(message, EXIT_INTERNAL) from None

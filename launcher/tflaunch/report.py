@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+from tflaunch.task_log import path_of
+
 _HIDDEN = b"***"
 _SHORTEST = 6  # shorter values stand in too many harmless places
 _LOG_TAIL = 4 * 1024 * 1024
@@ -98,7 +100,11 @@ def _write(run: Path, diagnosis: str, out: IO[bytes]) -> None:
 def _sources(run: Path) -> Iterator[_Source]:
     for path in [*sorted(run.glob("spec.*")), run / "plan.json", run / "events.jsonl"]:
         yield _Source(path.name, path, None)
-    for path in sorted(run.glob("logs/*")):
+    found = sorted(run.glob("logs/*"))
+    if (run / "logs").is_symlink():  # --log-dir, where other things may stand beside them
+        names = {path_of(run, _field(task, "task", str)).name for task in _tasks(run)}
+        found = [path for path in found if path.name in names]
+    for path in found:
         yield _Source(f"logs/{path.name}", path, _LOG_TAIL)
 
 
@@ -221,14 +227,25 @@ def _forms(value: str) -> set[bytes]:
 def _secrets(run: Path) -> set[str]:
     """The values that the plan, and the environment of whoever asks, show to be secret."""
     found = _of_environment(os.environ)
+    for task in _tasks(run):
+        found |= _of_environment(_field(task, "env", dict)) | _of_command(_field(task, "argv", list))
+    return found
+
+
+def _tasks(run: Path) -> list[Any]:
+    """The tasks of the plan; none when the run ended before it was written."""
     try:
         with (run / "plan.json").open(encoding="utf-8") as file:
             plan = json.loads(file.read(_MOST_PLAN))
-        for task in [*plan["tasks"], *plan["sidecars"]]:
-            found |= _of_environment(task["env"]) | _of_command(task["argv"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass  # a run that ended this early said nothing secret, or says it in a known place
-    return found
+        return [*plan["tasks"], *plan["sidecars"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _field(task: Any, name: str, kind: type[Any]) -> Any:
+    """A field of a task, empty when it is damaged."""
+    value = task.get(name) if isinstance(task, dict) else None
+    return value if isinstance(value, kind) else kind()
 
 
 def _of_environment(environment: Mapping[str, Any]) -> set[str]:

@@ -39,9 +39,10 @@ def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{run}-report.tar.gz\n", "")
     files = unpacked(launch.directory / f"{run}-report.tar.gz", launch.directory / "there")
     names = {name.removeprefix(f"{run}-report/") for name in files}
-    assert {"plan.json", "events.jsonl", "diagnosis.txt", "machine.txt", "logs/worker-0.log"} <= names
+    assert {"spec.json", "plan.json", "events.jsonl", "diagnosis.txt", "machine.txt", "logs/worker-0.log"} <= names
     assert not [name for name, data in files.items() if SECRET.encode() in data]
     assert files[f"{run}-report/logs/worker-0.log"] == b"logged in with *** at https://ann:***@hub\n"
+    assert b"worker:0 exited with code 3\n" in files[f"{run}-report/diagnosis.txt"]
     assert b"plainly-visible" in files[f"{run}-report/plan.json"]
 
 
@@ -78,3 +79,13 @@ def test_a_place_that_cannot_be_written_is_one_sentence(launch: Launch, run: str
     ended = launch.run("report", "-o", "missing/report.tar.gz")
     assert ended.returncode == 125
     assert ended.stderr == "tflaunch: missing/report.tar.gz: No such file or directory\n"
+
+
+def test_logs_that_are_kept_elsewhere_are_packed_without_what_stands_beside_them(launch: Launch) -> None:
+    """--log-dir may be a directory that the user has for other things too."""
+    (launch.directory / "out").mkdir()
+    (launch.directory / "out" / "private.log").write_text("mine")
+    launch.up(launch.shell("echo words", workers=1), "--log-dir", "out")
+    assert launch.run("report", "-o", "report.tar.gz").returncode == 0
+    files = unpacked(launch.directory / "report.tar.gz", launch.directory / "there")
+    assert [data for name, data in files.items() if "/logs/" in name] == [b"words\n"]

@@ -1,0 +1,228 @@
+"""Descriptors: what a selector can wait for. The real `Mailbox` and `Loop` run on the selectors here."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable
+from typing import Any
+
+from simulator.world import Violation, World
+
+_SHORTEST = 1e-6  # a wait is never shorter: what was rounded away must not stop the clock
+_MOST_ROUNDS = 2000  # of a loop at one moment: more is a loop that spins
+
+
+class File:
+    """Something with a number. Readable and writable are levels, as for epoll."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.selector: Selector | None = None
+        self.is_closed = False
+        self._number = 1000 + world.number()
+        world.files[self._number] = self
+
+    def fileno(self) -> int:
+        """Return its number."""
+        return self._number
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether reading would not wait."""
+        return False
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether writing would not wait."""
+        return False
+
+    def changed(self) -> None:
+        """Tell who waits for it."""
+        if self.selector is not None:
+            self.selector.look(self)
+
+    def read(self, size: int) -> bytes:
+        """Return what is there.
+
+        Raises:
+            BlockingIOError: nothing yet.
+        """
+        raise BlockingIOError
+
+    def close(self) -> None:
+        """Give it up."""
+        self.is_closed = True
+        self.world.files.pop(self._number, None)
+        if self.selector is not None:
+            self.selector.drop(self)
+
+
+class Signal(File):
+    """A pipe for wake-ups: readable after `set`, until it is read."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._is_set = False
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether it was set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Make it readable."""
+        self._is_set = True
+        self.changed()
+
+    def take(self) -> None:
+        """Read it."""
+        self._is_set = False
+
+
+class Selector:
+    """The part of a selector that `Mailbox` and `Loop` use."""
+
+    def __init__(self, world: World, wake: Callable[[], None]) -> None:
+        self._world = world
+        self._wake = wake
+        self._keys: dict[int, selectors.SelectorKey] = {}
+        self._ready: dict[int, None] = {}
+
+    def register(self, descriptor: int, events: int, data: Any) -> None:
+        """Wait for a descriptor."""
+        assert descriptor not in self._keys, f"descriptor {descriptor} is watched twice"
+        file = self._world.files[descriptor]
+        assert not file.is_closed
+        self._keys[descriptor] = selectors.SelectorKey(descriptor, descriptor, events, data)
+        file.selector = self
+        self.look(file)
+
+    def modify(self, descriptor: int, events: int, data: Any) -> None:
+        """Wait for something else of a descriptor."""
+        self._keys[descriptor] = selectors.SelectorKey(descriptor, descriptor, events, data)
+        self.look(self._world.files[descriptor])
+
+    def unregister(self, descriptor: int) -> None:
+        """Wait for it no longer."""
+        del self._keys[descriptor]
+        self._ready.pop(descriptor, None)
+        self._world.files[descriptor].selector = None
+
+    def drop(self, file: File) -> None:
+        """A closed descriptor is waited for no longer, as with epoll."""
+        self._keys.pop(file.fileno(), None)
+        self._ready.pop(file.fileno(), None)
+        file.selector = None
+
+    def get_key(self, descriptor: int) -> selectors.SelectorKey:
+        """Return what is waited for."""
+        return self._keys[descriptor]
+
+    def get_map(self) -> dict[int, selectors.SelectorKey]:
+        """Return all that is waited for."""
+        return self._keys
+
+    def look(self, file: File) -> None:
+        """A descriptor may have become ready."""
+        number = file.fileno()
+        if number not in self._ready and self._events(number, file):
+            self._ready[number] = None
+            self._wake()
+
+    def collect(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready, in the order in which it became so."""
+        found = []
+        for number in list(self._ready):
+            events = self._events(number, self._world.files[number])
+            if events:
+                found.append((self._keys[number], events))
+            else:
+                del self._ready[number]
+        return found
+
+    def _events(self, number: int, file: File) -> int:
+        wanted = self._keys[number].events
+        events = selectors.EVENT_READ if file.is_readable else 0
+        if wanted & selectors.EVENT_WRITE and file.is_writable:
+            events |= selectors.EVENT_WRITE
+        return events
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        for number in list(self._keys):
+            self.unregister(number)
+
+
+class Idle(Exception):
+    """A loop has nothing to do for so many seconds, None for ever."""
+
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
+class TurnSelector(Selector):
+    """Of a loop that the world calls: instead of waiting it hands control back, as `Idle`."""
+
+    def __init__(self, world: World, wake: Callable[[], None]) -> None:
+        super().__init__(world, wake)
+        self._rounds = 0
+        self._moment = -1.0
+
+    def select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready."""
+        found = self.collect()
+        if not found and (timeout is None or timeout > 0):
+            raise Idle(timeout)
+        if self._moment != self._world.now:
+            self._moment, self._rounds = self._world.now, 0
+        self._rounds += 1
+        if self._rounds > _MOST_ROUNDS:
+            raise Violation("I5", f"an agent's loop spins on {[key.fd for key, _ in found]}")
+        return found
+
+
+class WorldSelector(Selector):
+    """Of the supervisor: while it waits, the world goes on."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, self.wake)
+        self._is_woken = False
+        self._rounds = 0
+        self._moment = -1.0
+        self.frozen_until = 0.0
+        self.death: BaseException | None = None
+
+    def wake(self) -> None:
+        """End the wait."""
+        self._is_woken = True
+
+    def select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready, once something is, or when the time has come."""
+        world = self._world
+        self._watch_spinning()
+        end = float("inf") if timeout is None else world.now + max(timeout, _SHORTEST if timeout > 0 else 0)
+        while True:
+            if world.now < self.frozen_until:
+                world.run_until(self.frozen_until)
+            if self.death is not None:
+                raise self.death
+            if found := self.collect():
+                return found
+            if self._is_woken:
+                self._is_woken = False
+                return []
+            next_at = world.next_at
+            if next_at > end:
+                world.now = end
+                return []
+            if next_at == float("inf"):
+                raise Violation("I5", "the run waits, and nothing will ever happen")
+            world.step()
+
+    def _watch_spinning(self) -> None:
+        if self._moment != self._world.now:
+            self._moment, self._rounds = self._world.now, 0
+        self._rounds += 1
+        if self._rounds > _MOST_ROUNDS:
+            raise Violation("I5", f"the supervisor's loop spins: ready {list(self._ready)}, of {list(self._keys)}")

@@ -1,0 +1,290 @@
+"""What goes wrong outside the programs: drawn from the seed, done to hosts, links, people and the supervisor."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from simulator.links import TO_AGENT, TO_SUPERVISOR
+from tflaunch import policy
+from tflaunch.events import Interrupted
+from tflaunch.states import Phase
+
+if TYPE_CHECKING:
+    from simulator.history import History
+    from simulator.hosts import SimHost
+
+_TAIL = 1.0  # seconds for which the effect of a disturbance lasts on
+
+
+class Faults:
+    """Injects faults into one history."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._world = history.world
+        self._hosts = list(history.hosts.values())
+        self._far = [host for host in self._hosts if not host.is_local]
+        self._plan = history.plan
+        self._oracle = history.oracle
+
+    def draw(self, count: int, horizon: float) -> None:
+        """Draw so many faults within so many seconds."""
+        kinds = self._of_far + self._of_all if self._far else self._of_all
+        for _ in range(count):
+            fault, _ = self._world.random.choices(kinds, [share for _, share in kinds])[0]
+            self._world.at(self._world.within(0, horizon), lambda fault=fault: self._happens(fault))
+
+    def _happens(self, fault: Callable[[Faults], None]) -> None:
+        if not self._history.is_over:
+            fault(self)
+
+    # ---- what they share
+
+    def _until(self, seconds: float, undo: Callable[[], None]) -> None:
+        """Undo a fault later; until then, and a little longer, it disturbs."""
+        self._disturb(seconds + _TAIL)
+        self._world.after(seconds, undo)
+
+    def _disturb(self, seconds: float) -> None:
+        self._oracle.blur()
+        self._oracle.disturbances += 1
+        self._world.after(seconds, self._calm)
+
+    def _calm(self) -> None:
+        self._oracle.disturbances -= 1
+
+    def _any(self) -> SimHost:
+        return self._world.random.choice(self._hosts)
+
+    def _any_far(self) -> SimHost:
+        return self._world.random.choice(self._far)
+
+    def _loses(self, kind: str, host: SimHost) -> None:
+        """A host is lost: the cause of what follows, if the gang needs it."""
+        job = self._history.run.job
+        there = [task for task in job.plan.on_host(host.name) if policy.in_gang(task)]
+        is_needed = any(not policy.restarts_alone(job.plan, task) for task in there)
+        is_done = any(job.tasks[task.task].code == 0 for task in there)
+        is_clear = host.agent is not None and self._world.now > host.shaken_until
+        if job.phase is Phase.RUNNING and is_needed and not is_done and is_clear:
+            self._oracle.cause(kind, host.name, host.name)
+        else:
+            self._disturb(policy.fence(self._plan))
+
+    def _shakes(self, host: SimHost, seconds: float) -> None:
+        """A link is lost for a short time: without tasks its agent ends at once, which is nobody's fault."""
+        host.shaken_until = self._world.now + seconds + 4 * self._plan.timeouts.heartbeat
+        agent = host.agent.agent if host.agent is not None else None
+        if agent is None or not agent._tasks:
+            self._disturb(2 * self._plan.timeouts.heartbeat + _TAIL)
+
+    # ---- links
+
+    def slow(self) -> None:
+        """The network is slow for a while."""
+        host = self._any_far()
+        host.slowness = self._world.within(0.05, 1.0)
+        self._world.fault("slow link", host.name, f"{host.slowness:.2f} s")
+        self._until(self._world.within(1, 15), lambda: setattr(host, "slowness", 0.0))
+
+    def cut(self) -> None:
+        """The network is cut: for less than the lease, or for longer, or for about that time."""
+        self._oracle.may_lose_words = True
+        host, lease = self._any_far(), self._plan.lease
+        if host.is_cut or not host.is_up:
+            return
+        draw = self._world.random.random()
+        if draw < 0.4:
+            seconds, kind = self._world.within(0.1, max(0.45 * lease - 3, 0.2)), "cut, short"
+        elif draw < 0.8:
+            seconds, kind = self._world.within(lease + 1, 3 * lease + 30), "cut, longer than the lease"
+        else:
+            seconds, kind = self._world.within(0.5 * lease, lease + 20), "cut, about the lease"
+        self._world.fault(kind, host.name, f"{seconds:.2f} s")
+        host.cut(True)
+        if kind == "cut, longer than the lease":
+            self._loses("host", host)
+        elif kind == "cut, about the lease":
+            self._disturb(seconds + lease + 15)
+        else:
+            self._shakes(host, seconds)
+        self._world.after(seconds, lambda: host.cut(False))
+
+    def half_open(self) -> None:
+        """A link is dead in one direction; others work."""
+        self._oracle.may_lose_words = True
+        host = self._any_far()
+        self._shakes(host, 0)
+        for wire in host.live_wires():
+            direction = self._world.random.choice((TO_AGENT, TO_SUPERVISOR))
+            self._world.fault("half-open link", host.name, ("to its agent", "from its agent")[direction])
+            wire.cut(direction)
+            if direction == TO_AGENT:
+                # As long as output is heard, the session takes the link for sound; then the lease may end.
+                self._disturb(self._plan.lease + 3 * self._plan.timeouts.heartbeat + _TAIL)
+
+    def reset(self) -> None:
+        """A link is reset."""
+        host = self._any_far()
+        self._shakes(host, 0)
+        for wire in host.live_wires():
+            self._world.fault("link reset", host.name)
+            wire.reset()
+
+    # ---- hosts
+
+    def kill_agent(self) -> None:
+        """Kill -9 of an agent."""
+        self._oracle.may_lose_words = True
+        host = self._any()
+        if host.agent is None or host.agent.has_ended:
+            return
+        self._world.fault("agent killed", host.name)
+        self._loses("host", host)
+        host.kill_agent()
+
+    def drain(self) -> None:
+        """Somebody wants the host to be free."""
+        self._oracle.may_lose_words = True
+        host = self._any()
+        if host.agent is None or host.agent.agent is None:
+            return
+        self._world.fault("drain", host.name)
+        self._loses("drain", host)
+        host.agent.drain()
+
+    def power_off(self) -> None:
+        """A host has no power, and may be back later."""
+        self._oracle.may_lose_words = True
+        host = self._any_far()
+        if not host.is_up:
+            return
+        seconds = self._world.within(2, 90) if self._world.chance(0.8) else 1e9
+        self._world.fault("power off", host.name, f"{seconds:.1f} s" if seconds < 1e9 else "for ever")
+        self._loses("host", host)
+        host.power_off()
+        if seconds < 1e9:
+            self._world.after(seconds, host.power_on)
+
+    def refuse(self) -> None:
+        """Nobody can log in for a while."""
+        host = self._any_far()
+        self._world.fault("logins refused", host.name)
+        host.is_refusing = True
+        self._until(self._world.within(1, 40), lambda: setattr(host, "is_refusing", False))
+
+    def full_disk(self) -> None:
+        """There is no room for output."""
+        host = self._any()
+        disk, room = host.disk, self._world.random.randrange(3000)
+        taken = disk.room - room
+        disk.room -= taken
+        self._world.fault("full disk", host.name)
+
+        def empty() -> None:
+            disk.room += taken
+
+        self._world.after(self._world.within(0.5, 20), empty)
+
+    def refuse_ports(self) -> None:
+        """Ports are taken."""
+        host = self._any()
+        self._world.fault("ports refused", host.name)
+        host.refuses_ports = True
+        self._until(self._world.within(0.1, 10), lambda: setattr(host, "refuses_ports", False))
+
+    def bad_names(self) -> None:
+        """A resolver misleads."""
+        host = self._any_far()
+        self._world.fault("bad names", host.name)
+        host.has_bad_names = True
+        self._until(self._world.within(0.1, 10), lambda: setattr(host, "has_bad_names", False))
+
+    def refuse_files(self) -> None:
+        """The user's code cannot be brought there."""
+        host = self._any_far()
+        self._world.fault("files refused", host.name)
+        host.refuses_files = True
+        self._until(self._world.within(0.1, 10), lambda: setattr(host, "refuses_files", False))
+
+    def slow_death(self) -> None:
+        """Killed processes take their time."""
+        host = self._any()
+        self._world.fault("slow to die", host.name)
+        host.is_slow_to_die = True
+        self._oracle.blur()
+
+    def freeze_agent(self) -> None:
+        """An agent does not get the processor."""
+        host = self._any()
+        if host.agent is not None:
+            self._world.fault("agent frozen", host.name)
+            seconds = self._world.within(0.1, 2.5)
+            host.agent.loop.frozen_until = self._world.now + seconds
+            self._disturb(seconds + _TAIL)
+
+    # ---- people, and the supervisor
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self._press(signal.SIGINT)
+
+    def terminate(self) -> None:
+        """Kill."""
+        self._press(signal.SIGTERM)
+
+    def interrupt_twice(self) -> None:
+        """Ctrl-C, and again."""
+        self._press(signal.SIGINT)
+        self._world.after(self._world.within(0.01, 5), lambda: self._press(signal.SIGINT))
+
+    def _press(self, number: int) -> None:
+        self._world.fault("Ctrl-C" if number == signal.SIGINT else "TERM")
+        self._history.mailbox.put(Interrupted(int(number)))
+
+    def freeze_supervisor(self) -> None:
+        """The supervisor does not get the processor, or its laptop sleeps."""
+        self._oracle.may_lose_words = True
+        seconds = self._world.within(0.1, 3) if self._world.chance(0.7) else self._world.within(3, 100)
+        self._world.fault("supervisor frozen", f"{seconds:.1f} s")
+        self._history.mailbox.selector.frozen_until = self._world.now + seconds
+        self._disturb(seconds + self._plan.lease + 15)
+
+    def kill_supervisor(self) -> None:
+        """Kill -9 of tflaunch."""
+        self._oracle.may_lose_words = True
+        self._world.fault("supervisor killed")
+        self._history.kill_supervisor()
+
+    def supervisor_is_away(self, seconds: float, is_early: bool) -> None:
+        """Until another one takes over; if that comes early, nobody must notice."""
+        if not is_early or self._history.run.job.phase is not Phase.RUNNING:
+            self._disturb(seconds + self._plan.lease + 15)
+        for host in self._hosts:
+            self._shakes(host, seconds)
+
+    _of_far = (
+        (slow, 2.0),
+        (cut, 4.0),
+        (half_open, 1.0),
+        (reset, 1.0),
+        (power_off, 2.0),
+        (refuse, 0.7),
+        (bad_names, 0.2),
+        (refuse_files, 0.2),
+    )
+    _of_all = (
+        (kill_agent, 1.0),
+        (drain, 1.0),
+        (full_disk, 1.0),
+        (refuse_ports, 0.3),
+        (slow_death, 0.3),
+        (freeze_agent, 1.0),
+        (interrupt, 0.5),
+        (terminate, 0.3),
+        (interrupt_twice, 0.5),
+        (freeze_supervisor, 0.7),
+        (kill_supervisor, 1.5),
+    )

@@ -1,0 +1,123 @@
+"""A simulated host, as its agent uses it: the interface of `tflaunch_worker.here.Here`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tflaunch_worker import child
+from tflaunch_worker.child import Command
+from tflaunch_worker.port_watch import PortWatch
+from tflaunch_worker.ports import PortTaken
+from tflaunch_worker.spool import Spool
+from tflaunch_worker.stream import Stream
+from tflaunch_worker.task import Task
+
+if TYPE_CHECKING:
+    from simulator.hosts import SimHost
+    from simulator.loop import SimLoop
+
+
+class SimPorts:
+    """Holds ports; they are numbers."""
+
+    def __init__(self, host: SimHost) -> None:
+        self._host = host
+
+    def hold(self, task: str, port: int) -> int:
+        """Hold a port.
+
+        Raises:
+            PortTaken: as the history wants it.
+        """
+        if self._host.refuses_ports:
+            raise PortTaken(port or 2222, "pid 7 (somebody else)")
+        return port or self._host.world.random.randrange(10000, 32000)
+
+
+class WatchedSpool(Spool):
+    """The real spool; the oracle hears what was dropped and what was given up."""
+
+    def __init__(self, host: SimHost, task: str, attempt: int) -> None:
+        super().__init__(host.name, host.spool_limit)
+        self._oracle = host.oracle
+        self._about = task, attempt
+
+    def _drop(self, size: int) -> None:
+        self._oracle.dropped(*self._about, self.end, size)
+        super()._drop(size)
+
+    def release(self, offset: int) -> None:
+        """Forget what the supervisor has."""
+        self._oracle.released(*self._about, offset)
+        super().release(offset)
+
+
+class SimOffer:
+    """Takes the user's code: every offer is found to be here already."""
+
+    def __init__(self, host: SimHost, loop: SimLoop, client: Any) -> None:
+        self._host = host
+        self._loop = loop
+        self._client = client
+        self._is_placed = False
+
+    def obey(self, message: dict[str, Any], body: bytes) -> None:
+        """Serve an order."""
+        if message["kind"] == "offer_files" and message["is_last"] and not self._is_placed:
+            self._is_placed = True
+            self._loop.at(self._loop.now() + 0.05, self._placed)
+
+    def _placed(self) -> None:
+        if self._host.refuses_files:
+            self._client.say("files_refused", reason="the disk is full")
+        else:
+            self._client.say("files_placed")
+
+
+class SimHere:
+    """What an agent needs of its host."""
+
+    def __init__(self, host: SimHost, loop: SimLoop) -> None:
+        self.directory = host.name
+        self.ports = SimPorts(host)
+        self._host = host
+        self._loop = loop
+
+    def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
+        """Return what calls ``opened(task)`` when a task listens on its port."""
+        return PortWatch(self._loop, opened)
+
+    def stream(self, task: str, attempt: int) -> Stream:
+        """Return the stream that keeps an attempt's output."""
+        stream = Stream(task, attempt, self.directory)
+        stream._spool = WatchedSpool(self._host, task, attempt)
+        return stream
+
+    def task(self, name: str, attempt: int, command: Command, stream: Stream, listener: Any) -> Task:
+        """Prepare an attempt of a task."""
+        return Task(name, attempt, command, stream, self._loop, listener)
+
+    def start(self, task: Task) -> None:
+        """Start a task."""
+        task.start(child.Terms(0o022, (1024, 1024), 0))
+
+    def evidence(self, pid: int) -> str:
+        """Nothing is known of deaths."""
+        return ""
+
+    def offer(self, client: Any) -> SimOffer:
+        """Return what takes the user's code."""
+        return SimOffer(self._host, self._loop, client)
+
+    def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
+        """Find out what names mean here."""
+        address = "127.0.1.1" if self._host.has_bad_names else "10.0.0.9"
+        wait = self._host.world.within(0.001, 0.05)
+        self._loop.at(self._loop.now() + wait, lambda: found(dict.fromkeys(names, address)))
+
+    def command(self, task: str, message: dict[str, Any]) -> Command:
+        """Return what to execute."""
+        env = {str(name): str(value) for name, value in message["env"].items()}
+        env["SIM_PORT"] = str(message["port"])
+        return Command([str(word) for word in message["argv"]], env, str(message["workdir"]))

@@ -1,0 +1,292 @@
+"""One history: one seed. A job is drawn, its world, and what goes wrong; the real run goes through it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any, NamedTuple
+
+from simulator import kernel
+from simulator.faults import Faults
+from simulator.hosts import SimHost
+from simulator.mailbox import SimMailbox, SupervisorDied
+from simulator.oracle import Oracle, SimWords
+from simulator.programs import Stage
+from simulator.shapes import draw_plan, draw_script
+from simulator.ways import Aside, SimLocalWay, SimWay
+from simulator.world import Violation, World
+from tflaunch import events, journal, policy, supervisor
+from tflaunch.actions import Action
+from tflaunch.events import Event, Interrupted
+from tflaunch.hosts import session as sessions
+from tflaunch.journal import Journal
+from tflaunch.run import Parts, Run
+from tflaunch.states import Job
+
+_AHEAD = 5000.0  # of the supervisor's clock
+_FAULTS_WITHIN = (4.0, 15.0, 40.0)  # seconds
+_PATIENCE = 150.0  # seconds of a user whose job hangs
+_SLACK = 20.0  # seconds for what is not counted: handshakes, agents' starts, slow screens
+
+
+class Result(NamedTuple):
+    """What became of a history."""
+
+    seed: int
+    ending: str
+    violation: Violation | None
+    steps: int
+    events: int
+    judged: int
+    faults: Counter[str]
+    world: World
+
+
+class SimJournal(Journal):
+    """The real journal, kept in memory as JSON; what is read back is folded at once."""
+
+    def __init__(self, history: History) -> None:
+        self._seq = 0
+        self.lost = 0
+        self.records: list[str] = []
+        self.steps = 0
+        self.death_comes = False
+        self._history = history
+        self._shadow = history.job
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return all records, as a new supervisor reads them."""
+        return [json.loads(line) for line in self.records]
+
+    def compare(self, event: object) -> None:
+        """I7: what was folded is the job in memory."""
+        job = self._history.run.job
+        if self._shadow != job:
+            raise Violation("I7", f"after {event} the folded journal differs: {_difference(self._shadow, job)}")
+
+    def record(self, event: Event, actions: list[Action], now: float) -> None:
+        """Keep them, fold them, and let the oracle look."""
+        history = self._history
+        history.world.note("event", event)
+        for action in actions:
+            history.world.note("    action", action)
+        first = len(self.records)
+        super().record(event, actions, now)
+        before = self._shadow
+        for line in self.records[first:]:
+            record = json.loads(line)
+            happened = events.from_record(record)
+            if happened is not None:
+                self.steps += 1
+                self._shadow, _ = supervisor.step(self._shadow, happened, record["now"])
+        self.compare(event)
+        job = history.run.job
+        history.stage.generation = job.attempt
+        history.oracle.stepped(before, event, self._shadow, actions, lambda: str(job.culprit or ""))
+        if self.death_comes:
+            self.death_comes = False
+            raise SupervisorDied
+
+    def _write(self, entries: list[dict[str, Any]]) -> None:
+        for entry in entries:
+            self.records.append(journal._ENCODE({"seq": self._seq, **entry}))
+            self._seq += 1
+
+
+class History:
+    """The run of one seed, and its world."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.world = world = World(seed)
+        self.plan = plan = draw_plan(world.random)
+        self.script = script = draw_script(world.random, plan)
+        self.oracle = Oracle(world, plan, _AHEAD)
+        self.stage = Stage(world, self.oracle, script, plan.strategy)
+        self.hosts = {
+            host.host: SimHost(host.host, host.is_local, world, self.oracle, self.stage) for host in plan.hosts
+        }
+        self.mailbox = SimMailbox(world, _AHEAD)
+        self.job = supervisor.begin("run", plan, self.mailbox.now())
+        self.journal = SimJournal(self)
+        self._asides: list[Aside] = []
+        self._supervisors = 0
+        self.run = self._make_run()
+        self.is_over = False
+        self.faults = Faults(self)
+
+    def _make_run(self) -> Run:
+        """Put a supervisor together: the first, or one that takes over."""
+        world, plan, mailbox = self.world, self.plan, self.mailbox
+        slowness = world.random.choice((0.0, 0.0, 0.0, 0.3))
+        words = SimWords(world, self.oracle, mailbox.call, slowness, is_heir=self._supervisors > 0)
+        terms = sessions.Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
+        self._supervisors += 1
+        sessions._CLOCK = f"clock {self._supervisors}"
+        made = {}
+        self.ways = {}
+        for name, host in self.hosts.items():
+            kind = SimLocalWay if host.is_local else SimWay
+            self.ways[name] = way = kind(host, plan.timeouts.connect)
+            aside = Aside(world, way)
+            self._asides.append(aside)
+            made[name] = sessions.Session(name, way, terms, mailbox, words, aside.do)  # type: ignore[arg-type]
+        code: Any = SimCode() if plan.sync is not None else None
+        parts = Parts(mailbox, self.journal, words, made, lambda text: world.note("said:", text), "logs", code)
+        return Run(self.job, parts)
+
+    def play(self) -> str:
+        """Let it happen; return how it ended."""
+        world = self.world
+        world.note("seed", self.seed, "plan", self.plan.name, self.plan.strategy, f"lease {self.plan.lease:g}",
+                   self.plan.restart, self.plan.timeouts, self.plan.elastic)  # fmt: skip
+        world.note("tasks", {process.task: process.host for process in self.plan.processes()})
+        world.note(self.script)
+        self.faults.draw(world.random.choice((0, 1, 1, 2, 3)), world.random.choice(_FAULTS_WITHIN))
+        world.at(_PATIENCE, self._end_may_be_missed)
+        world.at(self._bound(), self._end_must_have_come)
+        links: Any = {name: way.open() for name, way in self.ways.items() if self.hosts[name].is_local}
+        try:
+            self.run.execute(links)
+        except SupervisorDied:
+            if not self._takes_over():
+                return "supervisor killed"
+        self.is_over = True
+        for aside in self._asides:
+            aside.is_last = True
+        world.note("the run has ended with", self.run.exit_code)
+        if self.run._cut_short_by is None:
+            self.oracle.check_words()
+        self._check_nothing_lives()
+        return f"exit {self.run.exit_code}"
+
+    # ---- another supervisor
+
+    def kill_supervisor(self) -> None:
+        """Kill -9: while it waits, or just after it has written down what it is about to do."""
+        if self.world.chance(0.5):
+            self.mailbox.selector.death = SupervisorDied()
+        else:
+            self.journal.death_comes = True
+
+    def _takes_over(self) -> bool:
+        """Have the run resumed, if it is to be; however often its supervisor dies."""
+        while True:
+            self._bury_supervisor()
+            lease = self.plan.lease
+            if lease == 0 or not self.world.chance(0.8):
+                self.is_over = True
+                self.oracle.given_up()
+                self._check_after_fence()
+                return False
+            is_early = self.world.chance(0.7)
+            gap = self.world.within(0.1, 0.4 * lease) if is_early else self.world.within(0.4 * lease, 1.5 * lease)
+            self.faults.supervisor_is_away(gap, is_early)
+            self.world.run_until(self.world.now + gap)
+            self.world.fault("supervisor replaced, " + ("early" if is_early else "about the lease"))
+            self.mailbox = SimMailbox(self.world, _AHEAD)
+            self.run = self._make_run()
+            self.oracle.has_heir()
+            self.run.recall(self.journal.read())
+            self.journal.compare("the recall")
+            try:
+                self.run.resume()
+            except SupervisorDied:
+                continue
+            return True
+
+    # ---- the end
+
+    def _bound(self) -> float:
+        """I5: when the run must have ended, if nothing hangs and nobody interrupts it.
+
+        So many attempts as the budgets allow, each with all its waits; faults may make as many more.
+        """
+        plan, script = self.plan, self.script
+        waits = policy.fence(plan) + plan.timeouts.connect * 3 + plan.timeouts.grace * 2 + plan.restart.backoff[1]
+        work = script.starting + script.duration * 2 + 15 + (plan.timeouts.finish or 0)
+        attempts = (plan.restart.max + 3) * (len(plan.tasks) + len(plan.hosts))
+        rest = plan.elastic.retry * 4 if plan.elastic is not None else 0
+        return 200 + attempts * (waits + work + rest)
+
+    def _end_may_be_missed(self) -> None:
+        """Where something hangs, or may fail for ever because the window is short, the user loses patience."""
+        can_last = self.oracle.has_hung or self.script.hang_share > 0 or self.plan.restart.window < 1000
+        if can_last and not self.is_over:
+            self.world.note("the user has lost patience")
+            if self._asides[-1].is_dead:
+                self.world.after(_SLACK, self._end_may_be_missed)
+                return
+            self.mailbox.put(Interrupted(2))
+            bound = policy.fence(self.plan) * 2 + self.plan.timeouts.grace * 2 + self.plan.timeouts.connect + _SLACK
+            self.world.after(bound, self._end_must_have_come)
+
+    def _end_must_have_come(self) -> None:
+        """I5."""
+        if not self.is_over:
+            raise Violation("I5", f"the job is still {self.run.job.phase.value} after {self.world.now:.0f} s")
+
+    def _check_nothing_lives(self) -> None:
+        """I2: nothing of the run lives, where the supervisor could tell it; after the fence nowhere."""
+        urgent = any(host.reason and not host.fence_at for host in self.run.job.hosts.values())
+        for process in self.oracle.living():
+            if process.host.is_reachable and not urgent:
+                raise Violation("I2", f"{process} lives after the end")
+        self._check_after_fence()
+
+    def _bury_supervisor(self) -> None:
+        """The kernel hangs up; or the machine is cut off, and nobody is told."""
+        self.world.note("the supervisor is dead")
+        for aside in self._asides:
+            aside.is_dead = True
+        self.journal.death_comes = False
+        is_silent = self.plan.lease > 0 and self.world.chance(0.3)
+        for host in self.hosts.values():
+            for wire in host.wires:
+                if is_silent and not host.is_local:
+                    wire.die()
+                wire.supervisor.close()
+
+    def _check_after_fence(self) -> None:
+        patience = max(policy.fence(self.plan), 35.0)  # an agent waits 30 s for the first word
+        self.world.run_until(self.world.now + patience)
+        for process in self.oracle.living():
+            raise Violation("I2", f"{process} lives {patience:g} s after the end")
+        for host in self.hosts.values():
+            if host.agent is not None:
+                raise Violation("I2", f"the agent on {host.name} lives {patience:g} s after the end")
+
+
+class SimCode:
+    """The user's code: nothing that a host does not have yet."""
+
+    def offers(self) -> Any:
+        """Return the offer's frames."""
+        from tflaunch_worker import wire
+
+        yield wire.encode({"kind": "offer_files", "files": [], "links": [], "is_first": True, "is_last": True})
+
+
+def play(seed: int) -> Result:
+    """Play the history of a seed."""
+    with kernel.installed():
+        history = History(seed)
+        violation, ending = None, "violation"
+        try:
+            ending = history.play()
+        except Violation as found:
+            violation = found
+        except Exception as error:  # noqa: BLE001 - none may escape, and which it was is worth a story
+            import traceback
+
+            violation = Violation("exception", "".join(traceback.format_exception(error)))
+        world, steps = history.world, history.journal.steps
+        return Result(seed, ending, violation, steps, world.count, history.oracle.judged, world.faults, world)
+
+
+def _difference(folded: Job, job: Job) -> str:
+    return "; ".join(
+        f"{name}: {getattr(folded, name)!r} is not {getattr(job, name)!r}"
+        for name in Job._fields
+        if getattr(folded, name) != getattr(job, name)
+    )

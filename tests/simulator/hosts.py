@@ -1,0 +1,272 @@
+"""Simulated hosts: a clock, a disk, processes, a guard with its lock, and the real agent."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from simulator.descriptors import Signal
+from simulator.here import SimHere
+from simulator.kernel import Disk
+from simulator.links import End, Speed, Wire
+from simulator.loop import SimLoop
+from simulator.processes import Process
+from simulator.world import World
+from tflaunch_worker.agent import Agent
+
+if TYPE_CHECKING:
+    from simulator.oracle import Oracle
+    from simulator.programs import Stage
+
+_GUARD_WAITS = 5.0  # seconds for which a link outlives the agent's end of it, while the guard lives (boot.py)
+
+
+class SimHost:
+    """One host."""
+
+    def __init__(self, name: str, is_local: bool, world: World, oracle: Oracle, stage: Stage) -> None:
+        self.name = name
+        self.is_local = is_local
+        self.world = world
+        self.oracle = oracle
+        self.stage = stage
+        random = world.random
+        self.clock_ahead = 0.0 if is_local else random.choice((0.0, random.uniform(0, 1e6), random.uniform(0, 100)))
+        self.clock_rate = 1.0 if is_local else 1 + random.uniform(-1e-4, 1e-4)
+        self.capacity = random.choice((65536, 262144, 20000))
+        self.disk = Disk()
+        self.spool_limit = random.choice((1 << 28, 1 << 28, 40000))
+        self.processes: dict[int, Process] = {}
+        self.open_ports: set[int] = set()
+        self.wires: list[Wire] = []
+        self.agent: AgentProcess | None = None
+        self.is_up = True
+        self.is_cut = False
+        self.is_refusing = False
+        self.has_bad_names = False
+        self.refuses_ports = False
+        self.refuses_files = False
+        self.is_slow_to_die = False
+        self.slowness = 0.0
+        self.shaken_until = 0.0
+        delay = 0.00002 if is_local else random.choice((0.0003, 0.002, 0.03))
+        self._speed = Speed(delay, delay / 10, 1e8 if is_local else random.choice((1e7, 1e6)))
+        self._waiting_for_guard: list[Callable[[], None]] = []
+
+    def clock(self) -> float:
+        """Return this host's monotonic time."""
+        return self.clock_ahead + self.world.now * self.clock_rate
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a guard lives here."""
+        return self.agent is not None
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether a connection from the supervisor's machine comes through."""
+        return self.is_up and not self.is_cut
+
+    @property
+    def delay(self) -> float:
+        """Seconds that a byte is under way, at most."""
+        return self.speed().delay + self.speed().jitter
+
+    def speed(self) -> Speed:
+        """Return how fast the network is at the moment."""
+        if not self.slowness:
+            return self._speed
+        return Speed(self._speed.delay + self.slowness, self.slowness / 2, min(self._speed.rate, 2e5))
+
+    def living(self) -> list[Process]:
+        """Return the processes that live here."""
+        return [process for process in self.processes.values() if process.is_alive]
+
+    # ---- the agent
+
+    def start_agent(self) -> End:
+        """Start guard and agent; return the supervisor's end of the link."""
+        assert not self.is_locked, f"two guards on {self.name}"
+        self.world.note("agent starts on", self.name)
+        self.agent = AgentProcess(self)
+        return self.connect()
+
+    def connect(self) -> End:
+        """Connect to the agent; return the supervisor's end of the link."""
+        assert self.agent is not None
+        wire = Wire(self.world, self.speed, self.capacity, self._when_guard_ends)
+        self.wires = [wire for wire in self.wires if not (wire.supervisor.is_closed and wire.agent.is_closed)]
+        self.wires.append(wire)
+        self.agent.accept(wire.agent)
+        self.world.note("link", wire.supervisor.fileno(), "to", self.name)
+        return wire.supervisor
+
+    def refused_end(self) -> End:
+        """Return the supervisor's end of a link to a guard that did not get the lock."""
+        wire = Wire(self.world, self.speed, self.capacity, self._when_guard_ends)
+        wire.agent.close()
+        return wire.supervisor
+
+    def agent_ended(self) -> None:
+        """The guard kills what is left, and ends."""
+        self.world.note("agent has ended on", self.name)
+        for process in self.living():
+            process.receive(signal.SIGKILL)
+        self._guard_looks()
+
+    def kill_agent(self) -> None:
+        """Kill -9."""
+        if self.agent is not None:
+            self.agent.kill()
+
+    def process_died(self, process: Process) -> None:
+        """A process has died: the guard reaps what it adopted; the agent reaps its own."""
+        if process.parent is not None:
+            self.processes.pop(process.pid, None)
+        self._guard_looks()
+
+    def _guard_looks(self) -> None:
+        if self.agent is not None and self.agent.has_ended and not self.living():
+            self.world.note("guard has ended on", self.name)
+            self._forget_run()
+
+    def _forget_run(self) -> None:
+        self.agent = None
+        self.processes.clear()
+        self.open_ports.clear()
+        waiting, self._waiting_for_guard = self._waiting_for_guard, []
+        for call in waiting:
+            call()
+
+    def _when_guard_ends(self, call: Callable[[], None]) -> None:
+        if self.is_local or self.agent is None:
+            call()
+            return
+        waits = [call]
+
+        def once() -> None:
+            if waits:
+                waits.pop()()
+
+        self._waiting_for_guard.append(once)
+        self.world.after(_GUARD_WAITS, once)
+
+    # ---- processes
+
+    def fork(self, env: dict[str, str]) -> Process:
+        """Start a process of a task."""
+        process = Process(self, env, None)
+        self.stage.begin(process)
+        return process
+
+    def death_takes(self) -> float:
+        """Return the seconds from a KILL to a death."""
+        return self.world.within(0.5, 1.5) if self.is_slow_to_die else self.world.within(0.0001, 0.003)
+
+    # ---- power and network
+
+    def power_off(self) -> None:
+        """Everything here is gone at once, and nobody is told."""
+        self.is_up = False
+        for wire in self.wires:
+            wire.die()
+        if self.agent is not None:
+            self.agent.vanish()
+        for process in self.living():
+            process.die(signal=signal.SIGKILL)
+        self._forget_run()
+        self.disk = Disk()
+
+    def power_on(self) -> None:
+        """It is back, empty."""
+        self.is_up = True
+
+    def cut(self, is_cut: bool) -> None:
+        """Take the network away, or give it back."""
+        self.is_cut = is_cut
+        for wire in self.wires:
+            if is_cut:
+                wire.cut()
+            else:
+                wire.heal()
+
+    def live_wires(self) -> list[Wire]:
+        """Return the links in use."""
+        return [wire for wire in self.wires if not wire.supervisor.is_closed]
+
+
+class AgentProcess:
+    """The agent's process: what `daemon.serve` puts around the agent."""
+
+    def __init__(self, host: SimHost) -> None:
+        self.host = host
+        self.has_ended = False
+        self.agent: Agent | None = None
+        self.loop = SimLoop(host, self._stopped)
+        self._connections: list[End] = []
+        self._ends: list[End] = []
+        self._listener = Signal(host.world)
+        self._signals = Signal(host.world)
+        self._is_drained = False
+        boot = host.world.within(0.005, 0.02) if host.is_local else host.world.within(0.02, 0.3)
+        host.world.after(boot, self._boot)
+
+    def _boot(self) -> None:
+        if self.has_ended:
+            return
+        self.agent = Agent(self.loop, SimHere(self.host, self.loop))
+        self.loop.watch(self._listener.fileno(), self._accept)
+        self.loop.watch(self._signals.fileno(), self._read_signals)
+        self.loop.turn()
+
+    def accept(self, end: End) -> None:
+        """A client connects."""
+        self._connections.append(end)
+        self._ends.append(end)
+        self._listener.set()
+
+    def drain(self) -> None:
+        """TERM."""
+        self._is_drained = True
+        self._signals.set()
+
+    def _accept(self) -> None:
+        self._listener.take()
+        assert self.agent is not None
+        while self._connections:
+            self.agent.connect(self._connections.pop(0))  # type: ignore[arg-type]
+
+    def _read_signals(self) -> None:
+        self._signals.take()
+        assert self.agent is not None
+        if self._is_drained:
+            self.agent.drain()
+        self.agent.check_exits()
+
+    def _stopped(self) -> None:
+        assert self.agent is not None
+        self.agent.disconnect()
+        self._end()
+
+    def kill(self) -> None:
+        """Kill -9."""
+        if not self.has_ended:
+            self.loop.kill()
+            self._end()
+
+    def vanish(self) -> None:
+        """The power is off: nothing is said to anybody."""
+        self.has_ended = True
+        self.loop.kill()
+
+    def _end(self) -> None:
+        self.has_ended = True
+        for end in self._ends:
+            end.close()
+        self.host.agent_ended()
+
+
+def describe(message: dict[str, Any]) -> str:
+    """Return a frame's message in short."""
+    return " ".join(f"{name}={value}" for name, value in message.items() if name not in ("env", "argv", "unset"))

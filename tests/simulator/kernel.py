@@ -1,0 +1,241 @@
+"""What `Task`, `PortWatch`, `Spool` and `Agent` use of os, linux and fork: calls to the host whose agent runs just now.
+
+`installed` puts these in the place of the modules, and small sizes in the place of large ones, so that
+short histories meet full windows, segments and spools.
+"""
+
+# ruff: noqa: ARG003, ARG004 - what stands here has the signatures of what it stands for
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tflaunch.hosts import session
+from tflaunch_worker import agent, child, port_watch, spool, stream, task
+
+if TYPE_CHECKING:
+    from simulator.hosts import SimHost
+    from simulator.processes import Process
+
+GUARD, AGENT = 2, 3  # their pids, on every host
+
+_SIZES = (
+    (stream, "CHUNK", 4096),
+    (stream, "WINDOW", 16384),
+    (spool, "SEGMENT", 8192),
+)
+
+
+class _Current:
+    """The host whose agent runs."""
+
+    host: SimHost
+
+
+current = _Current()
+
+
+class _Os:
+    """os, as `Task` and `Agent` use it."""
+
+    fsencode = staticmethod(os.fsencode)
+    WTERMSIG = staticmethod(os.WTERMSIG)
+    WIFSIGNALED = staticmethod(os.WIFSIGNALED)
+    WEXITSTATUS = staticmethod(os.WEXITSTATUS)
+
+    @staticmethod
+    def getpid() -> int:
+        return AGENT
+
+    @staticmethod
+    def getppid() -> int:
+        return GUARD
+
+    @staticmethod
+    def read(descriptor: int, size: int) -> bytes:
+        return current.host.world.files[descriptor].read(size)
+
+    @staticmethod
+    def close(descriptor: int) -> None:
+        current.host.world.files[descriptor].close()
+
+    @staticmethod
+    def killpg(group: int, number: int) -> None:
+        members = [process for process in current.host.processes.values() if process.session == group]
+        if not members:
+            raise ProcessLookupError
+        for process in members:
+            process.is_told = True
+            process.receive(number)
+
+    @staticmethod
+    def kill(pid: int, number: int) -> None:
+        process = _find(pid)
+        if process is None:
+            raise ProcessLookupError
+        process.is_told = True
+        process.receive(number)
+
+    @staticmethod
+    def waitpid(pid: int, options: int) -> tuple[int, int]:
+        process = current.host.processes.pop(pid)
+        assert not process.is_alive, "the agent would wait for a living process"
+        return pid, process.status
+
+
+class _Linux:
+    """linux, as `Task` and `PortWatch` use it."""
+
+    @staticmethod
+    def open_pidfd(pid: int) -> int | None:
+        process = _find(pid)
+        return None if process is None else process.pid_file().fileno()
+
+    @staticmethod
+    def descendants(pid: int, without: int) -> list[int]:
+        """Return what the guard has adopted: the children of processes that have died."""
+        assert (pid, without) == (GUARD, AGENT)
+        left = current.host.processes.values()
+        return [process.pid for process in left if process.parent is not None and not process.parent.is_alive]
+
+    @staticmethod
+    def session_of(pid: int) -> int | None:
+        process = _find(pid)
+        return None if process is None else process.session
+
+    @staticmethod
+    def environment_of(pid: int) -> set[bytes]:
+        process = _find(pid)
+        entries = {} if process is None else process.env
+        return {os.fsencode(f"{name}={value}") for name, value in entries.items()}
+
+    @staticmethod
+    def is_zombie(pid: int) -> bool:
+        process = _find(pid)
+        return process is not None and not process.is_alive
+
+    @staticmethod
+    def listening_ports() -> set[int]:
+        return current.host.open_ports
+
+
+class _Child:
+    """child, as `Task` uses it: a fork is a process of the simulated host."""
+
+    NOT_EXECUTABLE = child.NOT_EXECUTABLE
+    Command = child.Command
+    Child = child.Child
+    Terms = child.Terms
+    start_failure = staticmethod(child.start_failure)
+
+    @staticmethod
+    def start(command: child.Command, terms: child.Terms) -> child.Child:
+        process = current.host.fork(command.env)
+        assert process.report is not None
+        return child.Child(process.pid, process.output.fileno(), process.report.fileno())
+
+
+class _Stacks:
+    """stacks, as `Task` uses it: there is no py-spy here."""
+
+    @staticmethod
+    def write(pid: int, env: dict[str, str], loop: object, done: Callable[[bytes], None]) -> None:
+        done(b"")
+
+    @staticmethod
+    def abort(pid: int) -> None:
+        process = _find(pid)
+        if process is not None:
+            process.is_told = True
+            process.receive(signal.SIGABRT)
+
+
+class Disk:
+    """Files without names, and so much room."""
+
+    def __init__(self) -> None:
+        self.room = 1 << 40
+
+    def take(self, size: int) -> int:
+        """Return how many bytes of these there is room for.
+
+        Raises:
+            OSError: none.
+        """
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = min(size, self.room)
+        self.room -= taken
+        return taken
+
+
+class _SpoolOs:
+    """os, as `Spool` uses it: its files are bytes in memory, and cost room of the host's disk."""
+
+    O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC = 0, 0, 0, 0
+    _files: ClassVar[dict[int, tuple[Disk, bytearray]]] = {}
+    _next = 0
+
+    @classmethod
+    def open(cls, path: str, flags: int, mode: int) -> int:
+        disk = current.host.disk
+        disk.take(1)
+        cls._next += 1
+        cls._files[cls._next] = disk, bytearray()
+        return cls._next
+
+    @staticmethod
+    def unlink(path: str) -> None:
+        pass
+
+    @classmethod
+    def pwrite(cls, descriptor: int, data: bytes, offset: int) -> int:
+        disk, content = cls._files[descriptor]
+        assert len(content) == offset
+        taken = disk.take(len(data))
+        content += data[:taken]
+        return taken
+
+    @classmethod
+    def pread(cls, descriptor: int, size: int, offset: int) -> bytes:
+        return bytes(cls._files[descriptor][1][offset : offset + size])
+
+    @classmethod
+    def close(cls, descriptor: int) -> None:
+        disk, content = cls._files.pop(descriptor)
+        disk.room += len(content) + 1
+
+
+def _find(pid: int) -> Process | None:
+    return current.host.processes.get(pid)
+
+
+_MODULES: tuple[tuple[Any, str, object], ...] = (
+    (task, "os", _Os),
+    (task, "linux", _Linux),
+    (task, "child", _Child),
+    (task, "stacks", _Stacks),
+    (agent, "os", _Os),
+    (port_watch, "linux", _Linux),
+    (spool, "os", _SpoolOs),
+    (session, "_CLOCK", "clock"),
+)
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Have the worker's modules run on simulated hosts."""
+    replaced = [(module, name, getattr(module, name)) for module, name, _ in (*_MODULES, *_SIZES)]
+    _SpoolOs._files.clear()
+    for module, name, substitute in (*_MODULES, *_SIZES):
+        setattr(module, name, substitute)
+    try:
+        yield
+    finally:
+        for module, name, original in replaced:
+            setattr(module, name, original)

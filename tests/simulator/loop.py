@@ -1,0 +1,71 @@
+"""An agent's loop: the real one, called by the world whenever there is something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from simulator import kernel
+from simulator.descriptors import Idle, TurnSelector
+from tflaunch_worker.loop import Loop
+
+if TYPE_CHECKING:
+    from simulator.hosts import SimHost
+
+_WAKING = 0.0002  # seconds from an event to the loop's turn
+
+
+class SimLoop(Loop):
+    """The loop of an agent on a simulated host."""
+
+    def __init__(self, host: SimHost, ended: Callable[[], None]) -> None:
+        """Prepare it; ``ended`` is called when it was stopped."""
+        self._selector = TurnSelector(host.world, self._wake)  # type: ignore[assignment]
+        self._timers = []
+        self._running = True
+        self._host = host
+        self._world = host.world
+        self._ended = ended
+        self._turn_number = 0
+        self._turn_at = float("inf")
+        self._is_dead = False
+        self._floor = 0.0
+        self.frozen_until = 0.0
+
+    def now(self) -> float:
+        """Return the host's monotonic time."""
+        return self._host.clock()
+
+    def kill(self) -> None:
+        """No turn comes any more."""
+        self._is_dead = True
+
+    def turn(self) -> None:
+        """Serve what is ready."""
+        if self._is_dead:
+            return
+        self._turn_at = float("inf")
+        if self._world.now < self.frozen_until:
+            self._turn_in(self.frozen_until - self._world.now)
+            return
+        kernel.current.host = self._host
+        try:
+            self.run()
+        except Idle as idle:
+            if idle.seconds is not None:
+                self._turn_in(idle.seconds / self._host.clock_rate + 1e-6)
+        else:
+            self._is_dead = True
+            self._ended()
+
+    def _wake(self) -> None:
+        self._turn_in(_WAKING)
+
+    def _turn_in(self, seconds: float) -> None:
+        when = self._world.now + seconds
+        if when >= self._turn_at or self._is_dead:
+            return
+        self._turn_at = when
+        self._turn_number += 1
+        number = self._turn_number
+        self._world.at(when, lambda: self.turn() if number == self._turn_number else None)

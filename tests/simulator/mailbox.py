@@ -1,0 +1,53 @@
+"""The supervisor's mailbox: the real one, but its clock and its selector are the world's."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+
+from simulator.descriptors import WorldSelector
+from simulator.world import Violation, World
+from tflaunch.events import Event
+from tflaunch.mailbox import Mailbox
+
+
+class SupervisorDied(BaseException):
+    """kill -9: nothing of the supervisor runs after this."""
+
+
+class SimMailbox(Mailbox):
+    """Hands out events one by one; while it waits the world goes on."""
+
+    def __init__(self, world: World, ahead: float) -> None:
+        """Prepare it; the supervisor's clock is ``ahead`` of the world's."""
+        self.selector = WorldSelector(world)
+        self._selector = self.selector  # type: ignore[assignment]
+        self._events = deque()
+        self._calls = deque()
+        self._timers = []
+        self._numbers = itertools.count()
+        self._world = world
+        self.ahead = ahead
+
+    def now(self) -> float:
+        """Return the supervisor's time."""
+        return self._world.now + self.ahead
+
+    def put(self, event: Event) -> None:
+        """Add an event."""
+        reason = getattr(event, "reason", "")
+        if "speak our protocol" in reason:
+            raise Violation("protocol", f"{event}")
+        super().put(event)
+
+    @property
+    def wake_descriptor(self) -> int:
+        """There are no signals here."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give up what is waited for."""
+        self.selector.close()
+
+    def _wake(self) -> None:
+        self.selector.wake()

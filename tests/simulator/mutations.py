@@ -1,0 +1,195 @@
+"""Planted bugs: each breaks one promise, and the oracle must find it. They show that the checks are not vacuous."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from simulator import history
+from tflaunch import budget, policy, supervisor
+from tflaunch.events import Event, PortOpened, TaskExited
+from tflaunch.hosts import output
+from tflaunch.phases import Step
+from tflaunch.states import Job, Phase
+from tflaunch_worker import agent, lease, stream, task
+
+
+class Mutation(NamedTuple):
+    """A planted bug: the invariant that finds it, where it is planted, and what stands there then."""
+
+    invariant: str
+    where: Any
+    name: str
+    made: Callable[[Any], Any]
+
+
+@contextmanager
+def planted(mutation: Mutation) -> Iterator[None]:
+    """Plant a bug, and take it away again."""
+    original = getattr(mutation.where, mutation.name)
+    setattr(mutation.where, mutation.name, mutation.made(original))
+    try:
+        yield
+    finally:
+        setattr(mutation.where, mutation.name, original)
+
+
+def find(mutation: Mutation, seeds: range) -> int | None:
+    """Return the first seed in which its invariant does not hold."""
+    with planted(mutation):
+        for seed in seeds:
+            violation = history.play(seed).violation
+            if violation is not None and violation.invariant == mutation.invariant:
+                return seed
+    return None
+
+
+def _short_fence(original: Any) -> Any:
+    return lambda plan: plan.lease / 2
+
+
+def _nobody_lives(original: Any) -> Any:
+    return lambda *_: False
+
+
+def _never(original: Any) -> Any:
+    return property(lambda self: self._heard + 1e9)
+
+
+def _does_nothing(original: Any) -> Any:
+    return lambda *_: None
+
+
+def _no_kill(original: Any) -> Any:
+    """Of the stop ladder."""
+
+    def kill(self: Any) -> None:
+        if self._has_exited:
+            original(self)
+
+    return kill
+
+
+def _blames_the_last(original: Any) -> Any:
+    def exited(job: Job, state: Any, event: TaskExited, now: float) -> Step:
+        stepped, actions = original(job, state, event, now)
+        if job.phase is Phase.STOPPING and job.culprit is not None and event.code != 0:
+            stepped = stepped._replace(culprit=supervisor._culprit(event))
+        return stepped, actions
+
+    return exited
+
+
+def _forgets_first(original: Any) -> Any:
+    """An exit that is heard later is never the first."""
+    return lambda job, *_: job
+
+
+def _one_more(original: Any) -> Any:
+    def ask(spent: Any, restart: Any, *others: Any) -> Any:
+        return original(spent, restart._replace(max=restart.max + 1) if restart.max else restart, *others)
+
+    return ask
+
+
+def _forgets_backing_off(original: Any) -> Any:
+    return lambda job: None if job.phase is Phase.BACKING_OFF else original(job)
+
+
+def _forgets_fences(original: Any) -> Any:
+    def next_deadline(job: Job) -> float | None:
+        hosts = {name: host._replace(fence_at=None) for name, host in job.hosts.items()}
+        return original(job._replace(hosts=hosts))
+
+    return next_deadline
+
+
+def _repeats(original: Any) -> Any:
+    """What was sent before a link was lost is taken again."""
+
+    def read(self: Any, name: str, attempt: int, offset: int, body: bytes) -> None:
+        self._received[(name, attempt)] = offset
+        original(self, name, attempt, offset, body)
+
+    return read
+
+
+def _notes_too_soon(original: Any) -> Any:
+    """What has only been heard is acknowledged, and written later."""
+
+    def read(self: Any, name: str, attempt: int, offset: int, body: bytes) -> None:
+        self._note(name, attempt, offset + len(body))
+        words, later = self._words, []
+        self._words = _Later(words, later)
+        original(self, name, attempt, offset, body)
+        self._words = words
+        mailbox = self._noted.__self__._mailbox
+        mailbox.call_at(mailbox.now() + 0.2, lambda: [write() for write in later])
+
+    return read
+
+
+class _Later:
+    def __init__(self, words: Any, later: list[Callable[[], None]]) -> None:
+        self._words = words
+        self._later = later
+
+    def write(self, *about: Any) -> None:
+        self._later.append(lambda: self._words.write(*about))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._words, name)
+
+
+def _silent_about_ports(original: Any) -> Any:
+    def record(self: Any, event: Event, actions: list[Any], now: float) -> None:
+        if not isinstance(event, PortOpened):
+            original(self, event, actions, now)
+
+    return record
+
+
+def _rounded(original: Any) -> Any:
+    """Times in the journal are not those of the steps."""
+    return lambda self, event, actions, now: original(self, event, actions, round(now, 3))
+
+
+def _ends_all(original: Any) -> Any:
+    """The lease is not waited for."""
+    return lambda self: self._end_all(0)
+
+
+def _remembers_nothing(original: Any) -> Any:
+    """What an earlier supervisor had kept is asked for again."""
+
+    def known(self: Any, name: str, attempt: int) -> int:
+        return self._received.setdefault((name, attempt), 0)
+
+    return known
+
+
+def _obeys_twice(original: Any) -> Any:
+    return lambda *_: True
+
+
+MUTATIONS: Mapping[str, Mutation] = {
+    "a restart before the old attempt is gone": Mutation("I1", policy, "gang_alive", _nobody_lives),
+    "a fence that is too short": Mutation("I1", policy, "fence", _short_fence),
+    "a lease that is never over": Mutation("I2", lease.Lease, "ends_at", _never),
+    "an agent that outlives its client": Mutation("I2", agent.Agent, "_client_lost", _does_nothing),
+    "a ladder without KILL": Mutation("I2", task.Task, "_kill", _no_kill),
+    "the last failure is the culprit": Mutation("I3", supervisor, "_on_exited", _blames_the_last),
+    "a late word about an early exit": Mutation("I3", supervisor, "_reconsider", _forgets_first),
+    "one restart too many": Mutation("I4", budget, "ask", _one_more),
+    "TimePassed is not scheduled": Mutation("I5", supervisor, "next_deadline", _forgets_backing_off),
+    "fences are not scheduled": Mutation("I5", supervisor, "next_deadline", _forgets_fences),
+    "output is taken twice": Mutation("I6", output.Output, "_read_bytes", _repeats),
+    "acknowledged before written": Mutation("I6", output.Output, "_read_bytes", _notes_too_soon),
+    "an event is not journaled": Mutation("I7", history.SimJournal, "record", _silent_about_ports),
+    "times are rounded in the journal": Mutation("I7", history.SimJournal, "record", _rounded),
+    "an heir does not know what was kept": Mutation("I6", output.Output, "_known", _remembers_nothing),
+    "an agent does not wait for an heir": Mutation("I8", agent.Agent, "_client_lost", _ends_all),
+    "what was on its way is not sent again": Mutation("protocol", stream.Stream, "rewind", _does_nothing),
+    "orders are obeyed twice": Mutation("protocol", agent.Agent, "_is_new", _obeys_twice),
+}

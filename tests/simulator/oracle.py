@@ -1,0 +1,340 @@
+"""What must hold, whatever happens: I1 to I7 of the design, checked as the history goes on.
+
+I3 is judged when an attempt has failed and all of it is dead, and only if exactly one root cause took
+effect in it, the user did not interrupt, and no limit of time was the reason. See `_judge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from simulator.world import Violation, World
+from tflaunch.actions import Action, StartTask
+from tflaunch.budget import MOST_FREE
+from tflaunch.events import Event, Interrupted
+from tflaunch.plan import Plan
+from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase
+
+if TYPE_CHECKING:
+    from simulator.processes import Process
+
+_HASTE = 0.5  # seconds within which the supervisor learns that an agent has ended
+_STARTED = (Cause.TASK, Cause.NOT_STARTED)
+
+
+class RootCause(NamedTuple):
+    """An injected fault that took effect."""
+
+    time: float
+    kind: str
+    name: str
+    host: str
+    code: int | None
+    signal: int | None
+
+
+class Oracle:
+    """Watches the world and the run."""
+
+    def __init__(self, world: World, plan: Plan, ahead: float) -> None:
+        """Watch a run of ``plan`` whose clock is ``ahead`` of the world's."""
+        self.world = world
+        self.has_hung = False
+        self.is_blurred = False  # something happened of which nobody can say whether it is a cause
+        self.may_lose_words = False  # an agent may have ended before it was heard to its end
+        self.disturbances = 0  # how many of those last just now
+        self.judged = 0
+        self._plan = plan
+        self._ahead = ahead
+        self._living: dict[str, list[Process]] = {}
+        self._causes: list[RootCause] = []
+        self._told: dict[tuple[str, int], bytearray] = {}
+        self._heard: dict[tuple[str, int], int] = {}
+        self._kept: dict[tuple[str, int], int] = {}
+        self._gaps: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self._ended: set[tuple[str, int]] = set()
+        self._ended_before: set[tuple[str, int]] = set()
+        self._abandoned: set[tuple[str, int]] = set()
+        self._has_heir = False
+        self._latest: dict[str, int] = {}
+        self._interrupts = 0
+        self._restarts = 0
+        self._is_given_up = False
+
+    # ---- I1 and I2: who lives
+
+    def process_began(self, process: Process) -> None:
+        """A process was forked."""
+        others = self._living.setdefault(process.task, [])
+        for other in others:
+            if other.attempt != process.attempt or other.host is not process.host:
+                raise Violation("I1", f"{process} starts while {other} lives")
+        others.append(process)
+        self.world.note("starts", process)
+
+    def process_ended(self, process: Process) -> None:
+        """A process has exited."""
+        self._living[process.task].remove(process)
+
+    def living(self) -> list[Process]:
+        """Return all processes that live."""
+        return [process for processes in self._living.values() for process in processes]
+
+    # ---- I6: words
+
+    def wrote(self, task: str, attempt: int, data: bytes) -> None:
+        """A process wrote to its pipe."""
+        self._told.setdefault((task, attempt), bytearray()).extend(data)
+
+    def dropped(self, task: str, attempt: int, offset: int, size: int) -> None:
+        """A host had no room for output."""
+        self._gaps.setdefault((task, attempt), []).append((offset, size))
+
+    def released(self, task: str, attempt: int, offset: int) -> None:
+        """An agent gave up output because the supervisor said that it has it."""
+        if offset > self._kept.get((task, attempt), 0):
+            kept = self._kept.get((task, attempt), 0)
+            raise Violation("I6", f"{task} attempt {attempt} is acknowledged to {offset}, but kept to {kept}")
+
+    def heard(self, task: str, attempt: int, data: bytes) -> None:
+        """Output has come to the log."""
+        self._in_order(task, attempt)
+        begin = self._heard.get((task, attempt), 0)
+        end = begin + len(data)
+        told = self._told.get((task, attempt), b"")
+        if told[begin:end] != data:
+            raise Violation("I6", f"{task} attempt {attempt}, from byte {begin}: {data[:60]!r} was not written there")
+        self._heard[(task, attempt)] = end
+        self.kept(task, attempt, end)
+
+    def kept(self, task: str, attempt: int, end: int) -> None:
+        """Output is in the log."""
+        self._kept[(task, attempt)] = max(end, self._kept.get((task, attempt), 0))
+
+    def lost(self, task: str, attempt: int, size: int) -> None:
+        """A gap was stated."""
+        self._in_order(task, attempt)
+        begin = self._heard.get((task, attempt), 0)
+        gaps = self._gaps.get((task, attempt), [])
+        if sum(max(min(begin + size, at + count) - max(begin, at), 0) for at, count in gaps) < size:
+            raise Violation(
+                "I6", f"{task} attempt {attempt}: {size} bytes from {begin} are said to be lost, and are not"
+            )
+        self._heard[(task, attempt)] = begin + size
+        self.kept(task, attempt, begin + size)
+
+    def ended(self, task: str, attempt: int) -> None:
+        """An attempt has said its last word; an heir may hear of it again."""
+        if (task, attempt) in self._ended_before:
+            return
+        self._in_order(task, attempt)
+        told, heard = len(self._told.get((task, attempt), b"")), self._heard.get((task, attempt), 0)
+        if (task, attempt) in self._ended:
+            raise Violation("I6", f"{task} attempt {attempt} ends twice")
+        if told != heard:
+            raise Violation("I6", f"{task} attempt {attempt} wrote {told} bytes; {heard} are in the log")
+        self._ended.add((task, attempt))
+
+    def abandoned(self, task: str) -> None:
+        """The host of a task is lost: nothing more is expected of what it was told to start."""
+        self._abandoned |= {about for about in self._told if about[0] == task}
+
+    def check_words(self) -> None:
+        """At the end of a run that nobody cut short, every attempt was heard to its end, if its agent could be."""
+        if self.may_lose_words:
+            return
+        for task, attempt in self._told:
+            if (task, attempt) not in self._ended | self._abandoned:
+                told, heard = len(self._told[(task, attempt)]), self._heard.get((task, attempt), 0)
+                raise Violation("I6", f"{task} attempt {attempt} wrote {told} bytes; {heard} are in the log at the end")
+
+    def _in_order(self, task: str, attempt: int) -> None:
+        if attempt < self._latest.get(task, 0):
+            raise Violation("I6", f"attempt {attempt} of {task} speaks after attempt {self._latest[task]}")
+        self._latest[task] = attempt
+
+    # ---- I3: who is to blame
+
+    def cause(self, kind: str, name: str, host: str, code: int | None = None, number: int | None = None) -> None:
+        """An injected fault takes effect."""
+        self._causes.append(RootCause(self.world.now, kind, name, host, code, number))
+
+    def blur(self) -> None:
+        """What follows now may or may not have causes."""
+        self.is_blurred = True
+
+    # ---- the run
+
+    def stepped(self, before: Job, event: Event, job: Job, actions: list[Action], news: Callable[[], str]) -> None:
+        """The supervisor has decided."""
+        if isinstance(event, Interrupted):
+            self._interrupts += 1
+            self._is_given_up |= before.phase is Phase.STOPPING  # hosts that cannot be told are left to their agents
+        self._check_starts(actions)
+        if before.phase is not job.phase:
+            self.world.note("job:", before.phase.value, "->", job.phase.value, news())
+            self._check_phase(before, job)
+        if before.tasks is not job.tasks:
+            self._check_gone(before, job)
+        if before.budget is not job.budget:
+            self._check_budget(job, job.budget, "the job")
+        for name, task in job.tasks.items():
+            if task.budget is not before.tasks[name].budget:
+                self._check_budget(job, task.budget, name)
+
+    def _check_starts(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, StartTask):
+                for process in self._living.get(action.task, ()):
+                    raise Violation("I1", f"attempt {action.attempt} is ordered while {process} lives")
+
+    def _check_gone(self, before: Job, job: Job) -> None:
+        if self._is_given_up:
+            return
+        for name, task in job.tasks.items():
+            earlier = before.tasks[name]
+            if task is earlier or task.phase is not TaskPhase.GONE or earlier.phase is TaskPhase.GONE:
+                continue
+            for process in self._living.get(name, ()):
+                raise Violation("I1", f"attempt {task.attempt} counts as gone while {process} lives")
+
+    def _check_budget(self, job: Job, budget: Any, whose: str) -> None:
+        restart = job.plan.restart
+        for kind, spent, most in (("charged", budget.charged, restart.max), ("free", budget.free, MOST_FREE)):
+            recent = [moment for moment in spent if spent[-1] - moment < restart.window]
+            if len(recent) > most:
+                raise Violation("I4", f"{whose}: {len(recent)} {kind} restarts within {restart.window:g} s, not {most}")
+
+    def _check_phase(self, before: Job, job: Job) -> None:
+        if job.phase is Phase.RUNNING and before.phase is not Phase.RUNNING:
+            self._causes.clear()
+            self.is_blurred = self.disturbances > 0
+        if before.phase is Phase.BACKING_OFF:
+            self._restarts += job.culprit is None or job.culprit.cause is not Cause.GROWTH
+            spent = len(job.budget.charged) + len(job.budget.free)
+            if self._restarts > spent:
+                raise Violation("I4", f"{self._restarts} restarts, but only {spent} are in the budget")
+        if job.phase in (Phase.BACKING_OFF, Phase.ENDED) and before.phase is not Phase.BACKING_OFF:
+            self._judge(job)
+        if job.phase is Phase.ENDED:
+            self._check_exit_code(job)
+
+    def _judge(self, job: Job) -> None:
+        """I3: of an attempt in which exactly one fault took effect, that is the culprit."""
+        culprit = job.culprit
+        if culprit is None or self._interrupts or self.is_blurred:
+            return
+        if culprit.cause in (Cause.TIME, Cause.GROWTH, Cause.UNREACHABLE, Cause.SIGNAL):
+            return
+        known = [cause for cause in self._causes if cause.time <= job.failed_at - self._ahead + 1e-6]
+        if not known and not self._causes:
+            invariant = "I8" if self._has_heir else "I3"
+            raise Violation(invariant, f"nothing had failed, but {culprit} is blamed")
+        if len(self._causes) != 1:
+            return
+        cause = self._causes[0]
+        self.judged += 1
+        is_right = (culprit.cause.value, culprit.name, culprit.code, culprit.signal) == (
+            cause.kind, cause.name, cause.code, cause.signal,
+        )  # fmt: skip
+        if not is_right and not self._is_excused(cause, culprit):
+            raise Violation("I3", f"{cause} came first, but {culprit} is blamed")
+
+    def _is_excused(self, cause: RootCause, culprit: Culprit) -> bool:
+        """Whether a victim is blamed whose end was known sooner than that of the agent it had depended on."""
+        since = culprit.time - self._ahead - cause.time
+        is_lost = cause.kind in ("host", "drain")
+        return is_lost and culprit.cause is Cause.TASK and culprit.host != cause.host and since < _HASTE
+
+    def _check_exit_code(self, job: Job) -> None:
+        """The code is the culprit's, by the contract."""
+        culprit, code = job.culprit, job.exit_code
+        if code == 0:
+            missing = [name for name in job.deciders if not job.tasks[name].has_succeeded]
+            if missing or (self._interrupts and culprit is not None):
+                raise Violation("I3", f"exit code 0, but {missing} did not succeed")
+            return
+        if culprit is None:
+            raise Violation("I3", f"exit code {code}, and no culprit")
+        if culprit.signal is not None:
+            wanted = 128 + culprit.signal
+        elif culprit.cause in _STARTED:
+            assert culprit.code is not None
+            wanted = 1 if culprit.code in (124, 125) else culprit.code
+        elif culprit.cause is Cause.TIME:
+            wanted = 124
+        else:
+            wanted = 125 if job.has_started else 3
+        if code != wanted:
+            raise Violation("I3", f"exit code {code}, not {wanted}, for {culprit}")
+
+    def has_heir(self) -> None:
+        """Another supervisor takes over."""
+        self._ended_before |= self._ended
+        self._has_heir = True
+
+    def kept_before(self, task: str, attempt: int) -> int | None:
+        """Return what the log holds of an attempt when another supervisor takes over."""
+        return self._heard.get((task, attempt), 0) if self._latest.get(task) == attempt else None
+
+    def given_up(self) -> None:
+        """From now on nobody expects the supervisor to know who lives."""
+        self._is_given_up = True
+
+
+class SimWords:
+    """Where the output of tasks goes: the oracle compares it with what was written (`TaskWords`)."""
+
+    def __init__(
+        self,
+        world: World,
+        oracle: Oracle,
+        later: Callable[[Callable[[], None]], None],
+        slowness: float,
+        *,
+        is_heir: bool,
+    ) -> None:
+        self._world = world
+        self._oracle = oracle
+        self._later = later
+        self._slowness = slowness
+        self._is_heir = is_heir
+        self._open: set[tuple[str, int]] = set()
+        self.bytes = 0
+
+    def begin(self, task: str, attempt: int) -> None:
+        """An attempt is about to start."""
+        self._open.add((task, attempt))
+
+    def write(self, task: str, attempt: int, data: bytes, done: Callable[[], None]) -> None:
+        """Take output."""
+        self.bytes += len(data)
+        self._oracle.heard(task, attempt, data)
+        if self._slowness:
+            self._world.after(self._slowness, lambda: self._later(done))
+        else:
+            self._later(done)
+
+    def kept(self, task: str, attempt: int) -> int | None:
+        """Return how much of an attempt an earlier supervisor has kept."""
+        return self._oracle.kept_before(task, attempt) if self._is_heir else None
+
+    def lose(self, task: str, attempt: int, size: int) -> None:
+        """A gap is stated."""
+        self._oracle.lost(task, attempt, size)
+
+    def end(self, task: str, attempt: int) -> None:
+        """An attempt has said its last word."""
+        self._oracle.ended(task, attempt)
+        self._open.discard((task, attempt))
+
+    def abandon(self, task: str) -> None:
+        """Expect nothing more of a task."""
+        self._oracle.abandoned(task)
+        self._open = {(name, attempt) for name, attempt in self._open if name != task}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was begun has ended."""
+        return not self._open

@@ -1,0 +1,99 @@
+"""The jobs of histories, and how their programs behave: drawn from the seed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from typing import Any
+
+from simulator.programs import Script, Trouble
+from specs import MACHINE, planned
+from tflaunch.plan import Plan
+
+_MACHINE = MACHINE._replace(local_names=frozenset({"localhost", "here"}))
+_BOARD = {"board": {"command": "board"}}
+
+_SHAPES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({"worker": 2}, {}),
+    ({"worker": 3}, {"success": "chief"}),
+    ({"chief": 1, "worker": 2}, {}),
+    ({"worker": 2, "evaluator": 1}, {"sidecars": _BOARD}),
+    ({"worker": ["a", "a"]}, {}),
+    ({"worker": ["a", "b"]}, {}),
+    ({"worker": ["a", "b"]}, {"success": "chief"}),
+    ({"worker": ["a:2222", "b:2222", "c:2222"]}, {}),
+    ({"worker": ["here", "a"]}, {}),
+    ({"chief": ["a"], "worker": ["b", "c"], "evaluator": ["c"]}, {"sidecars": _BOARD}),
+    ({"worker": ["a", "b"], "evaluator": ["c"]}, {"sidecars": {"board": {"command": "board", "host": "a"}}}),
+    ({"worker": ["a", "b"]}, {"sync": {}}),
+    ({"chief": 1, "worker": 2, "ps": 1}, {}),
+    ({"chief": ["a"], "worker": ["b", "c"], "ps": ["a"]}, {}),
+    ({"chief": ["a"], "worker": ["a", "b"], "ps": ["b", "c"], "evaluator": ["a"]}, {}),
+    ({"worker": 2}, {"strategy": "none"}),
+    ({"worker": ["a", "b"]}, {"strategy": "none"}),
+    ({"worker": ["a", "b", "c"]}, {"elastic": {"min_workers": 1, "retry": 10}}),
+    ({"worker": ["a", "b", "c"]}, {"elastic": {"min_workers": 2, "retry": 20}}),
+    ({"chief": ["a"], "worker": ["b", "c"], "ps": ["a"]}, {"elastic": {"min_workers": 1, "retry": 10}}),
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def _planned(text: str) -> Plan:
+    cluster, fields = json.loads(text)
+    return planned({"cluster": cluster, "command": ["train"], **fields}, _MACHINE)
+
+
+def draw_plan(chance: random.Random) -> Plan:
+    """Draw a job."""
+    cluster, fields = chance.choice(_SHAPES)
+    restart = {
+        "max": chance.choice((0, 1, 2, 3, 3)),
+        "window": chance.choice((25, 600, 1e6)),
+        "backoff": chance.choice(([0, 0], [1, 4], [1, 60])),
+    }
+    timeouts: dict[str, Any] = {"grace": chance.choice((1, 3, 10)), "connect": chance.choice((4, 10))}
+    is_far = any(isinstance(addresses, list) for addresses in cluster.values())
+    if is_far or chance.random() < 0.25:
+        timeouts["lease"] = chance.choice((8, 15, 30))
+        timeouts["heartbeat"] = chance.choice((2, 5))
+    for limit, values in (("start", (8, 20)), ("finish", (1, 5)), ("stall", (15,)), ("deadline", (20, 60))):
+        if chance.random() < 0.15:
+            timeouts[limit] = chance.choice(values)
+    return _planned(json.dumps([cluster, {**fields, "restart": restart, "timeouts": timeouts}]))
+
+
+def draw_script(chance: random.Random, plan: Plan) -> Script:
+    """Draw what its programs do."""
+    tasks = [process.task for process in plan.processes()]
+    troubles = [_trouble(chance, chance.choice(tasks)) for _ in range(chance.choice((0, 0, 1, 1, 1, 2, 3)))]
+    return Script(
+        duration=chance.choice((1.0, 4.0, 12.0, 25.0)),
+        starting=chance.choice((0.3, 1.0, 4.0)),
+        term=chance.choice(("ignores", "ignores", "dies", "saves")),
+        slow_share=chance.choice((0.0, 0.3)),
+        hang_share=chance.choice((0.0, 0.0, 0.2)),
+        evaluator=chance.choice(("ends", "follows", "runs on")),
+        saved_code=chance.choice((42, 143)),
+        lines=chance.choice((3, 8)),
+        troubles=tuple(troubles),
+    )
+
+
+def _trouble(chance: random.Random, task: str) -> Trouble:
+    attempts: tuple[int, ...] | None = chance.choice(((0,), (0,), (0, 1), (1,), (0, 1, 2, 3)))
+    if chance.random() < 0.1:
+        attempts = None
+    kind, number = chance.choice(
+        (
+            ("exit", chance.choice((1, 7, 3, 124, 125))),
+            ("exit", chance.choice((42, 143))),
+            ("signal", 9),
+            ("signal", chance.choice((9, 11, 15))),
+            ("preempt", 0),
+            ("hang", 0),
+            ("no start", chance.choice((126, 127))),
+            ("child", 0),
+        )
+    )
+    return Trouble(task, attempts, kind, number, chance.choice((0.05, 1.0, 3.0, 8.0)) * chance.uniform(0.2, 2))

@@ -1,0 +1,166 @@
+"""Ways to simulated hosts, and the threads in which sessions go them.
+
+A thread that waits is a function that raises `Wait`: it is called again later, and finds in its `Thread`
+how far it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simulator.hosts import SimHost
+from simulator.links import End
+from simulator.world import World
+from tflaunch.hosts.link import AgentGone, LinkError
+
+_RETRANSMISSIONS = (1.0, 3.0, 7.0, 15.0)  # seconds after the first try, as TCP does it
+_CLOSE = 1e-3  # seconds that rounding may make of nothing
+_LOOK_AGAIN = 0.05
+_END_PATIENCE = 5.0  # boot.py
+_LOCAL_PATIENCE = 10.0  # local.py
+
+
+class Wait(Exception):
+    """Call again after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
+class Thread:
+    """How far a thread is."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.is_connected = False
+        self.waits: dict[str, float] = {}  # for what, since when
+
+
+class Aside:
+    """The threads of one session."""
+
+    def __init__(self, world: World, way: SimWay) -> None:
+        self._world = world
+        self._way = way
+        self.is_dead = False
+        self.is_last = False  # the run is over: the process ends with its threads, and its links with it
+
+    def do(self, function: Callable[[], None]) -> None:
+        """Run a function in a thread of its own."""
+        thread = Thread(self._world.now)
+        self._world.after(0.0005, lambda: self._run(function, thread))
+
+    def _run(self, function: Callable[[], None], thread: Thread) -> None:
+        if self.is_dead:
+            return
+        self._way.thread = thread
+        try:
+            function()
+        except Wait as wait:
+            self._world.after(wait.seconds, lambda: self._run(function, thread))
+            return
+        if self.is_last:
+            for wire in self._way.host.live_wires():
+                wire.supervisor.close()
+
+
+class SimLink:
+    """A link over a wire."""
+
+    def __init__(self, end: End) -> None:
+        self._end = end
+
+    @property
+    def socket(self) -> End:
+        """The supervisor's end."""
+        return self._end
+
+    def close(self) -> None:
+        """Hang up."""
+        self._end.close()
+
+
+class SimWay:
+    """The way to a host over the network, as `hosts.ssh` and `worker.boot` go it."""
+
+    def __init__(self, host: SimHost, patience: float) -> None:
+        self.host = host
+        self.thread = Thread(0.0)
+        self._world = host.world
+        self._patience = patience
+
+    def open(self) -> SimLink:
+        """Start an agent.
+
+        Raises:
+            LinkError: why that is impossible.
+        """
+        self._reach()
+        if self.host.is_locked:
+            self._wait_for_guard(self._patience / 2, "an earlier agent of this run has not ended there")
+        return SimLink(self.host.start_agent())
+
+    def resume(self) -> SimLink:
+        """Find the agent again.
+
+        Raises:
+            AgentGone: it has ended.
+            LinkError: why it cannot be reached, for now.
+        """
+        self._reach()
+        agent = self.host.agent
+        if agent is None:
+            raise AgentGone("")
+        if agent.has_ended:
+            self._wait_for_guard(_END_PATIENCE, "the agent there is ending")
+        return SimLink(self.host.connect())
+
+    def end(self) -> None:
+        """Nothing is left to wait for."""
+
+    def _reach(self) -> None:
+        thread, waited = self.thread, self._world.now - self.thread.began
+        if not self.host.is_reachable:
+            if waited >= self._patience - _CLOSE:
+                raise LinkError("timed out")
+            later = [moment for moment in _RETRANSMISSIONS if moment > waited + _CLOSE]
+            raise Wait(min([self._patience, *later]) - waited)
+        if not thread.is_connected:
+            thread.is_connected = True
+            raise Wait(self.host.delay * 8 + self._world.within(0.01, 0.1))
+        if self.host.is_refusing:
+            raise LinkError("connection refused")
+
+    def _wait_for_guard(self, patience: float, reason: str) -> None:
+        since = self.thread.waits.setdefault(reason, self._world.now)
+        if self._world.now - since >= patience:
+            raise LinkError(reason)
+        raise Wait(_LOOK_AGAIN)
+
+
+class SimLocalWay(SimWay):
+    """The way to this machine, as `hosts.local` goes it."""
+
+    def open(self) -> SimLink:
+        """Start an agent; while an earlier guard holds the lock, a new one ends at once."""
+        return SimLink(self.host.refused_end() if self.host.is_locked else self.host.start_agent())
+
+    def resume(self) -> SimLink:
+        """Find the agent again, or wait for the guard.
+
+        Raises:
+            AgentGone: it has ended.
+            LinkError: it does not end.
+        """
+        if self.host.agent is not None and not self.host.agent.has_ended:
+            return SimLink(self.host.connect())
+        if self.host.is_locked:
+            self._wait_for_guard(_LOCAL_PATIENCE, "its guard does not end")
+        raise AgentGone("")
+
+    def end(self) -> None:
+        """Wait for the guard: nothing else of the supervisor runs meanwhile."""
+        until = self._world.now + _LOCAL_PATIENCE
+        while self.host.is_locked and self._world.next_at <= until:
+            self._world.step()
