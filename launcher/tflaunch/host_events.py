@@ -119,19 +119,27 @@ def _blame(job: Job, host: HostState, reason: str, now: float) -> Step:
     culprit = Culprit(Cause.HOST, host.host, job.attempt, None, None, reason, now, host.host)
     if job.phase is Phase.PREPARING or (job.phase is Phase.RUNNING and _takes_all_along(job, host.host)):
         return fail(job, culprit, now, may_retry=True)
-    was_first = host.phase is HostPhase.UNHEARD and host.since <= job.failed_at
-    if job.phase is Phase.STOPPING and job.culprit is not None and job.culprit.cause is Cause.TASK and was_first:
-        # A task elsewhere failed because its peer could not be heard any more.
-        code = None if job.exit_code is None else policy.exit_code(culprit, has_started=True)
-        return job._replace(culprit=culprit, exit_code=code), []
-    return job, []
+    return _accuse_instead(job, culprit, since=host.since if host.phase is HostPhase.UNHEARD else now), []
+
+
+def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
+    """Move the blame from a task elsewhere to its host ``culprit``: it failed because its peer was gone."""
+    accused = job.culprit
+    if job.phase is not Phase.STOPPING or accused is None or accused.cause is not Cause.TASK:
+        return job
+    if accused.host == culprit.host or since > job.failed_at + policy.BLAME_WINDOW:
+        return job
+    code = None if job.exit_code is None else policy.exit_code(culprit, has_started=True)
+    return job._replace(culprit=culprit, exit_code=code)
 
 
 def _save(job: Job, event: HostLeaving, now: float) -> Step:
     """A host is drained: its tasks were told to save, and the others may have to save with them."""
-    if job.phase is not Phase.RUNNING or not _takes_all_along(job, event.host):
+    if not _takes_all_along(job, event.host):
         return job, []
     culprit = Culprit(Cause.DRAIN, event.host, job.attempt, None, None, event.reason, now, event.host)
+    if job.phase is not Phase.RUNNING:
+        return _accuse_instead(job, culprit, since=now), []
     save_by = now + job.plan.timeouts.grace
     return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now, save_by=save_by), []
 

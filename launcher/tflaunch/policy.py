@@ -21,6 +21,9 @@ WARN_AFTER = 60.0
 
 _JOIN_SLACK = 5.0  # beyond timeouts.connect, so that each host can say itself why it was not reached
 _FENCE_MARGIN = 5.0  # seconds for a KILL to be done, and for words that were on their way
+BLAME_WINDOW = 1.0
+"""Seconds within which news of a lost host may come after that of a victim elsewhere."""
+
 _SURVIVOR_GRACE = 0.1
 _STACKS_GRACE = 10.0  # py-spy may take some seconds
 _LONGEST_REST = 3600.0
@@ -75,7 +78,12 @@ def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
 
 
 def can_lose(job: Job, task: TaskPlan) -> bool:
-    """Whether the job goes on when this task has failed for good."""
+    """Whether the job goes on when this task has failed for good.
+
+    A chief waits without limit for workers that have never been there.
+    """
+    if in_gang(task) and not job.is_complete:
+        return False
     if task.role != "worker" or job.plan.elastic is None or job.plan.strategy != "parameter_server":
         return not task.is_required
     left = [other.task for other in job.plan.tasks if other.role == "worker" and other.task != task.task]

@@ -258,7 +258,7 @@ def _of_environment(environment: Mapping[str, Any]) -> set[str]:
 def _of_command(argv: list[Any]) -> set[str]:
     """``--token=VALUE`` and ``--token VALUE``."""
     found, words = set(), [str(word) for word in argv]
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         found |= _passwords(word)
         option, equals, value = word.partition("=")
         name = option.lstrip("-")

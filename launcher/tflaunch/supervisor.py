@@ -7,6 +7,7 @@ through its phases as far as it can.
 from __future__ import annotations
 
 from tflaunch import policy
+from tflaunch.actions import AbandonHost
 from tflaunch.events import (
     Event,
     FilesPlaced,
@@ -222,7 +223,7 @@ def _on_time(job: Job, now: float) -> Step:
     job, actions = give_up(job, dead, now)
     for host in job.hosts_in(HostPhase.JOINING) if now >= job.join_by else []:
         job, more = not_reached(job, host, f"its agent did not answer within {job.plan.timeouts.connect:g} s", now)
-        actions += more
+        actions += [AbandonHost(host), *more]
     job, more = _on_time_of_job(job, now)
     return job, actions + more
 

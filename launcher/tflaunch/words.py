@@ -60,8 +60,11 @@ class TaskWords:
         return log
 
     def abandon(self, task: str) -> None:
-        """Expect nothing more of a task: its host is lost."""
-        self._open_attempts = {(name, attempt) for name, attempt in self._open_attempts if name != task}
+        """Expect nothing more of a task: its host is lost, and what it could not say any more with it."""
+        for name, attempt in sorted(self._open_attempts):
+            if name == task:
+                self._log_of(name, attempt).lose(0, "the end of this output may be missing: its host was lost")
+                self._open_attempts.discard((name, attempt))
 
     @property
     def is_complete(self) -> bool:
@@ -79,6 +82,8 @@ class TaskWords:
 
     def close(self) -> None:
         """Close the logs."""
+        for task in {task for task, _ in self._open_attempts}:
+            self.abandon(task)
         for log in self._logs.values():
             log.close()
         self._marks.close()

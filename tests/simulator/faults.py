@@ -74,11 +74,8 @@ class Faults:
             self._disturb(policy.fence(self._plan))
 
     def _shakes(self, host: SimHost, seconds: float) -> None:
-        """A link is lost for a short time: without tasks its agent ends at once, which is nobody's fault."""
+        """A link is lost for a short time."""
         host.shaken_until = self._world.now + seconds + 4 * self._plan.timeouts.heartbeat
-        agent = host.agent.agent if host.agent is not None else None
-        if agent is None or not agent._tasks:
-            self._disturb(2 * self._plan.timeouts.heartbeat + _TAIL)
 
     # ---- links
 
@@ -121,9 +118,6 @@ class Faults:
             direction = self._world.random.choice((TO_AGENT, TO_SUPERVISOR))
             self._world.fault("half-open link", host.name, ("to its agent", "from its agent")[direction])
             wire.cut(direction)
-            if direction == TO_AGENT:
-                # As long as output is heard, the session takes the link for sound; then the lease may end.
-                self._disturb(self._plan.lease + 3 * self._plan.timeouts.heartbeat + _TAIL)
 
     def reset(self) -> None:
         """A link is reset."""

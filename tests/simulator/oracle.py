@@ -14,7 +14,7 @@ from tflaunch.actions import Action, StartTask
 from tflaunch.budget import MOST_FREE
 from tflaunch.events import Event, Interrupted
 from tflaunch.plan import Plan
-from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase
+from tflaunch.states import Cause, Job, Phase, TaskPhase
 
 if TYPE_CHECKING:
     from simulator.processes import Process
@@ -238,14 +238,8 @@ class Oracle:
         is_right = (culprit.cause.value, culprit.name, culprit.code, culprit.signal) == (
             cause.kind, cause.name, cause.code, cause.signal,
         )  # fmt: skip
-        if not is_right and not self._is_excused(cause, culprit):
+        if not is_right:
             raise Violation("I3", f"{cause} came first, but {culprit} is blamed")
-
-    def _is_excused(self, cause: RootCause, culprit: Culprit) -> bool:
-        """Whether a victim is blamed whose end was known sooner than that of the agent it had depended on."""
-        since = culprit.time - self._ahead - cause.time
-        is_lost = cause.kind in ("host", "drain")
-        return is_lost and culprit.cause is Cause.TASK and culprit.host != cause.host and since < _HASTE
 
     def _check_exit_code(self, job: Job) -> None:
         """The code is the culprit's, by the contract."""

@@ -226,7 +226,7 @@ class Agent:
         self._end_all(self._grace)
 
     def _client_lost(self) -> None:
-        if self._lease.seconds == 0 or not (self._tasks or self._offer):
+        if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
         elif self._is_leaving:
             self._stop_when_done()

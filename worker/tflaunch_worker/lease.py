@@ -24,11 +24,13 @@ class Lease:
         self._loop = loop
         self._heard = loop.now()
         self._clock = ""
+        self.has_begun = False
         self._ahead = 0.0
 
     def begin(self, seconds: float, clock: str, sent: float) -> None:
         """A supervisor introduced itself: ``clock`` names its clock, ``sent`` is what that showed."""
         self.seconds = seconds
+        self.has_begun = True
         if clock != self._clock:
             self._clock = clock
             self._ahead = self._loop.now() - sent

@@ -74,6 +74,7 @@ class Session:
         self._is_leaving = False
         self._has_joined = False
         self._heard_at = 0.0
+        self._answered = 0.0
         self._upload: Upload | None = None
         self._orders: deque[tuple[int, bytes]] = deque()
         self._order_number = 0
@@ -106,7 +107,7 @@ class Session:
 
     def _begin(self) -> None:
         """Forget the agent before: a new one counts its events and orders from the start."""
-        self._seeker.stop()
+        self.abandon()
         self._is_wanted = True
         self._has_joined = False
         self._orders.clear()
@@ -168,7 +169,7 @@ class Session:
     def _use(self, link: Link) -> None:
         self._link = link
         self._decoder = wire.Decoder()
-        self._heard_at = self._mailbox.now()
+        self._heard_at = self._answered = self._mailbox.now()
         link.socket.setblocking(False)
         self._mailbox.watch(link.socket.fileno(), self._serve)
         run, lease, grace, _ = self._terms
@@ -188,6 +189,10 @@ class Session:
         silence = now - self._heard_at
         if silence >= self._terms.heartbeat:
             self._lose(f"nothing was heard for {silence:.1f} s")
+            return
+        unanswered = now - self._answered
+        if unanswered >= self._terms.lease / 2:  # it may say much and hear nothing
+            self._lose(f"nothing that was said in the last {unanswered:.1f} s was answered")
             return
         if self._is_greeted:
             self._say("keep_alive", **self._time())
@@ -362,6 +367,7 @@ class Session:
 
     def _read_pulse(self, message: dict[str, Any]) -> None:
         """Forget the orders that were obeyed, and compare the clocks."""
+        self._answered = max(self._answered, float(message["sent"]))
         self._clock.compare(float(message["sent"]), float(message["time"]), self._mailbox.now())
         obeyed = int(message["obeyed"])
         while self._orders and self._orders[0][0] <= obeyed:
