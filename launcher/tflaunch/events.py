@@ -89,13 +89,13 @@ class PortsRefused(NamedTuple):
 
 
 class TaskStarted(NamedTuple):
-    """The task's program runs. ``time`` is of the supervisor's clock, in seconds."""
+    """The task's program runs. ``at`` is of the supervisor's clock, in seconds."""
 
     host: str
     task: str
     attempt: int
     pid: int
-    time: float
+    at: float
 
 
 class TaskNotStarted(NamedTuple):
@@ -119,7 +119,7 @@ class PortOpened(NamedTuple):
 class TaskExited(NamedTuple):
     """The task's process has exited: by its own ``code`` or by a ``signal``.
 
-    ``time`` is of the supervisor's clock, in seconds: the session converts it from the host's. ``was_told``:
+    ``at`` is of the supervisor's clock, in seconds: the session converts it from the host's. ``was_told``:
     the agent had begun to end it. ``evidence`` is what the host knows about the death, for people.
     """
 
@@ -128,7 +128,7 @@ class TaskExited(NamedTuple):
     attempt: int
     code: int | None
     signal: int | None
-    time: float
+    at: float
     was_told: bool = False
     evidence: str = ""
 

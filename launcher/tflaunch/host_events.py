@@ -66,9 +66,10 @@ def not_reached(job: Job, host: str, reason: str, now: float) -> Step:
 def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
     """Note that a host is away. One that had worked well for long starts anew with its failures."""
     state = job.hosts[host]
-    was_well = state.phase is not HostPhase.JOINING and now - state.joined_at > job.plan.restart.window
-    failures = 1 + (0 if was_well or state.is_drained else state.failures)
-    retry_at = None if failures == 1 else now + policy.rest_after(job.plan, failures)
+    was_reached = state.phase is not HostPhase.JOINING
+    was_well = was_reached and (state.is_drained or now - state.joined_at > job.plan.restart.window)
+    failures = (0 if was_well else state.failures) + was_reached
+    retry_at = now + policy.rest_after(job.plan, failures, was_reached)
     changes = {"phase": HostPhase.AWAY, "reason": reason, "fence_at": None, "failures": failures}
     return job.with_host(host, retry_at=retry_at, **changes)
 
@@ -76,8 +77,15 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
 # ---- losing them
 
 
-def give_up(job: Job, reasons: Mapping[str, str], now: float) -> Step:
-    """Count the tasks of these hosts as gone: they are certainly dead. ``reasons``: host to why it was lost."""
+def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = False) -> Step:
+    """Count the tasks of these hosts as gone: they are certainly dead.
+
+    Args:
+        job: the job.
+        reasons: host to why it was lost.
+        now: the time.
+        is_silent: nothing was heard of the end, so connections to it may stay open for ever.
+    """
     before = job
     actions: list[Action] = []
     for name, reason in reasons.items():
@@ -98,7 +106,7 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float) -> Step:
         job, more = _blame(job, before.hosts[name], reason, now)
         actions += more
         if job.phase is Phase.RUNNING:
-            job, more = _replace_tasks(job, name, now)
+            job, more = _replace_tasks(job, name, now, is_silent)
             actions += more
     return job, actions
 
@@ -147,19 +155,24 @@ def _save(job: Job, event: HostLeaving, now: float) -> Step:
 # ---- starting alone again
 
 
-def _replace_tasks(job: Job, host: str, now: float) -> Step:
-    """Have the tasks of a host that is away start again alone when it is back; try it again when the first is due."""
+def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False) -> Step:
+    """Have the tasks of a host that is away start again alone when it is back; try it again when the first is due.
+
+    An elastic job goes on without them. But a chief waits for ever for the answer of a worker whose connection
+    nobody has closed (measured with TensorFlow 2.21): then all start again.
+    """
     state = job.hosts[host]
     waiting = [task for task in job.plan.on_host(host) if _is_missed(job, task)]
     actions: list[Action] = []
     if job.plan.elastic is not None:
         for task in waiting:
             job = job.with_task(job.tasks[task.task], resume_at=now)
-        lacking = [task for task in waiting if not policy.can_lose(job, task)]
-        if lacking:
+        is_stuck = is_silent and any(policy.in_gang(task) for task in waiting)
+        if is_stuck or not all(policy.can_lose(job, task) for task in waiting):
             culprit = Culprit(Cause.HOST, host, job.attempt, None, None, state.reason, now, host)
             return fail(job, culprit, now, may_retry=True)
-        return job.with_host(host, retry_at=now + policy.rest_after(job.plan, state.failures)), []
+        soonest = now + job.plan.restart.backoff[0]
+        return job.with_host(host, retry_at=max(state.retry_at or soonest, soonest)), []
     for task in waiting:
         failure = Failure("", now - job.tasks[task.task].since, is_free=state.is_drained)
         job, more = replace_alone(job, task.task, failure, now)

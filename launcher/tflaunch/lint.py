@@ -16,7 +16,14 @@ from tflaunch.spec import LOCALHOST, ROLES, Spec
 _KERAS_SPELLINGS = ("1", "true", "True")  # tensorflow/__init__.py compares with exactly these
 _LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less what stands around the addresses
 _SIDECAR_LIKE = ("tensorboard", "dispatcher", "data_worker", "data_service")
-_OWN_VARIABLES = ("TF_CONFIG", "TFLAUNCH_RUN", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR")
+_OWN_VARIABLES = (
+    "TF_CONFIG",
+    "TFLAUNCH_RUN",
+    "TFLAUNCH_TASK",
+    "TFLAUNCH_ATTEMPT",
+    "TFLAUNCH_TASK_DIR",
+    "TFLAUNCH_PROGRESS",
+)
 _SHORTEST_HEARTBEAT = 0.5
 
 

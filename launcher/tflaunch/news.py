@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tflaunch import policy
 from tflaunch.diagnosis import counted, describe, describe_exit, listed, restarts
-from tflaunch.events import Event, HostLost, LinkLost, LinkRestored, TaskExited, TaskNotStarted, TaskStarted
+from tflaunch.events import Event, LinkLost, LinkRestored, TaskExited, TaskNotStarted, TaskStarted
 from tflaunch.states import Cause, HostPhase, Job, Phase
 
 
@@ -23,8 +23,9 @@ def news(before: Job, event: Event, after: Job, now: float, logs: str) -> list[s
     is_first = not after.attempt and not any(task.pid for task in before.tasks.values())
     if is_running and is_first and isinstance(event, TaskStarted):
         lines.append(f"run {after.run}: {counted(len(after.plan.tasks), 'task')}, logs in {logs}")
-    if isinstance(event, LinkLost | LinkRestored | HostLost):
+    if isinstance(event, LinkLost | LinkRestored):
         lines += _host_news(before, event, after)
+    lines += _given_up(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
         lines += _task_news(before, event, after)
     if after.culprit is not None and after.culprit is not before.culprit:
@@ -48,7 +49,7 @@ def _without(job: Job) -> str:
     return f" without {listed(away)}: {counted(len(tasks), 'task')} of {len(job.original.tasks)}" if away else ""
 
 
-def _host_news(before: Job, event: LinkLost | LinkRestored | HostLost, after: Job) -> list[str]:
+def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[str]:
     """A link that comes and goes while the job lives on."""
     was, phase = before.hosts[event.host].phase, after.hosts[event.host].phase
     lease = after.plan.lease
@@ -57,9 +58,16 @@ def _host_news(before: Job, event: LinkLost | LinkRestored | HostLost, after: Jo
             return [f"lost the link to {event.host}: {event.reason}; its tasks live on for {lease:g} s"]
         case LinkRestored() if phase is HostPhase.JOINED:
             return [f"the link to {event.host} is restored"]
-        case HostLost() if after.phase is Phase.RUNNING:
-            return [f"the agent on {event.host} was lost: {event.reason}; the job goes on without it"]
     return []
+
+
+def _given_up(before: Job, after: Job) -> list[str]:
+    """Hosts that were lost while the job goes on without them: their agents ended, or the fence has passed."""
+    if after.phase is not Phase.RUNNING or before.phase is not Phase.RUNNING:
+        return []
+    there = before.hosts_in(HostPhase.JOINED, HostPhase.UNHEARD, HostPhase.LEAVING)
+    lost = [after.hosts[host] for host in there if after.hosts[host].phase in (HostPhase.AWAY, HostPhase.JOINING)]
+    return [f"host {host.host} was lost: {host.reason}; the job goes on without it" for host in lost]
 
 
 def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> list[str]:
@@ -84,7 +92,7 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> l
 
 def _failure_news(before: Job, job: Job) -> list[str]:
     assert job.culprit is not None
-    living = [task.task for task in job.alive() if task.task != job.culprit.name]
+    living = [task.task for task in job.alive() if task.is_stopping and task.task != job.culprit.name]
     grace = job.plan.timeouts.grace
     if job.culprit.cause is Cause.SIGNAL:
         return [f"ending {listed(living)} ({grace:g} s to save); Ctrl-C again kills"] if living else []

@@ -257,7 +257,7 @@ def _judge(job: Job, now: float) -> Job:
     culprit = job.culprit
     assert culprit is not None
     if culprit.cause is Cause.GROWTH:
-        return job._replace(resume_at=now)
+        return job._replace(resume_at=now, growths=job.growths + 1)
     if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.code):
         answer = budget.Answer(job.budget, None, "it failed before the cluster had formed, and would again")
     else:

@@ -268,6 +268,7 @@ class _Maker:
             "TFLAUNCH_RUN": AUTO,
             "TFLAUNCH_ATTEMPT": "0",
             "TFLAUNCH_TASK_DIR": AUTO,
+            "TFLAUNCH_PROGRESS": AUTO,
         }
 
     def _defaults(self, role: str, address: Address) -> dict[str, str]:

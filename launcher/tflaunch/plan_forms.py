@@ -88,7 +88,8 @@ def shell_exports(plan: Plan, task: TaskPlan) -> str:
     """Return shell commands after which the task's command can be run by hand."""
     env = {**task.env, "TFLAUNCH_RUN": f"{plan.name}-by-hand", "TFLAUNCH_ATTEMPT": "0"}
     lines = [f"unset {name}" for name in task.unset]
-    del env["TFLAUNCH_TASK_DIR"]
+    for name in ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS"):  # places that an agent makes
+        del env[name]
     for name, value in sorted(env.items()):
         if _SHELL_NAME.fullmatch(name):
             lines.append(f"export {name}={shlex.quote(value)}")

@@ -24,7 +24,7 @@ _FENCE_MARGIN = 5.0  # seconds for a KILL to be done, and for words that were on
 BLAME_WINDOW = 1.0
 """Seconds within which news of a lost host may come after that of a victim elsewhere."""
 
-_SURVIVOR_GRACE = 0.1
+_SURVIVOR_GRACE = 0.05
 _STACKS_GRACE = 10.0  # py-spy may take some seconds
 _LONGEST_REST = 3600.0
 _TERM = 15
@@ -111,14 +111,16 @@ def can_do_without(job: Job, hosts: Collection[str]) -> bool:
     return not lost or workers_left >= max(least, 1)
 
 
-def rest_after(plan: Plan, failures: int) -> float:
-    """Return the seconds that a host is left alone after so many failures in a row.
+def rest_after(plan: Plan, failures: int, was_reached: bool) -> float:
+    """Return the seconds that a host is left alone after it was lost, or could not be reached.
 
-    The first may be an accident, and is answered as fast as a task's; then it is left alone for longer and
-    longer: every return costs the others the work since their last checkpoint.
+    The first loss may be an accident, and the host is tried at once. One that is lost again and again is left alone
+    for longer and longer: every return costs the others the work since their last checkpoint.
     """
-    if failures <= 1 or plan.elastic is None:
+    if plan.elastic is None:
         return plan.restart.backoff[0]
+    if failures <= 1:
+        return 0.0 if was_reached else plan.elastic.retry
     return min(plan.elastic.retry * 2.0 ** (failures - 2), max(_LONGEST_REST, plan.elastic.retry))
 
 

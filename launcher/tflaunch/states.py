@@ -150,7 +150,8 @@ class Job(NamedTuple):
 
     ``original`` is the plan as it was made; ``plan`` is that of the current attempt: with its ports, and
     without the workers of hosts that are lost. ``deciders``: the tasks whose clean exits end the job well.
-    ``budget``: what restarts of the gang have cost; ``refusal`` says why there is no further one.
+    ``budget``: what restarts of the gang have cost; ``refusal`` says why there is no further one; ``growths``
+    counts those that came because a host was back.
     ``save_by``: until when a preempted gang may save. ``unknown_names``: the hosts that have not
     yet said what the others' names mean to them. ``is_complete``: in this attempt every task of the cluster
     listens on its port; ``has_formed``: in this attempt or an earlier one.
@@ -177,6 +178,7 @@ class Job(NamedTuple):
     exit_code: int | None = None
     budget: Budget = Budget()
     refusal: str = ""
+    growths: int = 0
     resume_at: float | None = None
     save_by: float | None = None
     finish_by: float | None = None

@@ -174,7 +174,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
 
 def _culprit(event: TaskExited) -> Culprit:
     outcome = (event.attempt, event.code, event.signal, event.evidence)
-    return Culprit(Cause.TASK, event.task, *outcome, time=event.time, host=event.host)
+    return Culprit(Cause.TASK, event.task, *outcome, time=event.at, host=event.host)
 
 
 def _reconsider(job: Job, event: TaskExited) -> Job:
@@ -182,7 +182,7 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
     culprit = job.culprit
     if event.was_told or culprit is None or culprit.cause is not Cause.TASK:
         return job
-    if event.host == culprit.host or event.time >= culprit.time:
+    if event.host == culprit.host or event.at >= culprit.time:
         return job
     earlier = _culprit(event)
     code = None if job.exit_code is None else policy.exit_code(earlier, has_started=True)
@@ -220,7 +220,7 @@ def _on_time(job: Job, now: float) -> Step:
         for host in job.hosts.values()
         if host.fence_at is not None and now >= host.fence_at
     }
-    job, actions = give_up(job, dead, now)
+    job, actions = give_up(job, dead, now, is_silent=True)
     for host in job.hosts_in(HostPhase.JOINING) if now >= job.join_by else []:
         job, more = not_reached(job, host, f"its agent did not answer within {job.plan.timeouts.connect:g} s", now)
         actions += [AbandonHost(host), *more]

@@ -444,3 +444,15 @@ def test_a_crash_loop_ends_early(launch: Launch) -> None:
     assert ended.returncode == 139
     assert "not restarted: a crash loop" in ended.stderr
     assert len([record for record in launch.journal() if record["kind"] == "task_started"]) == 6
+
+
+def test_a_word_of_progress_is_as_good_as_output(launch: Launch) -> None:
+    """A program that prints nothing but writes into its pipe is not stalled; the pipe is anew for each attempt."""
+    script = (
+        'for i in $(seq 8); do echo "{\\"step\\": $i}" > "$TFLAUNCH_PROGRESS"; sleep 0.25; done;'
+        " test $TFLAUNCH_ATTEMPT = 1 || kill -9 $$"
+    )
+    spec = launch.shell(script, workers=1, strategy="none", timeouts={"stall": "1s"}, restart={"backoff": [0, 0]})
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert "time limit" not in ended.stderr

@@ -98,6 +98,9 @@ class SimHere:
         """Prepare an attempt of a task."""
         return Task(name, attempt, command, stream, self._loop, listener)
 
+    def progress(self, task: str, came: Callable[[], None]) -> None:
+        """Return nothing: programs here only print."""
+
     def start(self, task: Task) -> None:
         """Start a task."""
         task.start(child.Terms(0o022, (1024, 1024), 0))

@@ -129,10 +129,20 @@ def test_a_task_that_failed_before_keeps_the_blame() -> None:
     """A link that is lost later is another matter."""
     far = Far(restart={"max": 0}).join().start()
     far.fails(0)
-    far.history.now += 1
+    far.history.now += 2
     far.history.happens(LinkLost("h2", "cut"))
     far.history.wait()
     assert far.history.job.exit_code == 1
+
+
+def test_a_host_that_is_lost_just_after_its_victim_was_heard_has_the_blame() -> None:
+    """The news of its end was longer on its way."""
+    far = Far(restart={"max": 0}).join().start()
+    far.fails(0)
+    far.history.now += 0.03
+    far.history.happens(LinkLost("h2", "the connection was closed"), HostLost("h2", "its agent was killed"))
+    assert far.history.job.culprit is not None
+    assert (far.history.job.culprit.name, far.history.job.exit_code) == ("h2", 125)
 
 
 def test_an_agent_whose_lease_was_over_has_lost_its_host() -> None:

@@ -48,8 +48,8 @@ def test_a_frame_that_the_other_side_would_refuse_is_not_sent() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        {"kind": "task_exited", "task": "worker:0", "attempt": 0, "code": "7", "signal": None, "time": 0},
-        {"kind": "task_exited", "task": "worker:0", "attempt": True, "code": 7, "signal": None, "time": 0},
+        {"kind": "task_exited", "task": "worker:0", "attempt": 0, "code": "7", "signal": None, "at": 0},
+        {"kind": "task_exited", "task": "worker:0", "attempt": True, "code": 7, "signal": None, "at": 0},
         {"kind": "task_gone", "attempt": 0},
         {"kind": "ports_held", "ports": {"worker:0": "22"}},
         {"kind": "interrupted", "signal": 2},

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.here import Here
     from tflaunch_worker.loop import Loop, Timer
     from tflaunch_worker.offer import Offer
+    from tflaunch_worker.progress import Progress
     from tflaunch_worker.stream import Stream
     from tflaunch_worker.task import Task
 
@@ -40,6 +41,7 @@ class Agent:
         self._port_watch = here.watch_ports(self._port_opened)
         self._tasks: dict[str, Task] = {}
         self._silences: dict[str, Silence] = {}
+        self._progress: dict[str, Progress] = {}
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._grace = 0.0
@@ -160,6 +162,9 @@ class Agent:
         self._tasks[name] = task
         if message["port"]:
             self._port_watch.add(name, message["port"])
+        progress = self._here.progress(name, lambda: self._is_alive(name))
+        if progress is not None:
+            self._progress[name] = progress
         if message.get("stall"):
             self._silences[name] = Silence(self._loop, float(message["stall"]), task, self._client)
         self._here.start(task)
@@ -185,10 +190,15 @@ class Agent:
 
     def has_output(self, stream: Stream) -> None:
         """A stream has something to send."""
-        silence = self._silences.get(stream.task)
+        self._is_alive(stream.task)
+        self._port_watch.look_soon()
+        self._client.has_output(stream)
+
+    def _is_alive(self, task: str) -> None:
+        """A task has shown that it works."""
+        silence = self._silences.get(task)
         if silence is not None:
             silence.is_broken()
-        self._client.has_output(stream)
 
     def evidence(self, pid: int) -> str:
         """What this host knows about the death of a process that was killed."""
@@ -197,9 +207,11 @@ class Agent:
     def has_gone(self, task: Task) -> None:
         """The last process of a task is dead."""
         self._port_watch.remove(task.name)
-        silence = self._silences.pop(task.name, None)
+        silence, progress = self._silences.pop(task.name, None), self._progress.pop(task.name, None)
         if silence is not None:
             silence.end()
+        if progress is not None:
+            progress.close()
         self._stop_when_done()
 
     def _port_opened(self, name: str) -> None:

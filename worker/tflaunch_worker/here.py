@@ -12,6 +12,7 @@ from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, host_values, li
 from tflaunch_worker.memory import OomWatch
 from tflaunch_worker.port_watch import PortWatch
 from tflaunch_worker.ports import Ports
+from tflaunch_worker.progress import PIPE_NAME, Progress
 from tflaunch_worker.stream import Stream
 from tflaunch_worker.task import Task
 
@@ -60,6 +61,13 @@ class Here:
         """Return what is known about the death of a process that was killed; "" for nothing."""
         return self._oom.evidence(pid)
 
+    def progress(self, task: str, came: Callable[[], None]) -> Progress | None:
+        """Return the pipe into which a task may write, or None where none can be made."""
+        try:
+            return Progress(self._task_directory(task), self._loop, came)
+        except OSError:
+            return None  # its output must do
+
     def offer(self, client: Client) -> Offer:
         """Return what takes the user's code."""
         from tflaunch_worker.offer import Offer  # most runs have no files to bring
@@ -87,6 +95,7 @@ class Here:
         for variable in message["unset"]:
             env.pop(variable, None)
         env["TFLAUNCH_TASK_DIR"] = self._task_directory(task)
+        env["TFLAUNCH_PROGRESS"] = os.path.join(env["TFLAUNCH_TASK_DIR"], PIPE_NAME)
         program, *arguments = message["argv"]
         argv = [host_values.expand_path(program, known), *(host_values.expand(word, known) for word in arguments)]
         return child.Command(argv, env, host_values.expand_path(message["workdir"], known))

@@ -31,12 +31,18 @@ class PortWatch:
         self._waiting: dict[str, int] = {}
         self._since = 0.0
         self._is_scheduled = False
+        self._looked_at = 0.0
 
     def add(self, task: str, port: int) -> None:
         """Watch a port that was just given to a starting task."""
         self._waiting[task] = port
         self._since = self._loop.now()
         self._schedule()
+
+    def look_soon(self) -> None:
+        """Some task has written something, as they do once the cluster has formed: look, unless we just did."""
+        if self._waiting and self._loop.now() - self._looked_at >= FIRST_LOOK:
+            self._look_now()
 
     def remove(self, task: str) -> None:
         """Stop watching; harmless when the port was open already."""
@@ -51,8 +57,12 @@ class PortWatch:
 
     def _look(self) -> None:
         self._is_scheduled = False
+        self._look_now()
+        self._schedule()
+
+    def _look_now(self) -> None:
+        self._looked_at = self._loop.now()
         open_ports = linux.listening_ports() if self._waiting else set()
         for task in [task for task, port in self._waiting.items() if port in open_ports]:
             del self._waiting[task]
             self._opened(task)
-        self._schedule()

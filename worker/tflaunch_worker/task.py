@@ -177,7 +177,7 @@ class Task:
         failure = child.start_failure(report, self._command)
         self._has_started = failure is None
         if failure is None:
-            self._say("task_started", pid=self.pid, time=self._loop.now())
+            self._say("task_started", pid=self.pid, at=self._loop.now())
         else:
             self._say("task_not_started", code=failure[0], reason=failure[1])
 
@@ -197,7 +197,7 @@ class Task:
             code = None if number is not None else os.WEXITSTATUS(status)
             was_told = self._kill_at is not None
             evidence = self._listener.evidence(self.pid) if number == signal.SIGKILL and not was_told else ""
-            about = {"time": exited_at, "was_told": was_told, "evidence": evidence}
+            about = {"at": exited_at, "was_told": was_told, "evidence": evidence}
             self._say("task_exited", code=code, signal=number, **about)
         self._settle()
 

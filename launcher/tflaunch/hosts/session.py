@@ -326,8 +326,8 @@ class Session:
             raise ValueError(str(message.get("reason"))[:200])
         elif int(message["seq"]) > self._seen:
             self._seen = int(message["seq"])
-            if "time" in message:
-                message["time"] = self._clock.ours(float(message["time"]))
+            if "at" in message:
+                message["at"] = self._clock.ours(float(message["at"]))
             event = events.from_agent(self.host, message)
             if isinstance(event, events.FilesPlaced | events.FilesRefused):
                 self._upload = None

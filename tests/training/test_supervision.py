@@ -1,0 +1,333 @@
+"""Every rule of supervision, with real TensorFlow processes and real deaths.
+
+What needs no TensorFlow is in test_rules.py; a whole training with a crash is in test_training.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch import Launch
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+PROGRAMS = Path(__file__).parent / "programs"
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+AT_ONCE = {"max": 3, "backoff": [0, 0]}
+SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
+PATIENCE = 240
+SILENCE = "20s"
+"""Longer than TensorFlow needs to start, also on a busy machine; such a limit is all a test has to wait for."""
+
+LONELY = """
+import os, sys, time
+from pathlib import Path
+import tensorflow as tf
+def never_opens():
+    while not Path("fail").exists():
+        time.sleep(0.05)
+if os.environ["TFLAUNCH_TASK"] == "worker:1":
+    never_opens()
+    sys.exit(5)
+tf.distribute.MultiWorkerMirroredStrategy()
+"""
+
+
+def spec(launch: Launch, program: str, *arguments: object, **fields: Any) -> Path:
+    """Write a spec of two mirrored workers, if nothing else is said, that run one of the programs."""
+    command = ["python", str(PROGRAMS / program), *map(str, arguments)]
+    return launch.spec(**{"cluster": {"worker": 2}, "command": command, "env": QUIET, "restart": AT_ONCE, **fields})
+
+
+def finish(running: subprocess.Popen[str]) -> str:
+    """Wait for the end; return what tflaunch said."""
+    return running.communicate(timeout=PATIENCE)[1]
+
+
+def wait_until(running: subprocess.Popen[str], condition: Callable[[], Any]) -> Any:
+    """Wait until a condition holds, as long as the command runs; return what it gave."""
+    end = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert running.poll() is None, finish(running)
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+    return found
+
+
+def records(launch: Launch, kind: str, **fields: Any) -> list[dict[str, Any]]:
+    """Return what the journal has of a kind, with these fields; none when there is no run yet."""
+    written = [path.read_text() for path in launch.home.glob("runs/*/events.jsonl")]
+    lines = [json.loads(line) for text in written for line in text[: text.rfind("\n") + 1].splitlines()]
+    return [line for line in lines if line["kind"] == kind and fields.items() <= line.items()]
+
+
+def pid_of(launch: Launch, running: subprocess.Popen[str], task: str, attempt: int) -> int:
+    """Wait for the start of an attempt and return its pid."""
+    (start,) = wait_until(running, lambda: records(launch, "task_started", task=task, attempt=attempt))
+    return start["pid"]
+
+
+def starts(launch: Launch, task: str) -> list[int]:
+    """Return the attempts of a task that were started."""
+    return [record["attempt"] for record in records(launch, "task_started", task=task)]
+
+
+def words(launch: Launch, task: str) -> dict[int, str]:
+    """Return what each attempt of a task wrote."""
+    first, *more = re.split(rf"---- tflaunch: {task} attempt (\d+) ----\n", launch.log(task))
+    return {0: first, **{int(number): text for number, text in zip(more[::2], more[1::2], strict=True)}}
+
+
+def steps(text: str) -> list[int]:
+    """Return the steps that were done."""
+    return [int(number) for number in re.findall(r"^step (\d+)", text, re.MULTILINE)]
+
+
+def begun_at(text: str) -> int:
+    """Return the step that an attempt had restored."""
+    found = re.search(r"begins at step (\d+)$", text, re.MULTILINE)
+    assert found, text
+    return int(found[1])
+
+
+def wait_for_steps(launch: Launch, running: subprocess.Popen[str], task: str, attempt: int, count: int = 2) -> None:
+    """Wait until an attempt has done some steps."""
+
+    def done() -> bool:
+        text = launch.log(task)
+        mark = f"---- tflaunch: {task} attempt {attempt} ----\n"
+        return (not attempt or mark in text) and len(steps(text.rpartition(mark)[2] if attempt else text)) >= count
+
+    pid_of(launch, running, task, attempt)
+    wait_until(running, done)
+
+
+# ---- MultiWorkerMirroredStrategy
+
+
+def test_a_killed_worker_takes_its_gang_along_but_nobody_who_looks_on(launch: Launch) -> None:
+    """The survivor is ended before TensorFlow notices; the next attempt goes on; evaluator and sidecar stay."""
+    looking = {"command": ["sh", "-c", "echo looking; exec sleep 300"]}
+    written = spec(
+        launch,
+        "mirrored.py",
+        0,
+        "if attempt: sys.exit()",
+        cluster={"worker": 2, "evaluator": 1},
+        roles={"evaluator": looking},
+        sidecars={"board": looking},
+        timeouts={"grace": "1s"},
+    )
+    running = launch.start("up", written)
+    wait_for_steps(launch, running, "worker:0", 0)
+    for onlooker in ("evaluator:0", "board"):
+        os.kill(pid_of(launch, running, onlooker, 0), signal.SIGKILL)
+        pid_of(launch, running, onlooker, 1)
+    os.kill(pid_of(launch, running, "worker:1", 0), signal.SIGKILL)
+    err = finish(running)
+    assert running.returncode == 0, err
+    assert "evaluator:0 was killed by SIGKILL; it starts again alone" in err
+    assert "worker:1 was killed by SIGKILL; ending worker:0\n" in err
+    killed, ended, *_ = (r for r in records(launch, "task_exited") if r["task"].startswith("worker"))
+    assert (killed["task"], killed["was_told"], killed["signal"]) == ("worker:1", False, signal.SIGKILL)
+    assert (ended["task"], ended["was_told"]) == ("worker:0", True)
+    # Attempts are numbered for all together: those of evaluator and sidecar were 1.
+    assert starts(launch, "worker:0") == starts(launch, "worker:1") == [0, 2]
+    assert starts(launch, "evaluator:0") == starts(launch, "board") == [0, 1]
+    said = words(launch, "worker:0")
+    assert "unhealthy" not in said[0]
+    assert begun_at(said[2]) in (steps(said[0])[-1], steps(said[0])[-1] + 1), "the last line may be lost, no step"
+    step = begun_at(said[2]) + 1
+    assert f"step {step}: weight {2 * step}\n" in said[2]
+
+
+def test_a_plain_code_in_training_is_the_jobs_and_its_victims_are_not_blamed(launch: Launch) -> None:
+    """Without restarts."""
+    fault = "if step == 2 and task == 'worker:1': sys.exit(7)"
+    running = launch.start("up", spec(launch, "mirrored.py", 0, fault, restart={"max": 0}))
+    err = finish(running)
+    assert running.returncode == 7, err
+    assert "worker:1 exited with code 7" in err
+    assert "ended because of it: worker:0" in err
+    assert not re.search(r"worker:0 (exited|was killed)", err)
+    assert [record["was_told"] for record in records(launch, "task_exited")] == [False, True]
+    assert "Traceback" not in launch.log("worker:0")
+
+
+def test_a_program_that_fails_while_others_wait_for_it_is_not_retried(launch: Launch) -> None:
+    """worker:0 listens and waits in the constructor of its strategy."""
+    written = launch.spec(cluster={"worker": 2}, command=["python", "-c", LONELY], env=QUIET, restart=AT_ONCE)
+    running = launch.start("up", written)
+    wait_until(running, lambda: records(launch, "port_opened", task="worker:0"))
+    (launch.directory / "fail").touch()
+    err = finish(running)
+    assert running.returncode == 5, err
+    assert "worker:1 exited with code 5" in err
+    assert "not restarted: it failed before the cluster had formed" in err
+    assert starts(launch, "worker:1") == [0]
+
+
+def test_a_task_that_never_listens_is_named_with_the_stacks_of_all(launch: Launch) -> None:
+    """124, and the logs show where it stands, and that the other one waits for it in its strategy."""
+    command = ["python", "-c", LONELY]
+    written = launch.spec(cluster={"worker": 2}, command=command, env=QUIET, timeouts={"start": SILENCE})
+    running = launch.start("up", written)
+    err = finish(running)
+    assert running.returncode == 124, err
+    assert "nobody listened on the port of worker:1" in err
+    for task, function in (("worker:0", "collective_all_reduce_strategy.py"), ("worker:1", "never_opens")):
+        aborted = launch.log(task).partition("Fatal Python error: Aborted")[2]
+        assert "most recent call first" in aborted, task
+        assert function in aborted
+    assert starts(launch, "worker:0") == starts(launch, "worker:1") == [0]
+
+
+def test_a_rank_that_hangs_is_found_by_the_silence_of_all(launch: Launch) -> None:
+    """The stacks of all ranks are in their logs, the next attempt goes on, exit 0."""
+    fault = "def sleeps():\n    time.sleep(3600)\nif step == 2 and attempt == 0 and task == 'worker:1':\n    sleeps()"
+    running = launch.start("up", spec(launch, "mirrored.py", 4, fault, timeouts={"stall": SILENCE}))
+    err = finish(running)
+    assert running.returncode == 0, err
+    assert "time limit 'stall'" in err
+    assert "after 1 restart" in err
+    for task, place in (("worker:0", "programs/mirrored.py"), ("worker:1", "in sleeps")):
+        before, after = words(launch, task).values()
+        aborted = before.partition("Fatal Python error: Aborted")[2]
+        assert "most recent call first" in aborted, task
+        assert place in aborted
+        assert begun_at(after) == 2
+        assert "step 4: weight 8" in after
+
+
+def test_preempted_workers_save_together_and_are_not_charged(launch: Launch) -> None:
+    """TERM for one of them, twice: both exit with 42, and a budget of one restart is not touched."""
+    restart = {"max": 1, "backoff": [0, 0]}
+    running = launch.start("up", spec(launch, "preemptible.py", 2, 3, restart=restart))
+    for attempt, task in enumerate(("worker:1", "worker:0")):
+        wait_for_steps(launch, running, "worker:0", attempt)
+        os.kill(pid_of(launch, running, task, attempt), signal.SIGTERM)
+    err = finish(running)
+    assert running.returncode == 0, err
+    assert err.count("exited with code 42: preempted") == 2
+    assert [record["code"] for record in records(launch, "task_exited")] == [42, 42, 42, 42, 0, 0]
+    assert not any(record["was_told"] for record in records(launch, "task_exited"))
+    for task in ("worker:0", "worker:1"):
+        said = words(launch, task)
+        assert begun_at(said[1]) == steps(said[0])[-1]
+        assert begun_at(said[2]) == steps(said[1])[-1]
+        assert len(steps(said[2])) == 3
+
+
+def test_term_for_tflaunch_lets_the_workers_save(launch: Launch) -> None:
+    """143, nothing is left, and the next `up` goes on at the step that was saved."""
+    written = spec(launch, "preemptible.py", 1, 0)
+    running = launch.start("up", written)
+    wait_for_steps(launch, running, "worker:0", 0)
+    running.send_signal(signal.SIGTERM)
+    err = finish(running)
+    assert running.returncode == 143, err
+    assert [record["code"] for record in records(launch, "task_exited")] == [42, 42]
+    assert not launch.survivors()
+    saved = steps(launch.log("worker:0"))[-1]
+    again = launch.start("up", written, "--", "python", PROGRAMS / "preemptible.py", 0, 2)
+    out, err = again.communicate(timeout=PATIENCE)
+    assert again.returncode == 0, err
+    assert out.count(f"attempt 0 begins at step {saved}\n") == 2
+    assert out.count(f"step {saved + 2}\n") == 2
+
+
+def test_a_late_failure_is_reported_and_not_judged(launch: Launch) -> None:
+    """`success: chief`: worker:1 fails after worker:0 has ended well."""
+    fault = """
+if step == 3 and task == 'worker:1':
+    while not Path('late').exists():
+        time.sleep(0.05)
+    sys.exit(3)
+"""
+    running = launch.start("up", spec(launch, "mirrored.py", 3, fault, success="chief"))
+    wait_until(running, lambda: records(launch, "task_exited", task="worker:0"))
+    (launch.directory / "late").touch()
+    err = finish(running)
+    assert running.returncode == 0, err
+    assert "worker:1 exited with code 3, after the job had succeeded" in err
+    assert starts(launch, "worker:1") == [0]
+
+
+# ---- ParameterServerStrategy
+
+
+def test_a_lost_ps_worker_comes_back_alone(launch: Launch) -> None:
+    """At its address, for a chief that waits for it; whoever says "start me again" is not charged."""
+    os.mkfifo(launch.directory / "fifo")
+    own_server = {"command": ["python", str(PROGRAMS / "server.py"), "fifo"]}
+    written = spec(
+        launch,
+        "chief.py",
+        cluster={"chief": 1, "worker": 1, "ps": 1},
+        roles={**SERVERS, "worker": own_server},
+        restart={"max": 1, "backoff": [0, 0]},
+    )
+    running = launch.start("up", written)
+    wait_for_steps(launch, running, "chief:0", 0)
+    for attempt, death in enumerate(("42", "143", "42", "kill")):
+        pid = pid_of(launch, running, "worker:0", attempt)
+        if death == "kill":
+            os.kill(pid, signal.SIGKILL)
+        else:
+            (launch.directory / "fifo").write_text(death)
+        wait_until(running, lambda: records(launch, "task_exited", task="worker:0", attempt=attempt))  # noqa: B023
+        before = len(steps(launch.log("chief:0")))
+        # There is no other worker: a step shows that the chief has taken this one back.
+        wait_until(running, lambda: len(steps(launch.log("chief:0"))) > before + 1)  # noqa: B023
+    (launch.directory / "enough").touch()
+    err = finish(running)
+    assert running.returncode == 0, err
+    assert err.count("it starts again alone") == 4
+    assert starts(launch, "worker:0") == [0, 1, 2, 3, 4]
+    assert starts(launch, "chief:0") == starts(launch, "ps:0") == [0]
+    held = [record["ports"]["worker:0"] for record in records(launch, "ports_held")]
+    assert len(set(held)) == 1
+    done = steps(launch.log("chief:0"))
+    assert done == list(range(1, len(done) + 1))
+
+
+def test_a_lost_chief_or_ps_takes_all_along(launch: Launch) -> None:
+    """Both times the chief goes on from its checkpoint; in the end the servers' signals are no failure."""
+    fault = "if attempt == 0 and Path('fail').exists(): sys.exit(3)"
+    cluster = {"chief": 1, "worker": 1, "ps": 1}
+    running = launch.start("up", spec(launch, "chief.py", fault, cluster=cluster, roles=SERVERS))
+    wait_for_steps(launch, running, "chief:0", 0)
+    wait_until(running, lambda: len(records(launch, "port_opened")) == 3)
+    (launch.directory / "fail").touch()
+    wait_for_steps(launch, running, "chief:0", 1)
+    os.kill(pid_of(launch, running, "ps:0", 1), signal.SIGKILL)
+    wait_for_steps(launch, running, "chief:0", 2)
+    (launch.directory / "enough").touch()
+    err = finish(running)
+    assert running.returncode == 0, err
+    assert "chief:0 exited with code 3; ending worker:0, ps:0" in err
+    assert "ps:0 was killed by SIGKILL; ending chief:0, worker:0" in err
+    for task in cluster:
+        assert starts(launch, f"{task}:0") == [0, 1, 2]
+    said = words(launch, "chief:0")
+    assert begun_at(said[1]) == steps(said[0])[-1]
+    assert begun_at(said[2]) in (steps(said[1])[-1], steps(said[1])[-1] + 1), "the last line may be lost, no step"
+    last = [record for record in records(launch, "task_exited", attempt=2) if record["task"] != "chief:0"]
+    assert [(record["signal"], record["was_told"]) for record in last] == [(signal.SIGTERM, True)] * 2
