@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 _READ = 256 * 1024
-_LOOK_AGAIN = 0.05  # seconds, only where the kernel has no pidfd
+_LOOK_AGAIN = 0.02  # seconds
+_MOST_LOOKS = 10  # a process that cleared its environment for good is not ours to find
 
 
 class Task:
@@ -60,6 +61,7 @@ class Task:
         self._child: child.Child | None = None
         self._pidfd: int | None = None
         self._has_exited = False
+        self._looks = 0
         self._has_started: bool | None = None
         self._kill_at: float | None = None
         self._kill_timer: Timer | None = None
@@ -205,7 +207,11 @@ class Task:
         """End when no process of the session is left; until then wait for the next one to die."""
         if self.is_gone:
             return
-        members = self._members()
+        members, is_sure = self._members()
+        if not members and not is_sure and self._looks < _MOST_LOOKS:
+            self._looks += 1
+            self._loop.at(self._loop.now() + _LOOK_AGAIN, self._settle)
+            return
         if not members:
             self._end()
             return
@@ -227,14 +233,21 @@ class Task:
 
         self._loop.watch(pidfd, died, urgent=True)
 
-    def _members(self) -> list[int]:
-        """Processes that the task left behind: the guard has adopted them, wherever they moved."""
-        return [
-            pid
-            for pid in linux.descendants(os.getppid(), without=os.getpid())
-            if (linux.session_of(pid) == self.pid or self._marks <= linux.environment_of(pid))
-            and not linux.is_zombie(pid)
-        ]
+    def _members(self) -> tuple[list[int], bool]:
+        """Return what the task left behind and the guard adopted, wherever it moved, and whether that is certainly all.
+
+        One that is just replacing its program shows no environment at all: it is looked at again.
+        """
+        members, is_sure = [], True
+        for pid in linux.descendants(os.getppid(), without=os.getpid()):
+            environment = linux.environment_of(pid)
+            if linux.is_zombie(pid):
+                continue
+            if linux.session_of(pid) == self.pid or self._marks <= environment:
+                members.append(pid)
+            elif not environment:
+                is_sure = False
+        return members, is_sure
 
     def _end(self) -> None:
         if self._kill_timer is not None:
