@@ -134,9 +134,7 @@ class Run:
             case JoinHost():
                 session.join()
             case AbandonHost():
-                session.abandon()
-                for task in action.tasks:
-                    words.abandon(task)
+                self._abandon(session, action.tasks)
             case SendFiles():
                 assert self._parts.code is not None
                 session.send_files(self._parts.code)
@@ -149,6 +147,11 @@ class Run:
                 session.order("start_task", **self._start_order(action))
             case StopTask():
                 session.order("stop_task", **_all_but_host(action))
+
+    def _abandon(self, session: Session, tasks: Iterable[str]) -> None:
+        session.abandon()
+        for task in tasks:
+            self._parts.words.abandon(task)
 
     def _start_order(self, action: StartTask) -> dict[str, object]:
         plan = self._job.plan
@@ -171,20 +174,26 @@ class Run:
     def _leave(self) -> None:
         """Send the agents home, once the last output has arrived."""
         words, sessions = self._parts.words, self._parts.sessions.values()
-        self._wait(lambda: words.is_complete or not self._is_connected(), patience=None)
+        # A reader may take its time; a host that is not heard may not: past the fence it has ended by itself.
+        while not self._wait(lambda: words.is_complete or not self._is_connected(), policy.fence(self._job.plan)):
+            for session in sessions:
+                if not session.is_linked:
+                    self._abandon(session, [process.task for process in self._job.plan.on_host(session.host)])
+            if self._cut_short_by is not None:
+                break
         for session in sessions:
             session.leave()
         self._wait(lambda: not self._is_connected(), patience=_LEAVE_PATIENCE)
 
-    def _wait(self, is_over: Callable[[], bool], patience: float | None) -> None:
-        """Serve the sessions until a condition holds; a signal cuts the wait short."""
+    def _wait(self, is_over: Callable[[], bool], patience: float) -> bool:
+        """Serve the sessions until a condition holds, and return whether it does; a signal cuts the wait short."""
         mailbox = self._parts.mailbox
-        until = None if patience is None else mailbox.now() + patience
-        while not is_over() and (until is None or mailbox.now() < until):
+        until = mailbox.now() + patience
+        while not is_over() and mailbox.now() < until and self._cut_short_by is None:
             event = mailbox.take(until)
             if isinstance(event, Interrupted):
                 self._cut_short_by = event.signal
-                return
+        return is_over()
 
     def _is_connected(self) -> bool:
         return any(session.is_open for session in self._parts.sessions.values())

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from tflaunch_worker.task import Task
 
 
+_IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to come back
+
+
 class Agent:
     """All that this host does for one run. ``here`` is the host itself."""
 
@@ -240,8 +243,15 @@ class Agent:
     def _client_lost(self) -> None:
         if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
+        elif not (self._tasks or self._offer):
+            self._loop.at(self._loop.now() + min(self._lease.seconds, _IDLE), self._end_if_idle)
         elif self._is_leaving:
             self._stop_when_done()
+
+    def _end_if_idle(self) -> None:
+        """Nobody has come back, and there is nothing to guard for them."""
+        if not (self._client.is_connected or self._tasks or self._offer):
+            self._end_all(0)
 
     def _watch_lease(self) -> None:
         """Look at the lease when it would be over; a lease of 0 is the connection itself."""

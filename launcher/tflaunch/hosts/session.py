@@ -92,6 +92,11 @@ class Session:
         """Whether the agent is being spoken with, or is hoped to be again."""
         return self._is_wanted
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether there is a link to the agent."""
+        return self._link is not None
+
     # ---- reaching the agent
 
     def join(self) -> None:
