@@ -30,7 +30,7 @@ lint: $(VENV)/.ready ## Check style and types.
 	$(BIN)/mypy
 
 check: lint ## Run only the tests that need neither TensorFlow nor a wheel.
-	$(RUN) pytest -m "(unit or agent or cli or ssh) and not tensorflow"
+	$(RUN) pytest -m "(unit or simulator or agent or cli or ssh) and not tensorflow"
 
 simulate: $(VENV)/.ready ## Play 100,000 random histories of the real core in a simulated world.
 	$(RUN) PYTHONPATH=tests python -m simulator --seeds 0:100000 --jobs 2
