@@ -11,6 +11,7 @@ from typing import Any
 from tflaunch.actions import Action
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.events import Event, kind_of
+from tflaunch.line_file import open_to_append
 
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 _NAME = "events.jsonl"
@@ -110,7 +111,7 @@ class Journal:
 
     def __init__(self, directory: RunDirectory, records: int = 0) -> None:
         """Go on with the journal of a run, which has so many records."""
-        self._file = os.open(directory.path / _NAME, _FLAGS, 0o600)
+        self._file = open_to_append(directory.path / _NAME)
         self._seq = records
         self.lost = 0
 

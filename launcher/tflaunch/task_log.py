@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from tflaunch.line_file import open_to_append
+
 TAIL_BYTES = 64 * 1024
 """How far back a log is looked at for what a task said last."""
 
@@ -28,7 +30,7 @@ class Marks:
     def __init__(self, path: Path) -> None:
         """Keep marks in the file at ``path``, and know those that are there."""
         self._earlier = {mark.task: mark for mark in _read_marks(path)}
-        self._file = os.open(path, _FLAGS, 0o600)
+        self._file = open_to_append(path)
 
     def of_earlier(self, task: str) -> Mark | None:
         """Return a task's last mark of an earlier supervisor."""

@@ -1,0 +1,39 @@
+"""Files of lines: what a killed writer left of its last line is removed before the next one is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tflaunch.line_file import open_to_append
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"", b""),
+        (b"one\n", b"one\n"),
+        (b"one\ntw", b"one\n"),
+        (b"on", b""),
+        (b"one\n" + b"x" * 200_000, b"one\n"),
+        (b"y" * 200_000 + b"\nx", b"y" * 200_000 + b"\n"),
+    ],
+)
+def test_only_whole_lines_are_kept(tmp_path: Path, before: bytes, after: bytes) -> None:
+    """And the next line stands behind them."""
+    path = tmp_path / "lines"
+    path.write_bytes(before)
+    descriptor = open_to_append(path)
+    os.write(descriptor, b"next\n")
+    os.close(descriptor)
+    assert path.read_bytes() == after + b"next\n"
+
+
+def test_a_new_file_is_private(tmp_path: Path) -> None:
+    """Nobody else may read what stands in it."""
+    os.close(open_to_append(tmp_path / "lines"))
+    assert (tmp_path / "lines").stat().st_mode & 0o077 == 0
