@@ -210,6 +210,12 @@ _RULES = [
         _on_servers,
     ),
     _Rule(
+        r"/job:(?P<kind>\w{1,20})/(?:replica:\d{1,5}/)?task:(?P<number>\d{1,5}) unexpectedly tried to connect",
+        "two of the tasks call themselves {kind}:{number}: the program sets TF_CONFIG itself, which it must not",
+        lambda facts: facts.attempt == 0 and not facts.has_formed,
+        anywhere=True,
+    ),
+    _Rule(
         r"tried to connect with a different incarnation",
         "a task came back while the others went on, and none can rejoin: only tflaunch may restart tasks, all together",
     ),

@@ -60,11 +60,23 @@ SAID = {
     "worker lost": (MIRRORED, "it lost worker:1, so what ended that task is the cause"),
     "leader lost": (MIRRORED._replace(task="worker:1"), "it lost worker:0"),
     "new incarnation": (MIRRORED, "only tflaunch may restart tasks"),
+    "tf_config of somebody else": (
+        MIRRORED._replace(task="worker:1", has_formed=False),
+        "two of the tasks call themselves worker:0: the program sets TF_CONFIG itself",
+    ),
     "finished early": (MIRRORED._replace(finished=("worker:1",)), "worker:1 had ended already"),
     "ps lost": (SERVERS, "ps:0 was lost, and the variables with it"),
     "worker of servers lost": (SERVERS, "it lost worker:0"),
 }
-VICTIMS = {"worker lost", "leader lost", "new incarnation", "finished early", "ps lost", "worker of servers lost"}
+VICTIMS = {
+    "worker lost",
+    "leader lost",
+    "tf_config of somebody else",
+    "new incarnation",
+    "finished early",
+    "ps lost",
+    "worker of servers lost",
+}
 EXCEPTIONS = {
     "port busy": "UnknownError: Could not start gRPC server",
     "no tensorboard": "TBNotInstalledError: TensorBoard is not installed, missing implementation for tf.summary.scalar",
