@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tflaunch import budget, policy
+from tflaunch import budget, elastic, policy
 from tflaunch.actions import AbandonHost, Action
 from tflaunch.budget import Failure
 from tflaunch.events import HostJoined, HostLeaving, HostLost, HostUnreachable, LinkLost, LinkRestored
@@ -69,7 +69,7 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
     was_reached = state.phase is not HostPhase.JOINING
     was_well = was_reached and (state.is_drained or now - state.joined_at > job.plan.restart.window)
     failures = (0 if was_well else state.failures) + was_reached
-    retry_at = now + policy.rest_after(job.plan, failures, was_reached)
+    retry_at = now + elastic.rest_after(job.plan, failures, was_reached)
     changes = {"phase": HostPhase.AWAY, "reason": reason, "fence_at": None, "failures": failures}
     return job.with_host(host, retry_at=retry_at, **changes)
 
@@ -168,7 +168,7 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False) -> 
         for task in waiting:
             job = job.with_task(job.tasks[task.task], resume_at=now)
         is_stuck = is_silent and any(policy.in_gang(task) for task in waiting)
-        if is_stuck or not all(policy.can_lose(job, task) for task in waiting):
+        if is_stuck or not all(elastic.can_lose(job, task) for task in waiting):
             culprit = Culprit(Cause.HOST, host, job.attempt, None, None, state.reason, now, host)
             return fail(job, culprit, now, may_retry=True)
         soonest = now + job.plan.restart.backoff[0]
@@ -195,7 +195,7 @@ def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
     resume_at = None if answer.wait is None else now + answer.wait
     job = job.with_task(task, budget=answer.budget, resume_at=resume_at)
     process = job.plan.find(name)
-    if answer.wait is not None or policy.can_lose(job, process):
+    if answer.wait is not None or elastic.can_lose(job, process):
         return job, []
     culprit = Culprit(Cause.TASK, name, task.attempt, task.code, task.signal, "", now, process.host)
     if task.code is None and task.signal is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch import budget, policy
+from tflaunch import budget, elastic, policy
 from tflaunch import plan as planning
 from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.plan import TaskPlan
@@ -38,7 +38,7 @@ def _joining(job: Job, now: float) -> Step:
     if job.hosts_in(HostPhase.JOINING):
         return job, []
     away = job.hosts_in(HostPhase.AWAY)
-    if away and not policy.can_do_without(job, away):
+    if away and not elastic.can_do_without(job, away):
         message = "\n".join(f"{host}: {job.hosts[host].reason}" for host in away)
         culprit = Culprit(Cause.UNREACHABLE, ", ".join(away), job.attempt, None, None, message)
         return fail(job, culprit, now, may_retry=job.has_started)
@@ -49,7 +49,7 @@ def _join_again(job: Job, now: float) -> Step:
     """Start agents on the hosts that have none any more; those that failed repeatedly rest, if they may."""
     away = job.hosts_in(HostPhase.AWAY)
     resting = [host for host in away if (job.hosts[host].retry_at or now) > now]
-    wanted = [host for host in away if host not in resting] if policy.can_do_without(job, resting) else away
+    wanted = [host for host in away if host not in resting] if elastic.can_do_without(job, resting) else away
     return join_hosts(job._replace(phase=Phase.JOINING), wanted, now)
 
 
@@ -162,9 +162,9 @@ def _running(job: Job, now: float) -> Step:
         limit = job.plan.timeouts.stall
         message = f"nothing that trains has written a word for {limit:g} s; their stacks are in their logs"
         return fail(job, Culprit(Cause.TIME, "stall", job.attempt, None, None, message), now, may_retry=True)
-    grows_at = policy.grows_at(job)
+    grows_at = elastic.grows_at(job)
     if grows_at is not None and now >= grows_at:
-        back = ", ".join(policy.missed(job))
+        back = ", ".join(elastic.missed(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
     actions: list[Action] = []

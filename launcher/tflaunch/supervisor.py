@@ -6,7 +6,7 @@ through its phases as far as it can.
 
 from __future__ import annotations
 
-from tflaunch import policy
+from tflaunch import elastic, policy
 from tflaunch.actions import AbandonHost
 from tflaunch.events import (
     Event,
@@ -83,7 +83,7 @@ def next_deadline(job: Job) -> float | None:
         ready = [process.task for process in job.plan.processes() if policy.is_ready(job, process)]
         times += [job.tasks[task].resume_at for task in ready if job.tasks[task].phase is TaskPhase.GONE]
         times += [host.retry_at for host in job.hosts.values()]
-        times.append(policy.grows_at(job))
+        times.append(elastic.grows_at(job))
         if not job.is_complete:
             times.append(_start_limit_at(job))
             times.append(None if job.was_warned else job.attempt_started_at + policy.WARN_AFTER)
@@ -143,7 +143,7 @@ def _on_task_event(
 
 def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float) -> Step:
     job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, since=now)
-    if job.phase is not Phase.RUNNING or policy.can_lose(job, job.plan.find(task.task)):
+    if job.phase is not Phase.RUNNING or elastic.can_lose(job, job.plan.find(task.task)):
         return job, []
     culprit = Culprit(Cause.NOT_STARTED, task.task, event.attempt, event.code, None, event.reason)
     return fail(job, culprit, now, may_retry=False)
