@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tflaunch import events
 from tflaunch.hosts.host_clock import HostClock
 from tflaunch.hosts.link import Link, Way
+from tflaunch.hosts.orders import Orders
 from tflaunch.hosts.output import KINDS, Output, Words
 from tflaunch.hosts.seeker import Seeker
 from tflaunch.hosts.upload import Upload
@@ -76,14 +77,12 @@ class Session:
         self._heard_at = 0.0
         self._answered = 0.0
         self._upload: Upload | None = None
-        self._orders: deque[tuple[int, bytes]] = deque()
-        self._order_number = 0
+        self._orders = Orders(terms.lease > 0)
         self._seen = 0
         self._recorded = 0
         self._unrecorded: deque[tuple[events.Event, int]] = deque()
         self._is_recalling = False
         self._is_resuming = False
-        self._recalled_starts: dict[tuple[str, int], int] = {}
         self._is_acknowledging = False
         self._clock = HostClock()
 
@@ -115,11 +114,9 @@ class Session:
         self.abandon()
         self._is_wanted = True
         self._has_joined = False
-        self._orders.clear()
-        self._order_number = 0
+        self._orders = Orders(self._terms.lease > 0)
         self._seen = self._recorded = 0
         self._unrecorded.clear()
-        self._recalled_starts.clear()
         self._upload = None
         self._clock = HostClock()
 
@@ -152,14 +149,6 @@ class Session:
             self._seeker.find(self._gone)
         else:  # the earlier supervisor may not have come to start it
             self._seeker.find_or_start(self._unreachable)
-
-    def _end_unheard(self, obeyed: int, streams: list[list[Any]]) -> None:
-        """Attempts that our predecessor heard to their end have no stream any more."""
-        living = {(task, attempt) for task, attempt in streams}
-        for (task, attempt), number in self._recalled_starts.items():
-            if number <= obeyed and (task, attempt) not in living:
-                self._output.end(task, attempt)
-        self._recalled_starts.clear()
 
     # ---- the link
 
@@ -226,12 +215,7 @@ class Session:
 
     def order(self, kind: str, **fields: object) -> None:
         """Have the agent do something, exactly once, however often the link is lost."""
-        self._order_number += 1
-        frame = wire.encode({"kind": kind, "order": self._order_number, **fields})
-        if self._is_recalling and kind == "start_task":
-            self._recalled_starts[(str(fields["task"]), int(str(fields["attempt"])))] = self._order_number
-        if self._terms.lease > 0:
-            self._orders.append((self._order_number, frame))
+        frame = self._orders.add(kind, **fields)
         if self._is_greeted:
             self._send(frame)
 
@@ -264,7 +248,7 @@ class Session:
         """Expect nothing more: the agent has certainly ended, or will by itself when its lease is over."""
         self._seeker.stop()
         self._is_wanted = False
-        self._orders.clear()
+        self._orders.forget()
         if self._link is not None:
             self._mailbox.forget(self._link.socket.fileno())
             self._link.close()
@@ -346,12 +330,13 @@ class Session:
         else:
             self._has_joined = True
             self._mailbox.put(events.HostJoined(self.host))
-        self._end_unheard(int(message["obeyed"]), message["streams"])
+        for task, attempt in self._orders.silent_attempts(int(message["obeyed"]), message["streams"]):
+            self._output.end(task, attempt)
         if not self._seen:
             self._say("keep_alive", **self._time())  # an agent that starts answers late, so clocks compare badly
         self._is_resuming = False
         self._read_pulse(message)
-        for _, frame in self._orders:
+        for frame in self._orders.waiting():
             self._send(frame)
         if self._upload is not None:
             self._upload.offer()
@@ -374,9 +359,7 @@ class Session:
         """Forget the orders that were obeyed, and compare the clocks."""
         self._answered = max(self._answered, float(message["sent"]))
         self._clock.compare(float(message["sent"]), float(message["time"]), self._mailbox.now())
-        obeyed = int(message["obeyed"])
-        while self._orders and self._orders[0][0] <= obeyed:
-            self._orders.popleft()
+        self._orders.forget(int(message["obeyed"]))
 
     def recorded(self, event: events.Event) -> None:
         """An event of our host is in the journal, so that its agent may forget it."""
