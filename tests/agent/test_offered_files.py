@@ -25,6 +25,7 @@ def offer(talk: Talk, content: bytes) -> str:
 
 def send(talk: Talk, digest: str, content: bytes, start: int, end: int) -> None:
     """Send a file's bytes from `start` to `end`, one part after the other."""
+    talk.heard.clear()  # what was taken before is not an answer to this
     for offset in range(start, end, PART):
         data = content[offset : min(offset + PART, end)]
         is_last = offset + len(data) == len(content)
