@@ -80,8 +80,10 @@ def next_deadline(job: Job) -> float | None:
     if job.phase is Phase.SAVING:
         times.append(job.save_by)
     if job.phase is Phase.RUNNING:
-        ready = [process.task for process in job.plan.processes() if policy.is_ready(job, process)]
-        times += [job.tasks[task].resume_at for task in ready if job.tasks[task].phase is TaskPhase.GONE]
+        for process in job.plan.processes():
+            task = job.tasks[process.task]
+            if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
+                times.append(task.resume_at)
         times += [host.retry_at for host in job.hosts.values()]
         times.append(elastic.grows_at(job))
         if not job.is_complete:
