@@ -117,7 +117,7 @@ class TestEnv:
         path = written(tmp_path, WITH_PORTS)
         planned = json.loads(tflaunch("plan", path, "--json", home=home).stdout)["tasks"][1]
         seen = self.environment_after(path, "worker:1", home, http_proxy="http://proxy:3128", HOME="/home/ann")
-        own = ("TFLAUNCH_RUN", "TFLAUNCH_TASK_DIR")
+        own = ("TFLAUNCH_RUN", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS")
         expected = {name: value for name, value in planned["env"].items() if name not in own}
         assert {name: seen["env"].get(name) for name in expected} == expected
         assert seen["cwd"] == str(Path(planned["workdir"]).resolve())
@@ -125,6 +125,7 @@ class TestEnv:
         assert seen["env"]["HOME"] == "/home/ann"
         assert seen["env"]["TFLAUNCH_RUN"] == "cluster-by-hand"
         assert list(Path(seen["env"]["TFLAUNCH_TASK_DIR"]).iterdir()) == []
+        assert "TFLAUNCH_PROGRESS" not in seen["env"]  # nobody reads it
 
     @pytest.mark.parametrize(
         "value",

@@ -252,7 +252,8 @@ def apply(job: Job, world: World, actions: list[Action]) -> World:
                 world = _becomes(world, action.host, "joining")
             case AbandonHost():
                 # After two Ctrl-C a host that cannot be told is left to its agent, which ends the tasks.
-                assert world.interrupts or (action.host, "away") in world.links
+                # One that does not answer while it is started has no task.
+                assert world.interrupts or world.links & {(action.host, "away"), (action.host, "joining")}
                 world = _dead(job, world, action.host)
             case LookUpNames():
                 world = world._replace(asked=world.asked | {(action.host, "names")})
