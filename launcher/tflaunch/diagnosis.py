@@ -100,7 +100,7 @@ def _finished(plan: Plan, job: Job) -> tuple[str, ...]:
 
 def restarts(job: Job) -> int:
     """Return how often the gang was started again, charged or not."""
-    return len(job.budget.charged) + len(job.budget.free) + job.growths
+    return len(job.budget.charged) + len(job.budget.free) + job.wanted
 
 
 def describe(culprit: Culprit) -> str:
@@ -119,10 +119,12 @@ def describe(culprit: Culprit) -> str:
             return f"host {culprit.name} is being emptied: {culprit.message}"
         case Cause.GROWTH:
             return f"{culprit.message}; the gang restarts with it"
+        case Cause.REQUEST:
+            return f"a restart of {culprit.name} was asked for"
         case Cause.TIME:
             return f"time limit {culprit.name!r}: {culprit.message}"
         case Cause.SIGNAL:
-            return f"interrupted by {signal_name(culprit.signal or 0)}"
+            return culprit.message or f"interrupted by {signal_name(culprit.signal or 0)}"
 
 
 def describe_exit(task: TaskState) -> str:

@@ -163,8 +163,20 @@ class Interrupted(NamedTuple):
     signal: int
 
 
+class StopAsked(NamedTuple):
+    """The user asked for the end from another terminal: TERM, and KILL after ``grace`` seconds."""
+
+    grace: float
+
+
+class RestartAsked(NamedTuple):
+    """The user wants a task to start anew, or for "" all that train."""
+
+    task: str
+
+
 class Struck(NamedTuple):
-    """A drill has done what the user asked for; the job shall not know."""
+    """A drill, or the user from another terminal, did something to a task or link; the job shall not know."""
 
     what: str
 
@@ -193,6 +205,8 @@ Event = (
     | TaskExited
     | TaskGone
     | Interrupted
+    | StopAsked
+    | RestartAsked
     | Struck
     | TimePassed
 )

@@ -197,7 +197,7 @@ def _drain(job: Job, now: float) -> Step:
         for process in job.plan.tasks
         if not policy.ends_by_itself(job.plan, process) and job.tasks[process.task].is_alive
     ]
-    return _stop(job, servers, job.plan.timeouts.grace)
+    return stop(job, servers, job.plan.timeouts.grace)
 
 
 def _draining(job: Job, now: float) -> Step:
@@ -222,15 +222,16 @@ def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
 
 def stop_gang(job: Job, grace: float, with_stacks: bool = False) -> Step:
     """End those that train together: TERM, and KILL after ``grace`` seconds."""
-    return _stop(job, [task for task in job.plan.tasks if policy.in_gang(task)], grace, with_stacks)
+    return stop(job, [task for task in job.plan.tasks if policy.in_gang(task)], grace, with_stacks)
 
 
 def stop_all(job: Job, grace: float, with_stacks: bool = False) -> Step:
     """End everything that lives: TERM, and KILL after ``grace`` seconds."""
-    return _stop(job, job.plan.processes(), grace, with_stacks)
+    return stop(job, job.plan.processes(), grace, with_stacks)
 
 
-def _stop(job: Job, processes: Iterable[TaskPlan], grace: float, with_stacks: bool = False) -> Step:
+def stop(job: Job, processes: Iterable[TaskPlan], grace: float, with_stacks: bool = False) -> Step:
+    """End those of these processes that live: TERM, and KILL after ``grace`` seconds."""
     actions: list[Action] = []
     for process in processes:
         task = job.tasks[process.task]
@@ -248,7 +249,7 @@ def _stopping(job: Job, now: float) -> Step:
     if job.exit_code is None:
         return job._replace(phase=Phase.BACKING_OFF), []
     lookers_on = [process for process in job.plan.processes() if not job.tasks[process.task].is_stopping]
-    job, actions = _stop(job, lookers_on, job.plan.timeouts.grace)
+    job, actions = stop(job, lookers_on, job.plan.timeouts.grace)
     return (job, actions) if job.alive() else (job._replace(phase=Phase.ENDED), actions)
 
 
@@ -256,8 +257,8 @@ def _judge(job: Job, now: float) -> Job:
     """Decide whether another attempt follows: now that all are dead, the culprit is known."""
     culprit = job.culprit
     assert culprit is not None
-    if culprit.cause is Cause.GROWTH:
-        return job._replace(resume_at=now, growths=job.growths + 1)
+    if culprit.cause in (Cause.GROWTH, Cause.REQUEST):
+        return job._replace(resume_at=now, wanted=job.wanted + 1)
     if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.code):
         answer = budget.Answer(job.budget, None, "it failed before the cluster had formed, and would again")
     else:

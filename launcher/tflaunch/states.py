@@ -109,8 +109,8 @@ class TaskState(NamedTuple):
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether its program ended with exit code 0."""
-        return self.phase in (TaskPhase.EXITED, TaskPhase.GONE) and self.code == 0
+        """Whether its program ended with exit code 0, and is not to start again."""
+        return self.phase in (TaskPhase.EXITED, TaskPhase.GONE) and self.code == 0 and self.resume_at is None
 
 
 class Cause(Enum):
@@ -125,6 +125,7 @@ class Cause(Enum):
     HOST = "host"
     DRAIN = "drain"
     GROWTH = "growth"
+    REQUEST = "request"
     TIME = "time"
     SIGNAL = "signal"
 
@@ -150,8 +151,8 @@ class Job(NamedTuple):
 
     ``original`` is the plan as it was made; ``plan`` is that of the current attempt: with its ports, and
     without the workers of hosts that are lost. ``deciders``: the tasks whose clean exits end the job well.
-    ``budget``: what restarts of the gang have cost; ``refusal`` says why there is no further one; ``growths``
-    counts those that came because a host was back.
+    ``budget``: what restarts of the gang have cost; ``refusal`` says why there is no further one; ``wanted``
+    counts those that were wanted: a host was back, or the user asked for one.
     ``save_by``: until when a preempted gang may save. ``unknown_names``: the hosts that have not
     yet said what the others' names mean to them. ``is_complete``: in this attempt every task of the cluster
     listens on its port; ``has_formed``: in this attempt or an earlier one.
@@ -178,7 +179,7 @@ class Job(NamedTuple):
     exit_code: int | None = None
     budget: Budget = Budget()
     refusal: str = ""
-    growths: int = 0
+    wanted: int = 0
     resume_at: float | None = None
     save_by: float | None = None
     finish_by: float | None = None

@@ -6,6 +6,8 @@ through its phases as far as it can.
 
 from __future__ import annotations
 
+import signal
+
 from tflaunch import elastic, policy
 from tflaunch.actions import AbandonHost
 from tflaunch.events import (
@@ -23,6 +25,8 @@ from tflaunch.events import (
     PortOpened,
     PortsHeld,
     PortsRefused,
+    RestartAsked,
+    StopAsked,
     Struck,
     TaskExited,
     TaskGone,
@@ -33,7 +37,7 @@ from tflaunch.events import (
     TimePassed,
 )
 from tflaunch.host_events import give_up, not_reached, on_host_event, replace_alone
-from tflaunch.phases import Step, advance, fail, stop_all, stop_gang
+from tflaunch.phases import Step, advance, fail, stop, stop_all, stop_gang
 from tflaunch.plan import Plan
 from tflaunch.preparation import on_preparation
 from tflaunch.states import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
@@ -107,6 +111,10 @@ def _react(job: Job, event: Event, now: float) -> Step:
             return on_preparation(job, event, now)
         case Interrupted():
             return _on_interrupt(job, event, now)
+        case StopAsked():
+            return _on_stop_asked(job, event, now)
+        case RestartAsked():
+            return _on_restart_asked(job, event, now)
         case TimePassed():
             return _on_time(job, now)
         case Struck():
@@ -209,11 +217,36 @@ def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     if not job.exit_code:
         culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, "")
         job = job._replace(culprit=culprit, exit_code=128 + event.signal)
-    # Hosts that cannot be told end the tasks by themselves, at the end of the lease.
+    return _end(job, grace, now, is_urgent)
+
+
+def _on_stop_asked(job: Job, event: StopAsked, now: float) -> Step:
+    """The job is ended from another terminal; asked again with less grace, sooner."""
+    if job.exit_code is None:
+        message = "ended by `tflaunch down`"
+        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, int(signal.SIGTERM), message)
+        job = job._replace(culprit=culprit, exit_code=policy.exit_code(culprit, job.has_started))
+    return _end(job, event.grace, now, is_urgent=event.grace == 0)
+
+
+def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
+    """End everything. Hosts that cannot be told end the tasks by themselves, at the end of the lease."""
     unheard = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.UNHEARD) if is_urgent}
     job, actions = give_up(job, unheard, now)
     job, more = stop_all(job._replace(phase=Phase.STOPPING, resume_at=None), grace)
     return job, actions + more
+
+
+def _on_restart_asked(job: Job, event: RestartAsked, now: float) -> Step:
+    """Start a task anew, alone if its strategy allows that; else all that train."""
+    if job.phase is not Phase.RUNNING:
+        return job, []  # it has changed since the user was told that this can be done
+    process = next((process for process in job.plan.processes() if process.task == event.task), None)
+    if process is None or not policy.restarts_alone(job.plan, process):
+        culprit = Culprit(Cause.REQUEST, event.task or "all tasks", job.attempt, None, None, "")
+        return fail(job, culprit, now, may_retry=True)
+    job = job.with_task(job.tasks[event.task], resume_at=now)
+    return stop(job, [process], job.plan.timeouts.grace)
 
 
 def _on_time(job: Job, now: float) -> Step:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.links import TO_AGENT, TO_SUPERVISOR
 from tflaunch import policy
-from tflaunch.events import Interrupted
+from tflaunch.events import Interrupted, RestartAsked, StopAsked
 from tflaunch.states import Phase
 
 if TYPE_CHECKING:
@@ -234,6 +234,19 @@ class Faults:
         self._press(signal.SIGINT)
         self._world.after(self._world.within(0.01, 5), lambda: self._press(signal.SIGINT))
 
+    def stop(self) -> None:
+        """`tflaunch down` in another terminal."""
+        grace = self._world.within(0.1, 5) if self._world.chance(0.7) else 0.0
+        self._world.fault("down", f"{grace:.1f} s")
+        self._history.mailbox.put(StopAsked(grace))
+
+    def restart(self) -> None:
+        """`tflaunch restart` in another terminal: of one task, or of all that train."""
+        job = self._history.run.job
+        task = self._world.random.choice(("", *job.tasks))
+        self._world.fault("restart", task or "all")
+        self._history.mailbox.put(RestartAsked(task))
+
     def _press(self, number: int) -> None:
         self._world.fault("Ctrl-C" if number == signal.SIGINT else "TERM")
         self._history.mailbox.put(Interrupted(int(number)))
@@ -279,6 +292,8 @@ class Faults:
         (interrupt, 0.5),
         (terminate, 0.3),
         (interrupt_twice, 0.5),
+        (stop, 0.3),
+        (restart, 0.5),
         (freeze_supervisor, 0.7),
         (kill_supervisor, 1.5),
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from simulator.world import Violation, World
 from tflaunch.actions import Action, StartTask
 from tflaunch.budget import MOST_FREE
-from tflaunch.events import Event, Interrupted
+from tflaunch.events import Event, Interrupted, StopAsked
 from tflaunch.plan import Plan
 from tflaunch.states import Cause, Job, Phase, TaskPhase
 
@@ -171,6 +171,9 @@ class Oracle:
         if isinstance(event, Interrupted):
             self._interrupts += 1
             self._is_given_up |= before.phase is Phase.STOPPING  # hosts that cannot be told are left to their agents
+        if isinstance(event, StopAsked):
+            self._interrupts += 1
+            self._is_given_up |= event.grace == 0
         self._check_starts(actions)
         if before.phase is not job.phase:
             self.world.note("job:", before.phase.value, "->", job.phase.value, news())
@@ -211,7 +214,7 @@ class Oracle:
             self._causes.clear()
             self.is_blurred = self.disturbances > 0
         if before.phase is Phase.BACKING_OFF:
-            self._restarts += job.culprit is None or job.culprit.cause is not Cause.GROWTH
+            self._restarts += job.culprit is None or job.culprit.cause not in (Cause.GROWTH, Cause.REQUEST)
             spent = len(job.budget.charged) + len(job.budget.free)
             if self._restarts > spent:
                 raise Violation("I4", f"{self._restarts} restarts, but only {spent} are in the budget")
@@ -225,7 +228,7 @@ class Oracle:
         culprit = job.culprit
         if culprit is None or self._interrupts or self.is_blurred:
             return
-        if culprit.cause in (Cause.TIME, Cause.GROWTH, Cause.UNREACHABLE, Cause.SIGNAL):
+        if culprit.cause in (Cause.TIME, Cause.GROWTH, Cause.REQUEST, Cause.UNREACHABLE, Cause.SIGNAL):
             return
         known = [cause for cause in self._causes if cause.time <= job.failed_at - self._ahead + 1e-6]
         if not known and not self._causes:

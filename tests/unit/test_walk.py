@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from specs import clustered
-from tflaunch import supervisor
+from tflaunch import policy, supervisor
 from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask
 from tflaunch.budget import Budget
 from tflaunch.events import (
@@ -27,6 +27,8 @@ from tflaunch.events import (
     PortOpened,
     PortsHeld,
     PortsRefused,
+    RestartAsked,
+    StopAsked,
     TaskExited,
     TaskGone,
     TaskNotStarted,
@@ -61,7 +63,10 @@ JOBS = {
 
 
 SAFE = ("evaluator", "sidecar", "limits", "no cluster")
-"""Jobs that are walked without losing a host: what follows does not depend on what they are about."""
+"""Jobs that are walked without losing a host: what follows does not depend on what they are about. In these
+the user asks for restarts and for the end from another terminal.
+"""
+OF_SAFE = 9
 
 
 class World(NamedTuple):
@@ -69,7 +74,7 @@ class World(NamedTuple):
 
     ``alive``: (task, attempt, how far it is). ``links``: (host, what became of the agent there): joining,
     up, unheard, leaving, away. ``asked``: what hosts were asked for. ``lost``: how many hosts and links
-    were lost: the walk loses two at most.
+    were lost: the walk loses two at most. ``requests``: what the user has asked for from another terminal.
     """
 
     alive: frozenset[tuple[str, int, str]] = frozenset()
@@ -77,6 +82,7 @@ class World(NamedTuple):
     asked: frozenset[tuple[str, str]] = frozenset()
     lost: int = 0
     interrupts: int = 0
+    requests: int = 0
     first_fault: tuple[str, int] | None = None
 
 
@@ -143,11 +149,22 @@ def possible(state: State) -> list[tuple[Event, World, float]]:
             found += [(event, after, now) for event, after in _of_task(job, world, entry)]
     if world.interrupts < 2 and (job.phase is Phase.STOPPING or not world.interrupts):
         found.append((Interrupted(2), world._replace(interrupts=world.interrupts + 1), now))
+    if world.requests < 1 and world.lost == OF_SAFE and job.phase is Phase.RUNNING and not _is_wide(job):
+        found += _requests(job, world._replace(requests=1), now)
     deadline = supervisor.next_deadline(job)
     if deadline is not None:
         late = max(now, deadline)
         found.append((TimePassed(), _after_fences(job, world, late), late))
     return found
+
+
+def _requests(job: Job, asked: World, now: float) -> list[tuple[Event, World, float]]:
+    """What the user may ask for from another terminal."""
+    alone = [process.task for process in job.plan.processes() if policy.restarts_alone(job.plan, process)]
+    if alone:
+        return [(RestartAsked(task), asked, now) for task in alone]
+    found: list[tuple[Event, World, float]] = [(RestartAsked(task), asked, now) for task in ("", *job.tasks)]
+    return found + [(StopAsked(grace), asked._replace(interrupts=1), now) for grace in (0.0, 10.0)]
 
 
 def _becomes(world: World, host: str, link: str, **changes: Any) -> World:
@@ -288,7 +305,8 @@ def check_exit_code(state: State) -> None:
     """I3: the culprit is the first fault, and the exit code is its."""
     job, world = state.job, state.world
     if world.interrupts and job.culprit is not None and job.culprit.cause is Cause.SIGNAL:
-        assert job.exit_code == 130
+        assert job.exit_code == 128 + (job.culprit.signal or 0)
+        assert job.culprit.signal == 2 or world.requests
     if world.interrupts:
         assert job.exit_code != 0, "Ctrl-C never exits 0"
     if job.culprit is not None and job.culprit.cause in (Cause.TASK, Cause.NOT_STARTED):
@@ -309,7 +327,7 @@ def stale(state: State) -> list[Event]:
 def test_invariants_hold_in_every_reachable_state(name: str) -> None:
     """I1 to I5: one attempt at a time, nothing left, the right culprit, the budget, and always an end."""
     plan = JOBS[name]
-    lost = 9 if name in SAFE else len(plan.hosts) - 1
+    lost = OF_SAFE if name in SAFE else len(plan.hosts) - 1
     world = World(lost=lost, links=frozenset((host.host, "joining") for host in plan.hosts))
     first = State(supervisor.begin("run", plan, 0.0), world, 0.0)
     keys = {first.key(): 0}
