@@ -111,7 +111,7 @@ def describe(culprit: Culprit) -> str:
             return f"{culprit.name} {_exit_words(culprit.code, culprit.signal)}{evidence}"
         case Cause.NOT_STARTED:
             return f"{culprit.name} did not start: {culprit.message}"
-        case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE:
+        case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE | Cause.REQUEST:
             return culprit.message
         case Cause.HOST:
             return f"host {culprit.name} was lost: {culprit.message}"
@@ -119,8 +119,6 @@ def describe(culprit: Culprit) -> str:
             return f"host {culprit.name} is being emptied: {culprit.message}"
         case Cause.GROWTH:
             return f"{culprit.message}; the gang restarts with it"
-        case Cause.REQUEST:
-            return f"a restart of {culprit.name} was asked for"
         case Cause.TIME:
             return f"time limit {culprit.name!r}: {culprit.message}"
         case Cause.SIGNAL:

@@ -181,6 +181,12 @@ class Struck(NamedTuple):
     what: str
 
 
+class Superseded(NamedTuple):
+    """A host has another supervisor of this run since: this one must do nothing more."""
+
+    host: str
+
+
 class TimePassed(NamedTuple):
     """Nothing happened until the time that the job waited for."""
 
@@ -208,6 +214,7 @@ Event = (
     | StopAsked
     | RestartAsked
     | Struck
+    | Superseded
     | TimePassed
 )
 

@@ -14,7 +14,8 @@ from tflaunch.events import Event, kind_of
 from tflaunch.line_file import open_to_append
 
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
-_NAME = "events.jsonl"
+JOURNAL_NAME = "events.jsonl"
+"""The journal, in the directory of its run."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -69,15 +70,20 @@ class RunDirectory:
         """The file with the `Marks` of the logs."""
         return self.path / "marks.jsonl"
 
+    @property
+    def times(self) -> Path:
+        """The directory for the indices of when the words in the logs were written; made when needed."""
+        return self.path / "times"
+
     def agent_directory(self, host: str) -> Path:
         """Return the place of the agent on this machine that serves ``host``."""
         return self.path / "agents" / host
 
-    def keep_spec(self, spec: Path) -> None:
-        """Keep what the user wrote, as it was."""
-        descriptor = os.open(self.path / f"spec{spec.suffix}", _FLAGS, 0o600)
+    def keep_spec(self, suffix: str, data: bytes) -> None:
+        """Keep what the user wrote, as it was; ``suffix`` is that of its file."""
+        descriptor = os.open(self.path / f"spec{suffix}", _FLAGS, 0o600)
         with open(descriptor, "wb") as file:
-            file.write(spec.read_bytes())
+            file.write(data)
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Write ``plan.json``."""
@@ -93,16 +99,16 @@ def read(path: Path) -> list[dict[str, Any]]:
         TflaunchError: there is no journal, or it is damaged.
     """
     try:
-        lines = (path / _NAME).read_bytes().split(b"\n")[:-1]
+        lines = (path / JOURNAL_NAME).read_bytes().split(b"\n")[:-1]
     except OSError as error:
         raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     try:
         records = [json.loads(line) for line in lines]
     except ValueError as error:
-        raise TflaunchError(f"{path / _NAME} is damaged: {error}", EXIT_INTERNAL) from None
+        raise TflaunchError(f"{path / JOURNAL_NAME} is damaged: {error}", EXIT_INTERNAL) from None
     for number, record in enumerate(records):
         if not isinstance(record, dict) or record.get("seq") != number:
-            raise TflaunchError(f"{path / _NAME} is damaged: record {number} is missing", EXIT_INTERNAL)
+            raise TflaunchError(f"{path / JOURNAL_NAME} is damaged: record {number} is missing", EXIT_INTERNAL)
     return records
 
 
@@ -111,13 +117,21 @@ class Journal:
 
     def __init__(self, directory: RunDirectory, records: int = 0) -> None:
         """Go on with the journal of a run, which has so many records."""
-        self._file = open_to_append(directory.path / _NAME)
+        self._file = open_to_append(directory.path / JOURNAL_NAME)
         self._seq = records
         self.lost = 0
 
     def record_plan(self, directory: RunDirectory, plan: dict[str, Any], now: float) -> None:
         """Write the first record; ``now`` is the time at which the job began."""
         self._write([{"kind": "plan", "now": now, "run": directory.run, "logs": str(directory.logs), "plan": plan}])
+
+    def record_supervisor(self, number: int) -> None:
+        """Write that another supervisor, the ``number``-th after the first, has taken over."""
+        self._write([{"kind": "supervisor", "number": number, "pid": os.getpid()}])
+
+    def record_end(self, exit_code: int) -> None:
+        """Write the last record: tflaunch's exit code."""
+        self._write([{"kind": "ended", "exit_code": exit_code}])
 
     def record(self, event: Event, actions: list[Action], now: float) -> None:
         """Write an event and the actions that it led to; ``now`` is the time that `step` was given."""

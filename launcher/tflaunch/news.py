@@ -94,6 +94,8 @@ def _failure_news(before: Job, job: Job) -> list[str]:
     assert job.culprit is not None
     living = [task.task for task in job.alive() if task.is_stopping and task.task != job.culprit.name]
     grace = job.plan.timeouts.grace
+    if job.culprit.cause is Cause.SIGNAL and job.culprit.message:
+        return [f"ending {listed(living)}, as `tflaunch down` asks"] if living else []
     if job.culprit.cause is Cause.SIGNAL:
         return [f"ending {listed(living)} ({grace:g} s to save); Ctrl-C again kills"] if living else []
     if job.exit_code is not None:

@@ -82,6 +82,13 @@ def is_ready(job: Job, task: TaskPlan) -> bool:
     return job.hosts[task.host].phase is HostPhase.JOINED and task.host not in lacks_code(job) and has_port
 
 
+def gang_started(job: Job) -> bool:
+    """Whether the programs of all that trains run, or are done."""
+    states = [job.tasks[task.task] for task in job.plan.tasks if in_gang(task)]
+    is_under_way = job.phase in (Phase.RUNNING, Phase.DRAINING)
+    return is_under_way and all(task.has_succeeded or task.phase is TaskPhase.RUNNING for task in states)
+
+
 def gang_runs(job: Job) -> bool:
     """Whether all that trains is at work: started, and listening if the others wait for that; or done."""
     return job.phase is Phase.RUNNING and all(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tflaunch import policy, replay, supervisor
 from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
-from tflaunch.errors import EXIT_INTERNAL
-from tflaunch.events import Event, Interrupted, TimePassed
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.hosts.link import Link
 from tflaunch.hosts.session import Session
 from tflaunch.mailbox import Mailbox
@@ -17,7 +17,6 @@ from tflaunch.states import Job, Phase
 from tflaunch.words import TaskWords
 
 if TYPE_CHECKING:
-    from tflaunch.drilling import Driller
     from tflaunch.hosts.code import Code
 
 _LEAVE_PATIENCE = 10.0  # an agent that does not even leave is left to its guard and its lease
@@ -30,11 +29,18 @@ class Records(Protocol):
         """Keep an event and the actions that it led to."""
 
 
+class Watcher(Protocol):
+    """Who looks at the job."""
+
+    def watch(self, job: Job, now: float) -> None:
+        """Look at the job after a step; ``now`` is the time."""
+
+
 class Parts(NamedTuple):
     """What a run works with.
 
     ``say`` shows a sentence to the user; ``logs`` is where the tasks' logs are, for such sentences; ``code``
-    is the user's code, if it has to be brought to hosts; ``driller`` does what the user asks for as a drill.
+    is the user's code, if it has to be brought to hosts; ``watchers`` look at the job after each step.
     """
 
     mailbox: Mailbox
@@ -44,7 +50,7 @@ class Parts(NamedTuple):
     say: Callable[[str], None]
     logs: str
     code: Code | None = None
-    driller: Driller | None = None
+    watchers: tuple[Watcher, ...] = ()
 
 
 class Run:
@@ -107,6 +113,9 @@ class Run:
         while self._job.phase is not Phase.ENDED:
             event = mailbox.take(supervisor.next_deadline(self._job))
             now = mailbox.now()
+            if isinstance(event, Superseded):
+                self._parts.words.leave_to_others()
+                raise TflaunchError(f"another tflaunch has taken over run {self._job.run}", EXIT_INTERNAL)
             if event is not None:
                 self._handle(event, now)
             deadline = supervisor.next_deadline(self._job)
@@ -122,8 +131,8 @@ class Run:
             session.recorded(event)
         for action in actions:
             self._perform(action)
-        if self._parts.driller is not None:
-            self._parts.driller.watch(self._job, now)
+        for watcher in self._parts.watchers:
+            watcher.watch(self._job, now)
         for message in news(before, event, self._job, now, self._parts.logs):
             self._parts.say(message)
 

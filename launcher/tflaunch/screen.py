@@ -1,7 +1,7 @@
 """Where words reach people: prefixed lines of the tasks on stdout, tflaunch's own on stderr.
 
 One thread writes, from one queue, so lines are never torn and a reader that stops (a full pipe,
-Ctrl-S) never stops the supervisor.
+Ctrl-S) never stops the supervisor. On a terminal the same thread keeps a view of the run below the lines.
 """
 
 from __future__ import annotations
@@ -10,11 +10,28 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tflaunch.lines import last_state
+
+if TYPE_CHECKING:
+    from tflaunch.live import LiveView
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _STDOUT, _STDERR = 1, 2
 _LONGEST_PARTIAL = 64 * 1024
+_BATCH = 64 * 1024  # bytes that are written at once, even if the view was drawn just now
+_LAST = 4096  # bytes in which the last line of a task is looked for
+
+
+class _Item(NamedTuple):
+    """Something to write, and what to call when it is written."""
+
+    descriptor: int
+    data: bytes
+    done: Callable[[], None] | None
 
 
 class Screen:
@@ -28,9 +45,24 @@ class Screen:
             task: _Lines(_prefix(task, width, _COLOURS[number % len(_COLOURS)] if is_coloured else None))
             for number, task in enumerate(tasks)
         }
-        self._queue: queue.SimpleQueue[tuple[int, bytes, Callable[[], None] | None] | None] = queue.SimpleQueue()
+        self._live = self._view() if os.isatty(_STDOUT) else None
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._is_closed: set[int] = set()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a view is drawn below the lines, so that `update` is worth its while."""
+        return self._live is not None
+
+    def update(self, status: Mapping[str, Any]) -> None:
+        """Draw this status below the lines from now on; only the newest counts.
+
+        Args:
+            status: what `tflaunch ps --json` prints. It must not be changed afterwards.
+        """
+        if self._live is not None and self._live.update(status):
+            self._put(_STDOUT, b"", None)
 
     def show(self, task: str, data: bytes, done: Callable[[], None]) -> None:
         """Show output of a task as it came; ``done`` is called by another thread once it is written."""
@@ -52,7 +84,7 @@ class Screen:
         self._put(_STDERR, text.encode("utf-8", "replace"), None)
 
     def close(self) -> None:
-        """Wait until everything is written."""
+        """Wait until everything is written; the view is gone then."""
         if self._writer is not None:
             self._queue.put(None)
             self._writer.join()
@@ -62,17 +94,62 @@ class Screen:
         if self._writer is None:
             self._writer = threading.Thread(target=self._write_all, name="screen", daemon=True)
             self._writer.start()
-        self._queue.put((descriptor, data, done))
+        self._queue.put(_Item(descriptor, data, done))
 
     def _write_all(self) -> None:
+        if self._live is not None:
+            self._write_with_view(self._live)
+            return
         while (item := self._queue.get()) is not None:
-            descriptor, data, done = item
-            if descriptor not in self._is_closed:
-                self._write(descriptor, data)
-            if done is not None:
-                done()
+            self._write(item.descriptor, item.data)
+            if item.done is not None:
+                item.done()
+
+    def _view(self) -> LiveView | None:
+        from tflaunch import live, terminal
+
+        is_live = terminal.is_drawable(_STDOUT) and terminal.is_one(_STDOUT, _STDERR)
+        return live.LiveView(_STDOUT, self._last_lines) if is_live else None
+
+    def _write_with_view(self, live: LiveView) -> None:
+        """Write what has gathered since the last frame in one piece, and the view below it."""
+        is_open = True
+        while is_open:
+            items, is_open = self._gather(live.patience, live.next_frame)
+            self._write(_STDOUT, live.frame(b"".join(item.data for item in items)))
+            for item in items:
+                if item.done is not None:
+                    item.done()
+        self._write(_STDOUT, live.end())
+
+    def _gather(self, patience: float | None, until: float) -> tuple[list[_Item], bool]:
+        """Return what is to be written next, and whether more may follow.
+
+        Args:
+            patience: seconds to wait for something to write, None for as long as it takes.
+            until: when to stop waiting for more, on the monotonic clock.
+        """
+        items: list[_Item] = []
+        size = 0
+        try:
+            item = self._queue.get(timeout=patience)
+            while item is not None:
+                items.append(item)
+                size += len(item.data)
+                if size >= _BATCH:
+                    return items, True
+                item = self._queue.get(timeout=max(until - time.monotonic(), 0))
+        except queue.Empty:
+            return items, True
+        return items, False
+
+    def _last_lines(self) -> dict[str, str]:
+        """The last line of each task, as far as it was shown or is being written."""
+        return {task: lines.last() for task, lines in self._lines.items()}
 
     def _write(self, descriptor: int, data: bytes) -> None:
+        if descriptor in self._is_closed:
+            return
         view = memoryview(data)
         try:
             while view:
@@ -93,12 +170,14 @@ class _Lines:
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
         self._partial = b""
+        self._whole = b""
 
     def feed(self, data: bytes) -> bytes:
         """Take output as it came; return the lines that it completes."""
         whole, newline, rest = (self._partial + data).rpartition(b"\n")
         self._partial = rest
         text = self._with_prefix(whole) if newline else b""
+        self._remember(whole)
         if len(self._partial) > _LONGEST_PARTIAL:
             text += self.flush()
         return text
@@ -106,14 +185,22 @@ class _Lines:
     def flush(self) -> bytes:
         """Return an unfinished line as if it were finished."""
         partial, self._partial = self._partial, b""
+        self._remember(partial)
         return self._with_prefix(partial) if partial else b""
+
+    def last(self) -> str:
+        """Return the last line that says something, finished or not. Any thread may ask."""
+        for text in (self._partial[-_LAST:], self._whole):
+            line = last_state(text.rstrip().rpartition(b"\n")[2])
+            if line:
+                return line.decode("utf-8", "replace")
+        return ""
+
+    def _remember(self, text: bytes) -> None:
+        if text and not text.isspace():
+            self._whole = text[-_LAST:]
 
     def _with_prefix(self, lines: bytes) -> bytes:
         if b"\r" in lines:
-            lines = b"\n".join(_last_state(line) for line in lines.split(b"\n"))
+            lines = b"\n".join(last_state(line) for line in lines.split(b"\n"))
         return self._prefix + lines.replace(b"\n", b"\n" + self._prefix) + b"\n"
-
-
-def _last_state(line: bytes) -> bytes:
-    """What a terminal would show of a line in which a progress bar overwrote itself."""
-    return line.rstrip(b"\r").rpartition(b"\r")[2]

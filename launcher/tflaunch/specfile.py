@@ -54,7 +54,7 @@ def load(
         data = _parse(path, _read(path))
         if isinstance(data, dict):
             _apply_settings(data, settings)
-            data.setdefault("name", _name_from(path))
+            data.setdefault("name", name_from(path.stem))
             if name is not None:
                 data["name"] = name
             if command:
@@ -62,19 +62,32 @@ def load(
         _check_size(data)
     except _Unreadable as error:
         raise SpecError(str(path), [error.problem]) from None
+    return from_data(str(path), data, environ or {})
+
+
+def from_data(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
+    """Return the spec that plain data are.
+
+    Args:
+        source: where they come from, for messages.
+        data: what a parser of JSON gives.
+        environ: where ``${VAR}`` is looked up.
+
+    Raises:
+        SpecError: with every problem that was found.
+    """
     problems: list[Problem] = []
-    data = _expand(data, (), environ or {}, problems)
-    result = spec.read(data)
+    result = spec.read(_expand(data, (), environ, problems))
     if isinstance(result, list):
         problems += result
     if problems or isinstance(result, list):
-        raise SpecError(str(path), problems)
+        raise SpecError(source, problems)
     return result
 
 
-def _name_from(path: Path) -> str:
-    """The file's stem, made fit to be a name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._")[:63] or "job"
+def name_from(text: str) -> str:
+    """Return a text made fit to be a job's name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63] or "job"
 
 
 def _read(path: Path) -> str:

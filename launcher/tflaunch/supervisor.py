@@ -28,6 +28,7 @@ from tflaunch.events import (
     RestartAsked,
     StopAsked,
     Struck,
+    Superseded,
     TaskExited,
     TaskGone,
     TaskNotStarted,
@@ -117,7 +118,7 @@ def _react(job: Job, event: Event, now: float) -> Step:
             return _on_restart_asked(job, event, now)
         case TimePassed():
             return _on_time(job, now)
-        case Struck():
+        case Struck() | Superseded():
             return job, []
         case _:
             return _on_task_event(job, event, now)
@@ -243,7 +244,8 @@ def _on_restart_asked(job: Job, event: RestartAsked, now: float) -> Step:
         return job, []  # it has changed since the user was told that this can be done
     process = next((process for process in job.plan.processes() if process.task == event.task), None)
     if process is None or not policy.restarts_alone(job.plan, process):
-        culprit = Culprit(Cause.REQUEST, event.task or "all tasks", job.attempt, None, None, "")
+        message = f"a restart of {event.task or 'all tasks'} was asked for"
+        culprit = Culprit(Cause.REQUEST, event.task or "tflaunch", job.attempt, None, None, message)
         return fail(job, culprit, now, may_retry=True)
     job = job.with_task(job.tasks[event.task], resume_at=now)
     return stop(job, [process], job.plan.timeouts.grace)

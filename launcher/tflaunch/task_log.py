@@ -1,16 +1,21 @@
-"""The log of one task on disk, and where in it the task's own words are."""
+"""The log of one task on disk, where in it the task's own words are, and when they were written."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.line_file import open_to_append
+from tflaunch.time_index import Entry, TimeIndex
 
 TAIL_BYTES = 64 * 1024
 """How far back a log is looked at for what a task said last."""
+
+OURS = "---- tflaunch: "
+"""How a line of ours in a log begins."""
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
@@ -59,8 +64,8 @@ def _read_marks(path: Path) -> list[Mark]:
 class TaskLog:
     """Bytes as the task wrote them, with marked lines of our own between attempts."""
 
-    def __init__(self, task: str, path: Path, marks: Marks) -> None:
-        """Go on with the log at ``path``."""
+    def __init__(self, task: str, path: Path, marks: Marks, times: Path) -> None:
+        """Go on with the log at ``path``, whose index of times is at ``times``."""
         self._task = task
         self._path = path
         self._marks = marks
@@ -68,7 +73,8 @@ class TaskLog:
         self._ends_line = True
         self._lost = 0
         self._written = 0
-        self.first_size = os.fstat(self._file).st_size
+        self.first_size = self._size = os.fstat(self._file).st_size
+        self._times = TimeIndex(times, self.first_size)
         earlier = marks.of_earlier(task)
         self.attempt = 0 if earlier is None else earlier.attempt
         # --log-dir may hold the words of an earlier run
@@ -78,8 +84,15 @@ class TaskLog:
         if earlier is None or self.first_size < earlier.at:  # our words after that mark were not written any more
             marks.add(Mark(task, self.attempt, self.first_size, self._written))
 
-    def append(self, data: bytes) -> None:
-        """Keep words of the task."""
+    def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> None:
+        """Keep words of the task.
+
+        Args:
+            data: the words.
+            times: position in them, and seconds since the epoch at which they were written from there on.
+        """
+        for position, moment in times:  # before the words, so that who reads them knows their time
+            self._times.add(Entry(moment, self._size + position))
         self._write(data)
         self._written += len(data)
 
@@ -87,28 +100,33 @@ class TaskLog:
         view = memoryview(data)
         try:
             while view:
-                view = view[os.write(self._file, view) :]
+                kept = os.write(self._file, view)
+                self._size += kept
+                view = view[kept:]
         except OSError:
             self._lost += len(view)  # a full disk must not end the job
+            self._times.cut(self._size)
         if data:
             self._ends_line = data.endswith(b"\n")
 
-    def begin_attempt(self, attempt: int, text: str) -> None:
-        """Mark where a new attempt begins to speak."""
+    def begin_attempt(self, attempt: int, text: str, moment: float) -> None:
+        """Mark where a new attempt begins to speak, at ``moment`` (seconds since the epoch)."""
         self.attempt = attempt
         self._written = 0
-        self._say(text)
-        self._attempt_start = os.fstat(self._file).st_size
+        self._say(text, moment)
+        self._attempt_start = self._size
 
-    def lose(self, size: int, text: str) -> None:
-        """Mark where bytes are missing."""
+    def lose(self, size: int, text: str, moment: float) -> None:
+        """Mark where bytes are missing: at ``moment`` (seconds since the epoch), or with what was written last."""
         self._written += size
-        self._say(text)
+        # What follows may have been written before we hear of the gap, and shall not seem to be from then.
+        self._say(text, moment if self._times.last is None else self._times.last)
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, moment: float) -> None:
         start = b"" if self._ends_line else b"\n"
-        words = start + f"---- tflaunch: {text} ----\n".encode()
-        self._marks.add(Mark(self._task, self.attempt, os.fstat(self._file).st_size + len(words), self._written))
+        words = start + f"{OURS}{text} ----\n".encode()
+        self._marks.add(Mark(self._task, self.attempt, self._size + len(words), self._written))
+        self._times.add(Entry(moment, self._size + len(start)))
         self._write(words)
 
     def tail(self, lines: int) -> list[str]:
@@ -121,13 +139,19 @@ class TaskLog:
         return f"{self._path}: {self._lost} bytes could not be written" if self._lost else ""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the files."""
+        self._times.close()
         os.close(self._file)
 
 
 def path_of(directory: Path, task: str) -> Path:
     """Return where the log of a task is."""
     return directory / f"{task.replace(':', '-')}.log"
+
+
+def times_of(directory: Path, task: str) -> Path:
+    """Return where the index of times of a task's log is in the directory of such."""
+    return directory / task.replace(":", "-")
 
 
 def tail(directory: Path, task: str, lines: int) -> list[str]:

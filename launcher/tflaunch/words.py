@@ -3,32 +3,58 @@
 from __future__ import annotations
 
 import resource
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
+from tflaunch.hosts.output import Times
 from tflaunch.mailbox import Mailbox
-from tflaunch.screen import Screen
-from tflaunch.task_log import Marks, TaskLog, path_of
+from tflaunch.task_log import Marks, TaskLog, path_of, times_of
+
+
+class Shower(Protocol):
+    """Who shows words of tasks."""
+
+    def show(self, task: str, data: bytes, done: Callable[[], None]) -> None:
+        """Show output as it came; ``done`` is called, in any thread, when it is out of our hands."""
+
+    def finish(self, task: str) -> None:
+        """Show what a task wrote without ending its line."""
 
 
 class TaskWords:
     """Keeps each task's log and shows it (the `Words` of a session)."""
 
-    def __init__(self, directory: Path, marks: Marks, screen: Screen, mailbox: Mailbox) -> None:
-        """Keep logs in ``directory``; ``marks`` holds where in them the attempts' own words are."""
+    def __init__(self, directory: Path, marks: Marks, times: Path, screen: Shower, mailbox: Mailbox) -> None:
+        """Prepare to keep logs.
+
+        Args:
+            directory: where they are.
+            marks: holds where in them the attempts' own words are.
+            times: the directory for the indices of when their words were written.
+            screen: shows the words.
+            mailbox: calls back, and tells the time.
+        """
         _raise_file_limit()
         self._directory = directory
         self._marks = marks
+        self._times = times
         self._screen = screen
         self._mailbox = mailbox
+        self._changed: Callable[[], None] = lambda: None
         self._logs: dict[str, TaskLog] = {}
         self._open_attempts: set[tuple[str, int]] = set()
+
+    def tell_change(self, changed: Callable[[], None]) -> None:
+        """Have ``changed`` called whenever a log has grown."""
+        self._changed = changed
 
     def begin(self, task: str, attempt: int) -> None:
         """An attempt of a task is about to start."""
         self._open_attempts.add((task, attempt))
         if task not in self._logs:
-            self._logs[task] = TaskLog(task, path_of(self._directory, task), self._marks)
+            self._logs[task] = TaskLog(task, path_of(self._directory, task), self._marks, times_of(self._times, task))
 
     def kept(self, task: str, attempt: int) -> int | None:
         """Return how many bytes of an attempt an earlier supervisor has kept, None when there was none."""
@@ -37,34 +63,50 @@ class TaskWords:
             return None
         return mark.offset + max(self._logs[task].first_size - mark.at, 0)
 
-    def write(self, task: str, attempt: int, data: bytes, done: Callable[[], None]) -> None:
+    def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
         """Keep and show output of a task."""
-        self._log_of(task, attempt).append(data)
+        dated = [(position, self._wall(moment)) for position, moment in times]
+        self._log_of(task, attempt, dated[0][1]).append(data, dated)
         self._screen.show(task, data, lambda: self._mailbox.call(done))
+        self._changed()
 
     def lose(self, task: str, attempt: int, size: int) -> None:
         """State a gap: output that its host could not keep."""
-        self._log_of(task, attempt).lose(size, f"{size} bytes of output are missing here: there was no room for them")
+        text = f"{size} bytes of output are missing here: there was no room for them"
+        self._log_of(task, attempt, self._now()).lose(size, text, self._now())
 
     def end(self, task: str, attempt: int) -> None:
         """An attempt has said its last word."""
-        self._log_of(task, attempt)
+        self._log_of(task, attempt, self._now())
         self._screen.finish(task)
         self._open_attempts.discard((task, attempt))
 
-    def _log_of(self, task: str, attempt: int) -> TaskLog:
-        """Return the task's log, with a marked line where a new attempt begins to speak."""
+    def _log_of(self, task: str, attempt: int, moment: float) -> TaskLog:
+        """Return the task's log, with a marked line where a new attempt begins to speak, at ``moment``."""
         log = self._logs[task]
         if attempt > log.attempt:
-            log.begin_attempt(attempt, f"{task} attempt {attempt}")
+            log.begin_attempt(attempt, f"{task} attempt {attempt}", moment)
         return log
+
+    def _now(self) -> float:
+        return self._wall(self._mailbox.now())
+
+    def _wall(self, moment: float) -> float:
+        """Return a moment of our monotonic clock, which is not to come, in seconds since the epoch."""
+        now = self._mailbox.now()
+        return time.time() - now + min(moment, now)
 
     def abandon(self, task: str) -> None:
         """Expect nothing more of a task: its host is lost, and what it could not say any more with it."""
         for name, attempt in sorted(self._open_attempts):
             if name == task:
-                self._log_of(name, attempt).lose(0, "the end of this output may be missing: its host was lost")
+                log = self._log_of(name, attempt, self._now())
+                log.lose(0, "the end of this output may be missing: its host was lost", self._now())
                 self._open_attempts.discard((name, attempt))
+
+    def leave_to_others(self) -> None:
+        """Expect nothing more of any task: another supervisor hears them."""
+        self._open_attempts.clear()
 
     @property
     def is_complete(self) -> bool:

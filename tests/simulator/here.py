@@ -75,12 +75,21 @@ class SimOffer:
             self._client.say("files_placed")
 
 
+class SimMeasurer:
+    """Measures tasks, which use nothing here."""
+
+    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, dict[str, float]]], None]) -> None:
+        """Answer at once."""
+        answer({task: {"cpu_seconds": 0.0, "rss_bytes": 0} for task in pids()})
+
+
 class SimHere:
     """What an agent needs of its host."""
 
     def __init__(self, host: SimHost, loop: SimLoop) -> None:
         self.directory = host.name
         self.ports = SimPorts(host)
+        self.measurer = SimMeasurer()
         self._host = host
         self._loop = loop
 
@@ -90,7 +99,7 @@ class SimHere:
 
     def stream(self, task: str, attempt: int) -> Stream:
         """Return the stream that keeps an attempt's output."""
-        stream = Stream(task, attempt, self.directory)
+        stream = Stream(task, attempt, self.directory, self._loop.now)
         stream._spool = WatchedSpool(self._host, task, attempt)
         return stream
 

@@ -108,9 +108,9 @@ def _forgets_fences(original: Any) -> Any:
 def _repeats(original: Any) -> Any:
     """What was sent before a link was lost is taken again."""
 
-    def read(self: Any, name: str, attempt: int, offset: int, body: bytes) -> None:
+    def read(self: Any, name: str, attempt: int, offset: int, body: bytes, times: Any) -> None:
         self._received[(name, attempt)] = offset
-        original(self, name, attempt, offset, body)
+        original(self, name, attempt, offset, body, times)
 
     return read
 
@@ -118,11 +118,11 @@ def _repeats(original: Any) -> Any:
 def _notes_too_soon(original: Any) -> Any:
     """What has only been heard is acknowledged, and written later."""
 
-    def read(self: Any, name: str, attempt: int, offset: int, body: bytes) -> None:
+    def read(self: Any, name: str, attempt: int, offset: int, body: bytes, times: Any) -> None:
         self._note(name, attempt, offset + len(body))
         words, later = self._words, []
         self._words = _Later(words, later)
-        original(self, name, attempt, offset, body)
+        original(self, name, attempt, offset, body, times)
         self._words = words
         mailbox = self._noted.__self__._mailbox
         mailbox.call_at(mailbox.now() + 0.2, lambda: [write() for write in later])

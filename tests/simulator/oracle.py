@@ -6,7 +6,10 @@ effect in it, the user did not interrupt, and no limit of time was the reason. S
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
+from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.world import Violation, World
@@ -18,8 +21,10 @@ from tflaunch.states import Cause, Job, Phase, TaskPhase
 
 if TYPE_CHECKING:
     from simulator.processes import Process
+    from tflaunch.hosts.output import Times
 
 _HASTE = 0.5  # seconds within which the supervisor learns that an agent has ended
+_CLOCKS = 0.5  # seconds by which a moment of a host may be mistaken
 _STARTED = (Cause.TASK, Cause.NOT_STARTED)
 
 
@@ -50,6 +55,7 @@ class Oracle:
         self._living: dict[str, list[Process]] = {}
         self._causes: list[RootCause] = []
         self._told: dict[tuple[str, int], bytearray] = {}
+        self._told_at: dict[tuple[str, int], list[tuple[int, float]]] = {}
         self._heard: dict[tuple[str, int], int] = {}
         self._kept: dict[tuple[str, int], int] = {}
         self._gaps: dict[tuple[str, int], list[tuple[int, int]]] = {}
@@ -85,7 +91,9 @@ class Oracle:
 
     def wrote(self, task: str, attempt: int, data: bytes) -> None:
         """A process wrote to its pipe."""
-        self._told.setdefault((task, attempt), bytearray()).extend(data)
+        words = self._told.setdefault((task, attempt), bytearray())
+        self._told_at.setdefault((task, attempt), []).append((len(words), self.world.now))
+        words.extend(data)
 
     def dropped(self, task: str, attempt: int, offset: int, size: int) -> None:
         """A host had no room for output."""
@@ -107,6 +115,16 @@ class Oracle:
             raise Violation("I6", f"{task} attempt {attempt}, from byte {begin}: {data[:60]!r} was not written there")
         self._heard[(task, attempt)] = end
         self.kept(task, attempt, end)
+
+    def dated(self, task: str, attempt: int, size: int, times: Times) -> None:
+        """Output has come with the times at which it was read, by our clock: none may be long before it was written."""
+        begin, told = self._heard.get((task, attempt), 0), self._told_at.get((task, attempt), [])
+        if not times or times[0][0] != 0 or any(not a < b < size for (a, _), (b, _) in pairwise(times)):
+            raise Violation("I6", f"{task} attempt {attempt}: {size} bytes have the times {times}")
+        for position, moment in times:
+            number = bisect.bisect_right(told, (begin + position, inf)) - 1
+            if moment - self._ahead < told[number][1] - _CLOCKS:
+                raise Violation("I6", f"{task} attempt {attempt}: byte {begin + position} is dated {moment}, too early")
 
     def kept(self, task: str, attempt: int, end: int) -> None:
         """Output is in the log."""
@@ -304,8 +322,9 @@ class SimWords:
         """An attempt is about to start."""
         self._open.add((task, attempt))
 
-    def write(self, task: str, attempt: int, data: bytes, done: Callable[[], None]) -> None:
+    def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
         """Take output."""
+        self._oracle.dated(task, attempt, len(data), times)
         self.bytes += len(data)
         self._oracle.heard(task, attempt, data)
         if self._slowness:

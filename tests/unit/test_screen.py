@@ -37,3 +37,25 @@ def test_a_line_without_end_does_not_grow_in_memory() -> None:
     """It is shown in parts."""
     lines = _Lines(b"")
     assert sum(len(lines.feed(b"x" * 10_000)) for _ in range(20)) > 100_000
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ((), ""),
+        ((b"one\ntwo\n",), "two"),
+        ((b"one\ntwo",), "two"),
+        ((b"one\n\n \n", b"\n"), "one"),
+        ((b"10%\r50%",), "50%"),
+        ((b"10%\r50%\r",), "50%"),
+        ((b"one\n", b"\r"), "one"),
+        ((b"\xff\n",), "\ufffd"),
+    ],
+    ids=["nothing", "lines", "unfinished", "empty lines", "progress bar", "its end", "its begin", "any bytes"],
+)
+def test_the_last_line_is_the_one_that_says_something(pieces: tuple[bytes, ...], expected: str) -> None:
+    """Finished or not."""
+    lines = _Lines(b"w:0 | ")
+    for piece in pieces:
+        lines.feed(piece)
+    assert lines.last() == expected

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tflaunch.task_log import Marks, TaskLog, path_of, tail
+from tflaunch.task_log import Marks, TaskLog, path_of, tail, times_of
+from tflaunch.time_index import IndexReader
 
 pytestmark = pytest.mark.unit
 
 TASK = "worker:0"
+NOW = 1_800_000_000.0
 
 
 class Place:
@@ -19,7 +22,7 @@ class Place:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.marks = Marks(path / "marks.jsonl")
-        self.log = TaskLog(TASK, path_of(path, TASK), self.marks)
+        self.log = TaskLog(TASK, path_of(path, TASK), self.marks, times_of(path / "times", TASK))
 
     def next(self) -> Place:
         """Return what another supervisor finds."""
@@ -33,6 +36,11 @@ class Place:
         assert mark is not None
         return mark.attempt, mark.offset + self.log.first_size - mark.at
 
+    def times(self) -> list[tuple[float, int]]:
+        """Return the entries of the index: seconds after NOW, and position in the log."""
+        entries = IndexReader(times_of(self.path / "times", TASK)).entries(0, 100)
+        return [(round(entry.time - NOW, 3), entry.at) for entry in entries]
+
     def text(self) -> str:
         """Return the log."""
         return path_of(self.path, TASK).read_text()
@@ -41,8 +49,8 @@ class Place:
 def test_a_log_is_what_the_task_wrote(tmp_path: Path) -> None:
     """Nothing of ours stands in the first attempt."""
     place = Place(tmp_path)
-    place.log.append(b"one\ntw")
-    place.log.append(b"o\n")
+    place.log.append(b"one\ntw", [(0, NOW)])
+    place.log.append(b"o\n", [(0, NOW)])
     assert place.text() == "one\ntwo\n"
     assert place.next().kept() == (0, 8)
 
@@ -50,17 +58,17 @@ def test_a_log_is_what_the_task_wrote(tmp_path: Path) -> None:
 def test_words_of_ours_do_not_count_as_the_tasks(tmp_path: Path) -> None:
     """Neither between attempts nor where output is missing."""
     place = Place(tmp_path)
-    place.log.append(b"no end")
-    place.log.begin_attempt(2, "worker:0 attempt 2")
-    place.log.append(b"abc\n")
-    place.log.lose(100, "100 bytes are missing")
-    place.log.append(b"d\n")
+    place.log.append(b"no end", [(0, NOW)])
+    place.log.begin_attempt(2, "worker:0 attempt 2", NOW)
+    place.log.append(b"abc\n", [(0, NOW)])
+    place.log.lose(100, "100 bytes are missing", NOW)
+    place.log.append(b"d\n", [(0, NOW)])
     assert place.text() == (
         "no end\n---- tflaunch: worker:0 attempt 2 ----\nabc\n---- tflaunch: 100 bytes are missing ----\nd\n"
     )
     again = place.next()
     assert again.kept() == (2, 106)
-    again.log.append(b"efg\n")
+    again.log.append(b"efg\n", [(0, NOW)])
     assert again.next().kept() == (2, 110)
 
 
@@ -68,7 +76,7 @@ def test_words_of_an_earlier_run_do_not_count(tmp_path: Path) -> None:
     """--log-dir may hold them."""
     path_of(tmp_path, TASK).write_text("earlier\n")
     place = Place(tmp_path)
-    place.log.append(b"now\n")
+    place.log.append(b"now\n", [(0, NOW)])
     assert place.next().kept() == (0, 4)
     assert tail(tmp_path, TASK, 9) == ["earlier", "now"]
 
@@ -76,29 +84,102 @@ def test_words_of_an_earlier_run_do_not_count(tmp_path: Path) -> None:
 def test_a_supervisor_may_be_killed_between_its_mark_and_its_words(tmp_path: Path) -> None:
     """The mark says where the words would have ended."""
     place = Place(tmp_path)
-    place.log.append(b"abc\n")
-    place.log.begin_attempt(1, "worker:0 attempt 1")
+    place.log.append(b"abc\n", [(0, NOW)])
+    place.log.begin_attempt(1, "worker:0 attempt 1", NOW)
     place.log.close()
     path_of(tmp_path, TASK).write_text("abc\n---- tfl")
     again = Place(tmp_path)
     assert again.log.attempt == 1
-    again.log.append(b"hello\n")
+    again.log.append(b"hello\n", [(0, NOW)])
     assert again.next().kept() == (1, 6)
 
 
 def test_a_torn_mark_is_not_there(tmp_path: Path) -> None:
     """Its words were not written either."""
     place = Place(tmp_path)
-    place.log.append(b"abc\n")
+    place.log.append(b"abc\n", [(0, NOW)])
     with (tmp_path / "marks.jsonl").open("a") as file:
         file.write('["worker:0", 1, 4')
     again = place.next()
     assert again.kept() == (0, 4)
-    again.log.begin_attempt(1, "worker:0 attempt 1")
-    again.log.append(b"de\n")
+    again.log.begin_attempt(1, "worker:0 attempt 1", NOW)
+    again.log.append(b"de\n", [(0, NOW)])
     assert again.next().kept() == (1, 3)
 
 
 def test_the_tail_of_a_log_without_a_log_is_empty(tmp_path: Path) -> None:
     """The task may never have started."""
     assert tail(tmp_path, TASK, 9) == []
+
+
+def test_the_index_tells_when_words_were_written(tmp_path: Path) -> None:
+    """Its entries are for places in the log, and words of ours have one too."""
+    place = Place(tmp_path)
+    place.log.append(b"one\ntwo\n", [(0, NOW), (4, NOW + 1)])
+    place.log.append(b"three", [(0, NOW + 1.02)])  # with the words before
+    place.log.begin_attempt(1, "worker:0 attempt 1", NOW + 5)
+    place.log.append(b"four\n", [(0, NOW + 6)])
+    assert place.times() == [(0, 0), (1, 4), (5, 14), (6, 53)]
+    assert (tmp_path / "times").stat().st_mode & 0o077 == 0
+
+
+def test_time_goes_back_only_when_a_clock_was_set(tmp_path: Path) -> None:
+    """Clocks of hosts are known to some milliseconds."""
+    place = Place(tmp_path)
+    place.log.append(b"ab", [(0, NOW), (1, NOW - 0.2)])
+    place.log.append(b"c", [(0, NOW + 1)])
+    place.log.append(b"d", [(0, NOW - 3600)])
+    assert place.times() == [(0, 0), (1, 2), (-3600, 3)]
+
+
+def test_a_gap_has_the_time_of_the_words_before_it(tmp_path: Path) -> None:
+    """What follows was written before the gap was heard of."""
+    place = Place(tmp_path)
+    place.log.append(b"a\n", [(0, NOW)])
+    place.log.lose(9, "9 bytes are missing", NOW + 20)
+    place.log.append(b"b\n", [(0, NOW + 1)])
+    assert [moment for moment, _ in place.times()] == [0, 1]
+
+
+def test_an_index_goes_on_after_its_writer_was_killed(tmp_path: Path) -> None:
+    """Without a torn entry, and without entries for words that were not written any more."""
+    place = Place(tmp_path)
+    place.log.append(b"one\n", [(0, NOW)])
+    place.log.append(b"two\n", [(0, NOW + 1), (2, NOW + 2)])
+    place.log.close()
+    os.truncate(path_of(tmp_path, TASK), 5)
+    with times_of(tmp_path / "times", TASK).open("ab") as file:
+        file.write(b"torn")
+    again = Place(tmp_path)
+    again.log.append(b"x\n", [(0, NOW + 3)])
+    assert again.times() == [(0, 0), (1, 4), (3, 5)]
+
+
+def test_a_full_disk_costs_words_and_their_times(tmp_path: Path) -> None:
+    """Nothing else: what is written later has its place and time again."""
+    place = Place(tmp_path)
+    place.log.append(b"one\n", [(0, NOW)])
+    kept = os.dup(place.log._file)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, place.log._file)
+    place.log.append(b"two\nthree\n", [(0, NOW + 1), (4, NOW + 2)])
+    os.dup2(kept, place.log._file)
+    place.log.append(b"four\n", [(0, NOW + 3)])
+    assert (place.text(), "10 bytes" in place.log.trouble()) == ("one\nfour\n", True)
+    assert place.times()[-1] == (3, 4)
+    os.close(kept)
+    os.close(full)
+
+
+def test_a_full_disk_under_the_index_costs_times(tmp_path: Path) -> None:
+    """The log is what counts."""
+    place = Place(tmp_path)
+    full = os.open("/dev/full", os.O_WRONLY)
+    kept = os.dup(place.log._times._file)
+    os.dup2(full, place.log._times._file)
+    os.close(full)
+    place.log.append(b"one\n", [(0, NOW)])
+    os.dup2(kept, place.log._times._file)
+    os.close(kept)
+    place.log.append(b"two\n", [(0, NOW + 1)])
+    assert (place.text(), place.times()) == ("one\ntwo\n", [(1, 4)])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.here import Here
     from tflaunch_worker.loop import Loop, Timer
+    from tflaunch_worker.measure import Figures
     from tflaunch_worker.offer import Offer
     from tflaunch_worker.progress import Progress
     from tflaunch_worker.stream import Stream
@@ -47,6 +48,7 @@ class Agent:
         self._progress: dict[str, Progress] = {}
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
+        self._fencing = 0
         self._grace = 0.0
         self._obeyed = 0
         self._offer: Offer | None = None
@@ -58,6 +60,29 @@ class Agent:
     def connect(self, connection: socket.socket) -> None:
         """Serve this client from now on."""
         self._client.connect(connection)
+
+    def admit(self, message: dict[str, Any], connection: socket.socket, heard: bytes) -> None:
+        """Serve who said this ``hello`` and all of ``heard``; an earlier supervisor is told that its time is over."""
+        if int(message.get("fencing", 0)) > self._fencing:
+            self._fencing = int(message["fencing"])
+            self._client.dismiss(self.superseded())
+        self._client.connect(connection, heard)
+
+    def is_superseded(self, message: dict[str, Any]) -> bool:
+        """Whether who says this ``hello`` is an earlier supervisor than one that was here: its time is over."""
+        return int(message.get("fencing", 0)) < self._fencing
+
+    def superseded(self) -> dict[str, object]:
+        """Return what a supervisor is told whose time is over."""
+        return {"kind": "superseded", "by": self._fencing}
+
+    def appearance(self) -> dict[str, object]:
+        """Return what an onlooker sees: the tasks that live, without becoming their supervisor."""
+        tasks = {
+            task.name: {"attempt": task.attempt, "pid": task.pid} for task in self._tasks.values() if not task.is_gone
+        }
+        left = max(self._lease.ends_at - self._loop.now(), 0.0) if self._lease.seconds else 0.0
+        return {"kind": "seen", "tasks": tasks, "lease_left": left, "is_leaving": self._is_leaving}
 
     def disconnect(self) -> None:
         """Hang up."""
@@ -102,6 +127,10 @@ class Agent:
         if message["protocol"] != wire.PROTOCOL:
             self._client.refuse(f"this agent speaks protocol {wire.PROTOCOL}, not {message['protocol']}")
             return
+        if self.is_superseded(message):
+            self._client.dismiss(self.superseded())
+            return
+        self._fencing = int(message.get("fencing", 0))
         self._lease.begin(float(message["lease"]), str(message["clock"]), float(message["sent"]))
         self._grace = float(message["grace"])
         self._watch_lease()
@@ -181,6 +210,23 @@ class Agent:
         task = self._tasks.get(message["task"])
         if task is not None and task.attempt == message["attempt"]:
             task.signal(int(message["signal"]))
+
+    def _measure(self, message: dict[str, Any]) -> None:
+        self._here.measurer.ask(self._pids, self._tell_measures)
+
+    def _pids(self) -> dict[str, int]:
+        """The processes of the tasks that live."""
+        return {name: task.pid for name, task in self._tasks.items() if task.pid and not task.is_gone}
+
+    def _tell_measures(self, figures: Figures) -> None:
+        """Answer what the tasks use, with how far they say they are."""
+        tasks: dict[str, dict[str, object]] = {}
+        for name, known in figures.items():
+            tasks[name] = {"attempt": self._tasks[name].attempt, **known}
+            progress = self._progress[name].known() if name in self._progress else None
+            if progress:
+                tasks[name]["progress"] = progress
+        self._client.answer("measured", time=self._loop.now(), tasks=tasks)
 
     def _leave(self, message: dict[str, Any]) -> None:
         self._end_all(float(message["grace"]))
@@ -277,5 +323,6 @@ class Agent:
         "start_task": _start_task,
         "stop_task": _stop_task,
         "signal_task": _signal_task,
+        "measure": _measure,
         "leave": _leave,
     }

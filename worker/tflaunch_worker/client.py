@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.loop import Loop
 
 _RECEIVE = 256 * 1024
+_LAST_WORD = 0.2  # seconds that a last word may take
 
 
 class Client:
@@ -46,13 +47,18 @@ class Client:
 
     # ---- the socket
 
-    def connect(self, connection: socket.socket) -> None:
-        """Use this socket from now on; an older one is closed: the newest supervisor is the right one."""
+    def connect(self, connection: socket.socket, heard: bytes = b"") -> None:
+        """Use this socket from now on; an older one is closed: the newest supervisor is the right one.
+
+        ``heard`` was received already.
+        """
         self.disconnect()
         connection.setblocking(False)
         self._socket = connection
         self._decoder = wire.Decoder()
         self._loop.watch(connection.fileno(), self._serve)
+        if heard:
+            self._read(heard)
 
     def disconnect(self) -> None:
         """Give up the socket; everything unseen is kept."""
@@ -73,16 +79,23 @@ class Client:
         assert connection is not None
         try:
             data = connection.recv(_RECEIVE)
-            messages = self._decoder.feed(data)
         except BlockingIOError:
-            messages = []
-        except (OSError, wire.WireError):
+            self.flush()
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._read(data)
+        else:
+            self._lose()
+
+    def _read(self, data: bytes) -> None:
+        connection = self._socket
+        try:
+            messages = self._decoder.feed(data)
+        except wire.WireError:
             self._lose()
             return
-        else:
-            if not data:
-                self._lose()
-                return
         for message, body in messages:
             self._received(message, body)
         if self._socket is connection:
@@ -122,10 +135,14 @@ class Client:
 
     def refuse(self, reason: str) -> None:
         """Say why this supervisor cannot be served, and hang up."""
-        if self._socket is not None:
-            self._socket.setblocking(True)
+        self.dismiss({"kind": "refused", "reason": reason})
+
+    def dismiss(self, message: dict[str, object]) -> None:
+        """Say a last word, and hang up."""
+        if self._socket is not None and not self._out:  # else it would come in the middle of a frame
+            self._socket.settimeout(_LAST_WORD)  # a supervisor that is stopped reads nothing
             try:
-                self._socket.sendall(wire.encode({"kind": "refused", "reason": reason}))
+                self._socket.sendall(wire.encode(message))
             except OSError:
                 pass
         self._lose()

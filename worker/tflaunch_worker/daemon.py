@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import struct
 
 from tflaunch_worker import SOCKET_NAME, linux
 from tflaunch_worker.agent import Agent
+from tflaunch_worker.door import Door
 from tflaunch_worker.here import Here
 from tflaunch_worker.loop import Loop
 from tflaunch_worker.short_path import short_path
@@ -40,14 +40,15 @@ def _listen(directory: str, loop: Loop, agent: Agent) -> None:
         listener.bind(f"{short}/{SOCKET_NAME}")
     listener.listen(1)
     listener.setblocking(False)
+    door = Door(loop, agent)
 
     def accept() -> None:
         try:
             connection, _ = listener.accept()
         except OSError:
             return
-        if _is_same_user(connection):
-            agent.connect(connection)
+        if linux.is_same_user(connection):
+            door.welcome(connection)
         else:
             connection.close()
 
@@ -80,12 +81,3 @@ def _watch_signals(loop: Loop, agent: Agent) -> None:
 
 def _only_wake(number: int, frame: object) -> None:
     """Signals are read from the wake-up pipe, in the loop."""
-
-
-def _is_same_user(connection: socket.socket) -> bool:
-    """Whether the process at the other end belongs to this agent's user, or to root."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the directory's mode already keeps others out
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, user, _ = struct.unpack("3i", credentials)
-    return user in (os.getuid(), 0)

@@ -9,6 +9,7 @@ import os
 import resource
 
 from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, host_values, linux
+from tflaunch_worker.measure import Measurer
 from tflaunch_worker.memory import OomWatch
 from tflaunch_worker.port_watch import PortWatch
 from tflaunch_worker.ports import Ports
@@ -40,6 +41,7 @@ class Here:
         self._environ = dict(os.environ)
         self._terms = child.Terms(umask, _raise_file_limit(), linux.be_punctual())
         self._oom = OomWatch()
+        self.measurer = Measurer(loop)
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
         """Return what calls ``opened(task)`` when a task listens on its port."""
@@ -47,7 +49,7 @@ class Here:
 
     def stream(self, task: str, attempt: int) -> Stream:
         """Return the stream that keeps an attempt's output."""
-        return Stream(task, attempt, self.directory)
+        return Stream(task, attempt, self.directory, self._loop.now)
 
     def task(self, name: str, attempt: int, command: child.Command, stream: Stream, listener: Listener) -> Task:
         """Start an attempt of a task; what becomes of it is said to ``listener``."""

@@ -8,12 +8,19 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import socket
+import struct
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SYS_PIDFD_OPEN = 434  # the same number on every architecture
 _PUNCTUAL = -10
 _TCP_LISTEN = "0A"
+NVIDIA_DRIVER = "/proc/driver/nvidia/version"
+"""This is there where NVIDIA's driver is."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = getattr(_libc, "prctl", None)
@@ -133,6 +140,32 @@ def _stat_field(pid: int, index: int) -> int | None:
     return None if text is None else int(text.rpartition(")")[2].split()[index])
 
 
+class Process:
+    """A process: its parent, its session, its own and its buried children's time, the memory it has."""
+
+    def __init__(self, parent: int, session: int, cpu_seconds: float, rss_bytes: int) -> None:
+        self.parent = parent
+        self.session = session
+        self.cpu_seconds = cpu_seconds
+        self.rss_bytes = rss_bytes
+
+
+def processes() -> dict[int, Process]:
+    """Return all processes of this machine by pid, none where that cannot be known."""
+    found = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return {}
+    for name in names:
+        text = _read(f"/proc/{name}/stat") if name.isdigit() else None
+        if text:
+            fields = text.rpartition(")")[2].split()  # from the state letter on
+            ticks = sum(map(int, fields[11:15]))
+            found[int(name)] = Process(int(fields[1]), int(fields[3]), ticks / _TICKS, int(fields[21]) * _PAGE)
+    return found
+
+
 def environment_of(pid: int) -> set[bytes]:
     """Return the ``NAME=value`` entries that a process was started with, empty when unreadable."""
     try:
@@ -188,6 +221,15 @@ def first_ephemeral_port() -> int:
     """Return the lowest port that the kernel may give to an outgoing connection."""
     text = _read("/proc/sys/net/ipv4/ip_local_port_range")
     return int(text.split()[0]) if text else 32768
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    """Whether the process at the other end of a Unix socket belongs to this process's user, or to root."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the directory's mode already keeps others out
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return user in (os.getuid(), 0)
 
 
 def _read(path: str) -> str | None:

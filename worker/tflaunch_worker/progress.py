@@ -1,7 +1,16 @@
-"""Progress: lines that a task writes into a pipe of its own, to say that it works, without printing anything.
+"""Progress: what a task says of how far it is, in a pipe of its own, without printing anything.
 
-The pipe's name is in TFLAUNCH_PROGRESS; ``echo '{"step": 5}' > "$TFLAUNCH_PROGRESS"`` is enough. The agent
-holds both ends, so a writer never meets a broken pipe, and reads whatever comes at once.
+The pipe's name is in TFLAUNCH_PROGRESS. Each line is a JSON object, of which any field may be left out::
+
+    {"step": 120, "epoch": 2, "epochs": 10, "steps_per_epoch": 100, "metrics": {"loss": 0.31}}
+
+``echo '{"step": 5}' > "$TFLAUNCH_PROGRESS"`` is enough. ``step`` counts from the beginning of the training,
+``epoch`` is the one that is under way, the first being 1. A field keeps its value until a later line gives it
+another one; a metric that is null is not known any more. Fields of other names or types are ignored, and so
+are lines longer than 4096 bytes (more cannot be written in one piece) and lines that are no JSON objects; any
+of them shows that the task works.
+
+The agent holds both ends, so a writer never meets a broken pipe, and reads whatever comes at once.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -9,6 +18,8 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
+
+from tflaunch_worker.steps import LONGEST, Steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,12 +50,21 @@ class Progress:
         os.mkfifo(path, 0o600)
         self._loop = loop
         self._came = came
+        self._steps = Steps()
+        self._partial = b""
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         loop.watch(self._pipe, self._read)
 
     def _read(self) -> None:
-        os.read(self._pipe, _READ)
+        *lines, partial = (self._partial + os.read(self._pipe, _READ)).split(b"\n")
+        self._partial = partial[: LONGEST + 1]  # what is too long stays so
+        for line in lines:
+            self._steps.take(line, self._loop.now())
         self._came()
+
+    def known(self) -> dict[str, object]:
+        """Return what is known (see `Steps.known`), nothing if the task never said."""
+        return self._steps.known(self._loop.now())
 
     def close(self) -> None:
         """The attempt is over."""

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from tflaunch_worker import wire
 from tflaunch_worker.spool import Gap, Spool
+from tflaunch_worker.times import Times
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
 
 CHUNK = 256 * 1024
 WINDOW = 1024 * 1024
@@ -14,18 +19,24 @@ WINDOW = 1024 * 1024
 
 
 class Stream:
-    """Output of one attempt: its spool, what was sent of it, whether it has ended."""
+    """Output of one attempt: its spool, what was sent of it, whether it has ended.
 
-    def __init__(self, task: str, attempt: int, directory: str) -> None:
+    ``now`` returns seconds of the monotonic clock: with every output goes when it was read.
+    """
+
+    def __init__(self, task: str, attempt: int, directory: str, now: Callable[[], float]) -> None:
         self.task = task
         self.attempt = attempt
         self._spool = Spool(directory)
+        self._times = Times()
+        self._now = now
         self._sent = 0
         self._has_ended = False
         self._end_sent = False
 
     def append(self, data: bytes) -> None:
         """Keep what the task wrote."""
+        self._times.note(self._spool.end, self._now())
         self._spool.append(data)
 
     def finish(self) -> None:
@@ -40,6 +51,7 @@ class Stream:
     def acknowledge(self, offset: int) -> None:
         """The supervisor has everything before ``offset``."""
         self._spool.release(offset)
+        self._times.release(self._spool.released)
 
     def close(self) -> None:
         """Forget what was kept."""
@@ -62,7 +74,8 @@ class Stream:
             frame = wire.encode({**self._message("output_lost"), "size": part.size})
             self._sent += part.size
         else:
-            frame = wire.encode(self._message("output"), part)
+            times = self._times.between(self._sent, self._sent + len(part))
+            frame = wire.encode({**self._message("output"), "times": times}, part)
             self._sent += len(part)
         return frame
 

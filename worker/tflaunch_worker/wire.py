@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import struct
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of this vocabulary; both sides refuse another one."""
 
 MAX_MESSAGE = 8 * 1024 * 1024
@@ -42,7 +42,9 @@ def encode(message: dict[str, object], body: bytes = b"") -> bytes:
 class Decoder:
     """Cuts a byte stream into frames, whatever the sizes in which the bytes arrive."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_MESSAGE) -> None:
+        """Take messages of at most ``most`` bytes."""
+        self._most = most
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[dict[str, object], bytes]]:
@@ -56,7 +58,7 @@ class Decoder:
         start = 0
         while len(self._buffer) - start >= _HEADER.size:
             head_size, body_size = _HEADER.unpack_from(self._buffer, start)
-            if head_size > MAX_MESSAGE or body_size > MAX_BODY:
+            if head_size > self._most or body_size > MAX_BODY:
                 raise WireError(f"a frame announces {head_size} + {body_size} bytes")
             head_start = start + _HEADER.size
             body_start = head_start + head_size

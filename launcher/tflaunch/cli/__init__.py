@@ -9,12 +9,24 @@ import click
 
 from tflaunch import __version__
 from tflaunch.cli.inspection import check, env, plan, schema
+from tflaunch.cli.observing import events, ls, ps, wait
+from tflaunch.cli.reading import attach, logs
 from tflaunch.cli.reporting import report
 from tflaunch.cli.running import up
+from tflaunch.cli.steering import down, kill, restart
+from tflaunch.cli.without_spec import run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, TflaunchError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _InOrder(click.Group):
+    """Lists the commands as they were added, the most important first, and not by the alphabet."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tflaunch", message="%(prog)s %(version)s")
 def tflaunch() -> None:
     """Launch distributed TensorFlow training from one cluster spec.
@@ -25,7 +37,7 @@ def tflaunch() -> None:
     """
 
 
-for command in (up, plan, env, check, report, schema):
+for command in (up, run, ps, logs, attach, wait, down, restart, kill, ls, events, report, plan, check, env, schema):
     tflaunch.add_command(command)
 
 

@@ -32,7 +32,7 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
       tflaunch plan cluster.json --json
     """
     loaded, warnings = read_spec(spec, settings, name, command)
-    made = make_plan(spec, loaded)
+    made = make_plan(str(spec), spec.parent, loaded)
     warn(spec, warnings)
     from tflaunch import plan_forms
 
@@ -71,7 +71,7 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
       eval "$(tflaunch env cluster.json worker:1)" && python train.py
     """
     loaded, warnings = read_spec(spec, settings)
-    made = make_plan(spec, loaded)
+    made = make_plan(str(spec), spec.parent, loaded)
     warn(spec, warnings)
     names = [process.task for process in made.processes()]
     if task not in names:

@@ -29,17 +29,31 @@ def read_spec(
     Raises:
         SpecError: with every error, and the warnings among them.
     """
-    from tflaunch import lint, specfile
+    from tflaunch import specfile
 
     spec = specfile.load(path, settings, name, command, os.environ)
+    return spec, linted(str(path), spec)
+
+
+def linted(source: str, spec: Spec) -> list[Problem]:
+    """Return the warnings about a spec that comes from ``source``.
+
+    Raises:
+        SpecError: there are errors; with every one, and the warnings among them.
+    """
+    from tflaunch import lint
+
     problems = lint.check(spec)
     if any(problem.severity == "error" for problem in problems):
-        raise SpecError(str(path), problems)
-    return spec, problems
+        raise SpecError(source, problems)
+    return problems
 
 
-def make_plan(path: Path, spec: Spec) -> Plan:
-    """Return the plan of a spec that was read from ``path``.
+def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
+    """Return the plan of a spec that comes from ``source``; its paths are relative to ``directory``.
+
+    The tasks of a detached run outlive its supervisor by the usual lease, on this machine, too: somebody may
+    come to resume it.
 
     Raises:
         SpecError: the spec does not fit the hosts that it names.
@@ -47,16 +61,24 @@ def make_plan(path: Path, spec: Spec) -> Plan:
     from tflaunch import look_around
     from tflaunch import plan as planning
 
+    if is_detached and spec.timeouts.lease is None:
+        spec = spec._replace(timeouts=spec.timeouts._replace(lease=planning.DEFAULT_LEASE))
     hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
     hosts += [sidecar.host for sidecar in spec.sidecars.values()]
-    plan = planning.make(spec, path.absolute().parent, look_around.look(hosts))
+    plan = planning.make(spec, directory.absolute(), look_around.look(hosts))
     problems = planning.problems(plan)
     if problems:
-        raise SpecError(str(path), problems)
+        raise SpecError(source, problems)
     return plan
 
 
-def warn(path: Path, problems: Sequence[Problem]) -> None:
-    """Print warnings on stderr."""
+def say(message: str) -> None:
+    """Print a message of tflaunch on stderr."""
+    for line in message.splitlines():
+        click.echo(f"tflaunch: {line}", err=True)
+
+
+def warn(source: object, problems: Sequence[Problem]) -> None:
+    """Print warnings about a spec on stderr."""
     for problem in problems:
-        click.echo(f"tflaunch: {path}: warning: {problem.sentence()}", err=True)
+        click.echo(f"tflaunch: {source}: warning: {problem.sentence()}", err=True)

@@ -1,4 +1,4 @@
-"""`up`: run a spec."""
+"""`up`: run a spec, here or without this terminal; or take over a run whose supervisor was killed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.loading import make_plan, name_option, read_spec, set_option, warn
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.cli.loading import make_plan, name_option, read_spec, say, set_option, warn
+from tflaunch.cli.naming import complete_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tflaunch.drill import Strike
-    from tflaunch.hosts.code import Code
-    from tflaunch.hosts.link import Link, Way
     from tflaunch.plan import Plan
+
+log_dir_option = click.option(
+    "--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep the tasks' logs there."
+)
+metrics_option = click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",
+)
+detach_option = click.option("-d", "--detach", is_flag=True, help="Leave it running, and return once its tasks run.")
 
 
 @click.command(short_help="Run a spec and wait for its end.")
@@ -24,15 +31,24 @@ if TYPE_CHECKING:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @set_option
 @name_option
-@click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep the tasks' logs there.")
+@log_dir_option
+@metrics_option
+@detach_option
 @click.option("--drill", metavar="TEXT", help="Do this to the running job, and say whether it recovered.")
-@click.option("--resume", metavar="RUN", help="Take over RUN, whose supervisor was killed, instead of starting SPEC.")
+@click.option(
+    "--resume",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="Take over RUN, whose supervisor was killed, instead of starting SPEC.",
+)
 def up(
     spec: Path | None,
     command: tuple[str, ...],
     settings: tuple[str, ...],
     name: str | None,
     log_dir: Path | None,
+    metrics_port: int | None,
+    detach: bool,
     drill: str | None,
     resume: str | None,
 ) -> int:
@@ -40,6 +56,9 @@ def up(
 
     The exit code is the job's: 0, or that of the task that failed first. Ctrl-C ends the tasks with
     time to save; a second one kills them. COMMAND, after --, replaces the spec's.
+
+    With -d the job outlives this terminal and a logout. The name of the run is printed; ps, logs, attach, wait
+    and down work on it from anywhere.
 
     A supervisor that was killed can be replaced while the lease of its agents runs (timeouts.lease): with
     --resume the job goes on, and its tasks never notice.
@@ -55,25 +74,47 @@ def up(
     """
     if resume is not None:
         if spec is not None or settings or name or log_dir or drill:
-            raise click.UsageError("--resume takes everything else from the run itself; leave the rest out")
-        return _take_over(resume)
+            raise click.UsageError("--resume takes the rest from the run itself; only -d and --metrics-port go with it")
+        return take_over(resume, metrics_port, detach)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
-    from tflaunch.hosts.reach import ways_to_hosts
-    from tflaunch.journal import RunDirectory
-
     loaded, warnings = read_spec(spec, settings, name, command)
-    plan = make_plan(spec, loaded)
+    plan = make_plan(str(spec), spec.parent, loaded, is_detached=detach)
     warn(spec, warnings)
     strikes = _strikes(drill, plan)
-    code = _code_for_hosts(plan)
-    directory = RunDirectory(plan.name, log_dir)
-    directory.keep_spec(spec)
-    ways = ways_to_hosts(plan, directory)
-    links = _links_on_this_machine(plan, ways)
-    from tflaunch import foreground
+    return start(plan, spec.suffix, spec.read_bytes(), log_dir, metrics_port, detach, strikes)
 
-    return foreground.execute(plan, directory, ways, links, code, strikes)
+
+def start(
+    plan: Plan,
+    suffix: str,
+    spec: bytes,
+    log_dir: Path | None,
+    metrics_port: int | None,
+    is_detached: bool,
+    strikes: tuple[Strike, ...] = (),
+) -> int:
+    """Run a plan; ``spec`` is what the user wrote, of which ``suffix`` says the format."""
+    from tflaunch import launching
+    from tflaunch.journal import RunDirectory
+
+    directory = RunDirectory(plan.name, log_dir)
+    directory.keep_spec(suffix, spec)
+    code = launching.start(plan, directory, launching.Manner(say, strikes, metrics_port, is_detached))
+    if is_detached and code == 0:
+        click.echo(directory.run)
+    return code
+
+
+def take_over(name: str, metrics_port: int | None = None, is_detached: bool = False) -> int:
+    """Go on with a run whose supervisor was killed."""
+    from tflaunch import launching, runs
+
+    path = runs.find(name)
+    code = launching.take_over(path, launching.Manner(say, (), metrics_port, is_detached))
+    if is_detached and code == 0:
+        click.echo(path.name)
+    return code
 
 
 def _strikes(text: str | None, plan: Plan) -> tuple[Strike, ...]:
@@ -82,54 +123,3 @@ def _strikes(text: str | None, plan: Plan) -> tuple[Strike, ...]:
     from tflaunch import drill
 
     return drill.parse(text, plan)
-
-
-def _take_over(name: str) -> int:
-    """Go on with a run whose supervisor was killed.
-
-    Raises:
-        TflaunchError: there is no such run, it has a supervisor, or nothing of it can live any more.
-    """
-    from tflaunch import foreground, journal, replay, runs
-    from tflaunch.hosts.reach import ways_to_hosts
-    from tflaunch.states import Phase
-
-    path = runs.find(name)
-    records = journal.read(path)
-    if not records:
-        raise TflaunchError(f"run {path.name} had not begun; start its spec again", EXIT_INTERNAL)
-    job = replay.fold(records)
-    if runs.is_live(path):
-        raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE)
-    if job.phase is Phase.ENDED:
-        raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
-    if job.plan.lease == 0:
-        message = (
-            f"the tasks of {path.name} ended with its supervisor, because timeouts.lease is 0; start its spec again"
-        )
-        raise TflaunchError(message, EXIT_INTERNAL)
-    directory = journal.RunDirectory.existing(path, Path(records[0]["logs"]))
-    return foreground.resume(records, directory, ways_to_hosts(job.original, directory), _code_for_hosts(job.original))
-
-
-def _links_on_this_machine(plan: Plan, ways: Mapping[str, Way]) -> dict[str, Link]:
-    """Start the agents of this machine, so that they start while the rest is imported."""
-    from tflaunch.hosts.link import LinkError
-
-    links = {}
-    for host in plan.hosts:
-        if host.is_local:
-            try:
-                links[host.host] = ways[host.host].open()
-            except LinkError:
-                pass  # it is tried again with the others, and told with them
-    return links
-
-
-def _code_for_hosts(plan: Plan) -> Code | None:
-    """Return the user's code when there are hosts that it has to be brought to."""
-    if plan.sync is None or all(host.is_local for host in plan.hosts):
-        return None
-    from tflaunch.hosts.code import gather
-
-    return gather(plan.sync)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -9,11 +10,15 @@ KINDS = ("output", "output_lost", "output_ended")
 """The kinds of frames that carry output."""
 
 
+Times = list[tuple[int, float]]
+"""When the parts of some output were read on its host: position in it, and seconds; the first one at position 0."""
+
+
 class Words(Protocol):
     """Where the output of tasks goes."""
 
-    def write(self, task: str, attempt: int, data: bytes, done: Callable[[], None]) -> None:
-        """Keep output; call ``done`` when it is out of our hands, so that more may come."""
+    def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
+        """Keep output, with times of our monotonic clock; call ``done`` when it is out of our hands: more may come."""
 
     def kept(self, task: str, attempt: int) -> int | None:
         """Return how many bytes of an attempt an earlier supervisor has kept, None when there was none."""
@@ -28,10 +33,17 @@ class Words(Protocol):
 class Output:
     """Passes on what was not heard before, and notes what the agent may forget."""
 
-    def __init__(self, words: Words, noted: Callable[[], None]) -> None:
-        """Pass output on to ``words``; call ``noted`` whenever something can be acknowledged."""
+    def __init__(self, words: Words, noted: Callable[[], None], ours: Callable[[float], float]) -> None:
+        """Prepare for the output of one host.
+
+        Args:
+            words: takes the output.
+            noted: called whenever something can be acknowledged.
+            ours: turns a moment of the host's monotonic clock into ours; both are seconds.
+        """
         self._words = words
         self._noted = noted
+        self._ours = ours
         self._received: dict[tuple[str, int], int] = {}
         self._ended: set[tuple[str, int]] = set()
         self._offsets: dict[tuple[str, int], tuple[int, bool]] = {}
@@ -40,12 +52,12 @@ class Output:
         """Take a frame of one of the `KINDS`.
 
         Raises:
-            ValueError: output is missing before it.
+            ValueError: output is missing before it, or its times are none.
         """
         task, attempt, offset = message["task"], message["attempt"], message["offset"]
         match message["kind"]:
             case "output":
-                self._read_bytes(task, attempt, offset, body)
+                self._read_bytes(task, attempt, offset, body, _checked(message["times"], offset, len(body)))
             case "output_lost":
                 self._read_gap(task, attempt, offset, int(message["size"]))
             case "output_ended":
@@ -63,7 +75,7 @@ class Output:
         self._offsets.clear()
         return notes
 
-    def _read_bytes(self, task: str, attempt: int, offset: int, body: bytes) -> None:
+    def _read_bytes(self, task: str, attempt: int, offset: int, body: bytes, times: Times) -> None:
         known = self._known(task, attempt)
         if offset > known:
             if self._words.kept(task, attempt) is None:
@@ -77,7 +89,8 @@ class Output:
 
         if end > known:  # the rest was sent before a link was lost, and not acknowledged in time
             self._received[(task, attempt)] = end
-            self._words.write(task, attempt, body[known - offset :], written)
+            since_known = [(at, self._ours(seconds)) for at, seconds in _from(times, known)]
+            self._words.write(task, attempt, body[known - offset :], since_known, written)
         else:
             written()
 
@@ -104,3 +117,27 @@ class Output:
         noted, was_complete = self._offsets.get((task, attempt), (0, False))
         self._offsets[(task, attempt)] = (max(noted, offset), was_complete or is_complete)
         self._noted()
+
+
+def _checked(times: Any, offset: int, size: int) -> Times:
+    """Return the times of a frame with the bytes from ``offset`` on.
+
+    Raises:
+        ValueError: they are not in order, or not of those bytes.
+    """
+    checked: Times = []
+    end = offset + size
+    for at, seconds in reversed(times):
+        if type(at) is not int or not offset <= at < end or type(seconds) is not float or not math.isfinite(seconds):
+            raise ValueError("the times of its output are none")
+        end = at
+        checked.append((at, seconds))
+    if end != offset:
+        raise ValueError("output comes without its times")
+    return checked[::-1]
+
+
+def _from(times: Times, start: int) -> Times:
+    """Return the times of what comes from offset ``start`` on, by position in that."""
+    now_valid = max(at for at, _ in times if at <= start)
+    return [(max(at - start, 0), seconds) for at, seconds in times if at >= now_valid]

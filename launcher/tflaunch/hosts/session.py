@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tflaunch import events
+from tflaunch import events, measures
 from tflaunch.hosts.host_clock import HostClock
 from tflaunch.hosts.link import Link, Way
 from tflaunch.hosts.orders import Orders
@@ -19,6 +19,7 @@ from tflaunch.hosts.output import KINDS, Output, Words
 from tflaunch.hosts.seeker import Seeker
 from tflaunch.hosts.upload import Upload
 from tflaunch.mailbox import Mailbox
+from tflaunch.measures import Measure
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:
@@ -31,12 +32,16 @@ _CLOCK = os.urandom(8).hex()
 
 
 class Terms(NamedTuple):
-    """What an agent is told when a session begins. Times are in seconds."""
+    """What an agent is told when a session begins. Times are in seconds.
+
+    ``fencing`` is the supervisor's number in the run: an agent that has heard a later one does not obey it.
+    """
 
     run: str
     lease: float
     grace: float
     heartbeat: float
+    fencing: int = 0
 
 
 class Session:
@@ -66,7 +71,7 @@ class Session:
         self._seeker = Seeker(way, mailbox, aside, self._use)
         self._terms = terms
         self._mailbox = mailbox
-        self._output = Output(words, self._acknowledge_soon)
+        self._output = Output(words, self._acknowledge_soon, self._ours)
         self._link: Link | None = None
         self._decoder = wire.Decoder()
         self._out = bytearray()
@@ -85,6 +90,7 @@ class Session:
         self._is_resuming = False
         self._is_acknowledging = False
         self._clock = HostClock()
+        self._tell_measures: Callable[[dict[str, Measure], float], None] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -95,6 +101,11 @@ class Session:
     def is_linked(self) -> bool:
         """Whether there is a link to the agent."""
         return self._link is not None
+
+    @property
+    def silence(self) -> float | None:
+        """Seconds since the agent was last heard, None when there is no link to it."""
+        return None if self._link is None else self._mailbox.now() - self._heard_at
 
     # ---- reaching the agent
 
@@ -166,10 +177,10 @@ class Session:
         self._heard_at = self._answered = self._mailbox.now()
         link.socket.setblocking(False)
         self._mailbox.watch(link.socket.fileno(), self._serve)
-        run, lease, grace, _ = self._terms
-        hello = {"protocol": wire.PROTOCOL, "run": run, "lease": lease, "grace": grace, "seen": self._seen}
-        self._say("hello", **hello, **self._time())
-        if lease > 0:
+        terms = self._terms._asdict()
+        del terms["heartbeat"]
+        self._say("hello", protocol=wire.PROTOCOL, seen=self._seen, **terms, **self._time())
+        if self._terms.lease > 0:
             self._beat(link)
 
     def _time(self) -> dict[str, object]:
@@ -223,6 +234,19 @@ class Session:
         """Have a task signalled, if its agent can be heard."""
         if self._is_greeted:
             self._say("signal_task", task=task, attempt=attempt, signal=number)
+
+    def measure(self) -> bool:
+        """Ask what the tasks use and how far they are (see `tell_measures`); return whether the agent can be heard."""
+        if self._is_greeted:
+            self._say("measure")
+        return self._is_greeted
+
+    def tell_measures(self, tell: Callable[[dict[str, Measure], float], None]) -> None:
+        """Have ``tell`` called with every answer to `measure`: the living tasks' measures, and when they were taken.
+
+        The time is of our monotonic clock, in seconds.
+        """
+        self._tell_measures = tell
 
     def cut(self, seconds: float) -> None:
         """Give up the link, and look for the agent again only after so many seconds: for drills."""
@@ -305,18 +329,18 @@ class Session:
         kind = message["kind"]
         if kind in KINDS:
             self._output.read(message, body)
-        elif kind == "greeted":
-            self._read_greeting(message)
-        elif kind == "alive":
-            self._read_pulse(message)
+        elif kind in self._ANSWERS:
+            self._ANSWERS[kind](self, message)
         elif kind in ("files_wanted", "part_taken"):
             self._serve_upload(message)
+        elif kind == "superseded":
+            self._mailbox.put(events.Superseded(self.host))
         elif kind == "refused":
             raise ValueError(str(message.get("reason"))[:200])
         elif int(message["seq"]) > self._seen:
             self._seen = int(message["seq"])
             if "at" in message:
-                message["at"] = self._clock.ours(float(message["at"]))
+                message["at"] = self._ours(float(message["at"]))
             event = events.from_agent(self.host, message)
             if isinstance(event, events.FilesPlaced | events.FilesRefused):
                 self._upload = None
@@ -361,6 +385,16 @@ class Session:
         self._clock.compare(float(message["sent"]), float(message["time"]), self._mailbox.now())
         self._orders.forget(int(message["obeyed"]))
 
+    def _read_measures(self, message: dict[str, Any]) -> None:
+        taken = measures.from_wire(message["tasks"])
+        moment = self._ours(float(message["time"]))
+        if self._tell_measures is not None:
+            self._tell_measures(taken, moment)
+
+    def _ours(self, theirs: float) -> float:
+        """Return a moment of the agent's clock by ours."""
+        return self._clock.ours(theirs)
+
     def recorded(self, event: events.Event) -> None:
         """An event of our host is in the journal, so that its agent may forget it."""
         if self._unrecorded and self._unrecorded[0][0] is event:
@@ -378,3 +412,5 @@ class Session:
         if not self._is_greeted:
             return  # what is noted is acknowledged over the next link
         self._say("acknowledge", seen=self._recorded, streams=self._output.take_notes())
+
+    _ANSWERS: ClassVar = {"greeted": _read_greeting, "alive": _read_pulse, "measured": _read_measures}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 
 from tflaunch_worker.examples import arguments
+from tflaunch_worker.training import progress
 
 SAVE_EVERY = 10  # steps
 SEED = 20  # the same on all workers: each takes its share out of the same global batch
@@ -62,7 +63,7 @@ def main() -> int:
     tf.keras.utils.set_random_seed(SEED)
     with strategy.scope():
         network = model.build(args.epochs * args.steps_per_epoch)
-    callbacks = model.keep_state(network, state, SAVE_EVERY)
+    callbacks = [*model.keep_state(network, state, SAVE_EVERY), progress.callback()]
     if args.crash_at_step and (resolver.task_type, resolver.task_id) == ("worker", 1):
         drill = model.crash_drill(network, args.crash_at_step)
         callbacks.append(tf.keras.callbacks.LambdaCallback(on_train_batch_end=drill))

@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tflaunch_worker.examples import arguments
-from tflaunch_worker.training import server
+from tflaunch_worker.training import progress, server
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -50,7 +50,7 @@ def main() -> int:
     with strategy.scope():
         network = model.build(steps)
     state = model.state_directory(args, "parameter-server", data)
-    callbacks = model.keep_state(network, state, "epoch")  # Keras allows no callbacks for steps here
+    callbacks = [*model.keep_state(network, state, "epoch"), progress.callback()]  # Keras tells us of epochs only
     if args.crash_at_step:
         drill = model.crash_drill(network, args.crash_at_step)
         callbacks.append(tf.keras.callbacks.LambdaCallback(on_epoch_end=drill))

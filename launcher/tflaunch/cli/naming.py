@@ -1,0 +1,98 @@
+"""RUN and TASK on the command line: what they mean, and how the shell completes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from tflaunch.errors import TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.plan import Plan
+
+_ROLE_OR_HOST = re.compile(r"(chief|worker|ps|evaluator)(:.*)?|host=.*")
+
+
+def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the runs whose names begin so, the newest first."""
+    from tflaunch import runs
+
+    try:
+        names = [path.name for path in runs.newest_first()]
+    except TflaunchError:
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def complete_runs_and_tasks(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return runs for the first word, and the tasks of the run that is meant."""
+    words = list(context.params.get(parameter.name or "") or ())
+    found = complete_runs(context, parameter, incomplete) if not words else []
+    try:
+        plan = plan_of(choose(words)[0])
+    except TflaunchError:
+        return found
+    tasks = [process.task for process in plan.processes()]
+    tasks += list(dict.fromkeys(task.role for task in plan.tasks))
+    tasks += [f"host={host.host}" for host in plan.hosts]
+    return found + [CompletionItem(task) for task in tasks if task.startswith(incomplete)]
+
+
+run_argument = click.argument("run", required=False, shell_complete=complete_runs)
+run_and_tasks_argument = click.argument(
+    "words", nargs=-1, metavar="[RUN] [TASK]...", shell_complete=complete_runs_and_tasks
+)
+
+
+def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
+    """Return the directory of the run that is meant, and the words that select tasks.
+
+    The first word is a task if it looks like one, or is one of the run that is meant without it.
+
+    Raises:
+        TflaunchError: there is no such run.
+    """
+    from tflaunch import choosing, runs
+
+    if words and not _ROLE_OR_HOST.fullmatch(words[0]):
+        try:
+            return runs.find(words[0]), list(words[1:])
+        except TflaunchError as error:
+            directory = _default_run(error)
+            if not choosing.names_task(plan_of(directory), words[0]):
+                raise
+            return directory, list(words)
+    return runs.find(None), list(words)
+
+
+def _default_run(error: TflaunchError) -> Path:
+    from tflaunch import runs
+
+    try:
+        return runs.find(None)
+    except TflaunchError:
+        raise error from None
+
+
+def plan_of(directory: Path) -> Plan:
+    """Return the plan of a run.
+
+    Raises:
+        TflaunchError: it has none that can be read.
+    """
+    from tflaunch import plan_forms
+    from tflaunch.errors import EXIT_INTERNAL
+    from tflaunch.journal_reader import ends
+
+    found = ends(directory)
+    try:
+        return plan_forms.from_json(found[0]["plan"] if found else {})
+    except (KeyError, TypeError, ValueError):
+        raise TflaunchError(f"run {directory.name} has no plan that can be read", EXIT_INTERNAL) from None

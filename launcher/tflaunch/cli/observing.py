@@ -1,0 +1,137 @@
+"""`ps`, `ls`, `events`, `wait`: see how runs stand."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tflaunch.cli.loading import json_option, say
+from tflaunch.cli.naming import run_argument
+
+_BETWEEN_LOOKS = 1.0  # seconds
+
+
+@click.command(short_help="Show the tasks of a run.")
+@run_argument
+@click.option("-a", "--all", "everything", is_flag=True, help="Of a live run also the tasks that have ended well.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again every second, until the run has ended.")
+@json_option
+def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
+    """Show the tasks of RUN: state, host, what they use, and how far they are if they say so.
+
+    RUN is its name or the beginning of it; by default the only live run, else the newest. When its supervisor
+    was killed, what is shown comes from the journal and from the agents on the hosts. A program says how far it
+    is through $TFLAUNCH_PROGRESS.
+
+    \b
+    Example:
+      tflaunch ps --watch
+    """
+    from tflaunch import runs, watching
+    from tflaunch.standing import standing
+    from tflaunch.view import table
+
+    directory = runs.find(run)
+    if watch and not as_json:
+        watching.watch(_statuses(directory))
+        return
+    current = standing(directory)
+    if as_json:
+        click.echo(json.dumps(current, indent=2))
+        return
+    if not everything and current["exit_code"] is None:
+        current["tasks"] = [task for task in current["tasks"] if task["state"] != "succeeded"]
+    click.echo(table(current), nl=False)
+
+
+def _statuses(directory: Path) -> Iterator[dict[str, Any]]:
+    """How the run stands, once per second, for the last time when it has ended."""
+    from tflaunch.standing import standing
+
+    while True:
+        current = standing(directory)
+        yield current
+        if current["exit_code"] is not None or current["supervisor"] == "dead":
+            return
+        try:
+            time.sleep(_BETWEEN_LOOKS)
+        except KeyboardInterrupt:
+            return
+
+
+@click.command(short_help="List all runs.")
+@json_option
+def ls(as_json: bool) -> None:
+    """List the runs of this user on this machine, the newest first.
+
+    A run is `lost` when its supervisor was killed: `tflaunch up --resume RUN` takes over.
+
+    \b
+    Example:
+      tflaunch ls --json
+    """
+    from tflaunch.overview import overview, table
+
+    found = overview()
+    click.echo(json.dumps(found, indent=2) if as_json else table(found, time.time()), nl=as_json)
+
+
+@click.command(short_help="Show what has happened in a run.")
+@run_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until the run has ended.")
+@json_option
+def events(run: str | None, follow: bool, as_json: bool) -> None:
+    """Show the journal of RUN: what happened, and what the supervisor did about it.
+
+    \b
+    Example:
+      tflaunch events -f --json | jq -c 'select(.kind == "task_exited")'
+    """
+    from tflaunch import runs
+    from tflaunch.journal_reader import JournalReader
+    from tflaunch.observer import Observer, Outcome
+
+    directory = runs.find(run)
+    observer = Observer(directory) if follow else None
+    journal = JournalReader(directory)
+    while True:
+        for record in journal.new_records():
+            click.echo(json.dumps(record, separators=(",", ":")) if as_json else _as_text(record))
+        if observer is None or observer.outcome is not Outcome.LIVE:
+            return
+        observer.wait()
+
+
+def _as_text(record: dict[str, Any]) -> str:
+    """One record as a line for people: when, what, and the rest as name=value."""
+    moment = time.strftime("%H:%M:%S", time.localtime(record["time"])) + f"{record['time'] % 1:.3f}"[1:]
+    rest = {name: value for name, value in record.items() if name not in ("seq", "time", "now", "kind", "plan")}
+    words = " ".join(
+        f"{name}={json.dumps(value) if isinstance(value, dict | list) or value == '' else value}"
+        for name, value in rest.items()
+        if value is not None
+    )
+    return f"{moment} {record['kind']} {words}".rstrip()
+
+
+@click.command(short_help="Wait for the end of a run.")
+@run_argument
+def wait(run: str | None) -> int:
+    """Wait until RUN has ended, tell how, and exit with its exit code.
+
+    \b
+    Example:
+      tflaunch up -d cluster.json && tflaunch wait
+    """
+    from tflaunch import runs
+    from tflaunch.following import until_end
+    from tflaunch.observer import Observer
+
+    observer = Observer(runs.find(run))
+    observer.catch_up()
+    return until_end(observer, say)

@@ -1,0 +1,136 @@
+"""`logs`, `attach`: read what the tasks of a run write."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli.naming import choose, plan_of, run_and_tasks_argument, run_argument
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.log_printer import LogPrinter
+    from tflaunch.log_reader import LogReader
+    from tflaunch.observer import Observer
+
+
+@click.command(short_help="Show what tasks wrote.")
+@run_and_tasks_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on with what they write, until the run has ended.")
+@click.option("-n", "--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines of each task.")
+@click.option("--since", metavar="T", help="Only what was written since: 10m ago, or 2026-01-31T12:00:00.")
+@click.option("--attempt", type=click.IntRange(0), metavar="N", help="Only attempt N.")
+@click.option("-t", "--timestamps", is_flag=True, help="Show when each line was written.")
+@click.option("--fold", is_flag=True, help="Show a line that many tasks wrote at once only once.")
+def logs(
+    words: tuple[str, ...],
+    follow: bool,
+    tail: int | None,
+    since: str | None,
+    attempt: int | None,
+    timestamps: bool,
+    fold: bool,
+) -> None:
+    """Show what tasks of RUN wrote, of all hosts in the order of time, each line with its task's name.
+
+    TASK is worker, worker:1, worker:0-3, host=NAME or a sidecar's name; of one task alone the lines come as they
+    are. RUN is its name or the beginning of it; by default the only live run, else the newest.
+
+    \b
+    Example:
+      tflaunch logs -f worker:0-3 --tail 20
+    """
+    from tflaunch import choosing
+    from tflaunch.log_printer import LogPrinter
+    from tflaunch.log_reader import LogReader
+    from tflaunch.observer import Observer
+
+    directory, selectors = choose(words)
+    moment = None if since is None else _moment(since)
+    chosen = choosing.choose(plan_of(directory), selectors)
+    observer = Observer(directory)
+    reader = LogReader(directory, observer.logs, chosen)
+    printer = LogPrinter(chosen, timestamps, fold)
+    printer.print(reader.read(moment, attempt, tail))
+    if follow:
+        _follow(observer, reader, printer)
+    printer.print(reader.rest())
+    printer.flush()
+
+
+def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:
+    """Print what comes until the run has ended; it ends when that is read."""
+    from tflaunch.observer import Outcome
+
+    try:
+        while observer.outcome is Outcome.LIVE:
+            observer.wait(printer.patience)
+            if not printer.print(reader.new_lines()):
+                printer.flush()
+    except KeyboardInterrupt:
+        return
+
+
+def _moment(text: str) -> float:
+    """Seconds since the epoch for a duration ago or a date."""
+    from tflaunch.kinds import seconds_of
+
+    seconds = seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text)
+    if seconds is not None:
+        return time.time() - seconds
+    try:
+        return dt.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        message = f"--since {text!r} is no time; write 90s, 10m or 2h for so long ago, or 2026-01-31T12:00:00"
+        raise TflaunchError(message, EXIT_USAGE) from None
+
+
+@click.command(short_help="Watch a live run as if it had been started here.")
+@run_argument
+@click.option("-n", "--tail", type=click.IntRange(0), default=10, metavar="N", help="Begin with N lines of each task.")
+@click.option("--resume", is_flag=True, help="Take over if its supervisor was killed.")
+def attach(run: str | None, tail: int, resume: bool) -> int:
+    """Show the words and the news of RUN until it has ended, and exit with its exit code.
+
+    Ctrl-C leaves the run alone: it goes on without this terminal.
+
+    \b
+    Example:
+      tflaunch attach
+    """
+    from tflaunch import runs
+    from tflaunch.following import Follower, lost
+    from tflaunch.observer import Observer, Outcome
+    from tflaunch.screen import Screen
+
+    directory = runs.find(run)
+    observer = Observer(directory)
+    observer.catch_up()
+    if observer.outcome is Outcome.LOST:
+        return _take_over(directory.name, lost(observer), resume)
+    tasks = [process.task for process in observer.job.original.processes()]
+    screen = Screen(tasks)
+    try:
+        return Follower(observer, screen, tasks).run(tail)
+    except KeyboardInterrupt:
+        screen.say(f"run {directory.name} goes on; tflaunch down {directory.name} ends it")
+        return 130
+    finally:
+        screen.close()
+
+
+def _take_over(run: str, sentence: str, resume: bool) -> int:
+    """Offer to take over a run whose supervisor was killed; without anybody to ask, only `--resume` does it."""
+    from tflaunch.cli.running import take_over
+
+    if not resume:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise TflaunchError(sentence, 125)
+        click.echo(f"tflaunch: {sentence}", err=True)
+        if not click.confirm("Take over now?", err=True):
+            return 125
+    return take_over(run)

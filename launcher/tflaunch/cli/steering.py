@@ -1,0 +1,155 @@
+"""`down`, `restart`, `kill`: change what runs do."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import click
+
+from tflaunch.cli.loading import say
+from tflaunch.cli.naming import choose, complete_runs, plan_of, run_and_tasks_argument
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+
+
+@click.command(short_help="End a run.")
+@click.argument("run", required=False, shell_complete=complete_runs)
+@click.option("-t", "--timeout", "grace", metavar="GRACE", help="Time between TERM and KILL; default: the spec's.")
+@click.option("--all", "everything", is_flag=True, help="End all live runs.")
+def down(run: str | None, grace: str | None, everything: bool) -> None:
+    """End RUN and wait until nothing of it is left. To end one that has ended already is no mistake.
+
+    RUN is its name or the beginning of it; by default the only live run. Its tasks get TERM, and KILL after GRACE
+    (such as 30s; 0 kills at once). A run whose supervisor was killed is taken over to be ended.
+
+    \b
+    Example:
+      tflaunch down -t 30s
+    """
+    from tflaunch import runs
+
+    if everything and run is not None:
+        raise click.UsageError("give a RUN or --all, not both")
+    seconds = None if grace is None else _seconds(grace)
+    known = runs.newest_first()
+    if everything:
+        found = [path for path in known if _may_live(path)]
+    else:
+        found = [runs.find(run)] if known or run is not None else []
+    if not found:
+        say("nothing runs")
+    for path in found:
+        _end(path, seconds)
+
+
+def _may_live(path: Path) -> bool:
+    """Whether a run may have tasks: it is live, or nobody has seen its end."""
+    from tflaunch import runs
+    from tflaunch.journal_reader import ends
+
+    found = ends(path)
+    return runs.is_live(path) or (found is not None and found[1]["kind"] != "ended")
+
+
+def _end(path: Path, grace: float | None) -> None:
+    from tflaunch.control_client import ControlClient, NoSupervisor
+    from tflaunch.observer import Observer, Outcome
+
+    observer = Observer(path)
+    observer.catch_up()
+    try:
+        if observer.outcome is Outcome.LIVE:
+            ControlClient(path).ask("stop", grace=grace)
+    except NoSupervisor:
+        pass  # it has ended meanwhile
+    while observer.outcome is Outcome.LIVE:
+        observer.wait()
+        observer.catch_up()
+    if observer.job.exit_code is not None:
+        code = observer.job.exit_code if observer.exit_code is None else observer.exit_code
+        say(f"run {path.name} has ended with exit code {code}")
+    elif observer.job.plan.lease == 0:
+        say(f"run {path.name} ended when its supervisor was killed")
+    else:
+        from tflaunch import launching
+        from tflaunch.events import StopAsked
+
+        default = observer.job.plan.timeouts.grace
+        launching.take_over(path, launching.Manner(say), StopAsked(default if grace is None else grace))
+
+
+def _seconds(text: str) -> float:
+    from tflaunch.kinds import seconds_of
+
+    seconds = seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text)
+    if seconds is None:
+        raise TflaunchError(f"-t {text!r} is no duration; write seconds, or text such as 30s or 2m", EXIT_USAGE)
+    return seconds
+
+
+@click.command(short_help="Start tasks of a live run anew.")
+@run_and_tasks_argument
+def restart(words: tuple[str, ...]) -> None:
+    """Start TASKs of RUN anew; without TASK all that train.
+
+    An evaluator, a sidecar and a worker of a parameter_server job start alone; with any other task all that train
+    do. They get TERM and the spec's grace to save first. It costs nothing of the restart budget.
+
+    \b
+    Example:
+      tflaunch restart evaluator
+    """
+    from tflaunch import choosing
+
+    directory, selectors = choose(words)
+    tasks = choosing.choose(plan_of(directory), selectors) if selectors else []
+    _ask(directory, "restart", tasks=tasks)
+
+
+@click.command(short_help="Send a signal to tasks.")
+@click.option("-s", "--signal", "name", default="TERM", metavar="SIGNAL", help="Its name or number; default: TERM.")
+@run_and_tasks_argument
+def kill(name: str, words: tuple[str, ...]) -> None:
+    """Send a signal to TASKs of RUN, and let the rules decide what follows.
+
+    \b
+    Example:
+      tflaunch kill -s USR1 worker:0
+    """
+    from tflaunch import choosing
+
+    number = _signal(name)
+    directory, selectors = choose(words)
+    if not selectors:
+        raise click.UsageError("Missing argument 'TASK': worker, worker:1, worker:0-3 or host=NAME.")
+    _ask(directory, "signal", tasks=choosing.choose(plan_of(directory), selectors), signal=number)
+
+
+def _signal(name: str) -> int:
+    try:
+        if name.isdigit():
+            return int(signal.Signals(int(name)))
+        return int(signal.Signals[f"SIG{name.upper().removeprefix('SIG')}"])
+    except (KeyError, ValueError):
+        raise TflaunchError(f"-s {name!r} is no signal; write TERM, KILL, USR1 or a number", EXIT_USAGE) from None
+
+
+def _ask(directory: Path, kind: str, **fields: object) -> None:
+    """Ask the supervisor of a run for something.
+
+    Raises:
+        TflaunchError: it refuses, or there is none.
+    """
+    from tflaunch.control_client import ControlClient, NoSupervisor
+    from tflaunch.following import lost
+    from tflaunch.observer import Observer
+
+    try:
+        client = ControlClient(directory)
+        client.ask(kind, **fields)
+    except NoSupervisor:
+        observer = Observer(directory)
+        observer.catch_up()
+        code = observer.exit_code
+        ended = f"run {directory.name} has ended with exit code {code}"
+        raise TflaunchError(lost(observer) if code is None else ended, EXIT_USAGE) from None

@@ -1,0 +1,96 @@
+"""Speaking with the supervisor of a run from another process."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from tflaunch.control_server import SOCKET_NAME
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch_worker import wire
+from tflaunch_worker.short_path import short_path
+
+_PATIENCE = 10.0  # seconds for an answer: a supervisor never waits itself
+_RECEIVE = 1024 * 1024
+
+
+class NoSupervisor(Exception):
+    """Nobody listens, or nobody any more."""
+
+
+class ControlClient:
+    """A connection to a supervisor."""
+
+    def __init__(self, directory: Path) -> None:
+        """Connect to the supervisor of the run in ``directory``.
+
+        Raises:
+            NoSupervisor: there is none.
+        """
+        self._run = directory.name
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._decoder = wire.Decoder()
+        self._messages: list[dict[str, Any]] = []
+        try:
+            with short_path(str(directory)) as short:
+                self._socket.connect(f"{short}/{SOCKET_NAME}")
+        except OSError as error:
+            self._socket.close()
+            raise NoSupervisor(str(error)) from None
+
+    def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Ask for something and return the answer.
+
+        Raises:
+            NoSupervisor: it has gone.
+            TflaunchError: it refuses, with the reason; or it does not answer.
+        """
+        self.say(kind, **fields)
+        answer = self.hear(_PATIENCE)
+        if answer is None:
+            message = f"the supervisor of {self._run} does not answer; is it stopped?"
+            raise TflaunchError(message, EXIT_INTERNAL)
+        if answer["kind"] == "refused":
+            raise TflaunchError(str(answer.get("reason")), EXIT_USAGE)
+        return answer
+
+    def say(self, kind: str, **fields: Any) -> None:
+        """Say something.
+
+        Raises:
+            NoSupervisor: it has gone.
+        """
+        try:
+            self._socket.sendall(wire.encode({"kind": kind, **fields}))
+        except OSError as error:
+            raise NoSupervisor(str(error)) from None
+
+    def hear(self, patience: float | None = None) -> dict[str, Any] | None:
+        """Return the next message; None when none has come within ``patience`` seconds.
+
+        Raises:
+            NoSupervisor: it has gone.
+        """
+        until = None if patience is None else time.monotonic() + patience
+        while not self._messages:
+            left = None if until is None else max(until - time.monotonic(), 0)
+            if not select.select([self._socket], [], [], left)[0]:
+                return None
+            self._receive()
+        return self._messages.pop(0)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def _receive(self) -> None:
+        try:
+            data = self._socket.recv(_RECEIVE)
+            self._messages += [message for message, _ in self._decoder.feed(data)]
+        except (OSError, wire.WireError) as error:
+            raise NoSupervisor(str(error)) from None
+        if not data:
+            raise NoSupervisor("it hung up")

@@ -1,0 +1,167 @@
+"""The run's socket: other terminals of the same user ask, and are answered.
+
+It never waits for them. An answer that a stopped terminal does not read stays in a buffer of its own, and one
+that has grown too large costs that terminal its connection.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tflaunch.mailbox import Mailbox
+from tflaunch_worker import linux, wire
+from tflaunch_worker.short_path import short_path
+
+SOCKET_NAME = "control.sock"
+"""In the run's directory, which is the user's own."""
+
+_MOST_CALLERS = 256
+_MOST_UNREAD = 16 * 1024 * 1024
+_MOST_REQUEST = 64 * 1024
+_BETWEEN_CHANGES = 0.1  # seconds: readers that follow are woken no more often
+_FAREWELL = 1.0  # seconds that the last words may take
+
+
+_Heard = Callable[["Caller", dict[str, Any]], None]
+
+
+class Caller:
+    """One terminal. ``follows``: it wants to know when something changes."""
+
+    def __init__(self, connection: socket.socket, mailbox: Mailbox, heard: _Heard) -> None:
+        self.follows = False
+        self._socket = connection
+        self._mailbox = mailbox
+        self._heard = heard
+        self._decoder = wire.Decoder(_MOST_REQUEST)
+        self._out = bytearray()
+        self.is_open = True
+        connection.setblocking(False)
+        mailbox.watch(connection.fileno(), self._serve)
+
+    def say(self, kind: str, **fields: Any) -> None:
+        """Send a message, now or when it can be read."""
+        if not self.is_open:
+            return
+        self._out += wire.encode({"kind": kind, **fields})
+        if len(self._out) > _MOST_UNREAD:
+            self.close()
+        else:
+            self._flush()
+
+    def say_changed(self) -> None:
+        """Wake a reader, unless it has not yet read what came before."""
+        if not self._out:
+            self.say("changed")
+
+    def close(self, patience: float = 0.0) -> None:
+        """Hang up; ``patience`` is how many seconds unread answers may still take."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._mailbox.forget(self._socket.fileno())
+        if self._out and patience > 0:
+            self._socket.settimeout(patience)
+            try:
+                self._socket.sendall(self._out)
+            except OSError:
+                pass  # whoever does not read is not waited for
+        self._socket.close()
+
+    def _serve(self) -> None:
+        self._flush()
+        try:
+            data = self._socket.recv(_MOST_REQUEST) if self.is_open else b""
+            messages = self._decoder.feed(data)
+        except BlockingIOError:
+            return
+        except (OSError, wire.WireError):
+            data, messages = b"", []
+        if not data:
+            self.close()
+        for message, _ in messages:
+            self._heard(self, message)
+
+    def _flush(self) -> None:
+        while self._out:
+            try:
+                sent = self._socket.send(self._out)
+            except BlockingIOError:
+                break
+            except OSError:
+                self.close()
+                return
+            del self._out[:sent]
+        self._mailbox.watch_writable(self._socket.fileno(), bool(self._out))
+
+
+class ControlServer:
+    """Listens as long as the run has a supervisor."""
+
+    def __init__(self, directory: Path, mailbox: Mailbox, heard: Callable[[Caller, dict[str, Any]], None]) -> None:
+        """Listen in a run's directory; ``heard`` takes what callers say.
+
+        Raises:
+            OSError: there can be no socket.
+        """
+        self._path = directory / SOCKET_NAME
+        self._mailbox = mailbox
+        self._heard = heard
+        self._callers: list[Caller] = []
+        self._changes_at: float | None = None
+        self._last_change = 0.0
+        self._path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with short_path(str(directory)) as short:
+            self._listener.bind(f"{short}/{SOCKET_NAME}")
+        os.chmod(self._path, 0o600)
+        self._inode = self._path.stat().st_ino
+        self._listener.listen(64)
+        self._listener.setblocking(False)
+        mailbox.watch(self._listener.fileno(), self._accept)
+
+    def tell_change(self) -> None:
+        """Something that can be read has grown: wake those who follow, now or soon."""
+        if self._changes_at is not None or not any(caller.follows for caller in self._callers):
+            return
+        due = self._last_change + _BETWEEN_CHANGES
+        if due <= self._mailbox.now():
+            self._wake()
+        else:
+            self._changes_at = due
+            self._mailbox.call_at(due, self._wake)
+
+    def close(self, exit_code: int | None) -> None:
+        """Hang up; if the run has ended, and with which exit code, is told to those who follow."""
+        self._mailbox.forget(self._listener.fileno())
+        self._listener.close()
+        if self._path.exists() and self._path.stat().st_ino == self._inode:  # else it is that of a later supervisor
+            self._path.unlink()
+        until = self._mailbox.now() + _FAREWELL
+        for caller in self._callers:
+            if caller.follows and exit_code is not None:
+                caller.say("ended", exit_code=exit_code)
+            caller.close(until - self._mailbox.now())
+
+    def _wake(self) -> None:
+        self._changes_at = None
+        self._last_change = self._mailbox.now()
+        self._callers = [caller for caller in self._callers if caller.is_open]
+        for caller in self._callers:
+            if caller.follows:
+                caller.say_changed()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        self._callers = [caller for caller in self._callers if caller.is_open]
+        if linux.is_same_user(connection) and len(self._callers) < _MOST_CALLERS:
+            self._callers.append(Caller(connection, self._mailbox, self._heard))
+        else:
+            connection.close()

@@ -1,0 +1,126 @@
+"""A supervisor without a terminal: it survives logout, and writes its own words into the run's directory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+
+LOG_NAME = "supervisor.log"
+"""What a detached supervisor says, in the run's directory."""
+
+
+class Notes:
+    """Takes a supervisor's own words; those of the tasks are in their logs."""
+
+    is_live = False
+
+    def update(self, status: Mapping[str, Any]) -> None:
+        """Nobody looks."""
+
+    def show(self, task: str, data: bytes, done: Callable[[], None]) -> None:
+        """Leave the tasks' words to their logs."""
+        done()
+
+    def finish(self, task: str) -> None:
+        """Leave the tasks' words to their logs."""
+
+    def say(self, message: str) -> None:
+        """Note a message with its time."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        try:
+            os.write(2, "".join(f"{stamp} {line}\n" for line in message.splitlines()).encode("utf-8", "replace"))
+        except OSError:
+            pass  # a full disk must not end the job
+
+    def close(self) -> None:
+        """Everything was written at once."""
+
+
+def notes(tasks: Sequence[str]) -> Notes:
+    """Return the notes of a run with these tasks."""
+    return Notes()
+
+
+@contextmanager
+def interrupts_to(supervisor: int) -> Iterator[None]:
+    """Pass Ctrl-C on to the process of a supervisor meanwhile."""
+    earlier = signal.signal(signal.SIGINT, lambda *_: os.kill(supervisor, signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+
+
+def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> int:
+    """Supervise a run in a process of its own, and return its number once other terminals can see the run.
+
+    Args:
+        directory: the run's.
+        supervise: does it; it is given what to call when the run can be seen, and returns the exit code.
+
+    Raises:
+        TflaunchError: it ended before that.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _be_supervisor(directory, writer, supervise)
+    os.close(writer)
+    with interrupts_to(pid):
+        has_begun = bool(os.read(reader, 1))
+    os.close(reader)
+    if not has_begun:
+        _tell_failure(pid, directory)
+    return pid
+
+
+def _tell_failure(pid: int, directory: Path) -> NoReturn:
+    """Raise what the supervisor said before it ended."""
+    _, status = os.waitpid(pid, 0)
+    said = (directory / LOG_NAME).read_text("utf-8", "replace").strip()
+    raise TflaunchError(
+        said or "the supervisor ended without a word", os.waitstatus_to_exitcode(status) or EXIT_INTERNAL
+    )
+
+
+def _be_supervisor(directory: Path, writer: int, supervise: Callable[[Callable[[], None]], int]) -> None:
+    """Leave the terminal and supervise. Never returns."""
+    code = EXIT_INTERNAL
+
+    def begun() -> None:
+        os.write(writer, b".")
+        os.close(writer)
+
+    try:
+        os.setsid()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        _redirect(directory / LOG_NAME)
+        code = supervise(begun)
+    except TflaunchError as error:
+        os.write(2, f"{error}\n".encode("utf-8", "replace"))
+        code = error.exit_code
+    except BaseException:  # noqa: BLE001 - nobody else would ever hear of it
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _redirect(log: Path) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    notes = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, target in ((nothing, 0), (notes, 1), (notes, 2)):
+        os.dup2(source, target)
+    os.close(nothing)
+    os.close(notes)

@@ -1,0 +1,103 @@
+"""How figures and foreign words are written in a table: short, and never wider than they look."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from typing import Any
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])")
+_UNITS = "BKMGTPE"
+_JOINING = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]")
+"""Parts of Korean syllables, of flags, and colours of skin: one character with their neighbours on some terminals."""
+
+
+def number(value: Any) -> float | None:
+    """Return a value if it is a finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def plain(text: Any, limit: int = 1000) -> str:
+    """Return the part of a text that every terminal shows equally wide: no escapes, nothing that combines.
+
+    Args:
+        text: anything; what is not a string gives "".
+        limit: characters of it that are looked at.
+    """
+    if not isinstance(text, str):
+        return ""
+    composed = _JOINING.sub("", unicodedata.normalize("NFC", _ESCAPE.sub("", text[:limit])))
+    if composed.isascii() and composed.isprintable():
+        return composed
+    return "".join(_shown(character) for character in composed)
+
+
+def width(text: str) -> int:
+    """Return how many columns a text takes; escape sequences take none."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in plain(text, len(text)))
+
+
+def _shown(character: str) -> str:
+    if character == "\t":
+        return " "
+    if unicodedata.category(character)[0] in "CM":
+        return ""
+    return " " if character.isspace() else character
+
+
+def duration(seconds: float) -> str:
+    """Return a time in its two largest units: 12s, 3m12s, 2h05m, 3d04h."""
+    whole = max(int(seconds), 0)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+
+
+def memory(size: float) -> str:
+    """Return bytes in binary units: 512M, 1.2G."""
+    power = 0
+    while size >= 1000 and power < len(_UNITS) - 1:
+        size /= 1024
+        power += 1
+    return f"{size:.1f}{_UNITS[power]}" if 0 < size < 10 and power else f"{size:.0f}{_UNITS[power]}"
+
+
+def count(value: float) -> str:
+    """Return a count: 1200, 12.3M."""
+    return f"{value:.0f}" if abs(value) < 10_000_000 else f"{value / 1e6:.5g}M"
+
+
+def significant(value: float) -> str:
+    """Return a measured value in four digits, all of them, so that a column keeps its width."""
+    if value and not 0.001 <= abs(value) < 10_000_000:
+        return f"{value:.2e}"
+    return f"{value:#.4g}".rstrip(".") if abs(value) < 1000 else f"{value:.0f}"
+
+
+def rate(per_second: float) -> str:
+    """Return steps in a second."""
+    return f"{per_second:.0f}/s" if per_second >= 100 else f"{per_second:#.3g}/s"
+
+
+def span(values: list[float]) -> str:
+    """Return the smallest and the largest of counts."""
+    low, high = count(min(values)), count(max(values))
+    return low if low == high else f"{low}–{high}"  # noqa: RUF001 (a span is written so)
+
+
+def bar(fraction: float, width: int = 8) -> str:
+    """Return a bar of so many columns and its percentage."""
+    fraction = min(max(fraction, 0.0), 1.0)
+    full = int(fraction * width)
+    return f"{'━' * full}{'─' * (width - full)} {int(fraction * 100):>3}%"

@@ -1,0 +1,132 @@
+"""A live run in another terminal: its words and its news as `tflaunch up` shows them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tflaunch import diagnosis, policy
+from tflaunch.control_client import ControlClient, NoSupervisor
+from tflaunch.desk import Place
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.lines import Line
+from tflaunch.log_reader import LogReader
+from tflaunch.news import news
+from tflaunch.observer import Observer, Outcome
+from tflaunch.task_log import tail
+
+_BETWEEN_VIEWS = 1.0  # seconds
+
+
+def until_end(observer: Observer, say: Callable[[str], None]) -> int:
+    """Tell the news until the run has ended, then its last words; return its exit code.
+
+    Raises:
+        TflaunchError: its supervisor was killed.
+    """
+    while observer.outcome is Outcome.LIVE:
+        observer.wait()
+        tell_news(observer, say)
+    return last_words(observer, say)
+
+
+def until_running(observer: Observer, say: Callable[[str], None]) -> int | None:
+    """Tell the news until all that trains has started; return the exit code if the run ended before that.
+
+    Raises:
+        TflaunchError: its supervisor was killed.
+    """
+    while True:
+        tell_news(observer, say)
+        if policy.gang_started(observer.job):
+            return None
+        if observer.outcome is not Outcome.LIVE:
+            return last_words(observer, say)
+        observer.wait()
+
+
+def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
+    """Tell what is worth telling of what has happened since."""
+    for seen in observer.catch_up():
+        for message in news(seen.before, seen.event, seen.job, seen.now, str(observer.logs)):
+            say(message)
+
+
+def last_words(observer: Observer, say: Callable[[str], None]) -> int:
+    """Say how the run ended, and return its exit code.
+
+    Raises:
+        TflaunchError: its supervisor was killed.
+    """
+    tell_news(observer, say)
+    if observer.exit_code is None:
+        raise TflaunchError(lost(observer), EXIT_INTERNAL)
+    if observer.job.exit_code is not None:
+        logs = observer.logs
+        say(diagnosis.summary(observer.job, str(logs), lambda task, lines: tail(logs, task, lines)))
+    return observer.exit_code
+
+
+def lost(observer: Observer) -> str:
+    """Return a sentence about a run whose supervisor was killed."""
+    run, lease = observer.job.run, observer.job.plan.lease
+    if lease == 0:
+        return f"the supervisor of {run} was killed, and its tasks with it; start its spec again"
+    return f"the supervisor of {run} was killed; for {lease:g} s its tasks live on: tflaunch up --resume {run}"
+
+
+class Follower:
+    """Shows a run's lines as they come."""
+
+    def __init__(self, observer: Observer, place: Place, tasks: Iterable[str]) -> None:
+        self._observer = observer
+        self._place = place
+        self._reader = LogReader(observer.directory, observer.logs, list(tasks))
+        self._status: ControlClient | None = self._connect(observer.directory) if place.is_live else None
+        self._viewed_at = 0.0
+
+    def run(self, tail_lines: int) -> int:
+        """Show the last lines of each task, then all that comes, until the run has ended; return its exit code.
+
+        Raises:
+            TflaunchError: its supervisor was killed.
+        """
+        self._show(self._reader.read(tail=tail_lines))
+        self._observer.catch_up()
+        while self._observer.outcome is Outcome.LIVE:
+            self._draw()
+            self._observer.wait(_BETWEEN_VIEWS if self._status is not None else None)
+            self._show(self._reader.new_lines())
+            tell_news(self._observer, self._place.say)
+        self._show(self._reader.new_lines())
+        self._show(self._reader.rest())
+        return last_words(self._observer, self._place.say)
+
+    def _show(self, lines: Iterable[Line]) -> None:
+        """Show lines, and wait until they are written: what the terminal does not take stays in the logs."""
+        written = threading.Event()
+        any_line = False
+        for line in lines:
+            any_line = True
+            written.clear()
+            self._place.show(line.task, line.text + b"\n", written.set)
+        if any_line:
+            written.wait()
+
+    def _draw(self) -> None:
+        """Show how the run stands, once per second."""
+        if self._status is None or time.monotonic() - self._viewed_at < _BETWEEN_VIEWS:
+            return
+        self._viewed_at = time.monotonic()
+        try:
+            self._place.update(self._status.ask("status")["status"])
+        except NoSupervisor:
+            self._status = None
+
+    def _connect(self, directory: Path) -> ControlClient | None:
+        try:
+            return ControlClient(directory)
+        except NoSupervisor:
+            return None

@@ -1,0 +1,86 @@
+"""The first lines of a status: which run, how it is, and what went wrong. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tflaunch import figures, rows
+from tflaunch.rows import Status
+
+_STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cyan"}
+
+
+class Part(NamedTuple):
+    """A text and the rich style it has."""
+
+    text: str
+    style: str = ""
+
+
+def headline(status: Status, now: float) -> list[Part]:
+    """Return what stands on the first line, part by part.
+
+    Args:
+        status: what `tflaunch ps --json` prints.
+        now: seconds since the epoch.
+    """
+    name = figures.plain(status.get("run")) or figures.plain(status.get("name")) or "tflaunch"
+    attempt, restarts = figures.number(status.get("attempt")), figures.number(status.get("restarts"))
+    parts = [Part(name, "bold"), _phase(status)]
+    if status.get("supervisor") == "dead" and status.get("phase") != "ended":
+        parts.append(Part("its supervisor is dead", "bold red"))
+    if attempt is not None and attempt > 0:
+        parts.append(Part(f"attempt {figures.count(attempt)}"))
+    if restarts is not None and restarts > 0:
+        parts.append(Part(f"{figures.count(restarts)} restart{'' if restarts == 1 else 's'}"))
+    started = figures.number(status.get("started"))
+    if started is not None:
+        parts.append(Part(figures.duration(_end(status, now) - started)))
+    return [part for part in parts if part.text]
+
+
+def news(status: Status) -> list[Part]:
+    """Return the sentences below the headline: why something failed, and which hosts are not there."""
+    parts = []
+    reason, culprit = figures.plain(status.get("reason")).strip(), figures.plain(status.get("culprit"))
+    if reason or culprit:
+        sentence = reason if culprit in reason else f"{culprit}: {reason}".removesuffix(": ")
+        parts.append(Part(sentence, "red" if status.get("phase") == "ended" else "yellow"))
+    hosts = _hosts(status)
+    if hosts:
+        parts.append(Part(hosts, "yellow"))
+    return parts
+
+
+def _phase(status: Status) -> Part:
+    phase, code = figures.plain(status.get("phase")), figures.number(status.get("exit_code"))
+    if phase == "ended" and code is not None:
+        return Part(f"failed ({code:.0f})", "bold red") if code else Part("succeeded", "green")
+    return Part(phase.replace("_", " "), _STYLES.get(phase, "yellow"))
+
+
+def _end(status: Status, now: float) -> float:
+    """When the run ended, as far as its tasks tell; the present if it has not."""
+    if status.get("phase") != "ended":
+        return now
+    return max((at for task in rows.tasks_of(status) if (at := figures.number(task.get("since")))), default=now)
+
+
+def _hosts(status: Status) -> str:
+    """Which hosts are not joined, while the run needs them."""
+    found: Any = status.get("hosts")
+    hosts = [host for host in found if isinstance(host, dict)] if isinstance(found, list) else []
+    missing = [host for host in hosts if host.get("state") in ("away", "joining", "unheard", "leaving")]
+    if not missing or status.get("phase") == "ended":
+        return ""
+    count = f"{len(hosts) - len(missing)} of {len(hosts)} hosts joined: " if len(hosts) > 1 else ""
+    return count + ", ".join(_host(host) for host in missing)
+
+
+def _host(host: dict[str, Any]) -> str:
+    words = [figures.plain(host.get("host")), figures.plain(host.get("state"))]
+    silence = figures.number(host.get("silence"))
+    if silence is not None and host.get("state") == "unheard":
+        words.append(f"for {figures.duration(silence)}")
+    reason = figures.plain(host.get("reason")).strip()
+    return " ".join(words) + (f" ({reason})" if reason else "")

@@ -1,0 +1,128 @@
+"""Starting a run, or taking over one whose supervisor was killed: here, or detached from this terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.hosts.link import Link, LinkError, Way
+from tflaunch.hosts.reach import ways_to_hosts
+from tflaunch.journal import RunDirectory, read
+from tflaunch.plan import Plan
+
+# What takes time to import is imported after this machine's agents were started: they start meanwhile.
+if TYPE_CHECKING:
+    from tflaunch.desk import Outfit, Place
+    from tflaunch.drill import Strike
+    from tflaunch.events import StopAsked
+    from tflaunch.hosts.code import Code
+
+
+class Manner(NamedTuple):
+    """How a run is supervised.
+
+    ``say`` shows a message; ``strikes``: a drill, if the user wants one; ``metrics_port``: where metrics are
+    served, if anywhere; ``is_detached``: by a process of its own, which survives this terminal.
+    """
+
+    say: Callable[[str], None]
+    strikes: Sequence[Strike] = ()
+    metrics_port: int | None = None
+    is_detached: bool = False
+
+
+def start(plan: Plan, directory: RunDirectory, manner: Manner) -> int:
+    """Run a plan in its directory, and return tflaunch's exit code; of a detached run, once its tasks run, 0."""
+    code = _code_for_hosts(plan)
+    ways = ways_to_hosts(plan, directory)
+
+    def supervise(place: Callable[[Sequence[str]], Place] | None, begun: Callable[[], None]) -> int:
+        links = _links_on_this_machine(plan, ways)
+        from tflaunch import foreground
+
+        return foreground.execute(plan, _outfit(directory, ways, code, manner, place, begun), links)
+
+    return _supervise(directory.path, supervise, manner)
+
+
+def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
+    """Go on with the run in a directory, or with ``stop`` end it; return the exit code as `start` does.
+
+    Raises:
+        TflaunchError: it has a supervisor, or nothing of it can live any more.
+    """
+    from tflaunch import foreground, replay, runs
+    from tflaunch.states import Phase
+
+    records = read(path)
+    if not records:
+        raise TflaunchError(f"run {path.name} had not begun; start its spec again", EXIT_INTERNAL)
+    job = replay.fold(records)
+    if runs.is_live(path):
+        raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE)
+    if job.phase is Phase.ENDED:
+        raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
+    if job.plan.lease == 0:
+        why = "ended with its supervisor, because timeouts.lease is 0"
+        raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
+    directory = RunDirectory.existing(path, Path(records[0]["logs"]))
+    code = _code_for_hosts(job.original)
+    ways = ways_to_hosts(job.original, directory)
+
+    def supervise(place: Callable[[Sequence[str]], Place] | None, begun: Callable[[], None]) -> int:
+        return foreground.resume(records, _outfit(directory, ways, code, manner, place, begun), stop)
+
+    return _supervise(path, supervise, manner)
+
+
+_Supervise = Callable[["Callable[[Sequence[str]], Place] | None", Callable[[], None]], int]
+
+
+def _supervise(path: Path, supervise: _Supervise, manner: Manner) -> int:
+    if not manner.is_detached:
+        return supervise(None, lambda: None)
+    from tflaunch import detached
+
+    supervisor = detached.launch(path, lambda begun: supervise(detached.notes, begun))
+    from tflaunch import following
+    from tflaunch.observer import Observer
+
+    with detached.interrupts_to(supervisor):
+        return following.until_running(Observer(path), manner.say) or 0
+
+
+def _outfit(
+    directory: RunDirectory,
+    ways: Mapping[str, Way],
+    code: Code | None,
+    manner: Manner,
+    place: Callable[[Sequence[str]], Place] | None,
+    begun: Callable[[], None],
+) -> Outfit:
+    from tflaunch.desk import Outfit
+    from tflaunch.screen import Screen
+
+    return Outfit(directory, ways, code, place or Screen, manner.strikes, manner.metrics_port, begun)
+
+
+def _links_on_this_machine(plan: Plan, ways: Mapping[str, Way]) -> dict[str, Link]:
+    """Start the agents of this machine, so that they start while the rest is imported."""
+    links = {}
+    for host in plan.hosts:
+        if host.is_local:
+            try:
+                links[host.host] = ways[host.host].open()
+            except LinkError:
+                pass  # it is tried again with the others, and told with them
+    return links
+
+
+def _code_for_hosts(plan: Plan) -> Code | None:
+    """Return the user's code when there are hosts that it has to be brought to."""
+    if plan.sync is None or all(host.is_local for host in plan.hosts):
+        return None
+    from tflaunch.hosts.code import gather
+
+    return gather(plan.sync)

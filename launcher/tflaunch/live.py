@@ -1,0 +1,92 @@
+"""The view below the lines of a run in the foreground: rendered a few times a second, redrawn with every frame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tflaunch import terminal
+from tflaunch.rows import Status, tasks_of
+
+_FRAME = 0.1  # seconds between frames, unless a lot is to be written
+
+
+class LiveView:
+    """A status at the bottom of a terminal. One thread draws; any thread may bring a newer status."""
+
+    def __init__(self, descriptor: int, last_lines: Callable[[], Mapping[str, str]]) -> None:
+        """Draw on ``descriptor``; ``last_lines`` gives what each task said last."""
+        self._descriptor = descriptor
+        self._last_lines = last_lines
+        self._region = terminal.Region()
+        self._status: Status | None = None
+        self._is_asked = False
+        self._columns = 0
+        self._lines: list[str] = []
+        self._rendered_at = 0.0
+        self._is_stale = False
+        self._next_frame = 0.0
+
+    @property
+    def next_frame(self) -> float:
+        """When the next frame is due, on the monotonic clock: what comes until then can wait for it."""
+        return self._next_frame if self._region.is_drawn else 0.0
+
+    @property
+    def patience(self) -> float | None:
+        """How many seconds the next frame can wait if nothing is said; None if it need not come at all."""
+        return max(self._next_frame - time.monotonic(), 0) if self._is_stale else None
+
+    def update(self, status: Status) -> bool:
+        """Take a newer status; return whether a frame has to be asked for: not while one is."""
+        self._status = status
+        if self._is_asked:
+            return False
+        self._is_asked = True
+        return True
+
+    def frame(self, above: bytes) -> bytes:
+        """Return the bytes that put whole lines above the view, and the view below them."""
+        self._is_asked = False  # before the status is read: a newer one then asks for another frame
+        status = self._status
+        if status is None:
+            return above
+        if not terminal.is_ours(self._descriptor):
+            self._is_stale = False
+            return self._region.left() + above
+        self._render(status)
+        frame = self._region.frame(above, self._lines, self._columns)
+        self._next_frame = time.monotonic() + _FRAME
+        return frame
+
+    def end(self) -> bytes:
+        """Return the bytes that take the view away."""
+        self._status, self._is_stale = None, False
+        if not terminal.is_ours(self._descriptor):
+            return self._region.left()
+        return self._region.frame(b"", [], terminal.size(self._descriptor)[0])
+
+    def _render(self, status: Status) -> None:
+        """Render the view, unless that was done just now."""
+        columns, rows = terminal.size(self._descriptor)
+        now = time.monotonic()
+        self._is_stale = columns == self._columns and now - self._rendered_at < _FRAME
+        if self._is_stale:
+            return
+        self._columns, self._rendered_at = columns, now
+        # The last column stays free: a terminal that has written there may wrap what is typed.
+        height = max(min(rows // 2, rows - 2), 1)
+        try:
+            from tflaunch import view
+
+            self._lines = view.render(self._with_last_lines(status), max(columns - 1, 1), height, time.time())
+        except Exception:  # noqa: BLE001 (a picture that cannot be drawn must not stop the words)
+            self._lines = []
+
+    def _with_last_lines(self, status: Status) -> dict[str, Any]:
+        said = self._last_lines()
+        tasks = [
+            {**task, "last_line": said.get(str(task.get("task"))) or task.get("last_line")} for task in tasks_of(status)
+        ]
+        return {**status, "tasks": tasks}

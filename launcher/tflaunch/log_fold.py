@@ -1,0 +1,84 @@
+"""Folding lines that many tasks say at once into one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tflaunch.lines import Line
+
+_MOST_HELD = 10_000  # lines whose time is not known would be held for ever
+
+
+class Folded(NamedTuple):
+    """A line, and how many other tasks said the same at that time."""
+
+    line: Line
+    others: int
+
+
+class _Group:
+    """A line, and who said it."""
+
+    def __init__(self, number: int, line: Line) -> None:
+        self.number = number
+        self.line = line
+        self.others = 0
+
+
+class Folder:
+    """Folds lines as they come. Each task's lines stay in the order in which it said them."""
+
+    def __init__(self, window: float = 1.0) -> None:
+        """Fold the same words of different tasks within so many seconds of the first of them."""
+        self._window = window
+        self._held: deque[_Group] = deque()
+        self._by_text: dict[bytes, deque[_Group]] = {}
+        self._last: dict[str, int] = {}
+        self._count = 0
+
+    def feed(self, line: Line) -> list[Folded]:
+        """Take the next line; return the lines for which no other task can come any more."""
+        over = self._release(line.time)
+        last = self._last.get(line.task, -1)
+        for group in self._by_text.get(line.text, ()):
+            if group.number > last:  # else the task's lines would change places, or it said the same twice
+                group.others += 1
+                self._last[line.task] = group.number
+                return over
+        group = _Group(self._count, line)
+        self._count += 1
+        self._last[line.task] = group.number
+        self._held.append(group)
+        self._by_text.setdefault(line.text, deque()).append(group)
+        return over
+
+    def flush(self) -> list[Folded]:
+        """Return all lines that are held: nothing more comes, or not soon."""
+        return [self._pop() for _ in range(len(self._held))]
+
+    def _release(self, now: float) -> list[Folded]:
+        over = []
+        while self._held and (len(self._held) >= _MOST_HELD or not self._is_open(self._held[0], now)):
+            over.append(self._pop())
+        return over
+
+    def _is_open(self, group: _Group, now: float) -> bool:
+        return group.line.time <= now <= group.line.time + self._window
+
+    def _pop(self) -> Folded:
+        group = self._held.popleft()
+        same = self._by_text[group.line.text]
+        same.popleft()
+        if not same:
+            del self._by_text[group.line.text]
+        return Folded(group.line, group.others)
+
+
+def fold(lines: Iterable[Line], window: float = 1.0) -> Iterator[Folded]:
+    """Return the lines, those that several tasks say within ``window`` seconds only once."""
+    folder = Folder(window)
+    for line in lines:
+        yield from folder.feed(line)
+    yield from folder.flush()

@@ -1,0 +1,60 @@
+"""Printing lines of logs: with their tasks' names, their times, and equal ones folded, as it is wanted."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from tflaunch.lines import Line
+from tflaunch.log_fold import Folder
+
+_FOLD_PATIENCE = 1.0  # seconds that a line may be held for others like it
+
+
+class LogPrinter:
+    """Writes lines on stdout."""
+
+    def __init__(self, tasks: Sequence[str], has_times: bool, is_folding: bool) -> None:
+        """Print lines of these tasks; those of one alone without its name."""
+        self._width = max(map(len, tasks), default=0) if len(tasks) > 1 else 0
+        self._has_times = has_times
+        self._folder = Folder() if is_folding else None
+
+    @property
+    def patience(self) -> float | None:
+        """After how many seconds without new lines `flush` should come; None for never."""
+        return None if self._folder is None else _FOLD_PATIENCE
+
+    def print(self, lines: Iterable[Line]) -> bool:
+        """Print lines that come in the order of their times; return whether there were any."""
+        out = sys.stdout.buffer
+        has_any = False
+        for line in lines:
+            has_any = True
+            if self._folder is None:
+                out.write(self._text(line, 0))
+            else:
+                for folded in self._folder.feed(line):
+                    out.write(self._text(folded.line, folded.others))
+        out.flush()
+        return has_any
+
+    def flush(self) -> None:
+        """Print what was held for others like it."""
+        if self._folder is not None:
+            for folded in self._folder.flush():
+                sys.stdout.buffer.write(self._text(folded.line, folded.others))
+        sys.stdout.buffer.flush()
+
+    def _text(self, line: Line, others: int) -> bytes:
+        moment = f"{_clock(line.time)} " if self._has_times else ""
+        name = f"{line.task:<{self._width}} " if self._width else ""
+        more = f"(\N{MULTIPLICATION SIGN}{others} other {'task' if others == 1 else 'tasks'}) " if others else ""
+        bar = "| " if self._width else ""
+        return f"{moment}{name}{more}{bar}".encode() + line.text + b"\n"
+
+
+def _clock(moment: float) -> str:
+    """Local date and time with milliseconds."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(moment)) + f"{moment % 1:.3f}"[1:5]

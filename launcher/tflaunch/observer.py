@@ -1,0 +1,113 @@
+"""A run as it is seen from another process: its journal folded as it grows, and word of every change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tflaunch import replay
+from tflaunch.control_client import ControlClient, NoSupervisor
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.events import Event
+from tflaunch.journal_reader import JournalReader
+from tflaunch.states import Job
+
+
+class Outcome(Enum):
+    """What is known of a run's end."""
+
+    LIVE = "live"
+    """Its supervisor is there."""
+    ENDED = "ended"
+    """It has ended, with an exit code."""
+    LOST = "lost"
+    """Its supervisor was killed; its tasks may live until their lease is over."""
+
+
+class Seen(NamedTuple):
+    """One step of the supervisor: the job before, the event, its time, and the job after."""
+
+    before: Job
+    event: Event
+    now: float
+    job: Job
+
+
+class Observer:
+    """Follows one run. ``epoch`` turns times of its supervisor's clock into seconds since the epoch."""
+
+    def __init__(self, directory: Path) -> None:
+        """Look at the run in ``directory``.
+
+        Raises:
+            TflaunchError: it has no journal, or that is damaged.
+        """
+        self.directory = directory
+        self.client = self._connect()  # before the journal is read, so that no change is missed between
+        self._journal = JournalReader(directory)
+        first = self._journal.new_records()
+        if not first:
+            raise TflaunchError(f"run {directory.name} had not begun when it ended", EXIT_INTERNAL)
+        with _readable(directory):
+            self.job = replay.first_job(first[0])
+        self.logs = Path(first[0]["logs"])
+        self.exit_code: int | None = None
+        self.epoch = 0.0
+        self._unread = first
+
+    def catch_up(self) -> list[Seen]:
+        """Return what happened since the last call."""
+        records, self._unread = self._unread + self._journal.new_records(), []
+        seen = []
+        with _readable(self.directory):
+            for record in records:
+                self._note(record)
+                for happening in replay.happenings(self.job, [record]):
+                    seen.append(Seen(self.job, happening.event, happening.now, happening.job))
+                    self.job = happening.job
+        return seen
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the run goes on, as far as it was caught up with."""
+        if self.exit_code is not None:
+            return Outcome.ENDED
+        return Outcome.LIVE if self.client is not None else Outcome.LOST
+
+    def wait(self, patience: float | None = None) -> None:
+        """Wait until something has changed or the supervisor is gone, but no longer than ``patience`` seconds."""
+        if self.client is None:
+            return
+        try:
+            message = self.client.hear(patience)
+        except NoSupervisor:
+            message = {"kind": "ended"}
+        if message is not None and message["kind"] == "ended":
+            self.client.close()
+            self.client = None
+
+    def _connect(self) -> ControlClient | None:
+        try:
+            client = ControlClient(self.directory)
+            client.say("follow")
+        except NoSupervisor:
+            return None
+        return client
+
+    def _note(self, record: dict[str, Any]) -> None:
+        if "now" in record:
+            self.epoch = record["time"] - record["now"]
+        if record["kind"] == "ended":
+            self.exit_code = int(record["exit_code"])
+
+
+@contextmanager
+def _readable(directory: Path) -> Iterator[None]:
+    """Turn what a damaged journal does to `replay` into a sentence."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise TflaunchError(f"the journal in {directory} is damaged: {error!r}", EXIT_INTERNAL) from None

@@ -1,0 +1,215 @@
+"""What a status says about tasks, as the cells of a table: one row per task, or one per role.
+
+Pure: a status in, cells out. `view` gives them their places on a terminal.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tflaunch import figures
+
+Status = Mapping[str, Any]
+"""What `tflaunch ps --json` prints. Every key may be missing or null."""
+
+LAST_LINE = "LAST LINE"
+METRIC = "="
+"""Before the name of a column that is a metric, so that a metric may be called what it wants."""
+
+_STYLES = {
+    "running": "green",
+    "succeeded": "green",
+    "failed": "bold red",
+    "restarting": "yellow",
+    "unheard": "yellow",
+    "stopping": "yellow",
+    "starting": "cyan",
+}
+_BAD_FIRST = ("failed", "unheard", "restarting", "starting", "stopping", "waiting", "running", "succeeded", "stopped")
+_ALIVE = ("starting", "running", "unheard", "stopping")
+_LONG_START = 60.0  # seconds after which a task that still starts is worth a line
+_MOST_METRICS = 6
+
+
+class Cell(NamedTuple):
+    """A text and the rich style it has."""
+
+    text: str
+    style: str = ""
+
+
+Row = dict[str, Cell]
+"""Column to cell; a column that a row says nothing about is missing."""
+
+
+def tasks_of(status: Status) -> list[Status]:
+    """Return the tasks of a status, whatever else stands there."""
+    return [task for task in _list(status.get("tasks")) if isinstance(task, Mapping)]
+
+
+def by_task(tasks: Sequence[Status], now: float, among: Sequence[Status] | None = None) -> list[Row]:
+    """Return a row for each task. What is the same for all of them is left out: their only host, their attempt.
+
+    Args:
+        tasks: as in a status.
+        now: seconds since the epoch.
+        among: all tasks, if ``tasks`` are some of them.
+    """
+    every = tasks if among is None else among
+    same = {"HOST"} if len({figures.plain(task.get("host")) for task in every}) == 1 else set()
+    same |= {"ATTEMPT"} if len({figures.number(task.get("attempt")) for task in every}) == 1 else set()
+    found = [_row(task, now) for task in tasks]
+    return [{title: cell for title, cell in row.items() if cell.text and title not in same} for row in found]
+
+
+def by_role(tasks: Sequence[Status], now: float) -> list[Row]:
+    """Return a row for each role, and below them one for each task that is not fine."""
+    roles: dict[str, list[Status]] = {}
+    for task in tasks:
+        roles.setdefault(_role(task), []).append(task)
+    not_fine = sorted((task for task in tasks if not _is_fine(task, now)), key=_badness)
+    return [_group(role, members) for role, members in roles.items()] + by_task(not_fine, now, tasks)
+
+
+def state(task: Status) -> str:
+    """Return the word for a task's state, "" if there is none."""
+    return figures.plain(task.get("state"))
+
+
+def style_of(word: str) -> str:
+    """Return the style of a state."""
+    return _STYLES.get(word, "")
+
+
+def counts(words: Iterable[str]) -> str:
+    """Return how often each state occurs, the bad ones first: "1 failed, 62 running"."""
+    found = Counter(word or "unknown" for word in words)
+    return ", ".join(f"{found[word]} {word}" for word in sorted(found, key=_place))
+
+
+def _place(word: str) -> int:
+    return _BAD_FIRST.index(word) if word in _BAD_FIRST else len(_BAD_FIRST)
+
+
+def _badness(task: Status) -> int:
+    return _place(state(task))
+
+
+def _is_fine(task: Status, now: float) -> bool:
+    word, since = state(task), figures.number(task.get("since"))
+    if word == "starting":
+        return since is None or now - since <= _LONG_START
+    return word not in ("failed", "restarting", "unheard")
+
+
+def _role(task: Status) -> str:
+    return figures.plain(task.get("role")) or figures.plain(task.get("task")).partition(":")[0]
+
+
+def _row(task: Status, now: float) -> Row:
+    word = state(task)
+    since = figures.number(task.get("since"))
+    attempt = figures.number(task.get("attempt"))
+    epoch, epochs = figures.number(task.get("epoch")), figures.number(task.get("epochs"))
+    row = {
+        "TASK": Cell(figures.plain(task.get("task"))),
+        "STATE": Cell(word + _end(task, word), style_of(word)),
+        "HOST": Cell(figures.plain(task.get("host"))),
+        "ATTEMPT": Cell(figures.count(attempt) if attempt is not None and attempt > 0 else ""),
+        "UP": Cell(figures.duration(now - since) if since is not None and word in _ALIVE else ""),
+        **_usage([task]),
+        "STEP": _cell(task, "step", figures.count),
+        "RATE": _cell(task, "steps_per_second", figures.rate) if _is_alive(task) else Cell(""),
+        "EPOCH": Cell(_of(epoch, epochs)),
+        **_metrics(task.get("metrics")),
+        LAST_LINE: Cell(figures.plain(task.get("last_line")).strip(), "dim"),
+    }
+    done = _done(task, epoch, epochs)
+    if done is not None:
+        row["DONE"] = Cell(figures.bar(done))
+    return row
+
+
+def _group(role: str, tasks: Sequence[Status]) -> Row:
+    words, alive = [state(task) for task in tasks], filter(_is_alive, tasks)
+    steps, rates = _numbers(tasks, "step"), _numbers(alive, "steps_per_second")
+    row = {
+        "TASK": Cell(f"{role} ×{len(tasks)}"),  # noqa: RUF001 (times, not the letter)
+        "STATE": Cell(counts(words), style_of(min(words, key=_place))),
+        **_usage(tasks),
+        "STEP": Cell(figures.span(steps) if steps else ""),
+        "RATE": Cell(figures.rate(sum(rates) / len(rates)) if rates else ""),
+    }
+    return {title: cell for title, cell in row.items() if cell.text}
+
+
+def _is_alive(task: Status) -> bool:
+    """Whether what was measured of a task still tells something."""
+    return state(task) in ("", *_ALIVE)
+
+
+def _usage(every: Sequence[Status]) -> Row:
+    """What living tasks use together; the share of GPUs is a mean, because it cannot be added."""
+    tasks = [task for task in every if _is_alive(task)]
+    share, held = _numbers(tasks, "gpu_percent"), _numbers(tasks, "gpu_bytes")
+    cpu, rss = _numbers(tasks, "cpu_percent"), _numbers(tasks, "rss_bytes")
+    return {
+        "CPU": Cell(f"{sum(cpu):.0f}%" if cpu else ""),
+        "MEM": Cell(figures.memory(sum(rss)) if rss else ""),
+        "GPU": Cell(f"{sum(share) / len(share):.0f}%" if share else ""),
+        "GPU MEM": Cell(figures.memory(sum(held)) if held else ""),
+    }
+
+
+def _end(task: Status, word: str) -> str:
+    """How a failed task ended: " (3)", " (KILL)"."""
+    number, code = figures.number(task.get("signal")), figures.number(task.get("exit_code"))
+    if word != "failed" or (number is None and code is None):
+        return ""
+    if number is None:
+        return f" ({code:.0f})"
+    try:
+        return f" ({signal.Signals(int(number)).name.removeprefix('SIG')})"
+    except ValueError:
+        return f" (signal {number:.0f})"
+
+
+def _done(task: Status, epoch: float | None, epochs: float | None) -> float | None:
+    """The share of the training that is done: by steps if their number is known, else by whole epochs."""
+    if not epochs or epochs < 0:
+        return None
+    step, steps = figures.number(task.get("step")), figures.number(task.get("steps_per_epoch"))
+    if step is not None and steps and steps > 0:
+        return step / (epochs * steps)
+    return None if epoch is None else (epoch - 1) / epochs
+
+
+def _of(value: float | None, total: float | None) -> str:
+    if value is None:
+        return ""
+    return figures.count(value) if total is None else f"{figures.count(value)}/{figures.count(total)}"
+
+
+def _metrics(values: Any) -> Row:
+    """A column for each metric, loss first."""
+    if not isinstance(values, Mapping):
+        return {}
+    names = sorted((name for name in values if figures.plain(name)), key=lambda name: name != "loss")
+    shown = names[:_MOST_METRICS]
+    return {METRIC + figures.plain(name, 20).upper(): _cell(values, name, figures.significant) for name in shown}
+
+
+def _cell(values: Mapping[str, Any], key: str, words: Callable[[float], str]) -> Cell:
+    value = figures.number(values.get(key))
+    return Cell("" if value is None else words(value))
+
+
+def _numbers(tasks: Iterable[Status], key: str) -> list[float]:
+    return [value for task in tasks if (value := figures.number(task.get(key))) is not None]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,145 @@
+"""When the words in a log were written: entries beside it, which grow with it and are found by time or by place."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+INTERVAL = 0.05
+"""Seconds within which words share an entry."""
+
+_ENTRY = struct.Struct("!dQ")
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_BLOCK = 256  # entries that are read at once
+_VARIANCE = 60.0  # a clock that was set back by more than clocks are compared wrongly is believed
+
+
+class Entry(NamedTuple):
+    """From byte ``at`` of the log on, the words were written at ``time``, in seconds since the epoch."""
+
+    time: float
+    at: int
+
+
+class TimeIndex:
+    """The index of one log while it grows. A full disk costs entries, never the job."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        """Go on with the index at ``path`` of a log that has ``size`` bytes.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        self._file = os.open(path, _FLAGS, 0o600)
+        self._count = os.fstat(self._file).st_size // _ENTRY.size
+        self._last: Entry | None = None
+        self.cut(size)
+
+    @property
+    def last(self) -> float | None:
+        """The time of the last entry, None without any."""
+        return None if self._last is None else self._last.time
+
+    def add(self, entry: Entry) -> None:
+        """Keep an entry, unless the one before does for it; time does not go back for small differences of clocks."""
+        last = self._last
+        if last is not None:
+            if 0 <= last.time - entry.time < _VARIANCE:
+                entry = entry._replace(time=last.time)
+            if 0 <= entry.time - last.time < INTERVAL and entry.at >= last.at:
+                return
+        try:
+            kept = os.write(self._file, _ENTRY.pack(*entry))
+        except OSError:
+            return
+        if kept < _ENTRY.size:
+            self._truncate()
+            return
+        self._count += 1
+        self._last = entry
+
+    def cut(self, size: int) -> None:
+        """Forget entries for what stands behind byte ``size`` of the log: it was not written."""
+        while (last := _entry(self._file, self._count - 1)) is not None and last.at > size:
+            self._count -= 1
+        self._last = last
+        self._truncate()
+
+    def _truncate(self) -> None:
+        os.ftruncate(self._file, self._count * _ENTRY.size)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+class IndexReader:
+    """The index of a log as it stands, which another process may be writing."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the index at ``path``; without one, no time is known."""
+        self._path = path
+
+    def __len__(self) -> int:
+        try:
+            return self._path.stat().st_size // _ENTRY.size
+        except OSError:
+            return 0
+
+    def __getitem__(self, number: int) -> Entry:
+        found = self.entries(number, 1)
+        if not found:
+            raise IndexError(number)
+        return found[0]
+
+    def entries(self, first: int, count: int) -> list[Entry]:
+        """Return up to ``count`` entries from number ``first`` on."""
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                file.seek(first * _ENTRY.size)
+                data = file.read(count * _ENTRY.size)
+        except OSError:
+            return []
+        return [Entry(*fields) for fields in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])]
+
+    def clock(self, position: int) -> Clock:
+        """Return what tells when bytes from ``position`` on were written."""
+        return Clock(self, max(bisect.bisect_right(self, position, key=lambda entry: entry.at) - 1, 0))
+
+
+class Clock:
+    """Tells when bytes were written, one after the other: asked for ever later places."""
+
+    def __init__(self, index: IndexReader, number: int) -> None:
+        """Begin with an entry by its number in the index."""
+        self._index = index
+        self._number = number
+        self._entries: list[Entry] = []
+        self._next = 0
+        self._time = 0.0
+        self.look()
+
+    def look(self) -> None:
+        """Know entries that have come; to be called when words were read, whose entries then are there."""
+        if self._next >= len(self._entries):
+            self._entries = self._index.entries(self._number, _BLOCK)
+            self._number += len(self._entries)
+            self._next = 0
+
+    def at(self, position: int) -> float:
+        """Return when the byte at ``position`` was written, in seconds since the epoch; 0.0 where nobody knows."""
+        while self._next < len(self._entries) and self._entries[self._next].at <= position:
+            self._time = self._entries[self._next].time
+            self._next += 1
+            if self._next == _BLOCK:
+                self.look()
+        return self._time
+
+
+def _entry(file: int, number: int) -> Entry | None:
+    data = os.pread(file, _ENTRY.size, number * _ENTRY.size) if number >= 0 else b""
+    return Entry(*_ENTRY.unpack(data)) if len(data) == _ENTRY.size else None

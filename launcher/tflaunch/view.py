@@ -1,0 +1,205 @@
+"""A status as people read it: a headline, and a table that fits the terminal.
+
+rich is slow to import: whoever starts without a view imports this module only when there is one to draw.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from tflaunch import rows
+from tflaunch.headline import Part, headline, news
+from tflaunch.rows import LAST_LINE, METRIC, Cell, Row, Status
+
+_MOST_ROWS = 16  # more tasks than this are folded by role
+_GAP = 2
+_LAST_LINE_MIN = 16
+_SHORTEST_NAME, _LONGEST_NAME = 8, 28
+_RULE = "─"
+
+
+class _Column(NamedTuple):
+    """``rank``: the column with the highest one is the first to go when the width does not suffice."""
+
+    title: str
+    rank: int
+    is_right: bool = True
+
+
+_BEFORE_METRICS = (
+    _Column("TASK", 0, is_right=False),
+    _Column("STATE", 0, is_right=False),
+    _Column("HOST", 7, is_right=False),
+    _Column("ATTEMPT", 8),
+    _Column("UP", 6),
+    _Column("CPU", 9),
+    _Column("MEM", 10),
+    _Column("GPU", 5),
+    _Column("GPU MEM", 11),
+    _Column("STEP", 1),
+    _Column("RATE", 2),
+    _Column("EPOCH", 3),
+)
+_LOSS_RANK, _METRIC_RANK, _BAR_RANK = 4, 13, 14
+_LAST_LINE_RANK = 12
+_LAST_LINE_RANK_ALONE = 3  # where nobody says how far it is, the last line is what says most
+
+
+def render(status: Status, width: int, height: int, now: float) -> list[str]:
+    """Return a status as lines for a terminal, with its escape sequences, without line ends.
+
+    Args:
+        status: what `tflaunch ps --json` prints; any key may be missing or null.
+        width: columns that no line may exceed, at least 1.
+        height: how many lines there may be, at least 1.
+        now: seconds since the epoch.
+    """
+    tasks = rows.tasks_of(status)
+    head = [_rule(headline(status, now), width)]
+    for part in news(status):
+        head += _wrapped(part, width)
+    head = head[: max(height - 3, 1)]
+    room = height - len(head) - 1
+    is_folded = len(tasks) > min(_MOST_ROWS, room)
+    table = rows.by_role(tasks, now) if is_folded else rows.by_task(tasks, now)
+    lines = head + (_cut(_laid_out(table, width), room + 1) if table and room > 0 else [])
+    return _with_escapes(lines[:height], width)
+
+
+def table(status: Status, width: int | None = None, now: float | None = None) -> str:
+    """Return a status as plain text: aligned, one line per task, without the tasks' last lines.
+
+    Args:
+        status: what `tflaunch ps --json` prints; any key may be missing or null.
+        width: columns that no line may exceed; without it nothing is left out.
+        now: seconds since the epoch; the present if it is not given.
+    """
+    now = time.time() if now is None else now
+    lines = [Text(" · ".join(part.text for part in headline(status, now)), no_wrap=True, overflow="ellipsis")]
+    lines += [Text(part.text, no_wrap=True, overflow="ellipsis") for part in news(status)]
+    cells = [{k: v for k, v in row.items() if k != LAST_LINE} for row in rows.by_task(rows.tasks_of(status), now)]
+    lines += _laid_out(cells, width) if cells else []
+    if width is not None:
+        for line in lines:
+            line.truncate(width, overflow="ellipsis")
+    return "".join(f"{line.plain.rstrip()}\n" for line in lines)
+
+
+def _rule(parts: Sequence[Part], width: int) -> Text:
+    """The headline on a line that parts the view from what is above it."""
+    texts = [Text(part.text, part.style) for part in parts]
+    missing = sum(text.cell_len + 3 for text in texts) + 3 - width
+    if missing > 0:  # the name of the run is the longest part, and the one that everybody knows
+        texts[0].truncate(max(texts[0].cell_len - missing, _SHORTEST_NAME), overflow="ellipsis")
+    line = Text().append(f"{_RULE * 2} ", "dim").append_text(Text(" · ", "dim").join(texts))
+    line.truncate(max(width - 3, 1), overflow="ellipsis")
+    line.append(" ").append(_RULE * max(width - line.cell_len, 0), "dim")
+    return line
+
+
+def _wrapped(part: Part, width: int, most: int = 2) -> list[Text]:
+    """A sentence on as few lines as it needs, and not more than ``most``."""
+    console = Console(width=width, file=io.StringIO())
+    lines = list(Text(part.text, style=part.style).wrap(console, width))
+    if len(lines) > most:
+        rest = " ".join(line.plain.strip() for line in lines[most - 1 :])
+        lines[most - 1 :] = [Text(rest, style=part.style)]
+        lines[-1].truncate(width, overflow="ellipsis")
+    return lines
+
+
+def _laid_out(table: Sequence[Row], width: int | None) -> list[Text]:
+    """Titles and rows, as many columns of them as fit."""
+    columns = _columns(table)
+    widths = {column.title: _width_of(column, table) for column in columns}
+    if width is not None:
+        columns = _fitting(columns, widths, width)
+    titles = {column.title: Cell(column.title.removeprefix(METRIC), "dim") for column in columns}
+    return [_line(row, columns, widths) for row in [titles, *table]]
+
+
+def _columns(table: Sequence[Row]) -> list[_Column]:
+    """The columns that somebody fills."""
+    filled = {title for row in table for title in row}
+    metrics = dict.fromkeys(title for row in table for title in row if title.startswith(METRIC))
+    ranked = [_Column(title, _LOSS_RANK if title == "=LOSS" else _METRIC_RANK) for title in metrics]
+    last_rank = _LAST_LINE_RANK if "STEP" in filled else _LAST_LINE_RANK_ALONE
+    every = [
+        *_BEFORE_METRICS,
+        _Column("DONE", _BAR_RANK),
+        *ranked,
+        _Column(LAST_LINE, last_rank, is_right=False),
+    ]
+    return [column for column in every if column.title in filled]
+
+
+def _width_of(column: _Column, table: Sequence[Row]) -> int:
+    cells = [cell_len(row[column.title].text) for row in table if column.title in row]
+    if column.title == LAST_LINE:
+        return _LAST_LINE_MIN
+    widest = max(cells, default=0)
+    if column.title in ("TASK", "HOST"):
+        widest = min(widest, _LONGEST_NAME)
+    return max(widest, cell_len(column.title.removeprefix(METRIC)))
+
+
+def _fitting(columns: Sequence[_Column], widths: dict[str, int], width: int) -> list[_Column]:
+    """Leave out the least important columns until the rest fits; the last line takes what remains."""
+    kept = list(columns)
+    while (missing := _total(kept, widths) - width) > 0:
+        last = max(reversed(kept), key=lambda column: column.rank)
+        if last.rank == 0:
+            widths[last.title] = max(widths[last.title] - missing, 4)
+            widths["TASK"] = max(min(widths.get("TASK", 0), width - widths[last.title] - _GAP), 1)
+            break
+        kept.remove(last)
+    if kept and kept[-1].title == LAST_LINE:
+        widths[LAST_LINE] += width - _total(kept, widths)
+    return kept
+
+
+def _total(columns: Sequence[_Column], widths: dict[str, int]) -> int:
+    return sum(widths[column.title] for column in columns) + _GAP * (len(columns) - 1)
+
+
+def _line(row: Row, columns: Sequence[_Column], widths: dict[str, int]) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for place, column in enumerate(columns):
+        cell = Text(*row.get(column.title, Cell("")), overflow="ellipsis")
+        cell.align("right" if column.is_right else "left", widths[column.title])
+        line.append(" " * _GAP if place else "").append_text(cell)
+    line.rstrip()
+    return line
+
+
+def _cut(lines: list[Text], most: int) -> list[Text]:
+    if len(lines) <= most:
+        return lines
+    left = len(lines) - most + 1
+    return [*lines[: most - 1], Text(f"… {left} more", style="dim")]
+
+
+def _with_escapes(lines: Sequence[Text], width: int) -> list[str]:
+    """What a terminal of the plainest kind needs to show these lines: eight colours, bold and dim."""
+    console = Console(
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="standard",
+        no_color=bool(os.environ.get("NO_COLOR")),
+        width=width,
+        legacy_windows=False,
+        highlight=False,
+    )
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    with console.capture() as captured:
+        console.print(Text("\n").join(lines), no_wrap=True, overflow="ignore", crop=False)
+    return captured.get().removesuffix("\n").split("\n")

@@ -1,0 +1,53 @@
+"""A status that is drawn again and again, for a terminal beside the run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+
+from tflaunch import terminal, view
+from tflaunch.rows import Status, tasks_of
+
+_STDOUT = 1
+
+
+def watch(statuses: Iterable[Status]) -> None:
+    """Show each status in place of the one before, and leave the last one on the screen.
+
+    Where nothing can be drawn in place, a status is printed as a table if a state in it has changed.
+
+    Args:
+        statuses: what `tflaunch ps --json` prints, one after the other; taken when it is due.
+    """
+    if terminal.is_drawable(_STDOUT):
+        _draw(statuses)
+    else:
+        _print(statuses)
+
+
+def _draw(statuses: Iterable[Status]) -> None:
+    region = terminal.Region()
+    try:
+        for status in statuses:
+            columns, rows = terminal.size(_STDOUT)
+            lines = view.render(status, max(columns - 1, 1), max(rows - 1, 1), time.time())
+            _write(region.frame(b"", lines, columns))
+    finally:
+        _write(region.left())
+
+
+def _print(statuses: Iterable[Status]) -> None:
+    shown: object = None
+    for status in statuses:
+        states = [(task.get("task"), task.get("state"), task.get("attempt")) for task in tasks_of(status)]
+        gist = (status.get("phase"), status.get("reason"), states)
+        if gist != shown:
+            shown = gist
+            _write(view.table(status).encode("utf-8", "replace"))
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()

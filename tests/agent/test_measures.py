@@ -1,0 +1,181 @@
+"""What tasks use and how far they are, and when they wrote what: told by real agents."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from talk import Agent, Talk, wait_gone
+from tflaunch import measures
+from tflaunch.measures import Measure
+from tflaunch_worker import measure
+from tflaunch_worker.loop import Loop
+from tflaunch_worker.measure import Measurer
+
+pytestmark = pytest.mark.agent
+
+
+def ask(talk: Talk) -> tuple[dict[str, Measure], float]:
+    """Return what the tasks use, and when."""
+    count = len(talk.heard)
+    talk.say("measure")
+    told = talk.wait_until(lambda: [m for m in talk.heard[count:] if m["kind"] == "measured"])[0]
+    return measures.from_wire(told["tasks"]), told["time"]
+
+
+def test_a_task_is_measured_with_all_that_it_started(agent: Agent) -> None:
+    """Children, those that ended, and orphans of its session; nothing of other tasks."""
+    agent.talk.hello()
+    burn = "import time\nwhile time.process_time() < 0.3: pass\n"
+    keep = "b = b'x' * 50_000_000; print('up', flush=True); import time; time.sleep(300)"
+    script = f'python3 -c "{burn}"; (python3 -c "{keep}" &); python3 -c "{keep}"'
+    agent.talk.start("worker:0", "sh", "-c", script)
+    agent.talk.start("worker:1", "sleep", "300")
+    agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0), b"").count(b"up") == 2)
+    agent.talk.wait_for("task_started", "worker:1")
+    tasks, moment = ask(agent.talk)
+    assert abs(moment - time.monotonic()) < 60
+    busy, idle = tasks["worker:0"], tasks["worker:1"]
+    assert (busy.attempt, busy.progress, busy.gpu_bytes) == (0, None, None)
+    assert busy.cpu_seconds is not None
+    assert 0.3 <= busy.cpu_seconds < 30
+    assert busy.rss_bytes is not None
+    assert 100_000_000 < busy.rss_bytes < 300_000_000
+    assert idle.cpu_seconds is not None
+    assert idle.cpu_seconds < 0.3
+    assert idle.rss_bytes is not None
+    assert 0 < idle.rss_bytes < 20_000_000
+
+
+def test_only_what_lives_is_measured(agent: Agent) -> None:
+    """And a new attempt knows nothing of the progress of the one before."""
+    agent.talk.hello()
+    say = """echo '{"step": 5}' > "$TFLAUNCH_PROGRESS"; """
+    agent.talk.start("worker:0", "sh", "-c", say + "echo up; read x")
+    agent.talk.wait_for("task_gone")
+    assert ask(agent.talk)[0] == {}
+    agent.talk.start("worker:0", "sleep", "300", attempt=1)
+    agent.talk.wait_until(lambda: [m for m in agent.talk.heard if m["kind"] == "task_started" and m["attempt"] == 1])
+    again = ask(agent.talk)[0]["worker:0"]
+    assert (again.attempt, again.progress) == (1, None)
+
+
+def test_progress_is_told_with_the_measures(agent: Agent) -> None:
+    """The latest of every field."""
+    agent.talk.hello()
+    script = (
+        "import os, time\n"
+        "from json import dumps\n"
+        "pipe = os.open(os.environ['TFLAUNCH_PROGRESS'], os.O_WRONLY)\n"
+        "def say(text): os.write(pipe, text.encode() + b'\\n')\n"
+        "say(dumps({'epochs': 4, 'metrics': {'loss': 2.5}}))\n"
+        "say('no json'); say('x' * 5000)\n"
+        "for step in range(1, 5): say(dumps({'step': step, 'metrics': {'loss': 1 / step}})); time.sleep(0.2)\n"
+        "print('up', flush=True); time.sleep(300)\n"
+    )
+    agent.talk.start("worker:0", "python3", "-c", script)
+    agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0)))
+    progress = ask(agent.talk)[0]["worker:0"].progress
+    assert progress is not None
+    assert (progress.step, progress.epoch, progress.epochs, progress.metrics) == (4, None, 4, {"loss": 0.25})
+    assert progress.steps_per_second is not None
+    assert 0 < progress.steps_per_second <= 5.1
+    assert progress.age is not None
+    assert 0.2 <= progress.age < 20
+
+
+def test_output_has_the_time_at_which_it_was_read(agent: Agent) -> None:
+    """Not that at which somebody heard it."""
+    agent.talk.hello(lease=60)
+    fifo = agent.directory / "fifo"
+    os.mkfifo(fifo)
+    agent.talk.start("worker:0", "sh", "-c", "echo one; read x < $FIFO; sleep 0.3; echo two; sleep 0.3", FIFO=str(fifo))
+    agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0)) == b"one\n")
+    agent.talk.keep_alive()
+    agent.talk.wait_for("alive")
+    agent.link.close()
+    cut = time.monotonic()
+    fifo.write_text("go\n")
+    wait_until_written(agent)
+    again = agent.reconnect()
+    linked = time.monotonic()
+    again.hello(lease=60)
+    assert again.text("worker:0") == "one\ntwo\n"
+    times = [note for m in again.heard if m["kind"] == "output" for note in m["times"]]
+    assert [offset for offset, _ in times] == [0, 4]
+    (_, first), (_, second) = times
+    assert first < cut
+    assert cut + 0.3 <= second <= linked
+    again.say("leave", grace=0)
+    again.acknowledge(("worker:0", 0, 8, True))
+    wait_gone(agent.guard.pid)  # before the link is given up, and these words with it
+
+
+def wait_until_written(agent: Agent) -> None:
+    """Wait until the task has ended: nobody can be told while there is no link."""
+    task: Any = [p for p in psutil.Process(agent.pids()[1]).children() if "read x" in " ".join(p.cmdline())]
+    psutil.wait_procs(task, timeout=20)
+
+
+# ---- GPUs, of which a stub tells
+
+STUB = """#!/bin/sh
+case "$1" in
+  --query-compute-apps=*) echo "{pid}, GPU-1, 300"; echo "{pid}, GPU-2, 24"; echo "1, GPU-2, 5" ;;
+  *) echo "GPU-1, 90"; echo "GPU-2, 30"; echo "nonsense" ;;
+esac
+"""
+
+
+def measured(directory: Path, program: str, asks: int = 1) -> list[dict[str, dict[str, float]]]:
+    """Return the answers about this very process on a host with GPUs."""
+    loop = Loop()
+    (directory / "version").write_text("driver")
+    measurer = Measurer(loop, str(directory / "version"), program)
+    answers: list[dict[str, dict[str, float]]] = []
+
+    def answered(figures: dict[str, dict[str, float]]) -> None:
+        answers.append(figures)
+        loop.stop()
+
+    for _ in range(asks):
+        measurer.ask(lambda: {"worker:0": os.getpid()}, answered)
+    if not answers:
+        loop.run()
+    return answers
+
+
+def stub(directory: Path, text: str) -> str:
+    """Make a program that tells of GPUs."""
+    path = directory / "nvidia-smi"
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_gpus_are_told_of_by_the_drivers_tool(tmp_path: Path) -> None:
+    """Asking again while it is asked gives no second answer."""
+    (answer,) = measured(tmp_path, stub(tmp_path, STUB.format(pid=os.getpid())), asks=3)
+    assert answer["worker:0"]["gpu_bytes"] == 324 * 1024 * 1024
+    assert answer["worker:0"]["gpu_percent"] == 60.0
+    assert answer["worker:0"]["rss_bytes"] > 0
+
+
+@pytest.mark.parametrize("text", [None, "#!/bin/sh\nexit 9\n", "#!/bin/sh\nhead -c 9999 /dev/urandom\n"])
+def test_a_tool_that_does_not_work_costs_its_figures_only(tmp_path: Path, text: str | None) -> None:
+    """There may be a driver and no tool."""
+    program = str(tmp_path / "missing") if text is None else stub(tmp_path, text)
+    (answer,) = measured(tmp_path, program)
+    assert set(answer["worker:0"]) == {"cpu_seconds", "rss_bytes"}
+
+
+def test_a_tool_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that fell off the bus lets it."""
+    monkeypatch.setattr(measure, "PATIENCE", 0.1)
+    (answer,) = measured(tmp_path, stub(tmp_path, "#!/bin/sh\nexec sleep 300\n"))
+    assert set(answer["worker:0"]) == {"cpu_seconds", "rss_bytes"}

@@ -1,0 +1,301 @@
+"""The view below the lines, on a real terminal: what a person sees of it, byte by byte."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyte
+import pytest
+
+from launch import PATIENCE
+
+pytestmark = pytest.mark.cli
+
+CHILD = """
+import json, os, sys
+from tflaunch.screen import Screen
+
+screen = Screen(["worker:0", "worker:1"])
+answers = int(sys.argv[1])
+for line in sys.stdin:
+    name, *arguments = json.loads(line)
+    if name == "show":
+        screen.show(arguments[0], arguments[1].encode() * arguments[2], lambda: None)
+    elif name == "quit":
+        break
+    elif name == "is_live":
+        os.write(answers, b"live" if screen.is_live else b"not live")
+    elif name == "is_rich_imported":
+        os.write(answers, b"yes" if "rich" in sys.modules else b"no")
+    else:
+        getattr(screen, name)(*arguments)
+    os.write(answers, b"\\n")
+"""
+WATCHER = """
+import json, os, sys
+from tflaunch.watching import watch
+
+def statuses():
+    for line in sys.stdin:
+        if json.loads(line) == ["quit"]:
+            break
+        yield json.loads(line)[1]
+        os.write(int(sys.argv[1]), b"\\n")
+
+watch(statuses())
+print("after it", flush=True)
+os.write(int(sys.argv[1]), b"\\n")
+"""
+CURSOR_IS_HIDDEN, CURSOR_IS_SHOWN = b"\x1b[?25l", b"\x1b[?25h"
+
+
+def status(**fields: Any) -> dict[str, Any]:
+    """Return a status of two workers."""
+    tasks = [{"task": f"worker:{number}", "state": "running", "step": 7} for number in range(2)]
+    return {"run": "night", "phase": "running", "tasks": tasks, **fields}
+
+
+class Terminal:
+    """A terminal with a process that owns a `Screen`, and what is on it."""
+
+    def __init__(self, program: str = CHILD, **env: str) -> None:
+        columns, rows = 80, 24
+        self.master, self.slave = pty.openpty()
+        self.emulator = pyte.Screen(columns, rows)
+        self.stream = pyte.ByteStream(self.emulator)
+        self.bytes = b""
+        self.resize(columns, rows)
+        self.answers, answers = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, str(answers)],
+            stdin=subprocess.PIPE,
+            stdout=self.slave,
+            stderr=self.slave,
+            pass_fds=[answers],
+            env={**{key: value for key, value in os.environ.items() if key != "NO_COLOR"}, "TERM": "xterm", **env},
+            text=True,
+        )
+        os.close(answers)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Give the terminal another size."""
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.emulator.resize(rows, columns)
+
+    def do(self, *call: Any) -> str:
+        """Let the process do something with its screen, and wait until it has returned from that."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(call) + "\n")
+        self.process.stdin.flush()
+        answer = b""
+        while not answer.endswith(b"\n"):
+            assert select.select([self.answers], [], [], PATIENCE)[0], f"{call} did not return"
+            answer += os.read(self.answers, 100)
+        return answer.decode().strip()
+
+    def lines(self) -> list[str]:
+        """Return what is on the terminal, without what is empty below."""
+        return "\n".join(line.rstrip() for line in self.emulator.display).rstrip("\n").split("\n")
+
+    def wait(self, condition: Callable[[list[str]], bool], each: Callable[[list[str]], None] | None = None) -> None:
+        """Read until the terminal shows what is expected; ``each`` checks whatever is seen on the way."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition(self.lines()):
+            left = deadline - time.monotonic()
+            assert left > 0, "\n".join(self.lines())
+            if select.select([self.master], [], [], left)[0]:
+                self.feed(os.read(self.master, 65536))
+                if each is not None and self.bytes.endswith(CURSOR_IS_SHOWN + b"\x1b[?2026l"):
+                    each(self.lines())
+
+    def feed(self, data: bytes) -> None:
+        """Show bytes."""
+        self.bytes += data
+        self.stream.feed(data)
+
+    def end(self) -> None:
+        """End the process; what it wrote can be read no more."""
+        self.process.kill()
+        self.process.communicate()
+        for descriptor in (self.master, self.slave, self.answers):
+            os.close(descriptor)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """A terminal of the usual size."""
+    place = Terminal()
+    yield place
+    place.end()
+
+
+def shows(*words: str) -> Callable[[list[str]], bool]:
+    """All of these stand on the terminal."""
+    return lambda lines: all(any(word in line for line in lines) for word in words)
+
+
+def is_below(lines: list[str]) -> None:
+    """The view is whole, and nothing stands below it."""
+    assert lines[-4].startswith("── night · "), lines
+    assert lines[-3].split() == ["TASK", "STATE", "STEP", *lines[-3].split()[3:]], lines
+    assert [line.split()[:3] for line in lines[-2:]] == [["worker:0", "running", "7"], ["worker:1", "running", "7"]]
+    assert sum("night" in line for line in lines) == 1, lines
+
+
+def test_lines_scroll_above_the_view(terminal: Terminal) -> None:
+    """In their order, whole, and tflaunch's own among them; what is below is the view, in every frame."""
+    terminal.do("update", status())
+    terminal.wait(shows("night"))
+    for number in range(100):
+        terminal.do("show", f"worker:{number % 2}", f"line {number}\n", 1)
+    terminal.do("say", "a word of its own")
+    terminal.wait(shows("tflaunch: a word of its own"), each=is_below)
+    is_below(terminal.lines())
+    above = terminal.lines()[:-4]
+    assert above[-1] == "tflaunch: a word of its own"
+    assert above[:-1] == [f"worker:{number % 2} | line {number}" for number in range(100)][-len(above) + 1 :]
+
+
+def test_the_view_shows_the_last_line_of_each_task(terminal: Terminal) -> None:
+    """Also of a line that is not finished: that is where progress bars are."""
+    terminal.do("update", status(tasks=[{"task": "worker:0", "state": "running"}]))
+    terminal.do("show", "worker:0", "first\nsecond\n10%\r50%", 1)
+    terminal.wait(lambda lines: lines[-1] == "worker:0  running  50%")
+    terminal.do("show", "worker:0", "\rall\n\n", 1)
+    terminal.wait(lambda lines: lines[-1] == "worker:0  running  all")
+
+
+def test_at_the_end_the_view_is_gone(terminal: Terminal) -> None:
+    """The cursor is visible and stands where the next line goes; and words that follow need no view."""
+    terminal.do("update", status())
+    terminal.do("show", "worker:0", "one\n", 1)
+    terminal.wait(shows("night", "one"))
+    terminal.do("say", "done")
+    terminal.do("close")
+    terminal.wait(lambda lines: lines == ["worker:0 | one", "tflaunch: done"])
+    assert (terminal.emulator.cursor.x, terminal.emulator.cursor.y, terminal.emulator.cursor.hidden) == (0, 2, False)
+    terminal.do("say", "later")
+    terminal.wait(lambda lines: lines[-1] == "tflaunch: later")
+    assert terminal.bytes.endswith(b"\r\n")
+
+
+def test_the_cursor_is_hidden_only_within_a_frame(terminal: Terminal) -> None:
+    """Whoever is killed leaves a terminal that works."""
+    terminal.do("update", status())
+    terminal.wait(shows("night"))
+    terminal.wait(lambda _: terminal.bytes.endswith(b"l"))
+    assert terminal.bytes.rindex(CURSOR_IS_SHOWN) > terminal.bytes.rindex(CURSOR_IS_HIDDEN)
+
+
+def test_a_reader_that_stops_blocks_nobody(terminal: Terminal) -> None:
+    """Ctrl-S: nobody takes the bytes, and whoever says something returns at once."""
+    terminal.do("update", status())
+    terminal.wait(shows("night"))
+    for number in range(50):
+        terminal.do("show", "worker:0", f"{number} {'x' * 60}\n", 100)
+        terminal.do("update", status(restarts=number))
+        terminal.do("say", "still here")
+    terminal.do("update", status(phase="draining"))
+    terminal.do("show", "worker:1", "the last word\n", 1)
+    terminal.wait(shows("night · draining", "| the last word"))
+    assert terminal.bytes.count(b"tflaunch: still here") == 50
+    assert terminal.bytes.count(b"xx\r\n") == 5000
+
+
+def test_a_flood_is_written_in_few_frames(terminal: Terminal) -> None:
+    """Not one for every line, and each line once."""
+    terminal.do("update", status())
+    terminal.wait(shows("night"))
+    for number in range(2000):
+        terminal.do("show", "worker:0", f"line {number}\n", 10)
+    terminal.do("say", "that was all")
+    terminal.wait(shows("that was all"))
+    assert terminal.bytes.count(b"| \x1b[0mline ") == 20_000
+    assert terminal.bytes.count(CURSOR_IS_HIDDEN) < 400
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(40, 24), (120, 40), (30, 6), (20, 3)])
+def test_another_size_is_seen_at_the_next_frame(terminal: Terminal, columns: int, rows: int) -> None:
+    """And nothing that was drawn for the old one is left, but what scrolled away."""
+    terminal.do("update", status())
+    terminal.wait(shows("night"))
+    terminal.resize(columns, rows)
+    terminal.do("update", status(phase="draining"))
+    terminal.do("say", "x")
+    terminal.wait(lambda lines: any(line.startswith("── night · dra") for line in lines))
+    assert sum(line.startswith("── night") for line in terminal.lines()) == 1
+    terminal.do("close")
+    terminal.wait(lambda lines: not any("night" in line for line in lines))
+
+
+def test_typed_characters_disturb_one_frame_at_most(terminal: Terminal) -> None:
+    """The terminal echoes them after the view, where the cursor is."""
+    terminal.do("update", status())
+    terminal.wait(shows("night"))
+    os.write(terminal.master, b"what is this")
+    terminal.wait(shows("what is this"))
+    terminal.do("update", status(phase="draining"))
+    terminal.wait(shows("draining"))
+    assert not shows("what is this")(terminal.lines())
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_who_wants_no_view_gets_lines(env: dict[str, str]) -> None:
+    """And not one escape sequence of a view."""
+    terminal = Terminal(**env)
+    try:
+        assert terminal.do("is_live") == "not live"
+        terminal.do("update", status())
+        terminal.do("show", "worker:0", "one\n", 1)
+        terminal.do("close")
+        terminal.wait(shows("one"))
+        assert terminal.do("is_rich_imported") == "no"
+        assert b"night" not in terminal.bytes
+        assert CURSOR_IS_HIDDEN not in terminal.bytes
+    finally:
+        terminal.end()
+
+
+def test_a_pipe_gets_lines(tmp_path: Any) -> None:
+    """Byte by byte those of the tasks."""
+    calls = [["update", status()], ["show", "worker:0", "one\n", 2], ["say", "done"], ["close"]]
+    read, write = os.pipe()
+    ended = subprocess.run(
+        [sys.executable, "-c", CHILD, str(write)],
+        input="".join(json.dumps(call) + "\n" for call in calls),
+        capture_output=True,
+        pass_fds=[write],
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    os.close(read)
+    os.close(write)
+    assert ended.stdout == "worker:0 | one\nworker:0 | one\n"
+    assert ended.stderr == "tflaunch: done\n"
+
+
+def test_a_watch_draws_in_place_and_leaves_the_last() -> None:
+    """What follows comes below it."""
+    place = Terminal(WATCHER)
+    try:
+        for phase in ("joining", "running", "draining"):
+            place.do("draw", status(phase=phase))
+        place.wait(shows("draining"))
+        is_below(place.lines())
+        assert len(place.lines()) == 4
+        place.do("quit")
+        place.wait(lambda lines: len(lines) == 5 and lines[-1] == "after it")
+    finally:
+        place.end()

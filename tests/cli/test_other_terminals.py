@@ -1,0 +1,469 @@
+"""A run as other terminals see and steer it: -d, ps, ls, logs, attach, wait, down, restart, kill, events."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from launch import PATIENCE, Launch, read_until
+from specs import TFLAUNCH
+
+pytestmark = pytest.mark.cli
+
+UNTIL_GO = "echo up $TFLAUNCH_TASK $TFLAUNCH_ATTEMPT; until test -e go; do sleep 0.05; done; echo done; "
+QUICK = {"lease": 60, "grace": 0.3}
+
+
+def detached(launch: Launch, script: str, *arguments: object, **fields: Any) -> str:
+    """Start a detached run whose workers run a shell script, and return its name."""
+    fields = {"strategy": "none", "timeouts": QUICK, **fields}
+    started = launch.run("up", "-d", launch.shell(script, **fields), *arguments)
+    assert started.returncode == 0, started.stderr
+    return started.stdout.strip()
+
+
+def status(launch: Launch, *arguments: object) -> dict[str, Any]:
+    """Return what `tflaunch ps --json` shows."""
+    shown = launch.run("ps", "--json", *arguments)
+    assert shown.returncode == 0, shown.stderr
+    loaded: dict[str, Any] = json.loads(shown.stdout)
+    return loaded
+
+
+def supervisor_of(launch: Launch) -> psutil.Process:
+    """Return the detached supervisor: the one that holds the control socket."""
+    (found,) = [process for process in launch.survivors() if str(TFLAUNCH) in process.cmdline()]
+    return found
+
+
+def wait_for_log(launch: Launch, task: str, words: str, count: int = 1) -> None:
+    """Wait until a task has written something so often, as `tflaunch logs -f` shows it."""
+    following = launch.start("logs", "-f", task)
+    read_until(following, words, count)
+    following.send_signal(signal.SIGINT)
+    following.communicate(timeout=PATIENCE)
+
+
+def test_a_detached_run_outlives_its_terminal(launch: Launch) -> None:
+    """The terminal hangs up and its session is killed; `wait` elsewhere returns the job's exit code."""
+    spec = launch.shell(UNTIL_GO + "exit 7", strategy="none", restart={"max": 0})
+    master, slave = pty.openpty()
+    shell = subprocess.Popen(
+        ["setsid", "--ctty", "sh", "-c", f"{TFLAUNCH} up -d {spec}; echo ready; sleep 300"],
+        stdin=slave, stdout=slave, stderr=slave, cwd=launch.directory, env=launch.env,
+    )  # fmt: skip
+    os.close(slave)
+    said = b""
+    while b"ready" not in said:
+        said += os.read(master, 4096)
+    os.close(master)
+    for process in [psutil.Process(shell.pid), *psutil.Process(shell.pid).children(recursive=True)]:
+        process.kill()
+    shell.wait(PATIENCE)
+    waiting = launch.start("wait")
+    (launch.directory / "go").touch()
+    _, err = waiting.communicate(timeout=PATIENCE)
+    assert waiting.returncode == 7
+    assert "exited with code 7" in err
+
+
+def test_up_d_returns_when_the_tasks_run(launch: Launch) -> None:
+    """With the name of the run on stdout; the rest is known from anywhere."""
+    run = detached(launch, UNTIL_GO)
+    current = status(launch)
+    assert current["run"] == run == launch.run_directory().name
+    assert [task["state"] for task in current["tasks"]] == ["running", "running"]
+    (launch.directory / "go").touch()
+    assert launch.run("wait", run).returncode == 0
+
+
+@pytest.mark.parametrize("command", [["nosuch-program"], ["sh", "-c", "exit 3"]])
+def test_up_d_returns_the_failure(launch: Launch, command: list[str]) -> None:
+    """Of a job that does not come to run, or ends at once: its own code and its last words."""
+    spec = launch.spec(cluster={"worker": 1}, command=command, restart={"max": 0})
+    started = launch.run("up", "-d", spec)
+    waited = launch.run("wait")
+    assert waited.returncode == (127 if command[0] == "nosuch-program" else 3)
+    assert started.returncode in (0, waited.returncode)
+    assert "worker:0" in waited.stderr
+
+
+def test_up_d_tells_what_kept_it_from_beginning(launch: Launch) -> None:
+    """A port for metrics that is busy."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        started = launch.run("up", "-d", launch.shell("true"), "--metrics-port", port)
+    assert started.returncode == 3
+    assert re.fullmatch(rf"tflaunch: --metrics-port {port}: .*; choose another port\n", started.stderr)
+
+
+def test_ps_shows_what_the_contract_says(launch: Launch) -> None:
+    """Every field, measured, with the progress that a task reports."""
+    script = 'echo \'{"step": 7, "metrics": {"loss": 0.5}}\' > $TFLAUNCH_PROGRESS; ' + UNTIL_GO
+    run = detached(launch, script, workers=1)
+    wait_for_log(launch, "worker:0", "up")
+    current = status(launch, run)
+    (task,) = current["tasks"]
+    assert {"run", "name", "phase", "attempt", "exit_code", "culprit", "tasks"} <= current.keys()
+    assert (current["phase"], current["name"], current["exit_code"], current["culprit"]) == (
+        "running",
+        "job",
+        None,
+        None,
+    )
+    assert psutil.Process(task["pid"]).environ()["TFLAUNCH_TASK"] == "worker:0"
+    assert task["rss_bytes"] > 0
+    assert task["cpu_percent"] >= 0
+    assert abs(task["since"] - psutil.Process(task["pid"]).create_time()) < 30
+    assert re.fullmatch(r"localhost:\d+", task["address"])
+    assert (task["step"], task["metrics"], task["last_line"]) == (7, {"loss": 0.5}, "up worker:0 0")
+    assert (task["exit_code"], task["signal"], task["attempt"], task["host"]) == (None, None, 0, "localhost")
+    shown = launch.run("ps")
+    assert "worker:0" in shown.stdout
+    assert "\033" not in shown.stdout
+    (launch.directory / "go").touch()
+    launch.run("wait")
+    ended = status(launch)
+    assert (ended["phase"], ended["exit_code"], ended["tasks"][0]["state"]) == ("ended", 0, "succeeded")
+
+
+def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:
+    """What lives is what they say, not what the journal knew; and looking changes nothing."""
+    run = detached(launch, UNTIL_GO)
+    first, second = (task["pid"] for task in status(launch)["tasks"])
+    supervisor_of(launch).kill()
+    os.kill(second, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(second)] if psutil.pid_exists(second) else [], timeout=PATIENCE)
+    current = status(launch)
+    assert current["supervisor"] == "dead"
+    assert [(task["state"], task["pid"]) for task in current["tasks"]] == [("running", first), ("stopped", None)]
+    assert 0 < current["hosts"][0]["lease_left"] <= 60
+    assert "lost" in launch.run("ls").stdout
+    waited = launch.run("wait")
+    assert waited.returncode == 125
+    assert f"tflaunch up --resume {run}" in waited.stderr
+    ended = launch.run("down")
+    assert ended.returncode == 0, ended.stderr
+    assert not launch.survivors()
+
+
+def test_down_ends_a_run_and_can_be_repeated(launch: Launch) -> None:
+    """With TERM and the grace that is asked for; 0 also when nothing runs; whoever waits gets 143."""
+    assert launch.run("down").returncode == 0
+    detached(launch, "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done", workers=1)
+    wait_for_log(launch, "worker:0", "up")
+    waiting = launch.start("wait")
+    ended = launch.run("down", "-t", "20s")
+    assert ended.returncode == 0, ended.stderr
+    waiting.communicate(timeout=PATIENCE)
+    assert waiting.returncode == 143
+    assert "saved" in launch.log("worker:0")
+    assert not launch.survivors()
+    again = launch.run("down")
+    assert (again.returncode, "has ended with exit code 143" in again.stderr) == (0, True)
+
+
+def test_down_all_ends_every_run(launch: Launch) -> None:
+    """Live ones and those whose supervisor was killed; without --all their number is told."""
+    detached(launch, UNTIL_GO)
+    supervisor_of(launch).kill()
+    detached(launch, UNTIL_GO)
+    detached(launch, UNTIL_GO)
+    refused = launch.run("down")
+    assert refused.returncode == 2
+    assert "several runs are live" in refused.stderr
+    assert launch.run("down", "--all").returncode == 0
+    assert not launch.survivors()
+    listed = json.loads(launch.run("ls", "--json").stdout)
+    assert [entry["state"] for entry in listed] == ["ended"] * 3
+
+
+def test_down_kills_at_once_what_ignores_term(launch: Launch) -> None:
+    """-t 0."""
+    detached(launch, "trap '' TERM; echo up; while :; do sleep 0.05; done", timeouts={"grace": 300, "lease": 60})
+    assert launch.run("down", "-t", "0").returncode == 0
+    assert not launch.survivors()
+
+
+def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
+    """With the next attempt; the budget is not touched."""
+    detached(launch, UNTIL_GO, restart={"max": 0})
+    before = [task["pid"] for task in status(launch)["tasks"]]
+    assert launch.run("restart").returncode == 0
+    wait_for_log(launch, "worker:1", "up worker:1 1")
+    after = status(launch)
+    assert [task["attempt"] for task in after["tasks"]] == [1, 1]
+    assert not set(before) & {task["pid"] for task in after["tasks"]}
+    (launch.directory / "go").touch()
+    assert launch.run("wait").returncode == 0
+
+
+def test_restart_of_a_sidecar_leaves_the_others_alone(launch: Launch) -> None:
+    """Only it has a new process."""
+    detached(launch, UNTIL_GO, workers=1, sidecars={"board": {"command": ["sleep", "300"]}})
+    before = {task["task"]: task["pid"] for task in status(launch)["tasks"]}
+    assert launch.run("restart", "board").returncode == 0
+    events = launch.start("events", "-f", "--json")
+    read_until(events, '"kind":"task_started","now"', 3)
+    events.kill()
+    after = {task["task"]: task["pid"] for task in status(launch)["tasks"]}
+    assert after["worker:0"] == before["worker:0"]
+    assert after["board"] not in (None, before["board"])
+    launch.run("down")
+
+
+def test_kill_sends_a_signal(launch: Launch) -> None:
+    """To the tasks that are meant; what follows is up to the rules."""
+    detached(launch, "trap 'echo got USR1' USR1; " + UNTIL_GO)
+    wait_for_log(launch, "worker:1", "up")
+    assert launch.run("kill", "-s", "USR1", "worker:1").returncode == 0
+    wait_for_log(launch, "worker:1", "got USR1")
+    assert "USR1" not in launch.log("worker:0")
+    (launch.directory / "go").touch()
+    assert launch.run("wait").returncode == 0
+
+
+def test_mistakes_are_told_in_a_sentence(launch: Launch) -> None:
+    """Unknown runs, tasks, signals, times; a run that has ended; a task that is missing."""
+    detached(launch, UNTIL_GO)
+    for arguments, words in (
+        (["ps", "nosuch"], "there is no run 'nosuch'"),
+        (["logs", "worker:9"], "no task is 'worker:9'; the tasks are worker:0, worker:1"),
+        (["kill", "-s", "HELLO", "worker"], "'HELLO' is no signal"),
+        (["kill"], "Missing argument 'TASK'"),
+        (["logs", "--since", "yesterday"], "'yesterday' is no time"),
+        (["down", "-t", "soon"], "'soon' is no duration"),
+        (["down", "--all", "x"], "not both"),
+        (["restart", "host=nosuch"], "no task is 'host=nosuch'"),
+    ):
+        refused = launch.run(*arguments)
+        assert refused.returncode == 2, arguments
+        assert words in refused.stderr
+        assert "Traceback" not in refused.stderr
+    (launch.directory / "go").touch()
+    launch.run("wait")
+    late = launch.run("restart")
+    assert late.returncode == 2
+    assert "has ended with exit code 0" in late.stderr
+
+
+def test_attach_shows_a_run_as_up_does(launch: Launch) -> None:
+    """Its last lines, its news and its end; Ctrl-C leaves it alone."""
+    run = detached(launch, UNTIL_GO + "exit 4", restart={"max": 0})
+    leaving = launch.start("attach")
+    read_until(leaving, "up worker:1 0")
+    leaving.send_signal(signal.SIGINT)
+    _, err = leaving.communicate(timeout=PATIENCE)
+    assert (leaving.returncode, f"run {run} goes on" in err) == (130, True)
+    staying = launch.start("attach")
+    read_until(staying, "up worker:0 0")
+    (launch.directory / "go").touch()
+    out, err = staying.communicate(timeout=PATIENCE)
+    assert staying.returncode == 4
+    assert "| done" in out
+    assert "exited with code 4" in err
+
+
+def test_attach_offers_to_take_over(launch: Launch) -> None:
+    """With nobody to ask it says how; with --resume it does."""
+    run = detached(launch, UNTIL_GO)
+    supervisor_of(launch).kill()
+    refused = launch.run("attach")
+    assert refused.returncode == 125
+    assert f"tflaunch up --resume {run}" in refused.stderr
+    (launch.directory / "go").touch()
+    assert launch.run("attach", "--resume").returncode == 0
+
+
+def test_resume_can_detach(launch: Launch) -> None:
+    """`up --resume RUN -d`: the same processes, another supervisor without a terminal."""
+    run = detached(launch, UNTIL_GO)
+    before = [task["pid"] for task in status(launch)["tasks"]]
+    supervisor_of(launch).kill()
+    resumed = launch.run("up", "--resume", run, "-d")
+    assert (resumed.returncode, resumed.stdout) == (0, f"{run}\n"), resumed.stderr
+    assert [task["pid"] for task in status(launch)["tasks"]] == before
+    (launch.directory / "go").touch()
+    assert launch.run("wait").returncode == 0
+
+
+def test_logs_select_follow_and_end_with_the_run(launch: Launch) -> None:
+    """One task as it is, several with their names; -f ends with the run and has shown everything."""
+    lines = 300
+    script = f"for i in $(seq {lines}); do echo line $i; sleep 0.002; done"
+    detached(launch, script)
+    following = launch.start("logs", "-f")
+    out, _ = following.communicate(timeout=PATIENCE)
+    assert following.returncode == 0
+    for task in ("worker:0", "worker:1"):
+        mine = [line.partition("| ")[2] for line in out.splitlines() if line.startswith(task)]
+        assert mine == [f"line {number}" for number in range(1, lines + 1)]
+    assert launch.run("logs", "worker:1", "--tail", 2).stdout == f"line {lines - 1}\nline {lines}\n"
+    folded = launch.run("logs", "--fold", "--tail", 1).stdout
+    assert folded in (f"worker:{task} (\N{MULTIPLICATION SIGN}1 other task) | line {lines}\n" for task in (0, 1))
+    assert launch.run("logs", "--since", "2h", "worker:0", "-n", 1).stdout == f"line {lines}\n"
+    assert launch.run("logs", "--since", "2000-01-01", "--attempt", 5).stdout == ""
+
+
+def test_events_follow_to_the_end(launch: Launch) -> None:
+    """The journal itself as JSON, and lines for people."""
+    detached(launch, UNTIL_GO)
+    following = launch.start("events", "-f", "--json")
+    read_until(following, "task_started", 2)
+    (launch.directory / "go").touch()
+    out, _ = following.communicate(timeout=PATIENCE)
+    assert json.loads(out.splitlines()[-1]) == launch.journal()[-1]
+    assert launch.journal()[-1]["kind"] == "ended"
+    assert re.search(
+        r"^\d\d:\d\d:\d\d\.\d{3} task_exited host=localhost task=worker:0 ", launch.run("events").stdout, re.M
+    )
+
+
+def test_stopped_readers_block_nobody(launch: Launch) -> None:
+    """Ctrl-S: readers of a chatty run that read no more; the run ends in its time, and its logs are whole."""
+    count = 20_000
+    detached(launch, UNTIL_GO + f"seq {count}")
+    readers = [launch.start("logs", "-f"), launch.start("attach"), launch.start("ps", "--watch")]
+    for reader in readers[:2]:
+        read_until(reader, "up worker:1")
+    for reader in readers:
+        reader.send_signal(signal.SIGSTOP)
+    (launch.directory / "go").touch()
+    assert launch.run("wait").returncode == 0
+    for task in ("worker:0", "worker:1"):
+        assert launch.log(task).splitlines()[-count:] == [str(number) for number in range(1, count + 1)]
+    for reader in readers:
+        reader.kill()
+
+
+def test_the_control_socket_is_private_and_believes_nothing(launch: Launch) -> None:
+    """Its mode; bytes that are no frame, frames that are too large, requests that mean nothing."""
+    detached(launch, UNTIL_GO)
+    directory = launch.run_directory()
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert (directory / "control.sock").stat().st_mode & 0o777 == 0o600
+    for data in (b"GET / HTTP/1.0\r\n\r\n" * 100, b"\0\0\0\2\0\0\0\0[]", b"\x7f\xff\xff\xff\0\0\0\0"):
+        with connected(directory) as caller:
+            caller.sendall(data)
+            assert caller.recv(100) == b""
+    with connected(directory) as caller:
+        body = json.dumps({"kind": "signal", "tasks": 5, "signal": "x"}).encode()
+        caller.sendall(len(body).to_bytes(4, "big") + bytes(4) + body)
+        assert b"refused" in caller.recv(1000)
+    (launch.directory / "go").touch()
+    assert launch.run("wait").returncode == 0
+    assert not (directory / "control.sock").exists()
+
+
+def connected(directory: Path) -> socket.socket:
+    """Return a connection to the control socket of a run."""
+    caller = socket.socket(socket.AF_UNIX)
+    caller.settimeout(PATIENCE)
+    place = os.open(directory, os.O_RDONLY)
+    try:
+        caller.connect(f"/proc/self/fd/{place}/control.sock")
+    finally:
+        os.close(place)
+    return caller
+
+
+def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
+    """Should the lock fail (here it is removed), the agents obey the newer one; the older does nothing more."""
+    run = detached(launch, UNTIL_GO)
+    pids = [task["pid"] for task in status(launch)["tasks"]]
+    old = supervisor_of(launch)
+    refused = launch.run("up", "--resume", run)
+    assert (refused.returncode, "has a supervisor already" in refused.stderr) == (2, True)
+    old.suspend()
+    (launch.run_directory() / "lock").unlink()
+    resumed = launch.run("up", "--resume", run, "-d")
+    assert resumed.returncode == 0, resumed.stderr
+    old.resume()
+    old.wait(PATIENCE)
+    assert "another tflaunch has taken over run" in (launch.run_directory() / "supervisor.log").read_text()
+    assert [task["pid"] for task in status(launch)["tasks"]] == pids
+    (launch.directory / "go").touch()
+    assert launch.run("wait").returncode == 0
+    assert launch.log("worker:0") == "up worker:0 0\ndone\n"
+
+
+def test_metrics_are_served_on_loopback(launch: Launch) -> None:
+    """What Prometheus scrapes: phase, tasks, progress."""
+    from urllib.request import urlopen
+
+    running = launch.start("up", launch.shell(UNTIL_GO, strategy="none"), "--metrics-port", 0)
+    assert running.stderr is not None
+    url = running.stderr.readline().split()[-1]
+    read_until(running, "up", 2)
+    text = urlopen(url, timeout=PATIENCE).read().decode()
+    run = launch.run_directory().name
+    assert f'tflaunch_job_phase{{phase="running",run="{run}"}} 1.0' in text
+    assert f'tflaunch_task_up{{host="localhost",run="{run}",task="worker:1"}} 1.0' in text
+    assert url.startswith("http://127.0.0.1:")
+    (launch.directory / "go").touch()
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0
+
+
+def test_run_needs_no_file(launch: Launch) -> None:
+    """The same as `up`, and `--save` gives the spec that it would use."""
+    done = launch.run("run", "-n", 2, "--", "sh", "-c", "echo $TFLAUNCH_TASK")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["worker:0 | worker:0", "worker:1 | worker:1"]
+    saved = launch.run("run", "-n", 3, "-H", "a,b", "--ps", 1, "--chief", "--save", "--", "python", "-m", "pkg.train")
+    assert json.loads(saved.stdout) == {
+        "name": "pkg",
+        "cluster": {"chief": ["a"], "worker": ["a", "a", "b"], "ps": ["a"]},
+        "command": ["python", "-m", "pkg.train"],
+    }
+    launch.run("run", "-n", 2, "--save", "saved.json", "--", "sh", "-c", "exit 5")
+    assert launch.up(launch.directory / "saved.json", "--set", "restart.max=0").returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("tflaunch up --re", {"--resume"}), ("tflaunch ps jo", {"RUN"}), ("tflaunch logs work", {"worker", "worker:0"})],
+)
+def test_bash_completes_runs_and_tasks(launch: Launch, line: str, expected: set[str]) -> None:
+    """Sourced as docs/commands.md says."""
+    launch.up(launch.shell("true", workers=1))
+    script = f"""
+        eval "$(_TFLAUNCH_COMPLETE=bash_source tflaunch)"
+        COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}
+        _tflaunch_completion tflaunch; echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=launch.env,
+        cwd=launch.directory,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    found = {word.replace(launch.run_directory().name, "RUN") for word in done.stdout.split()}
+    assert found == expected, done.stderr
+
+
+def test_a_run_that_is_watched_goes_on_at_its_pace(launch: Launch) -> None:
+    """`ps --watch` ends with the run, and leaves its last state."""
+    detached(launch, UNTIL_GO)
+    watching = launch.start("ps", "--watch")
+    read_until(watching, "worker:1")
+    (launch.directory / "go").touch()
+    began = time.monotonic()
+    out, err = watching.communicate(timeout=PATIENCE)
+    assert watching.returncode == 0, err
+    assert "succeeded" in out
+    assert time.monotonic() - began < PATIENCE

@@ -1,0 +1,70 @@
+"""Progress of real training, with both Keras, heard by somebody or not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+FIT = """
+import numpy as np
+import tensorflow as tf
+from tflaunch_worker.training import progress
+
+network = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+network.compile("sgd", "mse", metrics=["mae"])
+x, y = np.ones((64, 3)), np.zeros((64, 1))
+for _ in range(2):
+    network.fit(x, y, batch_size=8, epochs=3, validation_data=(x, y), verbose=0, callbacks=[progress.callback()])
+print(tf.keras.Model.__module__)
+"""
+
+
+def fit(pipe: str | None, legacy: str) -> str:
+    """Train a little in another process and return what it wrote."""
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_USE_LEGACY_KERAS": legacy}
+    env.pop("TFLAUNCH_PROGRESS", None)
+    if pipe is not None:
+        env["TFLAUNCH_PROGRESS"] = pipe
+    ended = subprocess.run([sys.executable, "-c", FIT], env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
+def test_keras_tells_steps_epochs_and_metrics(tmp_path: Path, legacy: str) -> None:
+    """The step is the optimizer's, so it goes on where an earlier training has ended."""
+    path = tmp_path / "progress"
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    assert fit(str(path), legacy).startswith("tf_keras" if legacy == "1" else "keras.")
+    lines = [json.loads(line) for line in os.read(pipe, 1 << 20).splitlines()]
+    os.close(pipe)
+    last = lines[-1]
+    assert [last[name] for name in ("step", "epoch", "epochs", "steps_per_epoch")] == [48, 3, 3, 8]
+    assert {"loss", "mae", "val_loss", "val_mae"} <= set(last["metrics"])
+    assert all(isinstance(value, float) for value in last["metrics"].values())
+    steps = [line["step"] for line in lines]
+    assert steps == sorted(steps)
+    assert 1 <= steps[0] < 24
+
+
+@pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
+def test_keras_trains_when_nobody_listens(tmp_path: Path, legacy: str) -> None:
+    """Without tflaunch, and with a pipe that nobody reads."""
+    fit(None, legacy)
+    os.mkfifo(tmp_path / "progress")
+    fit(str(tmp_path / "progress"), legacy)

@@ -1,0 +1,312 @@
+"""Logs are read as their tasks wrote them, merged by time, from any place, while they grow."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tflaunch import one_log
+from tflaunch.lines import Line
+from tflaunch.log_reader import LogReader
+from tflaunch.task_log import Marks, TaskLog, path_of, times_of
+
+pytestmark = pytest.mark.unit
+
+A, B = "worker:0", "worker:1"
+NOW = 1_800_000_000.0
+
+
+class Place:
+    """A run whose tasks write."""
+
+    def __init__(self, path: Path, tasks: tuple[str, ...] = (A, B)) -> None:
+        self.path = path
+        self.tasks = tasks
+        self.open()
+
+    def open(self) -> None:
+        """Be the next supervisor."""
+        self.marks = Marks(self.path / "marks.jsonl")
+        self.logs = {
+            task: TaskLog(task, path_of(self.path, task), self.marks, times_of(self.path / "times", task))
+            for task in self.tasks
+        }
+
+    def close(self) -> None:
+        """End this supervisor."""
+        for log in self.logs.values():
+            log.close()
+        self.marks.close()
+
+    def say(self, task: str, data: bytes, seconds: float = 0.0) -> None:
+        """A task writes something, so many seconds after NOW."""
+        self.logs[task].append(data, [(0, NOW + seconds)])
+
+    def again(self, task: str, attempt: int, seconds: float = 0.0) -> None:
+        """A task is started again."""
+        self.logs[task].begin_attempt(attempt, f"{task} attempt {attempt}", NOW + seconds)
+
+    def reader(self) -> LogReader:
+        """Return a reader of all tasks."""
+        return LogReader(self.path, self.path, self.tasks)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A run with two tasks that have said nothing."""
+    return Place(tmp_path)
+
+
+def texts(lines: object) -> list[str]:
+    """Return lines as text, with the number of their task before it."""
+    assert hasattr(lines, "__iter__")
+    return [f"{line.task[-1]} {line.text.decode()}" for line in lines]
+
+
+def test_lines_are_merged_by_time(place: Place) -> None:
+    """By when they were written, not by when they came."""
+    place.say(A, b"one\n", 1)
+    place.say(A, b"three\n", 3)
+    place.say(B, b"zero\n", 0)
+    place.say(B, b"two\nand ", 2)
+    place.say(B, b"four\n", 4)
+    assert texts(place.reader().read()) == ["1 zero", "0 one", "1 two", "0 three", "1 and four"]
+    assert [line.time - NOW for line in place.reader().read()] == [0, 1, 2, 3, 4]
+
+
+def test_lines_of_one_moment_stand_in_the_order_of_the_tasks(place: Place) -> None:
+    """And a task's own lines in their order, also when its clock was set back."""
+    place.say(B, b"b\n", 1)
+    place.say(A, b"a\n", 1)
+    place.say(A, b"c\n", -4000)
+    assert texts(place.reader().read()) == ["0 a", "0 c", "1 b"]
+
+
+def test_a_progress_bar_is_its_last_state(place: Place) -> None:
+    """As on a terminal."""
+    place.say(A, b"1/3\r2/3\r3/3\r\nend\r\n")
+    assert texts(place.reader().read()) == ["0 3/3", "0 end"]
+
+
+def test_attempts_begin_with_our_line(place: Place) -> None:
+    """Also where the one before did not end its line."""
+    place.say(A, b"old\nno end", 0)
+    place.again(A, 2, 1)
+    place.say(A, b"new\n", 1)
+    place.logs[A].lose(5, "5 bytes are missing", NOW)
+    place.again(A, 3, 2)
+    place.say(B, b"never again\n", 3)
+    lines = list(place.reader().read())
+    assert [(line.attempt, line.text) for line in lines if line.task == A] == [
+        (0, b"old"),
+        (0, b"no end"),
+        (2, b"---- tflaunch: worker:0 attempt 2 ----"),
+        (2, b"new"),
+        (2, b"---- tflaunch: 5 bytes are missing ----"),
+        (3, b"---- tflaunch: worker:0 attempt 3 ----"),
+    ]
+    for attempt in (0, 2, 3, 7):
+        wanted = [line for line in lines if line.attempt == attempt]
+        assert list(place.reader().read(attempt=attempt)) == wanted
+        assert list(place.reader().read(attempt=attempt, tail=1)) == [
+            [line for line in wanted if line.task == task][-1]
+            for task in (A, B)
+            if any(line.task == task for line in wanted)
+        ]
+
+
+def test_only_this_runs_part_of_a_log_counts(tmp_path: Path) -> None:
+    """--log-dir may hold an earlier run's."""
+    path_of(tmp_path, A).write_bytes(b"of\nan earlier run\n")
+    place = Place(tmp_path)
+    place.say(A, b"mine\n")
+    assert texts(place.reader().read()) == ["0 mine"]
+    assert texts(place.reader().read(tail=5)) == ["0 mine"]
+
+
+def test_a_log_is_read_on_after_its_supervisor_was_killed_between_mark_and_words(place: Place) -> None:
+    """The mark whose words are missing is followed by one for where they would have begun."""
+    place.say(A, b"abc\n")
+    place.again(A, 1, 1)
+    place.close()
+    path_of(place.path, A).write_bytes(b"abc\n---- tfl")
+    place.open()
+    place.say(A, b"hello\n", 2)
+    assert [(line.attempt, line.text) for line in place.reader().read()] == [(0, b"abc"), (1, b"---- tflhello")]
+
+
+def test_since_begins_with_the_line_that_was_being_written(place: Place) -> None:
+    """Its end counts."""
+    for second in range(100):
+        place.say(A, b"%d begins, " % second, second)
+        place.say(A, b"ends\n", second + 0.5)
+    assert texts(place.reader().read(since=NOW + 97.2)) == [f"0 {n} begins, ends" for n in (97, 98, 99)]
+    assert texts(place.reader().read(since=NOW + 98, tail=1)) == ["0 99 begins, ends"]
+    assert texts(place.reader().read(since=NOW + 500)) == []
+    assert len(texts(place.reader().read(since=NOW - 500))) == 100
+
+
+def test_without_an_index_everything_is_of_an_unknown_time(place: Place) -> None:
+    """An index can be lost; words must not be."""
+    place.say(A, b"a\n", 2)
+    place.say(B, b"b\n", 1)
+    for task in (A, B):
+        times_of(place.path / "times", task).unlink()
+    lines = list(place.reader().read(since=NOW))
+    assert [(line.time, line.text) for line in lines] == [(0.0, b"a"), (0.0, b"b")]
+
+
+def test_following(place: Place) -> None:
+    """Whole lines as they come; the rest at the end; nothing twice."""
+    place.say(A, b"one\ntw")
+    reader = place.reader()
+    assert texts(reader.read(tail=1)) == ["0 one"]
+    assert texts(reader.new_lines()) == []
+    place.say(B, b"b\n", 2)
+    place.say(A, b"o\nthree\nfo", 1)
+    assert texts(reader.new_lines()) == ["0 two", "0 three", "1 b"]
+    place.again(A, 1, 3)
+    place.say(A, b"next\nlast", 3)
+    lines = list(reader.new_lines())
+    assert [(line.attempt, line.text[:8], line.time - NOW) for line in lines] == [
+        (0, b"fo", 1), (1, b"---- tfl", 3), (1, b"next", 3),
+    ]  # fmt: skip
+    assert texts(reader.rest()) == ["0 last"]
+    assert texts(reader.rest()) == []
+    assert texts(reader.new_lines()) == []
+
+
+def test_following_one_attempt(place: Place) -> None:
+    """It may begin later."""
+    place.say(A, b"zero\n")
+    reader = place.reader()
+    assert texts(reader.read(attempt=1)) == []
+    place.say(A, b"zero\n")
+    assert texts(reader.new_lines()) == []
+    place.again(A, 1)
+    place.say(A, b"one\n")
+    assert texts(reader.new_lines()) == ["0 ---- tflaunch: worker:0 attempt 1 ----", "0 one"]
+    place.again(A, 2)
+    place.say(A, b"two\nmore")
+    assert texts(reader.new_lines()) == texts(reader.rest()) == []
+
+
+def test_following_a_run_that_has_not_begun(tmp_path: Path) -> None:
+    """There is nothing yet, not even a file."""
+    reader = LogReader(tmp_path, tmp_path, [A])
+    assert texts(reader.read()) == texts(reader.new_lines()) == texts(reader.rest()) == []
+    place = Place(tmp_path, (A,))
+    place.say(A, b"hello\nyou")
+    assert texts(reader.new_lines()) == ["0 hello"]
+    assert texts(reader.rest()) == ["0 you"]
+
+
+def test_a_line_without_end_is_read_in_pieces(place: Place) -> None:
+    """Memory is bounded, and so is what is shown of a progress bar."""
+    place.say(A, b"x" * 1_000_000)
+    place.say(B, b"".join(b"%d%%\r" % number for number in range(100_000)))
+    reader = place.reader()
+    assert texts(reader.read()) == []
+    assert [len(line.text) for line in reader.rest() if line.task == A] == [one_log.LONGEST]
+    place.say(A, b"\n")
+    place.say(B, b"\n")
+    lines = list(place.reader().read())
+    assert b"".join(line.text for line in lines if line.task == A) == b"x" * 1_000_000
+    assert [line.text for line in lines if line.task == B] == [b"99999%"]
+
+
+def test_the_end_of_a_large_log_is_read_from_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever stands before; and all of it in little memory."""
+    for _ in range(100):
+        place.say(A, (b"x" * 99 + b"\n") * 2000)
+    asked: list[int] = []
+    read = one_log.OneLog._read
+
+    def counted(log: one_log.OneLog, start: int, end: int) -> bytes:
+        asked.append(end - start)
+        return read(log, start, end)
+
+    monkeypatch.setattr(one_log.OneLog, "_read", counted)
+    assert len(list(place.reader().read(tail=10))) == 10
+    assert sum(asked) < 300_000
+    tracemalloc.start()
+    assert sum(1 for _ in place.reader().read()) == 200_000
+    assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    tracemalloc.stop()
+
+
+WRITES = st.lists(
+    st.tuples(
+        st.sampled_from([A, B]),
+        st.one_of(st.lists(st.sampled_from([b"a", b"b", b"\n", b"cc"]), max_size=6).map(b"".join), st.integers(1, 3)),
+        st.floats(0, 2),
+    ),
+    max_size=30,
+)
+
+
+@given(WRITES, st.integers(0, 30), st.integers(0, 5), st.floats(0, 30), st.sampled_from([1, 2, 7, 64]))
+def test_every_way_to_read_gives_the_same_lines(
+    writes: list[tuple[str, bytes | int, float]], cut: int, tail: int, since: float, block: int
+) -> None:
+    """At once or as they come; all or the last ones; whatever the blocks."""
+    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(one_log, "_BLOCK", block)
+        place = Place(Path(directory))
+        follower, followed, now = place.reader(), [], 0.0
+        attempts = {A: 0, B: 0}
+        for number, (task, what, wait) in enumerate(writes):
+            now += wait
+            if number == cut:
+                followed += follower.read()
+            elif number > cut and number % 3 == 0:
+                followed += follower.new_lines()
+            if isinstance(what, int):
+                attempts[task] += what
+                place.again(task, attempts[task], now)
+            else:
+                place.say(task, what, now)
+        followed += follower.read() if cut >= len(writes) else follower.new_lines()
+        lines = list(place.reader().read())
+        for task in (A, B):
+            mine = [line for line in lines if line.task == task]
+            assert [line for line in followed if line.task == task] == mine
+            text = path_of(place.path, task).read_bytes()
+            assert b"".join(line.text + b"\n" for line in mine) == text[: text.rfind(b"\n") + 1]
+            assert all(one.attempt <= other.attempt for one, other in pairwise(mine))
+            assert [line for line in place.reader().read(tail=tail) if line.task == task] == (
+                mine[-tail:] if tail else []
+            )
+            late = [line for line in place.reader().read(since=NOW + since) if line.task == task]
+            assert late == [line for line in mine if line.time >= NOW + since]
+        for attempt in range(4):
+            assert list(place.reader().read(attempt=attempt)) == [line for line in lines if line.attempt == attempt]
+        assert lines == sorted(lines, key=lambda line: line.time)
+        place.close()
+
+
+def test_a_mark_that_is_being_written_is_read_when_it_is_whole(place: Place) -> None:
+    """A reader never waits for the supervisor."""
+    place.say(A, b"one\n")
+    reader = place.reader()
+    assert reader.read() is not None
+    mark = json.dumps([A, 5, 4, 0]) + "\n"
+    with (place.path / "marks.jsonl").open("a") as file:
+        file.write(mark[:7])
+        file.flush()
+        assert texts(reader.new_lines()) == []
+        file.write(mark[7:])
+    place.say(A, b"two\n")
+    assert [line.attempt for line in reader.new_lines()] == [5]
+
+
+def test_a_line_knows_its_task() -> None:
+    """And when, and which attempt."""
+    assert Line(1.0, A, 2, b"x") == (1.0, A, 2, b"x")

@@ -1,0 +1,216 @@
+"""Progress: what lines say, how fast steps come, and telling it from a program, heard or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tflaunch_worker.steps import Steps
+from tflaunch_worker.training import progress
+
+pytestmark = pytest.mark.unit
+
+
+def known(*lines: str, at: float = 0.0) -> dict[str, object]:
+    """Return what is known after these lines, which came at once."""
+    steps = Steps()
+    for line in lines:
+        steps.take(line.encode(), at)
+    return steps.known(at)
+
+
+def test_later_lines_add_to_earlier_ones() -> None:
+    """Field by field, metrics too."""
+    first, second = (
+        '{"step": 1, "epochs": 3, "metrics": {"loss": 2, "mae": 1}}',
+        '{"step": 2, "metrics": {"loss": 1.5}}',
+    )
+    assert known(first, second) == {
+        "step": 2, "epochs": 3, "metrics": {"loss": 1.5, "mae": 1}, "age": 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "step 5", "[1]", "5", "null", '{"step": 1', "[" * 4000, '{"step": 1, "x": "' + "x" * 5000 + '"}', "\udcff"],
+)
+def test_other_lines_are_ignored(line: str) -> None:
+    """They come from anywhere."""
+    steps = Steps()
+    steps.take(line.encode("utf-8", "surrogateescape"), 0.0)
+    assert steps.known(0.0) == {}
+
+
+def test_other_values_are_ignored() -> None:
+    """Only finite numbers count, and steps are not negative."""
+    counts = '"step": true, "epoch": "2", "epochs": -1, "steps_per_epoch": NaN, "x": 1'
+    assert known(f'{{{counts}, "metrics": {{"a": Infinity, "b": [], "c": 1e999}}}}') == {"metrics": {}, "age": 0.0}
+    assert known('{"step": 1' + "0" * 400 + "}") == {"metrics": {}, "age": 0.0}
+
+
+def test_metrics_are_bounded() -> None:
+    """In number and in length; one that is null is not known any more."""
+    many = json.dumps({"metrics": {f"{number:02}" + "x" * 100: number for number in range(30)}})
+    metrics = known(many)["metrics"]
+    assert isinstance(metrics, dict)
+    assert len(metrics) == 20
+    assert {len(name) for name in metrics} == {64}
+    assert known('{"metrics": {"loss": 1}}', '{"metrics": {"loss": null}}')["metrics"] == {}
+
+
+def test_speed_is_that_of_the_last_seconds() -> None:
+    """And less when nothing comes."""
+    steps = Steps()
+    for step in range(100):
+        steps.take(b'{"step": %d}' % step, step * 0.5)
+    for step in range(100, 500):
+        steps.take(b'{"step": %d}' % step, 50 + (step - 100) * 0.05)
+    assert steps.known(70)["steps_per_second"] == pytest.approx(20, rel=0.05)
+    assert steps.known(170)["steps_per_second"] == pytest.approx(2, rel=0.05)
+    assert steps.known(170)["age"] == pytest.approx(100, rel=0.01)
+
+
+def test_slow_steps_have_a_speed_too() -> None:
+    """One every half minute."""
+    steps = Steps()
+    for step in range(3):
+        steps.take(b'{"step": %d}' % step, step * 30.0)
+    assert steps.known(61)["steps_per_second"] == pytest.approx(1 / 30)
+
+
+def test_a_restored_state_begins_anew() -> None:
+    """The speed is not negative."""
+    steps = Steps()
+    for now, step in ((0, 100), (1, 110), (2, 50)):
+        steps.take(b'{"step": %d}' % step, float(now))
+    assert "steps_per_second" not in steps.known(2)
+    steps.take(b'{"step": 60}', 3.0)
+    assert steps.known(3)["steps_per_second"] == 10
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.integers(0, 1000)), max_size=60), st.floats(0, 1000))
+def test_speed_is_never_negative_and_memory_is_bounded(lines: list[tuple[float, int]], later: float) -> None:
+    """Whatever comes, whenever."""
+    steps, now = Steps(), 0.0
+    for wait, step in lines:
+        now += wait
+        steps.take(b'{"step": %d}' % step, now)
+    assert len(steps._moments) <= 45
+    speed = steps.known(now + later).get("steps_per_second", 0.0)
+    assert isinstance(speed, float)
+    assert 0 <= speed <= 4000
+
+
+# ---- from a program
+
+
+@pytest.fixture
+def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A pipe as an agent makes it, and nothing told before."""
+    path = tmp_path / "progress"
+    os.mkfifo(path)
+    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    monkeypatch.setenv("TFLAUNCH_PROGRESS", str(path))
+    monkeypatch.setattr(progress, "_teller", progress._Teller())
+    yield descriptor
+    progress._teller._close()
+    os.close(descriptor)
+
+
+def lines(pipe: int) -> list[dict[str, object]]:
+    """Return the lines in a pipe."""
+    try:
+        return [json.loads(line) for line in os.read(pipe, 1 << 20).splitlines()]
+    except BlockingIOError:
+        return []
+
+
+def test_a_report_is_a_line(pipe: int) -> None:
+    """With what was given."""
+    progress.report(3, epoch=1, epochs=2, steps_per_epoch=5, loss=0.5, bad=float("nan"))
+    assert lines(pipe) == [
+        {"step": 3, "epoch": 1, "epochs": 2, "steps_per_epoch": 5, "metrics": {"loss": 0.5, "bad": None}}
+    ]
+
+
+def test_many_reports_are_few_lines_and_nothing_is_lost(pipe: int) -> None:
+    """What was not written goes with the next line, the last one at the end."""
+    progress.report(1)
+    for step in range(2, 100):
+        progress.report(step, epoch=step // 50, loss=step)
+    few = lines(pipe)
+    progress._teller.flush()
+    progress._teller.flush()
+    last = lines(pipe)
+    assert few[0] == {"step": 1, "metrics": {}}
+    assert len(few) + len(last) <= 10
+    assert (last or few)[-1:] == [{"step": 99, "epoch": 1, "metrics": {"loss": 99}}]
+
+
+class Bad:
+    """A metric of which nothing is true."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("no")
+
+
+def test_nothing_that_is_reported_raises(pipe: int) -> None:
+    """Training is worth more than its progress."""
+    progress.report("x", loss=1)  # type: ignore[arg-type]
+    progress._teller.flush()
+    progress._teller._due = 0
+    progress.report(1, loss=Bad(), **{"ä" * 100: 1, "\ud800": 2})
+    (line,) = lines(pipe)
+    assert line["metrics"] == {"loss": None, "ä" * 64: 1, "?": 2}
+
+
+def test_a_line_is_never_longer_than_a_pipe_takes_at_once(pipe: int) -> None:
+    """Metrics are left out before."""
+    progress.report(1, **{f"{number}" + "\U0001f600" * 64: number for number in range(40)})
+    (line,) = lines(pipe)
+    assert len(json.dumps(line, ensure_ascii=False).encode()) <= 4096
+    assert line["step"] == 1
+
+
+def test_a_full_pipe_blocks_nobody(pipe: int) -> None:
+    """The last values come when there is room."""
+    for step in range(3000):
+        progress._teller._due = 0
+        progress.report(step, loss=1.0)
+    os.read(pipe, 1 << 20)
+    progress._teller.flush()
+    assert lines(pipe) == [{"step": 2999, "metrics": {"loss": 1.0}}]
+
+
+def test_nobody_listens(pipe: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No reader, no pipe, no variable: nothing happens."""
+    os.mkfifo(tmp_path / "unread")
+    for place in (tmp_path / "unread", tmp_path / "missing", tmp_path):
+        monkeypatch.setenv("TFLAUNCH_PROGRESS", str(place))
+        progress._teller._due = 0
+        progress.report(1)
+        assert progress._teller._pipe is None
+    monkeypatch.delenv("TFLAUNCH_PROGRESS")
+    progress.report(2)
+    assert lines(pipe) == []
+
+
+def test_a_fork_does_not_tell_for_its_parent(pipe: int) -> None:
+    """And what was told last is written when a program ends."""
+    program = (
+        "import os, sys\n"
+        "from tflaunch_worker.training.progress import report\n"
+        "report(1); report(2)\n"
+        "if os.fork() == 0: sys.exit()\n"
+        "os.wait(); report(3)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert [line["step"] for line in lines(pipe)] == [1, 3]

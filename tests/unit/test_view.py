@@ -1,0 +1,274 @@
+"""The view of a status, fed to a terminal emulator: it fits, it is aligned, and it says what matters first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyte
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from wcwidth import wcswidth
+
+from tflaunch import figures, view, watching
+
+pytestmark = pytest.mark.unit
+
+NOW = 1_000_000.0
+WIDE = "Epoch 3/10 — \x1b[32m━━━━\x1b[0m 日本語\t🎉 👨\u200d👩\u200d👧 🇩🇪 e\u0301 loss: 0.3\x07"
+
+
+def task(number: int, role: str = "worker", **fields: Any) -> dict[str, Any]:
+    """Return a task that trains, with everything that can be known of it."""
+    return {
+        "task": f"{role}:{number}",
+        "role": role,
+        "host": f"host-{number % 3}",
+        "state": "running",
+        "attempt": 0,
+        "since": NOW - 192,
+        "cpu_percent": 98.2,
+        "rss_bytes": 1_200_000_000,
+        "step": 1200 + number,
+        "steps_per_second": 35.12,
+        "epoch": 3,
+        "epochs": 10,
+        "steps_per_epoch": 500,
+        "metrics": {"accuracy": 0.91234, "loss": 0.30123},
+        "last_line": WIDE,
+        **fields,
+    }
+
+
+def status(tasks: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
+    """Return the status of a run."""
+    return {"run": "mnist-7f3k", "phase": "running", "attempt": 0, "started": NOW - 200, "tasks": tasks, **fields}
+
+
+def on_screen(lines: list[str], width: int) -> list[str]:
+    """Return what a terminal of this width shows; a line that is too long shows up as one more."""
+    emulator = pyte.Screen(width, len(lines) + 5)
+    pyte.Stream(emulator).feed("\r\n".join(lines))
+    return "\n".join(line.rstrip() for line in emulator.display).rstrip("\n").split("\n")
+
+
+def shown(of: dict[str, Any], width: int = 120, height: int = 40) -> list[str]:
+    """Return a status as a terminal shows it."""
+    lines = view.render(of, width, height, NOW)
+    assert len(lines) <= height
+    seen = on_screen(lines, width)
+    assert len(seen) <= len(lines), "a line was wrapped"
+    return seen
+
+
+def test_a_job_that_trains() -> None:
+    """All of it, where there is room."""
+    assert shown(status([task(0, last_line="a"), task(1, metrics={"loss": 12}, last_line="b")]))[1:] == [
+        "TASK      STATE    HOST       UP  CPU   MEM  STEP    RATE  EPOCH           DONE    LOSS  ACCURACY  LAST LINE",
+        "worker:0  running  host-0  3m12s  98%  1.1G  1200  35.1/s   3/10  ━───────  24%  0.3012    0.9123  a",
+        "worker:1  running  host-1  3m12s  98%  1.1G  1201  35.1/s   3/10  ━───────  24%   12.00            b",
+    ]
+
+
+def test_columns_that_nobody_fills_are_left_out() -> None:
+    """A job that says nothing about itself has its last lines."""
+    bare = {"task": "worker:0", "state": "running", "since": NOW - 3700, "last_line": "step 5", "metrics": None}
+    assert shown(status([bare]), 80) == [
+        "── mnist-7f3k · running · 3m20s " + "─" * 48,
+        "TASK      STATE       UP  LAST LINE",
+        "worker:0  running  1h01m  step 5",
+    ]
+    assert shown(status([{}])) == ["── mnist-7f3k · running · 3m20s " + "─" * 88]
+    assert shown({}) == ["── tflaunch " + "─" * 108]
+
+
+@pytest.mark.parametrize("count", [1, 3, 17, 64])
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [(40, {"STEP"}), (80, {"STEP", "RATE", "LOSS"}), (200, {"STEP", "RATE", "MEM"})],
+    ids=["40", "80", "200"],
+)
+def test_narrow_terminals_lose_what_matters_least(width: int, titles: set[str], count: int) -> None:
+    """And nothing is ever wrapped."""
+    lines = shown(status([task(number) for number in range(count)]), width)
+    found = next(line for line in lines if line.startswith("TASK")).split()
+    assert set(found) >= {"TASK", "STATE"} | (titles - {"LOSS"} if count > 16 else titles)
+    assert len(lines) == 2 + (count if count <= 16 else 1)
+
+
+def test_many_tasks_are_folded_by_role() -> None:
+    """Below the roles stands each task that is not fine, the worst first."""
+    tasks = [task(number, "ps", step=None) for number in range(2)] + [task(number) for number in range(60)]
+    tasks += [
+        task(60, state="restarting", attempt=2),
+        task(61, state="unheard"),
+        task(62, state="failed", signal=9, exit_code=None),
+        task(63, state="starting", since=NOW - 61),
+        task(64, state="starting", since=NOW - 5),
+    ]
+    lines = [line.split("  ") for line in shown(status(tasks), 200)]
+    assert [line[0] for line in lines[2:]] == [
+        "ps \u00d72",
+        "worker \u00d765",
+        "worker:62",
+        "worker:61",
+        "worker:60",
+        "worker:63",
+    ]
+    assert "1 failed, 1 unheard, 1 restarting, 2 starting, 60 running" in "".join(lines[3])
+    assert "1200\u20131264" in "".join(lines[3])
+    assert "failed (KILL)" in "".join(lines[4])
+
+
+def test_what_does_not_fit_the_height_is_counted() -> None:
+    """A low terminal folds earlier, and never shows more lines than it has."""
+    assert [line.split("  ")[0] for line in shown(status([task(n) for n in range(9)]), 80, 8)][2:] == ["worker \u00d79"]
+    failed = status([task(number, state="failed") for number in range(30)])
+    assert shown(failed, 80, 10)[-1] == "… 24 more"
+    for height in range(1, 10):
+        shown(failed, 80, height)
+
+
+def test_what_all_tasks_share_is_left_out() -> None:
+    """Their only host, and their attempt, which the headline tells; and not because few of them are shown."""
+    again = [task(number, host="a", attempt=1) for number in range(2)]
+    assert not {"HOST", "ATTEMPT"} & set(shown(status(again))[1].split())
+    many = [task(number) for number in range(20)] + [task(20, state="restarting", attempt=1)]
+    assert {"HOST", "ATTEMPT"} <= set(shown(status(many), 200)[1].split())
+
+
+def test_why_it_failed_stands_below_the_headline() -> None:
+    """With the name of the culprit, on two lines at most."""
+    reason = "exited with code 3: " + "a long story " * 20
+    tasks = [task(0, state="failed", exit_code=3), task(1, state="stopped", since=NOW - 150)]
+    lines = shown(status(tasks, phase="ended", exit_code=3, culprit="worker:0", reason=reason), 60)
+    assert lines[0].startswith("── mnist-7f3k · failed (3) · 50s ─")
+    assert lines[1].startswith("worker:0: exited with code 3: a long story")
+    assert lines[2].endswith("…")
+    assert lines[3].startswith("TASK")
+    assert lines[4].startswith("worker:0  failed (3)")
+
+
+def test_what_was_measured_of_a_dead_task_is_not_shown() -> None:
+    """It uses nothing any more; how far it came still tells something."""
+    (line,) = shown(status([task(0, state="failed", exit_code=1)]))[2:]
+    assert "98%" not in line
+    assert "/s" not in line
+    assert "1200" in line
+
+
+def test_hosts_that_are_not_there_are_named() -> None:
+    """While they are needed."""
+    hosts = [{"host": "a", "state": "joined"}, {"host": "b", "state": "unheard", "silence": 12.7}]
+    assert shown(status([task(0)], hosts=hosts))[1] == "1 of 2 hosts joined: b unheard for 12s"
+    assert shown(status([task(0)], hosts=hosts, phase="ended"))[1].startswith("TASK")
+    joining = [{"host": "a", "state": "joining", "reason": "Permission denied"}]
+    assert shown(status([], hosts=joining, phase="joining"))[1] == "a joining (Permission denied)"
+
+
+def test_restarts_and_a_dead_supervisor_are_in_the_headline() -> None:
+    """Each as a word."""
+    lines = shown(status([], attempt=2, restarts=1, supervisor="dead", phase="backing_off"))
+    assert lines[0].startswith("── mnist-7f3k · backing off · its supervisor is dead · attempt 2 · 1 restart · 3m20s ─")
+
+
+def test_a_state_is_coloured_and_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The word is there in any case."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[32mrunning" in "".join(view.render(status([task(0)]), 80, 10, NOW))
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = "".join(view.render(status([task(0)]), 80, 10, NOW))
+    assert "running" in plain
+    assert "\x1b[32m" not in plain
+
+
+def test_the_table_is_plain_and_complete() -> None:
+    """Every task, no escape sequences, no last lines; a width leaves columns out, as on a terminal."""
+    many = status([task(number) for number in range(64)])
+    lines = view.table(many, now=NOW).splitlines()
+    assert lines[0] == "mnist-7f3k · running · 3m20s"
+    assert len(lines) == 2 + 64
+    assert "LAST LINE" not in lines[1]
+    assert "\x1b" not in "".join(lines)
+    assert {len(line) for line in lines[1:]} == {len(lines[1])}
+    assert max(map(len, view.table(many, 40, NOW).splitlines())) <= 40
+
+
+def test_without_a_terminal_a_watch_prints_what_changes(capfd: pytest.CaptureFixture[str]) -> None:
+    """Figures alone are no news."""
+    first, same = status([task(0)]), status([task(0, step=5, cpu_percent=1)])
+    failed = status([task(0, state="failed")], phase="ended", exit_code=1)
+    watching.watch(iter([first, same, same, failed]))
+    out, _ = capfd.readouterr()
+    assert out.count("TASK") == 2
+    assert "failed (1)" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (figures.duration(59.9), "59s"),
+        (figures.duration(-5), "0s"),
+        (figures.duration(3 * 86400 + 4 * 3600), "3d04h"),
+        (figures.memory(0), "0B"),
+        (figures.memory(999), "999B"),
+        (figures.memory(1000), "1.0K"),
+        (figures.memory(1.5 * 2**40), "1.5T"),
+        (figures.count(123456789), "123.46M"),
+        (figures.rate(0.0213), "0.0213/s"),
+        (figures.rate(34), "34.0/s"),
+        (figures.significant(0.00096021), "9.60e-04"),
+        (figures.significant(0), "0.000"),
+        (figures.significant(-999.96), "-1000"),
+        (figures.significant(123456.7), "123457"),
+        (figures.significant(1e300), "1.00e+300"),
+        (figures.rate(1234.5), "1234/s"),
+        (figures.bar(0.5, 4), "━━──  50%"),
+        (figures.bar(7, 2), "━━ 100%"),
+        (figures.plain("\x1b]0;title\x07a\x1b[1mb\r\n\x00c"), "abc"),
+        (figures.plain(None), ""),
+    ],
+)
+def test_figures_are_short(text: str, expected: str) -> None:
+    """At most two units."""
+    assert text == expected
+
+
+NUMBERS = some.none() | some.integers() | some.floats() | some.booleans() | some.text(max_size=3)
+TEXTS = some.none() | some.text(max_size=60) | some.integers()
+STATES = some.sampled_from(["running", "failed", "restarting", "unheard", "starting", "stopped"]) | TEXTS
+FIELDS = ["attempt", "exit_code", "signal", "since", "cpu_percent", "rss_bytes", "gpu_percent", "gpu_bytes", "step"]
+FIELDS += ["steps_per_second", "epoch", "epochs", "steps_per_epoch"]
+TASKS = some.fixed_dictionaries(
+    {},
+    optional={
+        "state": STATES,
+        "metrics": some.none() | some.dictionaries(some.text(max_size=9), NUMBERS, max_size=9),
+        **dict.fromkeys(["task", "role", "host", "last_line"], TEXTS),
+        **dict.fromkeys(FIELDS, NUMBERS),
+    },
+)
+HOSTS = some.fixed_dictionaries({}, optional={"host": TEXTS, "state": STATES, "reason": TEXTS, "silence": NUMBERS})
+STATUSES = some.fixed_dictionaries(
+    {},
+    optional={
+        "tasks": some.none() | some.lists(TASKS, max_size=20),
+        "hosts": some.none() | some.lists(HOSTS, max_size=3),
+        "phase": some.sampled_from(["running", "ended"]) | TEXTS,
+        **dict.fromkeys(["run", "name", "culprit", "reason", "supervisor"], TEXTS),
+        **dict.fromkeys(["attempt", "restarts", "exit_code", "started"], NUMBERS),
+    },
+)
+
+
+@given(STATUSES, some.integers(1, 200), some.integers(1, 50))
+def test_any_status_fits_any_terminal(of: dict[str, Any], width: int, height: int) -> None:
+    """Whatever tasks say and however little is known."""
+    lines = view.render(of, width, height, NOW)
+    assert len(lines) <= height
+    assert all(0 <= wcswidth(figures.plain(line, 10_000)) <= width for line in lines)
+    assert all(figures.width(line) == wcswidth(figures.plain(line, 10_000)) for line in lines)
+    assert len(on_screen(lines, width)) <= len(lines)
+    table = view.table(of, width, NOW).splitlines()
+    assert all(0 <= wcswidth(line) <= width for line in table)
+    view.table(of, None, NOW)

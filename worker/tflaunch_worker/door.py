@@ -1,0 +1,71 @@
+"""Who connects to the agent is heard first: a supervisor takes the place of the one before, an onlooker does not.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+from tflaunch_worker import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Any, Dict
+
+    from tflaunch_worker.agent import Agent
+    from tflaunch_worker.loop import Loop
+
+_RECEIVE = 64 * 1024
+_MOST_WAITING = 16
+_FIRST_WORDS = ("hello", "look")
+
+
+class Door:
+    """Keeps connections that have not yet said what they want."""
+
+    def __init__(self, loop: Loop, agent: Agent) -> None:
+        self._loop = loop
+        self._agent = agent
+        self._waiting: Dict[int, socket.socket] = {}
+
+    def welcome(self, connection: socket.socket) -> None:
+        """Wait for a connection's first word."""
+        if len(self._waiting) >= _MOST_WAITING:
+            self._forget(next(iter(self._waiting.values()))).close()
+        connection.setblocking(False)
+        self._waiting[connection.fileno()] = connection
+        decoder, heard = wire.Decoder(), bytearray()
+
+        def read() -> None:
+            try:
+                data = connection.recv(_RECEIVE)
+                messages = decoder.feed(data)
+            except BlockingIOError:
+                return
+            except (OSError, wire.WireError):
+                data, messages = b"", []
+            heard.extend(data)
+            if messages or not data:
+                self._forget(connection)
+                self._open(connection, messages[0][0] if messages else {}, bytes(heard))
+
+        self._loop.watch(connection.fileno(), read)
+
+    def _forget(self, connection: socket.socket) -> socket.socket:
+        del self._waiting[connection.fileno()]
+        self._loop.forget(connection.fileno())
+        return connection
+
+    def _open(self, connection: socket.socket, message: Dict[str, Any], heard: bytes) -> None:
+        """Act on a first word; ``heard`` is all that was received."""
+        kind = message.get("kind")
+        try:
+            if kind == "hello" and not self._agent.is_superseded(message):
+                self._agent.admit(message, connection, heard)
+                return
+            if kind in _FIRST_WORDS:
+                answer = self._agent.superseded() if kind == "hello" else self._agent.appearance()
+                connection.send(wire.encode(answer))
+        except (OSError, KeyError, TypeError, ValueError):
+            pass  # whoever that was has gone, or speaks another language
+        connection.close()

@@ -1,0 +1,144 @@
+"""What tasks use: processors, memory, and GPUs where the host has some. Looked up only when somebody asks.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tflaunch_worker import aside, linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, Iterable, List
+
+    from tflaunch_worker.loop import Loop
+
+    Figures = Dict[str, Dict[str, float]]
+    Rows = Dict[str, List[List[str]]]
+
+PATIENCE = 2.0
+"""Seconds that each question to the driver may take: a GPU that hangs makes it hang."""
+
+_QUERIES = {
+    "processes": "--query-compute-apps=pid,gpu_uuid,used_memory",
+    "gpus": "--query-gpu=uuid,utilization.gpu",
+}
+
+
+class Measurer:
+    """Measures the tasks of a host. ``driver`` exists where there are GPUs, which ``program`` can tell of."""
+
+    def __init__(self, loop: Loop, driver: str = linux.NVIDIA_DRIVER, program: str = "nvidia-smi") -> None:
+        self._loop = loop
+        self._driver = driver
+        self._program = program
+        self._is_out = False
+        self._waiting: Callable[[Rows], None] | None = None
+
+    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[Figures], None]) -> None:
+        """Call ``answer`` with what each task uses: at once, or a little later where GPUs have to be asked.
+
+        While an answer is on its way, asking again gives no second one.
+
+        Args:
+            pids: returns the process that leads each living task; called when the answer is made.
+            answer: is given ``cpu_seconds``, ``rss_bytes``, ``gpu_bytes`` and ``gpu_percent`` by task,
+                without what is not known.
+        """
+        if self._waiting is not None:
+            return
+        self._waiting = lambda rows: answer(_figures(pids(), rows))
+        if self._is_out or not os.path.exists(self._driver):
+            self._tell({})
+            return
+        self._is_out = True
+        timer = self._loop.at(self._loop.now() + 2 * PATIENCE, lambda: self._tell({}))
+
+        def answered(rows: Rows | None) -> None:
+            self._is_out = False
+            timer.cancel()
+            self._tell(rows or {})
+
+        aside.do(self._loop, lambda: _ask_program(self._program), answered)
+
+    def _tell(self, rows: Rows) -> None:
+        """Answer, if nobody has meanwhile: a program that a broken driver holds cannot even be killed."""
+        tell, self._waiting = self._waiting, None
+        if tell is not None:
+            tell(rows)
+
+
+def _figures(pids: dict[str, int], rows: Rows) -> Figures:
+    """Put together what the processes of each task use, which are told from one look at all processes."""
+    processes = linux.processes()
+    owners = _owners(processes, {pid: task for task, pid in pids.items()})
+    figures: Figures = {task: {} for task in pids}
+    for pid, task in owners.items():
+        mine, process = figures[task], processes[pid]
+        mine["cpu_seconds"] = mine.get("cpu_seconds", 0.0) + process.cpu_seconds
+        mine["rss_bytes"] = mine.get("rss_bytes", 0) + process.rss_bytes
+    _add_gpus(figures, owners, rows)
+    return figures
+
+
+def _owners(processes: dict[int, linux.Process], leaders: dict[int, str]) -> dict[int, str]:
+    """Return the task of each process that descends from its leader, or belongs to the leader's session."""
+    owners: dict[int, str | None] = {}
+    for pid in processes:
+        way, above = [], pid
+        while above in processes and above not in owners:
+            process = processes[above]
+            owners[above] = leaders.get(above, leaders.get(process.session))
+            way.append(above)
+            if owners[above] is None:
+                above = process.parent
+        owners.update(dict.fromkeys(way, owners.get(above)))
+    return {pid: task for pid, task in owners.items() if task is not None}
+
+
+def _add_gpus(figures: Figures, owners: dict[int, str], rows: Rows) -> None:
+    """Add the memory that each task has on GPUs, and how busy the GPUs are on which it runs, on average."""
+    busy = {uuid: float(percent) for uuid, percent in rows.get("gpus", []) if _is_number(percent)}
+    places: dict[str, set[str]] = {}
+    for pid, uuid, megabytes in rows.get("processes", []):
+        task = owners.get(int(pid)) if pid.isdigit() else None
+        if task is None:
+            continue
+        places.setdefault(task, set()).add(uuid)
+        if _is_number(megabytes):
+            figures[task]["gpu_bytes"] = figures[task].get("gpu_bytes", 0) + int(megabytes) * 1024 * 1024
+    for task, uuids in places.items():
+        known = [busy[uuid] for uuid in uuids if uuid in busy]
+        if known:
+            figures[task]["gpu_percent"] = sum(known) / len(known)
+
+
+def _is_number(word: str) -> bool:
+    return word.isdigit()  # else "[N/A]" or "[Not Supported]"
+
+
+def _ask_program(program: str) -> Rows:
+    """Be the fork: ask the driver's own tool. What it does not tell in time is not known."""
+    import subprocess
+
+    rows: Rows = {}
+    for name, query in _QUERIES.items():
+        command = [program, query, "--format=csv,noheader,nounits"]
+        width = query.count(",") + 1
+        try:
+            told = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            break
+        rows[name] = list(_rows(told.stdout.decode("ascii", "replace").splitlines(), width))
+    return rows
+
+
+def _rows(lines: Iterable[str], width: int) -> Iterable[list[str]]:
+    for line in lines:
+        words = [word.strip() for word in line.split(",")]
+        if len(words) == width:
+            yield words

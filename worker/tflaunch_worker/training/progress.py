@@ -1,0 +1,199 @@
+"""Telling tflaunch how far a training is, for its view and for `tflaunch ps`.
+
+In a loop of one's own::
+
+    from tflaunch_worker.training import progress
+
+    for step in range(steps):
+        loss = train_step()
+        progress.report(step + 1, epoch=1, loss=loss)
+
+With Keras: ``model.fit(..., callbacks=[progress.callback()])``.
+
+Nothing of this ever raises or waits, and without tflaunch nothing happens. What goes through the pipe is
+described in `tflaunch_worker.progress`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import os
+import time
+from typing import Any
+
+from tflaunch_worker.steps import LONGEST, LONGEST_NAME, MOST_METRICS
+
+_INTERVAL = 0.1  # seconds between two lines
+_KERAS_INTERVAL = 0.5  # seconds; reading Keras' logs waits for the step that is under way on the GPU
+_COUNTS = ("step", "epoch", "epochs", "steps_per_epoch")
+
+
+def report(
+    step: int,
+    *,
+    epoch: int | None = None,
+    epochs: int | None = None,
+    steps_per_epoch: int | None = None,
+    **metrics: Any,
+) -> None:
+    """Tell how far the training is.
+
+    It may be called after every step: about ten times a second something is written, and what was told last when
+    the program ends. A value holds until another one is told.
+
+    Args:
+        step: how many steps are done since the training began, those before a restart included.
+        epoch: the epoch that is under way, the first being 1.
+        epochs: how many there will be.
+        steps_per_epoch: how many steps each has.
+        metrics: numbers by name, such as ``loss=0.31``; tensors are read only when they are written.
+    """
+    counts = {"step": step, "epoch": epoch, "epochs": epochs, "steps_per_epoch": steps_per_epoch}
+    _teller.tell(counts, metrics)
+
+
+def callback(keras: Any = None) -> Any:
+    """Return a Keras callback that reports steps, epochs and metrics about twice a second and after every epoch.
+
+    With ParameterServerStrategy it reports after every epoch only: Keras knows of no step when it is done.
+
+    Args:
+        keras: the Keras that the program uses, if that is not ``tf.keras``: the module ``keras`` or ``tf_keras``.
+    """
+    if keras is None:
+        import tensorflow as tf
+
+        keras = tf.keras
+    return type("ReportProgress", (_Hooks, keras.callbacks.Callback), {})()
+
+
+class _Hooks:
+    """What Keras calls, under any of its names; the callback's other base is that Keras' own."""
+
+    model: Any
+    params: dict[str, Any]
+    async_safe = True  # for Keras 3: no step waits for us
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._supports_tf_logs = True  # for tf_keras: logs come as tensors, so no step waits for their values
+        self._batches = 0
+        self._epoch: int | None = None
+        self._due = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """An epoch begins; Keras counts from 0."""
+        self._epoch = epoch + 1
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """A step, or several with ``steps_per_execution``, are done."""
+        self._batches += 1
+        now = time.monotonic()
+        if now >= self._due and isinstance(logs, dict):  # a RemoteValue is of a step that is only planned
+            self._due = now + _KERAS_INTERVAL
+            self._report(logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """An epoch is done, with its validation."""
+        self._report(logs if isinstance(logs, dict) else {})
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """The training is done; the program may go on for long."""
+        _teller.flush()
+
+    def _report(self, logs: dict[str, Any]) -> None:
+        if not _teller.is_wanted:
+            return
+        params = self.params or {}
+        counts = {"step": self._step(), "epoch": self._epoch}
+        counts.update(epochs=params.get("epochs"), steps_per_epoch=params.get("steps"))
+        _teller.tell(counts, logs)
+
+    def _step(self) -> int:
+        """The optimizer's own count, which goes on after a restart; else that of this call of `fit`."""
+        try:
+            return int(self.model.optimizer.iterations.numpy())
+        except Exception:  # whatever an optimizer is, training goes on
+            return self._batches
+
+
+class _Teller:
+    """Writes lines into the pipe, not too often; what was not written is told with the next one."""
+
+    def __init__(self) -> None:
+        self._pipe: int | None = None
+        self._due = 0.0
+        self._untold: dict[Any, Any] = {}  # counts by name, metrics by ("metrics", name)
+        self._is_registered = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is somebody to tell."""
+        return bool(os.environ.get("TFLAUNCH_PROGRESS"))
+
+    def tell(self, counts: dict[str, Any], metrics: dict[str, Any]) -> None:
+        """Take values by name, and write them if it is time."""
+        if not self.is_wanted:
+            return
+        if not self._is_registered:
+            self._is_registered = True
+            atexit.register(self.flush)
+            os.register_at_fork(after_in_child=self._untold.clear)  # that is for the parent to tell
+        self._untold.update((name, value) for name, value in counts.items() if value is not None)
+        self._untold.update((("metrics", name), value) for name, value in metrics.items())
+        if time.monotonic() >= self._due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was not written yet, if somebody reads."""
+        self._due = time.monotonic() + _INTERVAL
+        try:
+            if self._untold and self._write(_line(dict(self._untold))):
+                self._untold.clear()
+        except Exception:  # whatever a metric is, training goes on
+            self._untold.clear()
+
+    def _write(self, line: bytes) -> bool:
+        """Write a line as a whole or not at all."""
+        try:
+            if self._pipe is None:
+                self._pipe = os.open(os.environ["TFLAUNCH_PROGRESS"], os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.write(self._pipe, line)
+        except BlockingIOError:
+            return False  # the pipe is full
+        except OSError:
+            self._close()  # nobody has it open for reading, or it is gone
+            return False
+        return True
+
+    def _close(self) -> None:
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+
+def _line(values: dict[Any, Any]) -> bytes:
+    """Return the line for counts by name and metrics by ("metrics", name)."""
+    said: dict[str, Any] = {name: int(values[name]) for name in _COUNTS if name in values}
+    metrics = {key[1]: _number(value) for key, value in values.items() if isinstance(key, tuple)}
+    chosen = list(metrics.items())[:MOST_METRICS]
+    while True:
+        said["metrics"] = {str(name)[:LONGEST_NAME]: value for name, value in chosen}
+        line = json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        if len(line) <= LONGEST or not chosen:
+            return line
+        chosen.pop()
+
+
+def _number(value: Any) -> float | None:
+    """Return a metric as a finite number; None, which makes an earlier one unknown, if it is none."""
+    try:
+        number = float(value)
+    except Exception:  # whatever a metric is, training goes on
+        return None
+    return number if math.isfinite(number) else None
+
+
+_teller = _Teller()
