@@ -96,6 +96,25 @@ class Launch:
             started.kill()
             started.communicate()
 
+    def status(self, *arguments: object) -> dict[str, Any]:
+        """Return what `tflaunch ps --json` shows."""
+        shown = self.run("ps", "--json", *arguments)
+        assert shown.returncode == 0, shown.stderr
+        loaded: dict[str, Any] = json.loads(shown.stdout)
+        return loaded
+
+    def supervisor(self) -> psutil.Process:
+        """Return the detached supervisor: no other command may be running."""
+        (found,) = [process for process in self.survivors() if str(TFLAUNCH) in process.cmdline()]
+        return found
+
+    def wait_for_log(self, task: str, words: str, count: int = 1, run: str = "") -> None:
+        """Wait until a task has written something so often, as `tflaunch logs -f` shows it."""
+        following = self.start("logs", "-f", *filter(None, [run]), task)
+        read_until(following, words, count)
+        following.send_signal(signal.SIGINT)
+        following.communicate(timeout=PATIENCE)
+
 
 def read_until(process: subprocess.Popen[str], words: str, count: int = 1) -> str:
     """Read a running command's stdout until these words have come so often."""

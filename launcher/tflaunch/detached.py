@@ -88,10 +88,11 @@ def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> i
 def _tell_failure(pid: int, directory: Path) -> NoReturn:
     """Raise what the supervisor said before it ended."""
     _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        raise TflaunchError(f"the supervisor was killed by {signal.Signals(-code).name}", EXIT_INTERNAL)
     said = (directory / LOG_NAME).read_text("utf-8", "replace").strip()
-    raise TflaunchError(
-        said or "the supervisor ended without a word", os.waitstatus_to_exitcode(status) or EXIT_INTERNAL
-    )
+    raise TflaunchError(said or "the supervisor ended without a word", code or EXIT_INTERNAL)
 
 
 def _be_supervisor(directory: Path, writer: int, supervise: Callable[[Callable[[], None]], int]) -> None:

@@ -216,6 +216,13 @@ def _gpus(spec: Spec) -> Iterator[Problem]:
             yield _error(f"hosts.{name}.gpus", message, "ask for fewer in roles, or move tasks to another host")
 
 
+def _two_ways(spec: Spec) -> Iterator[Problem]:
+    for name, host in spec.hosts.items():
+        if host.docker is not None and (host.ssh or host.identity_file):
+            message = "is reached through docker or over SSH, not both"
+            yield _error(f"hosts.{name}", message, "remove docker, or ssh and identity_file")
+
+
 def _unused_hosts(spec: Spec) -> Iterator[Problem]:
     used = {address.host for addresses in spec.cluster.values() for address in addresses}
     used |= {sidecar.host for sidecar in spec.sidecars.values()}
@@ -286,6 +293,7 @@ _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _own_variables,
     _threads,
     _gpus,
+    _two_ways,
     _unused_hosts,
     _backoff_order,
     _heartbeat,

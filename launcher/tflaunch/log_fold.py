@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -34,7 +35,7 @@ class Folder:
         """Fold the same words of different tasks within so many seconds of the first of them."""
         self._window = window
         self._held: deque[_Group] = deque()
-        self._by_text: dict[bytes, deque[_Group]] = {}
+        self._by_text: dict[bytes, list[_Group]] = {}
         self._last: dict[str, int] = {}
         self._count = 0
 
@@ -42,16 +43,18 @@ class Folder:
         """Take the next line; return the lines for which no other task can come any more."""
         over = self._release(line.time)
         last = self._last.get(line.task, -1)
-        for group in self._by_text.get(line.text, ()):
-            if group.number > last:  # else the task's lines would change places, or it said the same twice
-                group.others += 1
-                self._last[line.task] = group.number
-                return over
-        group = _Group(self._count, line)
-        self._count += 1
+        same = self._by_text.setdefault(line.text, [])
+        # After the group of its last line: else the task's lines would change places, or one would count twice.
+        place = bisect.bisect_right(same, last, key=lambda group: group.number)
+        if place < len(same):
+            group = same[place]
+            group.others += 1
+        else:
+            group = _Group(self._count, line)
+            self._count += 1
+            self._held.append(group)
+            same.append(group)
         self._last[line.task] = group.number
-        self._held.append(group)
-        self._by_text.setdefault(line.text, deque()).append(group)
         return over
 
     def flush(self) -> list[Folded]:
@@ -70,7 +73,7 @@ class Folder:
     def _pop(self) -> Folded:
         group = self._held.popleft()
         same = self._by_text[group.line.text]
-        same.popleft()
+        del same[0]
         if not same:
             del self._by_text[group.line.text]
         return Folded(group.line, group.others)

@@ -53,7 +53,7 @@ class OneLog:
         self._attempt = attempt
         if not self._places:
             return iter(())
-        self._position = self._places[0]
+        self._position = self._searched = self._places[0]
         start, end = self._take_new() or (self._position, self._position)
         start, end = self._of_attempt(start, end, attempt)
         if since is not None:

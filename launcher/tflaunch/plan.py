@@ -48,10 +48,10 @@ class TaskPlan(NamedTuple):
 
 
 class HostPlan(NamedTuple):
-    """One host, and how it is reached: this machine has its agent at hand, others at the end of an SSH link.
+    """One host, and how it is reached: this machine has its agent at hand, others over SSH or in a container.
 
-    ``ssh``, ``identity_file`` and ``python`` are as in the spec; ``home`` is where tflaunch keeps its files
-    on that host, None for the default place.
+    ``ssh``, ``identity_file``, ``python`` and ``docker`` are as in the spec; ``home`` is where tflaunch keeps its
+    files on that host, None for the default place.
     """
 
     host: str
@@ -60,6 +60,7 @@ class HostPlan(NamedTuple):
     identity_file: str | None = None
     python: str | None = None
     home: str | None = None
+    docker: str | None = None
 
 
 class SyncPlan(NamedTuple):
@@ -254,7 +255,7 @@ class _Maker:
             return HostPlan(name, is_local=True)
         settings = self._spec.hosts.get(name) or Host()
         home = settings.env.get("TFLAUNCH_HOME")
-        return HostPlan(name, False, settings.ssh, settings.identity_file, settings.python, home)
+        return HostPlan(name, False, settings.ssh, settings.identity_file, settings.python, home, settings.docker)
 
     def _address_of(self, host: str) -> str:
         settings = self._spec.hosts.get(host)
@@ -356,4 +357,6 @@ class _Maker:
         return LOCALHOST if self._is_local(host) else host.lower()
 
     def _is_local(self, host: str) -> bool:
-        return host == LOCALHOST or host in self._machine.local_names
+        settings = self._spec.hosts.get(host)
+        is_container = settings is not None and settings.docker is not None
+        return not is_container and (host == LOCALHOST or host in self._machine.local_names)

@@ -35,6 +35,8 @@ LOCALHOST = "localhost"
 MAX_TASKS = 10_000
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_SOURCE = re.compile(r"dns:[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?|(file|command):.+")
+_CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SSH = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9._-]*@)?{_HOST.pattern}(:[0-9]{{1,5}})?")
 
 
@@ -69,7 +71,10 @@ class Sidecar(NamedTuple):
 
 
 class Host(NamedTuple):
-    """How to reach a host and what differs there; ``address`` is what the other hosts call it."""
+    """How to reach a host and what differs there.
+
+    ``docker`` is the container that it is; ``address`` is what the other hosts call it.
+    """
 
     ssh: str | None = None
     address: str | None = None
@@ -78,6 +83,7 @@ class Host(NamedTuple):
     workdir: str | None = None
     env: Mapping[str, str] = {}
     gpus: int | None = None
+    docker: str | None = None
 
 
 class Sync(NamedTuple):
@@ -121,7 +127,7 @@ class Timeouts(NamedTuple):
 class Spec(NamedTuple):
     """A tflaunch cluster spec."""
 
-    cluster: Mapping[str, tuple[Address, ...]]
+    cluster: Mapping[str, tuple[Address, ...]] = {}
     name: str = "job"
     strategy: str | None = None
     command: tuple[str, ...] | None = None
@@ -137,6 +143,7 @@ class Spec(NamedTuple):
     preload: tuple[str, ...] = ()
     sync: Sync | None = None
     elastic: Elastic | None = None
+    discover: Mapping[str, str] = {}
 
     def effective_strategy(self) -> str:
         """Return the strategy, by default the one that the roles ask for."""
@@ -201,6 +208,7 @@ class _Members:
         return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_TASKS}, items]}
 
 
+_WHERE = Matching(_SOURCE, 'where hosts are found: "dns:NAME", "file:PATH" or "command:WORDS"')
 _ENV = Field(MapOf(VariableValue(), "an object of environment variables", VariableName()))
 _WORKDIR = Field(Text("a path, relative to the spec's file"))
 _COMMAND = Command()
@@ -231,6 +239,7 @@ _HOST_SETTINGS = Record(
     Host,
     {
         "ssh": Field(Matching(_SSH, 'text such as "user@address:port"')),
+        "docker": Field(Matching(_CONTAINER, "the name or id of a container")),
         "address": Field(Matching(_HOST, "the name or address by which the other hosts reach it")),
         "identity_file": Field(Text("the path of a private key")),
         "python": Field(Text("the path of the interpreter that `python` stands for")),
@@ -264,7 +273,8 @@ _SPEC = Record(
     {
         "name": Field(Name("a short name; default: the file's stem")),
         "strategy": Field(Choice(*STRATEGIES)),
-        "cluster": Field(MapOf(_Members(), 'an object such as {"worker": 2}'), is_required=True),
+        "cluster": Field(MapOf(_Members(), 'an object such as {"worker": 2}')),
+        "discover": Field(MapOf(_WHERE, 'an object such as {"worker": "dns:worker"}', Choice(*ROLES))),
         "command": Field(_COMMAND),
         "roles": Field(MapOf(_ROLE, "an object of roles and their settings")),
         "sidecars": Field(MapOf(_SIDECAR, "an object of names and their processes", Name())),
@@ -292,7 +302,16 @@ def read(data: object) -> Spec | list[Problem]:
     """Return the spec in ``data`` (what a JSON, YAML or TOML parser gave), or all that is wrong with it."""
     problems: list[Problem] = []
     spec = _SPEC.read(data, At(problems))
+    if isinstance(data, dict) and not data.keys() & {"cluster", "discover"}:
+        problems.append(Problem("error", "cluster", "is missing", 'write for example {"worker": 2}'))
     return problems or spec
+
+
+def read_address(text: str) -> Address | Problem:
+    """Return the address that a text such as ``h1:2222`` is, or what is wrong with it."""
+    problems: list[Problem] = []
+    address = _AddressKind().read(text, At(problems))
+    return problems[0] if problems else address
 
 
 def json_schema() -> Schema:
@@ -301,4 +320,5 @@ def json_schema() -> Schema:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "tflaunch cluster spec",
         **_SPEC.schema(),
+        "anyOf": [{"required": ["cluster"]}, {"required": ["discover"]}],
     }

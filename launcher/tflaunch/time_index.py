@@ -125,10 +125,11 @@ class Clock:
 
     def look(self) -> None:
         """Know entries that have come; to be called when words were read, whose entries then are there."""
-        if self._next >= len(self._entries):
-            self._entries = self._index.entries(self._number, _BLOCK)
-            self._number += len(self._entries)
-            self._next = 0
+        del self._entries[: self._next]
+        self._next = 0
+        come = self._index.entries(self._number, _BLOCK - len(self._entries))
+        self._number += len(come)
+        self._entries += come
 
     def at(self, position: int) -> float:
         """Return when the byte at ``position`` was written, in seconds since the epoch; 0.0 where nobody knows."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import socket
@@ -18,6 +17,7 @@ import pytest
 
 from launch import PATIENCE, Launch, read_until
 from specs import TFLAUNCH
+from terminals import Terminal
 
 pytestmark = pytest.mark.cli
 
@@ -33,44 +33,12 @@ def detached(launch: Launch, script: str, *arguments: object, **fields: Any) -> 
     return started.stdout.strip()
 
 
-def status(launch: Launch, *arguments: object) -> dict[str, Any]:
-    """Return what `tflaunch ps --json` shows."""
-    shown = launch.run("ps", "--json", *arguments)
-    assert shown.returncode == 0, shown.stderr
-    loaded: dict[str, Any] = json.loads(shown.stdout)
-    return loaded
-
-
-def supervisor_of(launch: Launch) -> psutil.Process:
-    """Return the detached supervisor: the one that holds the control socket."""
-    (found,) = [process for process in launch.survivors() if str(TFLAUNCH) in process.cmdline()]
-    return found
-
-
-def wait_for_log(launch: Launch, task: str, words: str, count: int = 1) -> None:
-    """Wait until a task has written something so often, as `tflaunch logs -f` shows it."""
-    following = launch.start("logs", "-f", task)
-    read_until(following, words, count)
-    following.send_signal(signal.SIGINT)
-    following.communicate(timeout=PATIENCE)
-
-
 def test_a_detached_run_outlives_its_terminal(launch: Launch) -> None:
     """The terminal hangs up and its session is killed; `wait` elsewhere returns the job's exit code."""
     spec = launch.shell(UNTIL_GO + "exit 7", strategy="none", restart={"max": 0})
-    master, slave = pty.openpty()
-    shell = subprocess.Popen(
-        ["setsid", "--ctty", "sh", "-c", f"{TFLAUNCH} up -d {spec}; echo ready; sleep 300"],
-        stdin=slave, stdout=slave, stderr=slave, cwd=launch.directory, env=launch.env,
-    )  # fmt: skip
-    os.close(slave)
-    said = b""
-    while b"ready" not in said:
-        said += os.read(master, 4096)
-    os.close(master)
-    for process in [psutil.Process(shell.pid), *psutil.Process(shell.pid).children(recursive=True)]:
-        process.kill()
-    shell.wait(PATIENCE)
+    terminal = Terminal(launch, f"{TFLAUNCH} up -d {spec}; echo ready; sleep 300")
+    terminal.read_until(b"ready")
+    terminal.hang_up()
     waiting = launch.start("wait")
     (launch.directory / "go").touch()
     _, err = waiting.communicate(timeout=PATIENCE)
@@ -81,7 +49,7 @@ def test_a_detached_run_outlives_its_terminal(launch: Launch) -> None:
 def test_up_d_returns_when_the_tasks_run(launch: Launch) -> None:
     """With the name of the run on stdout; the rest is known from anywhere."""
     run = detached(launch, UNTIL_GO)
-    current = status(launch)
+    current = launch.status()
     assert current["run"] == run == launch.run_directory().name
     assert [task["state"] for task in current["tasks"]] == ["running", "running"]
     (launch.directory / "go").touch()
@@ -112,8 +80,8 @@ def test_ps_shows_what_the_contract_says(launch: Launch) -> None:
     """Every field, measured, with the progress that a task reports."""
     script = 'echo \'{"step": 7, "metrics": {"loss": 0.5}}\' > $TFLAUNCH_PROGRESS; ' + UNTIL_GO
     run = detached(launch, script, workers=1)
-    wait_for_log(launch, "worker:0", "up")
-    current = status(launch, run)
+    launch.wait_for_log("worker:0", "up")
+    current = launch.status(run)
     (task,) = current["tasks"]
     assert {"run", "name", "phase", "attempt", "exit_code", "culprit", "tasks"} <= current.keys()
     assert (current["phase"], current["name"], current["exit_code"], current["culprit"]) == (
@@ -134,18 +102,18 @@ def test_ps_shows_what_the_contract_says(launch: Launch) -> None:
     assert "\033" not in shown.stdout
     (launch.directory / "go").touch()
     launch.run("wait")
-    ended = status(launch)
+    ended = launch.status()
     assert (ended["phase"], ended["exit_code"], ended["tasks"][0]["state"]) == ("ended", 0, "succeeded")
 
 
 def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:
     """What lives is what they say, not what the journal knew; and looking changes nothing."""
     run = detached(launch, UNTIL_GO)
-    first, second = (task["pid"] for task in status(launch)["tasks"])
-    supervisor_of(launch).kill()
+    first, second = (task["pid"] for task in launch.status()["tasks"])
+    launch.supervisor().kill()
     os.kill(second, signal.SIGKILL)
     psutil.wait_procs([psutil.Process(second)] if psutil.pid_exists(second) else [], timeout=PATIENCE)
-    current = status(launch)
+    current = launch.status()
     assert current["supervisor"] == "dead"
     assert [(task["state"], task["pid"]) for task in current["tasks"]] == [("running", first), ("stopped", None)]
     assert 0 < current["hosts"][0]["lease_left"] <= 60
@@ -162,7 +130,7 @@ def test_down_ends_a_run_and_can_be_repeated(launch: Launch) -> None:
     """With TERM and the grace that is asked for; 0 also when nothing runs; whoever waits gets 143."""
     assert launch.run("down").returncode == 0
     detached(launch, "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done", workers=1)
-    wait_for_log(launch, "worker:0", "up")
+    launch.wait_for_log("worker:0", "up")
     waiting = launch.start("wait")
     ended = launch.run("down", "-t", "20s")
     assert ended.returncode == 0, ended.stderr
@@ -177,7 +145,7 @@ def test_down_ends_a_run_and_can_be_repeated(launch: Launch) -> None:
 def test_down_all_ends_every_run(launch: Launch) -> None:
     """Live ones and those whose supervisor was killed; without --all their number is told."""
     detached(launch, UNTIL_GO)
-    supervisor_of(launch).kill()
+    launch.supervisor().kill()
     detached(launch, UNTIL_GO)
     detached(launch, UNTIL_GO)
     refused = launch.run("down")
@@ -199,10 +167,10 @@ def test_down_kills_at_once_what_ignores_term(launch: Launch) -> None:
 def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
     """With the next attempt; the budget is not touched."""
     detached(launch, UNTIL_GO, restart={"max": 0})
-    before = [task["pid"] for task in status(launch)["tasks"]]
+    before = [task["pid"] for task in launch.status()["tasks"]]
     assert launch.run("restart").returncode == 0
-    wait_for_log(launch, "worker:1", "up worker:1 1")
-    after = status(launch)
+    launch.wait_for_log("worker:1", "up worker:1 1")
+    after = launch.status()
     assert [task["attempt"] for task in after["tasks"]] == [1, 1]
     assert not set(before) & {task["pid"] for task in after["tasks"]}
     (launch.directory / "go").touch()
@@ -212,12 +180,12 @@ def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
 def test_restart_of_a_sidecar_leaves_the_others_alone(launch: Launch) -> None:
     """Only it has a new process."""
     detached(launch, UNTIL_GO, workers=1, sidecars={"board": {"command": ["sleep", "300"]}})
-    before = {task["task"]: task["pid"] for task in status(launch)["tasks"]}
+    before = {task["task"]: task["pid"] for task in launch.status()["tasks"]}
     assert launch.run("restart", "board").returncode == 0
     events = launch.start("events", "-f", "--json")
     read_until(events, '"kind":"task_started","now"', 3)
     events.kill()
-    after = {task["task"]: task["pid"] for task in status(launch)["tasks"]}
+    after = {task["task"]: task["pid"] for task in launch.status()["tasks"]}
     assert after["worker:0"] == before["worker:0"]
     assert after["board"] not in (None, before["board"])
     launch.run("down")
@@ -226,9 +194,9 @@ def test_restart_of_a_sidecar_leaves_the_others_alone(launch: Launch) -> None:
 def test_kill_sends_a_signal(launch: Launch) -> None:
     """To the tasks that are meant; what follows is up to the rules."""
     detached(launch, "trap 'echo got USR1' USR1; " + UNTIL_GO)
-    wait_for_log(launch, "worker:1", "up")
+    launch.wait_for_log("worker:1", "up")
     assert launch.run("kill", "-s", "USR1", "worker:1").returncode == 0
-    wait_for_log(launch, "worker:1", "got USR1")
+    launch.wait_for_log("worker:1", "got USR1")
     assert "USR1" not in launch.log("worker:0")
     (launch.directory / "go").touch()
     assert launch.run("wait").returncode == 0
@@ -278,7 +246,7 @@ def test_attach_shows_a_run_as_up_does(launch: Launch) -> None:
 def test_attach_offers_to_take_over(launch: Launch) -> None:
     """With nobody to ask it says how; with --resume it does."""
     run = detached(launch, UNTIL_GO)
-    supervisor_of(launch).kill()
+    launch.supervisor().kill()
     refused = launch.run("attach")
     assert refused.returncode == 125
     assert f"tflaunch up --resume {run}" in refused.stderr
@@ -289,11 +257,11 @@ def test_attach_offers_to_take_over(launch: Launch) -> None:
 def test_resume_can_detach(launch: Launch) -> None:
     """`up --resume RUN -d`: the same processes, another supervisor without a terminal."""
     run = detached(launch, UNTIL_GO)
-    before = [task["pid"] for task in status(launch)["tasks"]]
-    supervisor_of(launch).kill()
+    before = [task["pid"] for task in launch.status()["tasks"]]
+    launch.supervisor().kill()
     resumed = launch.run("up", "--resume", run, "-d")
     assert (resumed.returncode, resumed.stdout) == (0, f"{run}\n"), resumed.stderr
-    assert [task["pid"] for task in status(launch)["tasks"]] == before
+    assert [task["pid"] for task in launch.status()["tasks"]] == before
     (launch.directory / "go").touch()
     assert launch.run("wait").returncode == 0
 
@@ -381,8 +349,8 @@ def connected(directory: Path) -> socket.socket:
 def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
     """Should the lock fail (here it is removed), the agents obey the newer one; the older does nothing more."""
     run = detached(launch, UNTIL_GO)
-    pids = [task["pid"] for task in status(launch)["tasks"]]
-    old = supervisor_of(launch)
+    pids = [task["pid"] for task in launch.status()["tasks"]]
+    old = launch.supervisor()
     refused = launch.run("up", "--resume", run)
     assert (refused.returncode, "has a supervisor already" in refused.stderr) == (2, True)
     old.suspend()
@@ -392,7 +360,7 @@ def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
     old.resume()
     old.wait(PATIENCE)
     assert "another tflaunch has taken over run" in (launch.run_directory() / "supervisor.log").read_text()
-    assert [task["pid"] for task in status(launch)["tasks"]] == pids
+    assert [task["pid"] for task in launch.status()["tasks"]] == pids
     (launch.directory / "go").touch()
     assert launch.run("wait").returncode == 0
     assert launch.log("worker:0") == "up worker:0 0\ndone\n"

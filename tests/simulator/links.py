@@ -46,6 +46,9 @@ class End(File):
     def setblocking(self, flag: bool) -> None:
         """All reads and writes return at once here; `sendall` is not held up either."""
 
+    def settimeout(self, seconds: float) -> None:
+        """Nothing waits here."""
+
     def send(self, data: bytes | bytearray) -> int:
         """Send as much as there is room for."""
         if self.is_closed:

@@ -32,6 +32,10 @@ def read_spec(
     from tflaunch import specfile
 
     spec = specfile.load(path, settings, name, command, os.environ)
+    if spec.discover:
+        from tflaunch import discovery
+
+        spec = discovery.with_hosts(str(path), spec, path.absolute().parent)
     return spec, linted(str(path), spec)
 
 

@@ -24,9 +24,15 @@ def ways_to_hosts(plan: Plan, directory: Directory) -> dict[str, Way]:
     found: dict[str, Way] = {
         host.host: LocalWay(directory.agent_directory(host.host), directory.run) for host in plan.hosts if host.is_local
     }
+    containers = [host for host in plan.hosts if host.docker is not None]
+    if containers:
+        from tflaunch.hosts.docker import DockerWays
+
+        docker = DockerWays(directory.run, plan.timeouts.connect)
+        found.update({host.host: docker.way(host) for host in containers})
     if len(found) < len(plan.hosts):
         from tflaunch.hosts.ssh import SshWays  # paramiko takes a tenth of a second to import
 
         ssh = SshWays(directory.run, plan.timeouts.connect)
-        found.update({host.host: ssh.way(host) for host in plan.hosts if not host.is_local})
+        found.update({host.host: ssh.way(host) for host in plan.hosts if host.host not in found})
     return found

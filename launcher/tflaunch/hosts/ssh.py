@@ -1,25 +1,15 @@
-"""Hosts at the end of an SSH connection: the agent is brought there, started, and found again.
-
-Nothing but a small program without any value of the spec stands on the command line there. The rest
-travels through the channel: the host's interpreter, our first program (`tflaunch_worker.boot`), its
-request and, if the host does not have it yet, the agent. Environments follow as orders to the agent.
-"""
+"""Hosts at the end of an SSH connection: the agent is brought there, started, and found again."""
 
 from __future__ import annotations
 
-import json
-import os
 import select
 import socket
 import threading
 import time
-from typing import Any
 
 import paramiko
 
-import tflaunch_worker
-from tflaunch.hosts import archive
-from tflaunch.hosts.archive import Archive
+from tflaunch.hosts import archive, booting
 from tflaunch.hosts.link import AgentGone, LinkError
 from tflaunch.hosts.ssh_config import SshConfig, Target
 from tflaunch.hosts.ssh_connect import Connector
@@ -27,23 +17,6 @@ from tflaunch.plan import HostPlan
 from tflaunch.spec import Host
 
 _CHUNK = 256 * 1024
-_MOST_NOISE = 1024 * 1024  # bytes that a login may print before our program speaks
-_LONGEST_ANSWER = 64 * 1024
-_TOO_OLD = 38  # exit code of our own, for a Python that cannot run the agent
-_NO_PYTHON = 127
-
-# For whatever shell the user has there (sh, bash, zsh, fish, csh): one line, and inside the single quotes
-# neither a single quote nor an exclamation mark. The marker is printed in two parts in another order than
-# they stand here, so that a shell which shows its commands does not print it.
-_COMMAND = (
-    "exec /bin/sh -c '"
-    'printf "%s%s\\n" {second} {first}; read -r p; '
-    'case "$p" in "~/"*) p="$HOME/${{p#??}}";; "") p=python3; command -v python3 >/dev/null || p=python;; esac; '
-    'command -v "$p" >/dev/null || exit {no_python}; '
-    'exec "$p" -E -s -S -c "import sys;sys.path.pop(0);'
-    "sys.version_info<(3,8)and(sys.stderr.write(sys.version),sys.exit({too_old}));"
-    "exec(sys.stdin.buffer.read({size}))\" tflaunch-agent:{run}'"
-)
 
 
 class SshWays:
@@ -111,7 +84,9 @@ class SshWay:
         transport = self._ways.connector.connect(self._ways.target(self._host), self._ways.patience)
         try:
             channel = transport.open_session(timeout=max(end - time.monotonic(), 0.1))
-            _Boot(channel, self._host, end).bring(self._request(mode), self._ways.archive)
+            ways = self._ways
+            request = booting.request(mode, ways.run, self._host, ways.archive, ways.patience)
+            booting.Boot(_Channel(channel), self._host, end).bring(request, ways.archive)
             return SshLink(transport, channel)
         except (paramiko.SSHException, EOFError, OSError) as error:
             transport.close()
@@ -121,119 +96,26 @@ class SshWay:
             transport.close()
             raise
 
-    def _request(self, mode: str) -> dict[str, object]:
-        return {
-            "mode": mode,
-            "run": self._ways.run,
-            "host": self._host.host,
-            "home": self._host.home,
-            "agent": self._ways.archive.sha256,
-            "size": len(self._ways.archive.data),
-            "patience": self._ways.patience / 2,
-            "names": [tflaunch_worker.SOCKET_NAME, tflaunch_worker.LOCK_NAME, tflaunch_worker.LOG_NAME],
-        }
 
+class _Channel:
+    """A channel of an SSH connection, as `booting` uses it."""
 
-class _Boot:
-    """Brings a channel to the agent."""
-
-    def __init__(self, channel: paramiko.Channel, host: HostPlan, end: float) -> None:
+    def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
-        self._host = host
-        self._end = end
-        self._received = b""
 
-    def bring(self, request: dict[str, object], agent: Archive) -> None:
-        """Have the request served; afterwards the channel is the agent's.
-
-        Raises:
-            AgentGone: there is no agent any more.
-            LinkError: there will be none, and why.
-        """
-        boot = agent.boot + b"\nmain(sys.stdin.buffer)\n"
-        first, second = os.urandom(8).hex(), os.urandom(8).hex()
-        command = _COMMAND.format(
-            first=first, second=second, size=len(boot), run=request["run"], no_python=_NO_PYTHON, too_old=_TOO_OLD
-        )
+    def execute(self, command: str) -> None:
         self._channel.exec_command(command)
-        self._skip_noise(f"{second}{first}\n".encode())
-        head = f"{self._host.python or ''}\n".encode() + boot + json.dumps(request).encode() + b"\n"
-        self._send(head)
-        answer = self._answer()
-        if answer["kind"] == "send":
-            self._send(agent.data)
-            answer = self._answer()
-        if answer["kind"] == "gone":
-            raise AgentGone(str(answer["words"]))
-        if answer["kind"] != "ready":
-            raise LinkError(f"{answer['reason']}; {self._remedy()}")
 
-    def _remedy(self) -> str:
-        return f"see to it there, or set TFLAUNCH_HOME in hosts.{self._host.host}.env to another directory"
+    def send(self, data: bytes, patience: float) -> None:
+        self._channel.settimeout(patience)
+        self._channel.sendall(data)
 
-    def _skip_noise(self, marker: bytes) -> None:
-        """Read past whatever the login prints, up to our marker."""
-        while marker not in self._received:
-            if len(self._received) > _MOST_NOISE:
-                raise LinkError("its login prints without end; look at the shell's start-up files there")
-            if not self._receive():
-                raise LinkError(self._login_failure())
-        self._received = self._received.partition(marker)[2]
-
-    def _answer(self) -> dict[str, Any]:
-        while b"\n" not in self._received:
-            if len(self._received) > _LONGEST_ANSWER or not self._receive():
-                raise LinkError(self._python_failure())
-        line, _, self._received = self._received.partition(b"\n")
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            raise LinkError(f"our program there answered {line[:60]!r}") from None
-        if not isinstance(answer, dict) or "kind" not in answer:
-            raise LinkError(f"our program there answered {line[:60]!r}")
-        return answer
-
-    def _receive(self) -> bytes:
-        self._channel.settimeout(max(self._end - time.monotonic(), 0.01))
-        try:
-            data: bytes = self._channel.recv(_CHUNK)
-        except TimeoutError:
-            raise LinkError("its shell did not start our program in time; raise timeouts.connect?") from None
-        self._received += data
+    def receive(self, patience: float) -> bytes:
+        self._channel.settimeout(patience)
+        data: bytes = self._channel.recv(_CHUNK)
         return data
 
-    def _send(self, data: bytes) -> None:
-        self._channel.settimeout(max(self._end - time.monotonic(), 0.01))
-        try:
-            self._channel.sendall(data)
-        except TimeoutError:
-            raise LinkError("it did not take our program in time; raise timeouts.connect?") from None
-
-    def _login_failure(self) -> str:
-        said = self._last_line(self._received) or self._last_line(self._errors())
-        code = self._exit_code()
-        words = f", and said {said!r}" if said else ""
-        return (
-            f"the login shell there ended with code {code} before it ran our command{words}; try `ssh` with a command"
-        )
-
-    def _python_failure(self) -> str:
-        code, errors = self._exit_code(), self._errors()
-        python = self._host.python or "python3"
-        remedy = f"set hosts.{self._host.host}.python to one of version 3.8 or later"
-        if code == _NO_PYTHON:
-            return f"there is no {python}; {remedy}"
-        if code == _TOO_OLD:
-            version = errors.decode("utf-8", "replace").split()[:1]
-            return f"{python} there is Python {' '.join(version)}, too old for the agent; {remedy}"
-        said = self._last_line(errors)
-        return f"{python} there ended with code {code}{f': {said}' if said else ''}; {remedy}"
-
-    def _exit_code(self) -> int:
-        self._channel.status_event.wait(max(min(self._end - time.monotonic(), 2.0), 0.1))
-        return int(self._channel.exit_status)
-
-    def _errors(self) -> bytes:
+    def errors(self) -> bytes:
         self._channel.settimeout(0.2)
         try:
             data: bytes = self._channel.recv_stderr(_CHUNK)
@@ -241,10 +123,15 @@ class _Boot:
             return b""
         return data
 
-    @staticmethod
-    def _last_line(text: bytes) -> str:
-        lines = text.decode("utf-8", "replace").split("\n")
-        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+    def exit_code(self, patience: float) -> int:
+        self._channel.status_event.wait(patience)
+        return int(self._channel.exit_status)
+
+    def failure(self, code: int, said: str) -> str:
+        words = f", and said {said!r}" if said else ""
+        return (
+            f"the login shell there ended with code {code} before it ran our command{words}; try `ssh` with a command"
+        )
 
 
 class SshLink:

@@ -1,0 +1,181 @@
+"""Bringing a fresh byte stream on a host to the agent there, however the stream came about.
+
+Nothing but a small program without any value of the spec stands on the command line there. The rest
+travels through the stream: the host's interpreter, our first program (`tflaunch_worker.boot`), its
+request and, if the host does not have it yet, the agent. Environments follow as orders to the agent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, Protocol
+
+import tflaunch_worker
+from tflaunch.hosts.archive import Archive
+from tflaunch.hosts.link import AgentGone, LinkError
+from tflaunch.plan import HostPlan
+
+_MOST_NOISE = 1024 * 1024  # bytes that a login may print before our program speaks
+_LONGEST_ANSWER = 64 * 1024
+_TOO_OLD = 38  # exit code of our own, for a Python that cannot run the agent
+_NO_PYTHON = 127
+
+# For whatever shell the user has there (sh, bash, zsh, fish, csh): one line, and inside the single quotes
+# neither a single quote nor an exclamation mark. The marker is printed in two parts in another order than
+# they stand here, so that a shell which shows its commands does not print it.
+_COMMAND = (
+    "exec /bin/sh -c '"
+    'printf "%s%s\\n" {second} {first}; read -r p; '
+    'case "$p" in "~/"*) p="$HOME/${{p#??}}";; "") p=python3; command -v python3 >/dev/null || p=python;; esac; '
+    'command -v "$p" >/dev/null || exit {no_python}; '
+    'exec "$p" -E -s -S -c "import sys;sys.path.pop(0);'
+    "sys.version_info<(3,8)and(sys.stderr.write(sys.version),sys.exit({too_old}));"
+    "exec(sys.stdin.buffer.read({size}))\" tflaunch-agent:{run}'"
+)
+
+
+class Stream(Protocol):
+    """A way of running one command on a host. Times are in seconds."""
+
+    def execute(self, command: str) -> None:
+        """Have the host's shell execute a line."""
+
+    def send(self, data: bytes, patience: float) -> None:
+        """Send to the command's input.
+
+        Raises:
+            TimeoutError: it did not take it in time.
+        """
+
+    def receive(self, patience: float) -> bytes:
+        """Return some of its output, b"" at the end.
+
+        Raises:
+            TimeoutError: nothing came in time.
+        """
+
+    def errors(self) -> bytes:
+        """Return what there is of its other output, without waiting long."""
+
+    def exit_code(self, patience: float) -> int:
+        """Return the command's exit code, once it has ended; -1 if it does not in time."""
+
+    def failure(self, code: int, said: str) -> str:
+        """Return a sentence about a command that ended with ``code`` before it began; it ``said`` something, or ""."""
+
+
+def request(mode: str, run: str, host: HostPlan, agent: Archive, patience: float) -> dict[str, object]:
+    """Return what `tflaunch_worker.boot` is asked for: to ``start`` the agent of a run, or to ``resume`` it."""
+    return {
+        "mode": mode,
+        "run": run,
+        "host": host.host,
+        "home": host.home,
+        "agent": agent.sha256,
+        "size": len(agent.data),
+        "patience": patience / 2,
+        "names": [tflaunch_worker.SOCKET_NAME, tflaunch_worker.LOCK_NAME, tflaunch_worker.LOG_NAME],
+    }
+
+
+class Boot:
+    """Brings a stream to the agent."""
+
+    def __init__(self, stream: Stream, host: HostPlan, end: float) -> None:
+        self._stream = stream
+        self._host = host
+        self._end = end
+        self._received = b""
+
+    def bring(self, request: dict[str, object], agent: Archive) -> None:
+        """Have the request served; afterwards the stream is the agent's.
+
+        Raises:
+            AgentGone: there is no agent any more.
+            LinkError: there will be none, and why.
+        """
+        boot = agent.boot + b"\nmain(sys.stdin.buffer)\n"
+        first, second = os.urandom(8).hex(), os.urandom(8).hex()
+        command = _COMMAND.format(
+            first=first, second=second, size=len(boot), run=request["run"], no_python=_NO_PYTHON, too_old=_TOO_OLD
+        )
+        self._stream.execute(command)
+        self._skip_noise(f"{second}{first}\n".encode())
+        head = f"{self._host.python or ''}\n".encode() + boot + json.dumps(request).encode() + b"\n"
+        self._send(head)
+        answer = self._answer()
+        if answer["kind"] == "send":
+            self._send(agent.data)
+            answer = self._answer()
+        if answer["kind"] == "gone":
+            raise AgentGone(str(answer["words"]))
+        if answer["kind"] != "ready":
+            raise LinkError(f"{answer['reason']}; {self._remedy()}")
+
+    def _remedy(self) -> str:
+        return f"see to it there, or set TFLAUNCH_HOME in hosts.{self._host.host}.env to another directory"
+
+    def _skip_noise(self, marker: bytes) -> None:
+        """Read past whatever the login prints, up to our marker."""
+        while marker not in self._received:
+            if len(self._received) > _MOST_NOISE:
+                raise LinkError("its login prints without end; look at the shell's start-up files there")
+            if not self._receive():
+                raise LinkError(self._login_failure())
+        self._received = self._received.partition(marker)[2]
+
+    def _answer(self) -> dict[str, Any]:
+        while b"\n" not in self._received:
+            if len(self._received) > _LONGEST_ANSWER or not self._receive():
+                raise LinkError(self._python_failure())
+        line, _, self._received = self._received.partition(b"\n")
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            raise LinkError(f"our program there answered {line[:60]!r}") from None
+        if not isinstance(answer, dict) or "kind" not in answer:
+            raise LinkError(f"our program there answered {line[:60]!r}")
+        return answer
+
+    def _receive(self) -> bytes:
+        try:
+            data = self._stream.receive(self._left())
+        except TimeoutError:
+            raise LinkError("its shell did not start our program in time; raise timeouts.connect?") from None
+        self._received += data
+        return data
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._stream.send(data, self._left())
+        except TimeoutError:
+            raise LinkError("it did not take our program in time; raise timeouts.connect?") from None
+
+    def _login_failure(self) -> str:
+        said = self._last_line(self._received) or self._last_line(self._stream.errors())
+        return self._stream.failure(self._exit_code(), said)
+
+    def _python_failure(self) -> str:
+        code, errors = self._exit_code(), self._stream.errors()
+        python = self._host.python or "python3"
+        remedy = f"set hosts.{self._host.host}.python to one of version 3.8 or later"
+        if code == _NO_PYTHON:
+            return f"there is no {python}; {remedy}"
+        if code == _TOO_OLD:
+            version = errors.decode("utf-8", "replace").split()[:1]
+            return f"{python} there is Python {' '.join(version)}, too old for the agent; {remedy}"
+        said = self._last_line(errors)
+        return f"{python} there ended with code {code}{f': {said}' if said else ''}; {remedy}"
+
+    def _left(self) -> float:
+        return max(self._end - time.monotonic(), 0.01)
+
+    def _exit_code(self) -> int:
+        return self._stream.exit_code(max(min(self._left(), 2.0), 0.1))
+
+    @staticmethod
+    def _last_line(text: bytes) -> str:
+        lines = text.decode("utf-8", "replace").split("\n")
+        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,149 @@
+"""Real training outlives the terminal that started it, and every one of its supervisors."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import re
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launch import PATIENCE, Launch
+from specs import REPOSITORY, TFLAUNCH
+from talk import wait_gone
+from terminals import Terminal
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+EPOCHS = 40
+KILLS = 20
+SEED = 20
+TASKS = ("worker:0", "worker:1")
+
+
+def mirrored(launch: Launch, after: str = "true") -> Path:
+    """Write the spec of the mirrored example, with short epochs.
+
+    A file beside the spec gets a copy of all that a task writes; ``after`` is a script that follows the training.
+    """
+    spec = json.loads((REPOSITORY / "cluster_specs" / "mnist_multi_worker.json").read_text())
+    program = " ".join([*spec["command"], f"--data synthetic --epochs {EPOCHS} --steps-per-epoch 10"])
+    script = f"{program} 2>&1 | tee $TFLAUNCH_RUN-$TFLAUNCH_TASK && {after}"
+    spec["command"] = ["bash", "-o", "pipefail", "-c", script]
+    return launch.spec("mirrored.json", **spec)
+
+
+def result(launch: Launch, run: str) -> tuple[str, float]:
+    """Return the digest of the weights of both workers of a run, which must be one, and the lower accuracy."""
+    logs = launch.run("logs", run)
+    assert logs.returncode == 0, logs.stderr
+    digests = re.findall(r"weights sha256 (\w+)", logs.stdout)
+    accuracies = re.findall(r"test accuracy ([\d.]+)", logs.stdout)
+    assert len(digests) == len(accuracies) == len(TASKS)
+    (digest,) = set(digests)
+    return digest, min(map(float, accuracies))
+
+
+def pids(launch: Launch, run: str) -> dict[str, psutil.Process]:
+    """Return the processes of a run's tasks."""
+    return {task["task"]: psutil.Process(task["pid"]) for task in launch.status(run)["tasks"]}
+
+
+def test_training_goes_on_when_its_user_logs_out(launch: Launch) -> None:
+    """The terminal hangs up in the middle; `wait` elsewhere returns 0, and the accuracy is right."""
+    terminal = Terminal(launch, f"{TFLAUNCH} up -d {mirrored(launch)}; echo ready; sleep 300")
+    terminal.read_until(b"ready")
+    launch.wait_for_log("worker:0", "Epoch 2/")
+    terminal.hang_up()
+    waited = launch.run("wait")
+    assert waited.returncode == 0, waited.stderr
+    assert f"Epoch {EPOCHS}/{EPOCHS}" in launch.log("worker:0")
+    assert result(launch, launch.run_directory().name)[1] >= 0.95
+
+
+def begin_and_kill(launch: Launch, spec: Path) -> str:
+    """Start a detached run, kill its supervisor as soon as there is a plan in the journal, and return its name."""
+    before = {*launch.home.glob("runs/*")}
+    starting = launch.start("up", "-d", spec)
+    children = Path(f"/proc/{starting.pid}/task/{starting.pid}/children")
+    while not (found := children.read_text().split()):
+        assert starting.poll() is None
+    supervisor = psutil.Process(int(found[0]))
+    while not any(path.read_bytes() for path in launch.home.glob("runs/*/events.jsonl") if path.parent not in before):
+        assert supervisor.is_running()
+    supervisor.kill()
+    _, err = starting.communicate(timeout=PATIENCE)
+    assert starting.returncode == 125, err
+    (directory,) = {*launch.home.glob("runs/*")} - before
+    return directory.name
+
+
+def resume(launch: Launch, run: str) -> psutil.Process:
+    """Have a new detached supervisor, and return it."""
+    resumed = launch.run("up", "--resume", run, "-d")
+    assert (resumed.returncode, resumed.stdout) == (0, f"{run}\n"), resumed.stderr
+    return launch.supervisor()
+
+
+def kill(supervisor: psutil.Process) -> None:
+    """End a supervisor as the kernel's OOM killer would."""
+    supervisor.kill()
+    wait_gone(supervisor.pid)
+
+
+def resume_and_kill(launch: Launch, run: str, moment: random.Random) -> None:
+    """Take over, here or detached, and be killed at a random moment: while starting, recalling or in the work."""
+    if moment.random() < 1 / 3:
+        supervisor = resume(launch, run)
+        time.sleep(moment.uniform(0, 1))
+        kill(supervisor)
+    else:
+        command = launch.start("up", "--resume", run)
+        time.sleep(moment.uniform(0, 2))
+        command.kill()
+        command.communicate(timeout=PATIENCE)
+
+
+def test_twenty_supervisors_are_killed_and_training_never_notices(launch: Launch) -> None:
+    """Before the tasks run, while they start, train and end: the same processes, words and weights."""
+    undisturbed = launch.up(mirrored(launch))
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    (expected,) = {*re.findall(r"weights sha256 (\w+)", undisturbed.stdout)}
+    run = begin_and_kill(launch, mirrored(launch, "until test -e go; do sleep 0.05; done"))
+    kill(resume(launch, run))
+    processes = pids(launch, run)
+    moment = random.Random(SEED)
+    for _ in range(KILLS - 3):
+        resume_and_kill(launch, run, moment)
+    supervisor = resume(launch, run)
+    for task in TASKS:  # they have trained, and are held until `go`
+        launch.wait_for_log(task, "weights sha256", run=run)
+    assert pids(launch, run) == processes
+    supervisor.suspend()
+    (launch.directory / "go").touch()
+    for process in processes.values():
+        wait_gone(process.pid)
+    kill(supervisor)
+    ended = launch.run("up", "--resume", run)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.endswith("tflaunch: done: 2 tasks\n")
+    assert result(launch, run) == (expected, pytest.approx(1.0, abs=0.05))
+    logs = launch.home / "runs" / run / "logs"
+    for task in TASKS:
+        assert (logs / f"{task.replace(':', '-')}.log").read_bytes() == (
+            launch.directory / f"{run}-{task}"
+        ).read_bytes()
+    records = [json.loads(line) for line in (logs.parent / "events.jsonl").read_text().splitlines()]
+    assert [record["seq"] for record in records] == list(range(len(records)))
+    assert sorted(record["task"] for record in records if record["kind"] == "task_started") == list(TASKS)
