@@ -11,6 +11,7 @@ from tflaunch import __version__
 from tflaunch.cli.inspection import check, env, plan, schema
 from tflaunch.cli.observing import events, ls, ps, wait
 from tflaunch.cli.reading import attach, logs
+from tflaunch.cli.rendering import render
 from tflaunch.cli.reporting import report
 from tflaunch.cli.running import up
 from tflaunch.cli.steering import down, kill, restart
@@ -37,7 +38,25 @@ def tflaunch() -> None:
     """
 
 
-for command in (up, run, ps, logs, attach, wait, down, restart, kill, ls, events, report, plan, check, env, schema):
+for command in (
+    up,
+    run,
+    ps,
+    logs,
+    attach,
+    wait,
+    down,
+    restart,
+    kill,
+    ls,
+    events,
+    report,
+    plan,
+    check,
+    env,
+    render,
+    schema,
+):
     tflaunch.add_command(command)
 
 

@@ -1,0 +1,73 @@
+"""A docker-compose file for a plan: one service per task, with the TF_CONFIG of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from tflaunch import policy
+from tflaunch.plan import SIDECAR, Plan, TaskPlan
+from tflaunch.render.fixed import SERVER_PROGRAM
+
+_HEAD = """\
+# Made by `tflaunch render --to compose`. It starts the tasks of {name} as containers, without restarts:
+#   IMAGE=… docker-compose -f FILE up --exit-code-from {decider}
+# IMAGE needs the training program's own packages; the directory of the spec is mounted into it.
+"""
+_IMAGE = "${IMAGE:?set IMAGE to an image with Python and TensorFlow}"
+
+
+def render(plan: Plan, directory: str, server_program: str) -> str:
+    """Return the text of a compose file, for Compose v2 and docker-compose 1.29.
+
+    Tasks on one host share its network: its first task's service owns the name, the others join it.
+
+    Args:
+        plan: with fixed ports.
+        directory: the spec's, which is mounted at the same path.
+        server_program: the path of the program for `server: true` on this machine.
+    """
+    owners: dict[str, str] = {}
+    services = {}
+    for process in plan.processes():
+        owner = owners.setdefault(process.host, service_of(process))
+        volumes = [f"{_escaped(directory)}:{_escaped(directory)}"]
+        if SERVER_PROGRAM in process.argv:
+            volumes.append(f"{_escaped(server_program)}:{SERVER_PROGRAM}:ro")
+        services[service_of(process)] = {
+            "image": _IMAGE,
+            "command": [_escaped(word) for word in process.argv],
+            "working_dir": _escaped(process.workdir),
+            "environment": _environment(process),
+            "volumes": volumes,
+            "stop_grace_period": f"{plan.timeouts.grace:g}s",
+            **_network(process, owner),
+        }
+    decider = policy.deciders(plan)[0].replace(":", "-")
+    return _HEAD.format(name=plan.name, decider=decider) + yaml.safe_dump({"services": services}, sort_keys=False)
+
+
+def service_of(process: TaskPlan) -> str:
+    """Return the service of a task: ``worker-1`` for ``worker:1``."""
+    return process.task.replace(":", "-")
+
+
+def _network(process: TaskPlan, owner: str) -> Mapping[str, Any]:
+    if service_of(process) != owner:
+        return {"network_mode": f"service:{owner}"}
+    name = process.host if process.address is None else process.address.host
+    is_named = name != "localhost" and not name.replace(".", "").isdigit() and process.role != SIDECAR
+    return {"networks": {"default": {"aliases": [name]}}} if is_named else {}
+
+
+def _environment(process: TaskPlan) -> dict[str, str | None]:
+    # An empty proxy is none to gRPC; a variable that is only named would be taken from the user's shell.
+    unset = dict.fromkeys(process.unset, "")
+    return {**unset, **{name: _escaped(value) for name, value in process.env.items()}}
+
+
+def _escaped(text: str) -> str:
+    """Keep compose from taking a dollar sign for a variable of its own."""
+    return text.replace("$", "$$")

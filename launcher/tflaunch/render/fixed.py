@@ -1,0 +1,60 @@
+"""A plan for an engine that starts the tasks itself: nobody can choose ports later, or expand a host's own values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+
+from tflaunch import plan as planning
+from tflaunch.machine import Machine
+from tflaunch.plan import Plan, TaskPlan
+from tflaunch.spec import Host, Spec
+
+FIRST_PORT = 2222
+SERVER_PROGRAM = "/tflaunch/server.py"
+"""Where the program of `server: true` is in a rendered container."""
+
+_OURS = ("TFLAUNCH_RUN", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_ATTEMPT", "TF_GRPC_REUSE_PORT")
+_OF_LOGIN = ("PATH", "LANG")
+
+
+def fixed(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
+    """Return a spec's plan with a port for every task: those of the spec, else from `FIRST_PORT` on per host.
+
+    How the hosts are reached, and what differs on them because of it, is left out: interpreter, directory, login.
+    """
+    hosts = {name: Host(address=host.address, env=host.env, gpus=host.gpus) for name, host in spec.hosts.items()}
+    bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)
+    plan = planning.make(spec._replace(hosts=hosts, sync=None), directory, bare)
+    plan = planning.resolve(plan, _ports(plan))
+    given = {name for env in _environments(spec) for name in env}
+    return plan._replace(
+        tasks=tuple(_without_ours(task, given) for task in plan.tasks),
+        sidecars=tuple(_without_ours(task, given) for task in plan.sidecars),
+    )
+
+
+def _ports(plan: Plan) -> dict[str, int]:
+    taken = {(task.host, task.address.port) for task in plan.tasks if task.address is not None}
+    following: Counter[str] = Counter()
+    ports = {}
+    for task in plan.tasks:
+        if task.address is not None and task.address.port is None:
+            while (task.host, FIRST_PORT + following[task.host]) in taken:
+                following[task.host] += 1
+            ports[task.task] = FIRST_PORT + following[task.host]
+            following[task.host] += 1
+    return ports
+
+
+def _environments(spec: Spec) -> Iterator[Mapping[str, str]]:
+    yield spec.env
+    for parts in (spec.roles, spec.sidecars, spec.hosts):
+        yield from (part.env for part in parts.values())
+
+
+def _without_ours(task: TaskPlan, given: set[str]) -> TaskPlan:
+    """Leave out what only an agent of ours could fill in, or holds ports for, and what a login would give."""
+    left_out = {name for name in (*_OURS, *_OF_LOGIN) if name not in given}
+    return task._replace(env={name: value for name, value in task.env.items() if name not in left_out})
