@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from disks import MakeDisk, small_disks
 from launch import Launch
 from sshd import Keyring, Sshd, StartSshd, need_sshd
 
@@ -26,6 +27,13 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         assert not (left := place.survivors()), f"left running: {left}"
     finally:
         place.end()
+
+
+@pytest.fixture
+def disk() -> Iterator[MakeDisk]:
+    """Mount small disks, as root."""
+    with small_disks() as mount:
+        yield mount
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from specs import clustered
 from tflaunch import supervisor
-from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask
+from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
 from tflaunch.events import (
     Event,
     HostJoined,
     HostLost,
     HostUnreachable,
     NamesFound,
+    PeersTried,
     PortOpened,
     PortsHeld,
     TaskExited,
@@ -26,8 +27,9 @@ HERE = "localhost"
 class History:
     """A job to which things happen."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, preflight: bool = False) -> None:
         self.now = 1000.0
+        plan = plan._replace(preflight=preflight)
         self.job = supervisor.begin("run", plan, self.now)
         self.actions: list[Action] = []
 
@@ -72,7 +74,7 @@ class Willing(History):
     """A job whose hosts do at once what they are asked to; those in ``away`` cannot be reached."""
 
     def __init__(self, plan: Plan, *away: str) -> None:
-        super().__init__(plan)
+        super().__init__(plan, preflight=True)
         self.away = set(away)
         self.seen: list[Action] = []
         self._do([JoinHost(host.host) for host in plan.hosts])
@@ -104,6 +106,8 @@ class Willing(History):
                 return [NamesFound(host, dict.fromkeys(names, "10.0.0.9"))]
             case HoldPorts(host, ports):
                 return [PortsHeld(host, {task: port or 20000 for task, port in ports.items()})]
+            case TryPeers(host):
+                return [PeersTried(host, {})]
             case StartTask(host, task, attempt):
                 return [TaskStarted(host, task, attempt, 1, self.now), PortOpened(host, task, attempt)]
             case StopTask(host, task, attempt):

@@ -103,9 +103,11 @@ class Launch:
         loaded: dict[str, Any] = json.loads(shown.stdout)
         return loaded
 
-    def supervisor(self) -> psutil.Process:
-        """Return the detached supervisor: no other command may be running."""
-        (found,) = [process for process in self.survivors() if str(TFLAUNCH) in process.cmdline()]
+    def supervisor(self, besides: subprocess.Popen[str] | None = None) -> psutil.Process:
+        """Return the detached supervisor; no command may be running, or only one ``besides``."""
+        others = [] if besides is None else [besides.pid]
+        commands = [process for process in self.survivors() if str(TFLAUNCH) in process.cmdline()]
+        (found,) = [process for process in commands if process.pid not in others]
         return found
 
     def wait_for_log(self, task: str, words: str, count: int = 1, run: str = "") -> None:

@@ -38,6 +38,17 @@ class HoldPorts(NamedTuple):
     ports: dict[str, int]
 
 
+class TryPeers(NamedTuple):
+    """Find out whether a host reaches the tasks of the others.
+
+    ``ports``: its own tasks and theirs, on which it listens for the others; ``peers``: task to host and port.
+    """
+
+    host: str
+    ports: dict[str, int]
+    peers: dict[str, tuple[str, int]]
+
+
 class StartTask(NamedTuple):
     """Start an attempt of a task as the job's plan says."""
 
@@ -59,4 +70,4 @@ class StopTask(NamedTuple):
     with_stacks: bool = False
 
 
-Action = JoinHost | AbandonHost | SendFiles | LookUpNames | HoldPorts | StartTask | StopTask
+Action = JoinHost | AbandonHost | SendFiles | LookUpNames | HoldPorts | TryPeers | StartTask | StopTask

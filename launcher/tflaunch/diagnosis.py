@@ -111,7 +111,7 @@ def describe(culprit: Culprit) -> str:
             return f"{culprit.name} {_exit_words(culprit.code, culprit.signal)}{evidence}"
         case Cause.NOT_STARTED:
             return f"{culprit.name} did not start: {culprit.message}"
-        case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE | Cause.REQUEST:
+        case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE | Cause.REQUEST | Cause.PEERS:
             return culprit.message
         case Cause.HOST:
             return f"host {culprit.name} was lost: {culprit.message}"

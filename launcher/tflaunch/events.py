@@ -88,6 +88,13 @@ class PortsRefused(NamedTuple):
     refused: dict[str, str]
 
 
+class PeersTried(NamedTuple):
+    """A host has tried to reach the tasks of the others; ``failed``: task to the reason."""
+
+    host: str
+    failed: dict[str, str]
+
+
 class TaskStarted(NamedTuple):
     """The task's program runs. ``at`` is of the supervisor's clock, in seconds."""
 
@@ -203,6 +210,7 @@ Event = (
     | NamesFound
     | PortsHeld
     | PortsRefused
+    | PeersTried
     | TaskStarted
     | TaskNotStarted
     | PortOpened
@@ -225,6 +233,7 @@ _SAID_BY_AGENTS = (
     NamesFound,
     PortsHeld,
     PortsRefused,
+    PeersTried,
     TaskStarted,
     TaskNotStarted,
     PortOpened,

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from tflaunch import diagnosis, policy
 from tflaunch.control_client import ControlClient, NoSupervisor
+from tflaunch.control_server import SOCKET_NAME
 from tflaunch.desk import Place
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.journal import RESERVE_NAME
 from tflaunch.lines import Line
 from tflaunch.log_reader import LogReader
 from tflaunch.news import news
@@ -63,15 +65,22 @@ def last_words(observer: Observer, say: Callable[[str], None]) -> int:
     tell_news(observer, say)
     if observer.exit_code is None:
         raise TflaunchError(lost(observer), EXIT_INTERNAL)
-    if observer.job.exit_code is not None:
+    lines = list(observer.losses)
+    if observer.job.exit_code is None:
+        lines.append(f"{observer.job.run} has ended with exit code {observer.exit_code}")
+    else:
         logs = observer.logs
-        say(diagnosis.summary(observer.job, str(logs), lambda task, lines: tail(logs, task, lines)))
+        lines.append(diagnosis.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count)))
+    say("\n".join(lines))
     return observer.exit_code
 
 
 def lost(observer: Observer) -> str:
-    """Return a sentence about a run whose supervisor was killed."""
+    """Return a sentence about a run whose end is not known: as a rule its supervisor was killed."""
     run, lease = observer.job.run, observer.job.plan.lease
+    if not any((observer.directory / name).exists() for name in (SOCKET_NAME, RESERVE_NAME)):
+        # Only a supervisor that ends by itself removes them.
+        return f"{run} has ended, but the last records of its journal are lost: there was no room for them"
     if lease == 0:
         return f"the supervisor of {run} was killed, and its tasks with it; start its spec again"
     return f"the supervisor of {run} was killed; for {lease:g} s its tasks live on: tflaunch up --resume {run}"

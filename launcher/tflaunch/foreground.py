@@ -55,14 +55,16 @@ def resume(records: Sequence[dict[str, Any]], outfit: Outfit, stop: StopAsked | 
 def _last_words(run: Run, prepared: Desk) -> int:
     """Say how it ended, and return tflaunch's exit code."""
     parts, driller = prepared.parts, prepared.driller
-    lines = _losses(parts.words, prepared.journal)
+    prepared.journal.settle()
+    losses = _losses(parts.words, prepared.journal)
     exit_code = run.exit_code
+    drilled = []
     if driller is not None:
-        lines += driller.report(exit_code)
+        drilled = driller.report(exit_code)
         if exit_code == 0 and not driller.is_done:
             exit_code = EXIT_INTERNAL  # a test that tested nothing must not look like one that passed
-    parts.say("\n".join([*lines, diagnosis.summary(run.job, parts.logs, parts.words.tail)]))
-    prepared.journal.record_end(exit_code)
+    parts.say("\n".join([*losses, *drilled, diagnosis.summary(run.job, parts.logs, parts.words.tail)]))
+    prepared.journal.record_end(exit_code, losses)
     prepared.service.end(exit_code)
     return exit_code
 

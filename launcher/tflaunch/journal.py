@@ -16,6 +16,10 @@ from tflaunch.line_file import open_to_append
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 JOURNAL_NAME = "events.jsonl"
 """The journal, in the directory of its run."""
+RESERVE_NAME = "reserve"
+"""Room for the last records, in the directory of a run that has not ended by itself."""
+_RESERVE = 64 * 1024
+_MOST_WAITING = 16 * 1024 * 1024
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -113,13 +117,37 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 class Journal:
-    """Appends to ``events.jsonl``; a full disk costs records, never the job."""
+    """Appends to ``events.jsonl``.
+
+    Records for which the disk has no room wait, so that none is ever missing before another. A full disk may cost
+    the last records, never the job.
+    """
 
     def __init__(self, directory: RunDirectory, records: int = 0) -> None:
         """Go on with the journal of a run, which has so many records."""
         self._file = open_to_append(directory.path / JOURNAL_NAME)
         self._seq = records
-        self.lost = 0
+        self._waiting = b""
+        self._dropped = 0
+        self._reserve = directory.path / RESERVE_NAME
+        self._keep_reserve()
+
+    @property
+    def lost(self) -> int:
+        """How many records were not written."""
+        return self._waiting.count(b"\n") + self._dropped
+
+    def _keep_reserve(self) -> None:
+        """Take room for the last records now."""
+        try:
+            self._reserve.write_bytes(bytes(_RESERVE))
+        except OSError:
+            pass  # the disk is full already
+
+    def settle(self) -> None:
+        """Write what waits, with the room that was kept for it: only the end is to come."""
+        self._reserve.unlink(missing_ok=True)
+        self._write([])
 
     def record_plan(self, directory: RunDirectory, plan: dict[str, Any], now: float) -> None:
         """Write the first record; ``now`` is the time at which the job began."""
@@ -129,9 +157,9 @@ class Journal:
         """Write that another supervisor, the ``number``-th after the first, has taken over."""
         self._write([{"kind": "supervisor", "number": number, "pid": os.getpid()}])
 
-    def record_end(self, exit_code: int) -> None:
-        """Write the last record: tflaunch's exit code."""
-        self._write([{"kind": "ended", "exit_code": exit_code}])
+    def record_end(self, exit_code: int, losses: list[str]) -> None:
+        """Write the last record: tflaunch's exit code, and sentences about what could not be kept."""
+        self._write([{"kind": "ended", "exit_code": exit_code, "losses": losses}])
 
     def record(self, event: Event, actions: list[Action], now: float) -> None:
         """Write an event and the actions that it led to; ``now`` is the time that `step` was given."""
@@ -145,10 +173,15 @@ class Journal:
             head = {"seq": self._seq, "time": round(time.time(), 6)}
             text += _ENCODE({**head, **entry}) + "\n"
             self._seq += 1
+        if self._dropped or len(self._waiting) > _MOST_WAITING:
+            self._dropped += len(entries)
+        else:
+            self._waiting += text.encode("utf-8")
         try:
-            os.write(self._file, text.encode("utf-8"))
+            while self._waiting:
+                self._waiting = self._waiting[os.write(self._file, self._waiting) :]
         except OSError:
-            self.lost += len(entries)
+            pass  # it is tried again with the next record
 
     def close(self) -> None:
         """Close the file."""

@@ -25,3 +25,14 @@ def open_to_append(path: Path) -> int:
         end = start
     os.ftruncate(descriptor, 0)
     return descriptor
+
+
+def append(descriptor: int, lines: bytes) -> bool:
+    """Append lines to such a file, all of them or none; return whether there was room on the disk."""
+    try:
+        kept = os.write(descriptor, lines)
+    except OSError:
+        return False
+    if kept < len(lines):
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - kept)
+    return kept == len(lines)

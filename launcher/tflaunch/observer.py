@@ -37,7 +37,11 @@ class Seen(NamedTuple):
 
 
 class Observer:
-    """Follows one run. ``epoch`` turns times of its supervisor's clock into seconds since the epoch."""
+    """Follows one run.
+
+    ``epoch`` turns times of its supervisor's clock into seconds since the epoch; ``losses`` are sentences about
+    what an ended run could not keep.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Look at the run in ``directory``.
@@ -55,6 +59,7 @@ class Observer:
             self.job = replay.first_job(first[0])
         self.logs = Path(first[0]["logs"])
         self.exit_code: int | None = None
+        self.losses: list[str] = []
         self.epoch = 0.0
         self._unread = first
 
@@ -88,6 +93,7 @@ class Observer:
         if message is not None and message["kind"] == "ended":
             self.client.close()
             self.client = None
+            self.exit_code = message.get("exit_code", self.exit_code)  # the journal may have had no room for it
 
     def _connect(self) -> ControlClient | None:
         try:
@@ -102,6 +108,7 @@ class Observer:
             self.epoch = record["time"] - record["now"]
         if record["kind"] == "ended":
             self.exit_code = int(record["exit_code"])
+            self.losses = record.get("losses", [])
 
 
 @contextmanager

@@ -120,6 +120,13 @@ def _preparing(job: Job, now: float) -> Step:
     needed = {task.task for task in _to_prepare(job)} if has_cluster(job.plan.strategy) else set()
     if policy.lacks_code(job) or job.unknown_names or not needed <= job.ports.keys():
         return job, []
+    if job.untried is None and not job.has_started:
+        wanted = policy.peers_to_try(planning.resolve(job.plan, job.ports))
+        job = job._replace(untried=frozenset(wanted))
+        if wanted:
+            return job, list(wanted.values())
+    if job.untried:
+        return job, []
     job = job._replace(
         phase=Phase.RUNNING,
         plan=planning.resolve(job.plan, job.ports),

@@ -85,6 +85,7 @@ class Plan(NamedTuple):
     lease: float
     sync: SyncPlan | None = None
     elastic: Elastic | None = None
+    preflight: bool = True
 
     def processes(self) -> tuple[TaskPlan, ...]:
         """Return tasks and sidecars together."""

@@ -25,6 +25,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "timeouts": plan.timeouts._replace(lease=plan.lease)._asdict(),
         "sync": None if plan.sync is None else plan.sync._asdict(),
         "elastic": None if plan.elastic is None else plan.elastic._asdict(),
+        "preflight": plan.preflight,
     }
 
 
@@ -60,6 +61,7 @@ def from_json(data: dict[str, Any]) -> Plan:
         lease=data["timeouts"]["lease"],
         sync=None if sync is None else SyncPlan(sync["directory"], tuple(sync["paths"]), tuple(sync["exclude"])),
         elastic=None if elastic is None else Elastic(**elastic),
+        preflight=data["preflight"],
     )
 
 

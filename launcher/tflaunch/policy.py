@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from tflaunch.actions import TryPeers
 from tflaunch.budget import Failure
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan import SIDECAR, Plan, TaskPlan
@@ -158,6 +159,21 @@ def lacks_code(job: Job) -> list[str]:
         return []
     remote = [host.host for host in job.plan.hosts if not host.is_local]
     return [host for host in remote if not job.hosts[host].has_code and job.hosts[host].phase is not HostPhase.AWAY]
+
+
+def peers_to_try(plan: Plan) -> dict[str, TryPeers]:
+    """Return what each host has to try before the first start: tasks on other hosts that wait for each other."""
+    inside = [task for task in plan.tasks if task.address is not None and task.role in members(plan.strategy)]
+    hosts = dict.fromkeys(task.host for task in inside)
+    if not plan.preflight or not forms_cluster(plan) or len(hosts) < 2:
+        return {}
+    places = {task.task: (task.address.host, task.address.port or 0) for task in inside if task.address is not None}
+    wanted = {}
+    for host in hosts:
+        mine = {task.task: places[task.task][1] for task in inside if task.host == host}
+        others = {task: place for task, place in places.items() if task not in mine}
+        wanted[host] = TryPeers(host, mine, others)
+    return wanted
 
 
 def names_to_find(plan: Plan, hosts: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from tflaunch import plan as planning
 from tflaunch import policy
-from tflaunch.events import FilesPlaced, FilesRefused, NamesFound, PortsHeld, PortsRefused
+from tflaunch.events import FilesPlaced, FilesRefused, NamesFound, PeersTried, PortsHeld, PortsRefused
 from tflaunch.phases import Step, fail
 from tflaunch.states import Cause, Culprit, Job, Phase
 
+_MOST_SHOWN = 8
+_REMEDY = (
+    "TensorFlow would wait for them without a word; open these ports between the hosts, or give the address"
+    " by which the others reach a host as hosts.X.address"
+)
+
 
 def on_preparation(
-    job: Job, event: FilesPlaced | FilesRefused | NamesFound | PortsHeld | PortsRefused, now: float
+    job: Job, event: FilesPlaced | FilesRefused | NamesFound | PortsHeld | PortsRefused | PeersTried, now: float
 ) -> Step:
     """A host has done its part for the next attempt, or cannot."""
     match event:
@@ -35,6 +41,24 @@ def on_preparation(
         case PortsRefused():
             message = "; ".join(f"{task}: {reason}" for task, reason in event.refused.items())
             return _refuse(job, Cause.PORTS, event.host, message, now)
+        case PeersTried():
+            return _on_peers_tried(job, event, now)
+
+
+def _on_peers_tried(job: Job, event: PeersTried, now: float) -> Step:
+    """A host has tried to reach the others; when all have, it is told what is out of reach."""
+    places = {task.task: f"{task.address.host}:{job.ports.get(task.task)}" for task in job.plan.tasks if task.address}
+    sentences = tuple(
+        f"{event.host} cannot reach {task} at {places.get(task, '?')}: {reason}"
+        for task, reason in event.failed.items()
+    )
+    job = job._replace(untried=(job.untried or frozenset()) - {event.host}, unreached=job.unreached + sentences)
+    if job.untried or not job.unreached:
+        return job, []
+    shown = [*job.unreached[:_MOST_SHOWN]]
+    if len(job.unreached) > _MOST_SHOWN:
+        shown.append(f"and {len(job.unreached) - _MOST_SHOWN} more")
+    return _refuse(job, Cause.PEERS, event.host, "\n".join([*shown, _REMEDY]), now)
 
 
 def _refuse(job: Job, cause: Cause, host: str, message: str, now: float) -> Step:

@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tflaunch import policy, replay, supervisor
-from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
+from tflaunch.actions import (
+    AbandonHost,
+    Action,
+    HoldPorts,
+    JoinHost,
+    LookUpNames,
+    SendFiles,
+    StartTask,
+    StopTask,
+    TryPeers,
+)
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.hosts.link import Link
@@ -151,6 +161,9 @@ class Run:
                 session.order("look_up_names", names=action.names)
             case HoldPorts():
                 session.order("hold_ports", ports=action.ports)
+            case TryPeers():
+                about = {"ports": action.ports, "peers": action.peers, "run": self._job.run}
+                session.order("try_peers", **about, patience=self._job.plan.timeouts.connect)
             case StartTask():
                 words.begin(action.task, action.attempt)
                 session.order("start_task", **self._start_order(action))

@@ -122,6 +122,7 @@ class Cause(Enum):
     NAMES = "names"
     FILES = "files"
     PORTS = "ports"
+    PEERS = "peers"
     HOST = "host"
     DRAIN = "drain"
     GROWTH = "growth"
@@ -154,8 +155,9 @@ class Job(NamedTuple):
     ``budget``: what restarts of the gang have cost; ``refusal`` says why there is no further one; ``wanted``
     counts those that were wanted: a host was back, or the user asked for one.
     ``save_by``: until when a preempted gang may save. ``unknown_names``: the hosts that have not
-    yet said what the others' names mean to them. ``is_complete``: in this attempt every task of the cluster
-    listens on its port; ``has_formed``: in this attempt or an earlier one.
+    yet said what the others' names mean to them. ``untried``: the hosts that have not yet said whether they
+    reach the others, None before they are asked; ``unreached``: what they did not reach. ``is_complete``: in this
+    attempt every task of the cluster listens on its port; ``has_formed``: in this attempt or an earlier one.
     """
 
     run: str
@@ -171,6 +173,8 @@ class Job(NamedTuple):
     join_by: float = 0.0
     ports: Mapping[str, int] = {}
     unknown_names: frozenset[str] = frozenset()
+    untried: frozenset[str] | None = None
+    unreached: tuple[str, ...] = ()
     is_complete: bool = False
     has_formed: bool = False
     was_warned: bool = False

@@ -22,6 +22,7 @@ from tflaunch.events import (
     LinkLost,
     LinkRestored,
     NamesFound,
+    PeersTried,
     PortOpened,
     PortsHeld,
     PortsRefused,
@@ -108,7 +109,7 @@ def _react(job: Job, event: Event, now: float) -> Step:
     match event:
         case HostJoined() | HostUnreachable() | LinkLost() | LinkRestored() | HostLeaving() | HostLost():
             return on_host_event(job, event, now)
-        case FilesPlaced() | FilesRefused() | NamesFound() | PortsHeld() | PortsRefused():
+        case FilesPlaced() | FilesRefused() | NamesFound() | PortsHeld() | PortsRefused() | PeersTried():
             return on_preparation(job, event, now)
         case Interrupted():
             return _on_interrupt(job, event, now)

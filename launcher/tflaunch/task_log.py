@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.line_file import open_to_append
+from tflaunch.line_file import append, open_to_append
 from tflaunch.time_index import Entry, TimeIndex
 
 TAIL_BYTES = 64 * 1024
@@ -41,12 +41,9 @@ class Marks:
         """Return a task's last mark of an earlier supervisor."""
         return self._earlier.get(task)
 
-    def add(self, mark: Mark) -> None:
-        """Keep a mark; called before the words of ours that it follows are written."""
-        try:
-            os.write(self._file, (json.dumps(mark) + "\n").encode("ascii"))
-        except OSError:
-            pass  # a full disk must not end the job
+    def add(self, mark: Mark) -> bool:
+        """Keep a mark, if there is room; called before the words of ours that it follows are written."""
+        return append(self._file, (json.dumps(mark) + "\n").encode("ascii"))
 
     def close(self) -> None:
         """Close the file."""
@@ -62,7 +59,10 @@ def _read_marks(path: Path) -> list[Mark]:
 
 
 class TaskLog:
-    """Bytes as the task wrote them, with marked lines of our own between attempts."""
+    """Bytes as the task wrote them, with marked lines of our own between attempts and where something is missing.
+
+    A full disk costs words, never the job; when there is room again, the log first says how many are missing.
+    """
 
     def __init__(self, task: str, path: Path, marks: Marks, times: Path) -> None:
         """Go on with the log at ``path``, whose index of times is at ``times``."""
@@ -72,6 +72,8 @@ class TaskLog:
         self._file = os.open(path, _FLAGS, 0o600)
         self._ends_line = True
         self._lost = 0
+        self._gap = 0
+        self._unsaid: list[str] = []
         self._written = 0
         self.first_size = self._size = os.fstat(self._file).st_size
         self._times = TimeIndex(times, self.first_size)
@@ -91,26 +93,34 @@ class TaskLog:
             data: the words.
             times: position in them, and seconds since the epoch at which they were written from there on.
         """
-        for position, moment in times:  # before the words, so that who reads them knows their time
-            self._times.add(Entry(moment, self._size + position))
-        self._write(data)
+        if self._say_all(times[0][1]):
+            for position, moment in times:  # before the words, so that who reads them knows their time
+                self._times.add(Entry(moment, self._size + position))
+            self._write(data)
+        else:
+            self._miss(len(data))
         self._written += len(data)
 
     def _write(self, data: bytes) -> None:
-        view = memoryview(data)
+        kept = 0
         try:
-            while view:
-                kept = os.write(self._file, view)
-                self._size += kept
-                view = view[kept:]
+            while kept < len(data):
+                kept += os.write(self._file, data[kept:])
         except OSError:
-            self._lost += len(view)  # a full disk must not end the job
+            self._miss(len(data) - kept)
+        self._size += kept
+        if kept < len(data):
             self._times.cut(self._size)
-        if data:
-            self._ends_line = data.endswith(b"\n")
+        if kept:
+            self._ends_line = data[:kept].endswith(b"\n")
+
+    def _miss(self, size: int) -> None:
+        self._gap += size
+        self._lost += size
 
     def begin_attempt(self, attempt: int, text: str, moment: float) -> None:
         """Mark where a new attempt begins to speak, at ``moment`` (seconds since the epoch)."""
+        self._tell_gap()
         self.attempt = attempt
         self._written = 0
         self._say(text, moment)
@@ -123,11 +133,32 @@ class TaskLog:
         self._say(text, moment if self._times.last is None else self._times.last)
 
     def _say(self, text: str, moment: float) -> None:
+        self._tell_gap()
+        self._unsaid.append(text)
+        self._say_all(moment)
+
+    def _tell_gap(self) -> None:
+        if self._gap:
+            self._unsaid.append(missing(self._gap))
+            self._gap = 0
+
+    def _say_all(self, moment: float) -> bool:
+        """Write what we have to say; return whether there was room for all of it, so that words may follow."""
+        texts = [*self._unsaid, missing(self._gap)] if self._gap else self._unsaid
+        if not texts:
+            return True
         start = b"" if self._ends_line else b"\n"
-        words = start + f"{OURS}{text} ----\n".encode()
-        self._marks.add(Mark(self._task, self.attempt, self._size + len(words), self._written))
+        words = start + "".join(f"{OURS}{text} ----\n" for text in texts).encode()
+        if not self._marks.add(Mark(self._task, self.attempt, self._size + len(words), self._written)):
+            return False
         self._times.add(Entry(moment, self._size + len(start)))
-        self._write(words)
+        if not append(self._file, words):
+            self._times.cut(self._size)
+            return False
+        self._size += len(words)
+        self._ends_line = True
+        self._gap, self._unsaid = 0, []
+        return True
 
     def tail(self, lines: int) -> list[str]:
         """Return the last lines of the last attempt."""
@@ -142,6 +173,11 @@ class TaskLog:
         """Close the files."""
         self._times.close()
         os.close(self._file)
+
+
+def missing(size: int) -> str:
+    """Return what a log says where bytes of a task are missing."""
+    return f"{size} bytes of output are missing here: there was no room for them"
 
 
 def path_of(directory: Path, task: str) -> Path:

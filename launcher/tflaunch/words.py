@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tflaunch.hosts.output import Times
 from tflaunch.mailbox import Mailbox
-from tflaunch.task_log import Marks, TaskLog, path_of, times_of
+from tflaunch.task_log import Marks, TaskLog, missing, path_of, times_of
 
 
 class Shower(Protocol):
@@ -72,8 +72,7 @@ class TaskWords:
 
     def lose(self, task: str, attempt: int, size: int) -> None:
         """State a gap: output that its host could not keep."""
-        text = f"{size} bytes of output are missing here: there was no room for them"
-        self._log_of(task, attempt, self._now()).lose(size, text, self._now())
+        self._log_of(task, attempt, self._now()).lose(size, missing(size), self._now())
 
     def end(self, task: str, attempt: int) -> None:
         """An attempt has said its last word."""

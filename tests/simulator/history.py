@@ -47,7 +47,6 @@ class SimJournal(Journal):
 
     def __init__(self, history: History) -> None:
         self._seq = 0
-        self.lost = 0
         self.records: list[str] = []
         self.steps = 0
         self.death_comes = False

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from disks import MakeDisk, missing
 from launch import PATIENCE, Launch, read_until
 from sshd import Sshd, StartSshd, home_for_client, kill
 from talk import wait_gone
@@ -297,6 +298,27 @@ def test_a_stopped_launcher_is_no_dead_one(launch: Launch, sshd: StartSshd) -> N
     out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     assert "done" in out
+
+
+def test_a_full_disk_on_a_host_costs_words(launch: Launch, sshd: StartSshd, disk: MakeDisk) -> None:
+    """The spool's: the launcher is frozen while a task writes more than fits; the gap is stated, the code its own."""
+    host = sshd()
+    home = disk(launch.directory / "small")
+    count = 2_000_000
+    script = f"echo up; until test -e go; do sleep 0.05; done; seq {count}; exit 7"
+    settings = {"h1": {"env": {"TFLAUNCH_HOME": str(home)}}}
+    running = launch.start("up", shell_on(launch, {"h1": host}, script, settings, restart={"max": 0}))
+    read_until(running, "up")
+    task = next(process for process in living(host) if process.name() == "sh")
+    running.send_signal(signal.SIGSTOP)
+    (host.home / "go").touch()
+    wait_gone(task.pid)
+    running.send_signal(signal.SIGCONT)
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 7, err
+    log, words = launch.log("worker:0"), "up\n" + "".join(f"{number}\n" for number in range(1, count + 1))
+    assert missing(log, words) > len(words) / 4
+    assert log.endswith(" bytes of output are missing here: there was no room for them ----\n")
 
 
 def test_plan_shows_how_hosts_are_reached(launch: Launch) -> None:

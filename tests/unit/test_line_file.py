@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.line_file import open_to_append
+from tflaunch.line_file import append, open_to_append
 
 pytestmark = pytest.mark.unit
 
@@ -37,3 +37,15 @@ def test_a_new_file_is_private(tmp_path: Path) -> None:
     """Nobody else may read what stands in it."""
     os.close(open_to_append(tmp_path / "lines"))
     assert (tmp_path / "lines").stat().st_mode & 0o077 == 0
+
+
+def test_lines_are_appended_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk nothing is torn."""
+    descriptor = open_to_append(tmp_path / "lines")
+    assert append(descriptor, b"one\n")
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:5]))
+    assert not append(descriptor, b"two and more\n")
+    assert append(descriptor, b"two\n")
+    assert (tmp_path / "lines").read_bytes() == b"one\ntwo\n"
+    os.close(descriptor)

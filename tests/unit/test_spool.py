@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -68,15 +69,52 @@ def test_no_file_is_left_by_a_crash(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_costs_words_not_the_task(tmp_path: Path) -> None:
-    """What cannot be written becomes a gap."""
+@pytest.mark.parametrize("small", [50, 1000])
+def test_a_reader_that_keeps_up_costs_little_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    """A file is given back when all of it is acknowledged, also before it is full, if that is worth it."""
+    monkeypatch.setattr(spool, "SMALL", small)
     kept = Spool(str(tmp_path))
-    kept.append(b"kept")
-    full = os.open("/dev/full", os.O_RDWR)
-    os.dup2(full, kept._parts[0].file)  # type: ignore[union-attr]
-    kept.append(b"lost")
-    assert kept.end == 8
-    part = kept.read(4, 10)
-    assert isinstance(part, Gap)
-    assert part.size == 4
+    before = len(os.listdir("/proc/self/fd"))
+    kept.append(b"x" * 70)
+    kept.release(70)
+    assert len(os.listdir("/proc/self/fd")) == before + (small > 70)
+    kept.append(b"more")
+    assert kept.read(70, 9) == b"more"
+
+
+def fill_disk(patch: pytest.MonkeyPatch) -> None:
+    """Leave no room on any disk."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    patch.setattr(os, "pwrite", refuse)
+
+
+def test_a_full_disk_costs_words_not_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be written is kept in memory, as far as it goes; the rest becomes a gap."""
+    monkeypatch.setattr(spool, "MEMORY", 6)
+    kept = Spool(str(tmp_path))
+    kept.append(b"disk")
+    with monkeypatch.context() as patch:
+        fill_disk(patch)
+        kept.append(b"held")
+        kept.append(b"cut off")
+    kept.append(b"disk again")
+    assert everything(kept) == [b"diskheldcu", (10, 5), b"disk again"]
+    kept.release(15)
+    assert everything(kept, 15) == [b"disk again"]
+
+
+def test_a_full_disk_costs_no_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a new file is tried; what was held counts no more once it is acknowledged."""
+    fill_disk(monkeypatch)
+    monkeypatch.setattr(spool, "MEMORY", 10)
+    kept = Spool(str(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(9):
+        kept.append(b"x" * 7)
+        kept.release(kept.end)
+    kept.append(b"y" * 20)
+    assert everything(kept, 63) == [b"y" * 10, (73, 10)]
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tflaunch.task_log import Marks, TaskLog, path_of, tail, times_of
+from tflaunch.task_log import Marks, TaskLog, missing, path_of, tail, times_of
 from tflaunch.time_index import IndexReader
 
 pytestmark = pytest.mark.unit
@@ -155,31 +157,52 @@ def test_an_index_goes_on_after_its_writer_was_killed(tmp_path: Path) -> None:
     assert again.times() == [(0, 0), (1, 4), (3, 5)]
 
 
+@contextmanager
+def full_disk(descriptor: int) -> Iterator[None]:
+    """Put a full disk under an open file."""
+    kept = os.dup(descriptor)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, descriptor)
+    os.close(full)
+    yield
+    os.dup2(kept, descriptor)
+    os.close(kept)
+
+
 def test_a_full_disk_costs_words_and_their_times(tmp_path: Path) -> None:
-    """Nothing else: what is written later has its place and time again."""
+    """The log says how many are missing, and what is written later has its place and time again."""
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
-    kept = os.dup(place.log._file)
-    full = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, place.log._file)
-    place.log.append(b"two\nthree\n", [(0, NOW + 1), (4, NOW + 2)])
-    os.dup2(kept, place.log._file)
+    with full_disk(place.log._file):
+        place.log.append(b"two\nthree\n", [(0, NOW + 1), (4, NOW + 2)])
+        place.log.append(b"x\n", [(0, NOW + 2)])
     place.log.append(b"four\n", [(0, NOW + 3)])
-    assert (place.text(), "10 bytes" in place.log.trouble()) == ("one\nfour\n", True)
+    gap = "---- tflaunch: 12 bytes of output are missing here: there was no room for them ----\n"
+    assert (place.text(), "12 bytes" in place.log.trouble()) == (f"one\n{gap}four\n", True)
     assert place.times()[-1] == (3, 4)
-    os.close(kept)
-    os.close(full)
+    assert place.next().kept() == (0, 21)
+
+
+def test_no_words_are_taken_for_those_of_another_attempt(tmp_path: Path) -> None:
+    """When there was no room for the line between them, it comes before the next words."""
+    place = Place(tmp_path)
+    place.log.append(b"one\n", [(0, NOW)])
+    with full_disk(place.log._file), full_disk(place.marks._file):
+        place.log.append(b"two\n", [(0, NOW)])
+        place.log.begin_attempt(1, "worker:0 attempt 1", NOW)
+        place.log.append(b"three\n", [(0, NOW)])
+    with full_disk(place.marks._file):
+        place.log.append(b"four\n", [(0, NOW)])
+    place.log.append(b"five\n", [(0, NOW)])
+    first, second = ("---- tflaunch: " + missing(size) + " ----\n" for size in (4, 11))
+    assert place.text() == f"one\n{first}---- tflaunch: worker:0 attempt 1 ----\n{second}five\n"
+    assert place.next().kept() == (1, 16)
 
 
 def test_a_full_disk_under_the_index_costs_times(tmp_path: Path) -> None:
     """The log is what counts."""
     place = Place(tmp_path)
-    full = os.open("/dev/full", os.O_WRONLY)
-    kept = os.dup(place.log._times._file)
-    os.dup2(full, place.log._times._file)
-    os.close(full)
-    place.log.append(b"one\n", [(0, NOW)])
-    os.dup2(kept, place.log._times._file)
-    os.close(kept)
+    with full_disk(place.log._times._file):
+        place.log.append(b"one\n", [(0, NOW)])
     place.log.append(b"two\n", [(0, NOW + 1)])
     assert (place.text(), place.times()) == ("one\ntwo\n", [(1, 4)])

@@ -13,7 +13,7 @@ import pytest
 
 from specs import clustered
 from tflaunch import policy, supervisor
-from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask
+from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
 from tflaunch.budget import Budget
 from tflaunch.events import (
     Event,
@@ -24,6 +24,7 @@ from tflaunch.events import (
     LinkLost,
     LinkRestored,
     NamesFound,
+    PeersTried,
     PortOpened,
     PortsHeld,
     PortsRefused,
@@ -214,6 +215,8 @@ def _answers(job: Job, world: World, host: str, what: str) -> list[tuple[Event, 
         others = [task.address.host for task in job.plan.tasks if task.address and task.host != host]
         bad, good = dict.fromkeys(others, "127.0.1.1"), dict.fromkeys(others, "10.0.0.9")
         return [(NamesFound(host, good), answered), (NamesFound(host, bad), answered)]
+    if what == "peers":
+        return [(PeersTried(host, {}), answered), (PeersTried(host, {"worker:0": "timed out"}), answered)]
     tasks = [task.task for task in job.plan.tasks if task.host == host]
     held = PortsHeld(host, {task: 10 + number for number, task in enumerate(tasks)})
     return [(held, answered), (PortsRefused(host, {tasks[0]: "busy"}), answered)]
@@ -276,6 +279,8 @@ def apply(job: Job, world: World, actions: list[Action]) -> World:
                 world = world._replace(asked=world.asked | {(action.host, "names")})
             case HoldPorts():
                 world = world._replace(asked=world.asked | {(action.host, "ports")})
+            case TryPeers():
+                world = world._replace(asked=world.asked | {(action.host, "peers")})
             case StartTask(host=_, task=task, attempt=attempt):
                 living = [entry for entry in world.alive if entry[0] == task]
                 assert not living, f"I1: attempt {attempt} of {task} starts while {living} lives"

@@ -168,6 +168,17 @@ class Agent:
         names = [str(name) for name in message["names"]]
         self._here.look_up(names, lambda found: self._client.say("names_found", found=found))
 
+    def _try_peers(self, message: dict[str, Any]) -> None:
+        """Listen on the ports of this host's tasks until they start, and connect to those of the others."""
+        try:
+            self._here.listeners.listen(message["ports"], str(message["run"]))
+        except OSError as error:
+            failed = dict.fromkeys(message["peers"], f"this host cannot listen: {error.strerror}")
+            self._client.say("peers_tried", failed=failed)
+            return
+        found = lambda failed: self._client.say("peers_tried", failed=failed)  # noqa: E731
+        self._here.try_peers(message["peers"], str(message["run"]), float(message["patience"]), found)
+
     def _take_files(self, message: dict[str, Any], body: bytes) -> None:
         """The supervisor offers files for the tasks, or sends a part of one."""
         if self._offer is None:
@@ -179,6 +190,7 @@ class Agent:
         running = self._tasks.get(name)
         if running is not None and not running.is_gone:
             raise ValueError(f"{name} is still running attempt {running.attempt}")
+        self._here.listeners.close()
         stream = self._here.stream(name, attempt)
         self._client.add(stream)
         try:
@@ -320,6 +332,7 @@ class Agent:
         "acknowledge": _acknowledge,
         "hold_ports": _hold_ports,
         "look_up_names": _look_up_names,
+        "try_peers": _try_peers,
         "start_task": _start_task,
         "stop_task": _stop_task,
         "signal_task": _signal_task,

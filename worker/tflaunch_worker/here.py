@@ -11,6 +11,7 @@ import resource
 from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, host_values, linux
 from tflaunch_worker.measure import Measurer
 from tflaunch_worker.memory import OomWatch
+from tflaunch_worker.peers import Listeners
 from tflaunch_worker.port_watch import PortWatch
 from tflaunch_worker.ports import Ports
 from tflaunch_worker.progress import PIPE_NAME, Progress
@@ -42,6 +43,7 @@ class Here:
         self._terms = child.Terms(umask, _raise_file_limit(), linux.be_punctual())
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
+        self.listeners = Listeners(loop)
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
         """Return what calls ``opened(task)`` when a task listens on its port."""
@@ -84,6 +86,17 @@ class Here:
             found(addresses or dict.fromkeys(names, ""))
 
         aside.do(self._loop, lambda: resolver.look_up(names), answered)
+
+    def try_peers(
+        self, peers: dict[str, list[object]], run: str, patience: float, tried: Callable[[dict[str, str]], None]
+    ) -> None:
+        """Connect to other hosts' tasks, and call ``tried`` with those that cannot be reached, and why."""
+        from tflaunch_worker import peers as others  # a run on one host has none
+
+        def answered(failed: dict[str, str] | None) -> None:
+            tried(dict.fromkeys(peers, "it could not be tried") if failed is None else failed)
+
+        aside.do(self._loop, lambda: others.try_all(peers, run, patience), answered)
 
     def command(self, task: str, message: dict[str, Any]) -> child.Command:
         """Return what to execute for a ``start_task`` order, with this host's values in it.

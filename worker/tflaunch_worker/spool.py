@@ -1,8 +1,9 @@
 """Output of one attempt of a task, on disk until the supervisor has it.
 
-A byte's number is its offset in all that the attempt wrote. Past ``limit`` unacknowledged bytes, or
-when the disk is full, further output is dropped and the gap is remembered with its place and size,
-so that the log can state it. A slow reader therefore costs disk, then words; never training.
+A byte's number is its offset in all that the attempt wrote. When the disk is full, a little is kept in memory:
+enough for a reader that keeps up. Past that, or past ``limit`` unacknowledged bytes, further output is dropped and
+the gap is remembered with its place and size, so that the log can state it. A slow reader therefore costs disk,
+then words; never training.
 
 The files have no name: they are unlinked as soon as they are open, so a crash leaves nothing.
 
@@ -20,6 +21,12 @@ LIMIT = 256 * 1024 * 1024
 SEGMENT = 16 * 1024 * 1024
 """Bytes per file: what is acknowledged is given back to the disk in such pieces."""
 
+SMALL = 1024 * 1024
+"""Bytes of a file that are given back at once when all of them are acknowledged: a reader keeps up."""
+
+MEMORY = 4 * 1024 * 1024
+"""Bytes per attempt that are kept in memory when the disk is full."""
+
 
 _numbers = itertools.count()
 
@@ -31,8 +38,27 @@ class Gap:
         self.offset = offset
         self.size = size
 
+    def read(self, offset: int, size: int) -> Gap:
+        """Return what is left of it from ``offset`` on."""
+        return Gap(offset, self.offset + self.size - offset)
+
     def close(self) -> None:
         """Nothing to give back."""
+
+
+class _Held:
+    """``data``, from ``offset`` on, in memory."""
+
+    def __init__(self, offset: int, data: bytes) -> None:
+        self.offset = offset
+        self.size = len(data)
+        self._data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._data[offset - self.offset :][:size]
+
+    def close(self) -> None:
+        self._data = b""
 
 
 class _Segment:
@@ -50,6 +76,9 @@ class _Segment:
         self.size += written
         return written
 
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self.file, min(size, self.offset + self.size - offset), offset - self.offset)
+
     def close(self) -> None:
         os.close(self.file)
 
@@ -60,7 +89,8 @@ class Spool:
     def __init__(self, directory: str, limit: int = LIMIT) -> None:
         self._directory = directory
         self._limit = limit
-        self._parts: list[_Segment | Gap] = []
+        self._parts: list[_Segment | _Held | Gap] = []
+        self._held = 0
         self.released = 0
         self.end = 0
 
@@ -68,6 +98,7 @@ class Spool:
         """Keep ``data``, or as much of it as there is room for."""
         room = max(self._limit - (self.end - self.released), 0)
         kept = self._write(data[:room])
+        kept += self._hold(data[kept:room])
         if kept < len(data):
             self._drop(len(data) - kept)
 
@@ -75,20 +106,33 @@ class Spool:
         kept = 0
         while kept < len(data):
             try:
-                written = self._open_segment().write(data[kept:])
+                written = self._write_some(data[kept:])
             except OSError:
-                break  # a full disk must not stop training: the gap is stated instead
+                break  # a full disk must not stop training
             kept += written
             self.end += written
         return kept
 
-    def _open_segment(self) -> _Segment:
+    def _write_some(self, data: bytes) -> int:
         last = self._parts[-1] if self._parts else None
         if isinstance(last, _Segment) and last.size < SEGMENT:
-            return last
+            return last.write(data)
         segment = _Segment(self.end, self._directory)
+        try:
+            written = segment.write(data)
+        except OSError:
+            segment.close()
+            raise
         self._parts.append(segment)
-        return segment
+        return written
+
+    def _hold(self, data: bytes) -> int:
+        data = data[: max(MEMORY - self._held, 0)]
+        if data:
+            self._parts.append(_Held(self.end, data))
+            self._held += len(data)
+            self.end += len(data)
+        return len(data)
 
     def _drop(self, size: int) -> None:
         last = self._parts[-1] if self._parts else None
@@ -102,20 +146,19 @@ class Spool:
         """Return up to ``size`` bytes from ``offset`` on (empty at the end), or the gap that is there."""
         for part in self._parts:
             if part.offset <= offset < part.offset + part.size:
-                left = part.offset + part.size - offset
-                if isinstance(part, Gap):
-                    return Gap(offset, left)
-                return os.pread(part.file, min(size, left), offset - part.offset)
+                return part.read(offset, size)
         return b""
 
     def release(self, offset: int) -> None:
         """Forget everything before ``offset``: the supervisor has it."""
         self.released = max(self.released, min(offset, self.end))
         while self._parts and self._is_done(self._parts[0]):
-            self._parts.pop(0).close()
+            part = self._parts.pop(0)
+            self._held -= part.size if isinstance(part, _Held) else 0
+            part.close()
 
-    def _is_done(self, part: _Segment | Gap) -> bool:
-        can_grow = part is self._parts[-1] and part.size < SEGMENT
+    def _is_done(self, part: _Segment | _Held | Gap) -> bool:
+        can_grow = part is self._parts[-1] and not isinstance(part, _Held) and part.size < SMALL
         return part.offset + part.size <= self.released and not can_grow
 
     def close(self) -> None:

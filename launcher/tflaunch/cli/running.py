@@ -23,6 +23,9 @@ metrics_option = click.option(
     metavar="PORT",
     help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",
 )
+preflight_option = click.option(
+    "--preflight/--no-preflight", default=True, help="Have the hosts try to reach each other before the start."
+)
 detach_option = click.option("-d", "--detach", is_flag=True, help="Leave it running, and return once its tasks run.")
 
 
@@ -33,6 +36,7 @@ detach_option = click.option("-d", "--detach", is_flag=True, help="Leave it runn
 @name_option
 @log_dir_option
 @metrics_option
+@preflight_option
 @detach_option
 @click.option("--drill", metavar="TEXT", help="Do this to the running job, and say whether it recovered.")
 @click.option(
@@ -48,6 +52,7 @@ def up(
     name: str | None,
     log_dir: Path | None,
     metrics_port: int | None,
+    preflight: bool,
     detach: bool,
     drill: str | None,
     resume: str | None,
@@ -79,7 +84,7 @@ def up(
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
     loaded, warnings = read_spec(spec, settings, name, command)
-    plan = make_plan(str(spec), spec.parent, loaded, is_detached=detach)
+    plan = make_plan(str(spec), spec.parent, loaded, is_detached=detach)._replace(preflight=preflight)
     warn(spec, warnings)
     strikes = _strikes(drill, plan)
     return start(plan, spec.suffix, spec.read_bytes(), log_dir, metrics_port, detach, strikes)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tflaunch.cli.loading import linted, make_plan, name_option, warn
-from tflaunch.cli.running import detach_option, log_dir_option, metrics_option, start
+from tflaunch.cli.running import detach_option, log_dir_option, metrics_option, preflight_option, start
 
 _SOURCE = "command line"
 _STDOUT = "-"
@@ -35,6 +35,7 @@ _PYTHON = re.compile(r"python[\d.]*")
 @name_option
 @log_dir_option
 @metrics_option
+@preflight_option
 @detach_option
 def run(
     command: tuple[str, ...],
@@ -47,6 +48,7 @@ def run(
     name: str | None,
     log_dir: Path | None,
     metrics_port: int | None,
+    preflight: bool,
     detach: bool,
 ) -> int | None:
     """Run COMMAND as N workers, on this machine or over SSH, as `up` runs a spec.
@@ -70,7 +72,7 @@ def run(
         warn(_SOURCE, warnings)
         _save(text, save)
         return None
-    plan = make_plan(_SOURCE, Path(), spec, is_detached=detach)
+    plan = make_plan(_SOURCE, Path(), spec, is_detached=detach)._replace(preflight=preflight)
     warn(_SOURCE, warnings)
     return start(plan, ".json", text.encode(), log_dir, metrics_port, detach)
 

@@ -1,0 +1,82 @@
+"""A full disk costs words, never the job; what is lost is told."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+
+import pytest
+
+from disks import MakeDisk, missing
+from launch import PATIENCE, Launch, read_until
+
+pytestmark = pytest.mark.cli
+
+LINES = 300_000
+TELL = f"seq {LINES}; echo the end"
+"""About 2 MB, twice: more than there is room for."""
+WORDS = "".join(f"{number}\n" for number in range(1, LINES + 1)) + "the end\n"
+TASKS = ("worker:0", "worker:1")
+
+
+def check_losses(launch: Launch, said: str) -> None:
+    """Check that logs state their gaps, and that what was said at the end is what they lack."""
+    losses = dict(re.findall(r"(worker-\d)\.log: (\d+) bytes could not be written", said))
+    assert {task.replace("-", ":"): int(size) for task, size in losses.items()} == {
+        task: size for task in TASKS if (size := missing(launch.log(task), WORDS))
+    }
+    assert losses
+
+
+def test_up_goes_on_and_says_what_is_lost(launch: Launch, disk: MakeDisk) -> None:
+    """Exit 0, everything on stdout, and the logs state their gaps."""
+    disk(launch.home)
+    ended = launch.up(launch.shell(TELL, strategy="none"))
+    assert ended.returncode == 0, ended.stderr
+    for task in TASKS:
+        shown = [line.partition("| ")[2] for line in ended.stdout.splitlines() if line.startswith(task)]
+        assert shown == WORDS.splitlines()
+    check_losses(launch, ended.stderr)
+    assert "records of the journal" not in ended.stderr
+    assert launch.journal()[-1]["kind"] == "ended"
+    assert not launch.survivors()
+
+
+def detached(launch: Launch, script: str) -> tuple[str, subprocess.Popen[str]]:
+    """Start a detached run whose workers wait for `go` and then run a script; return its name and a follower."""
+    script = f"echo up; until test -e go; do sleep 0.05; done; {script}"
+    started = launch.run("up", "-d", launch.shell(script, strategy="none", restart={"max": 0}))
+    assert started.returncode == 0, started.stderr
+    follower = launch.start("attach")
+    read_until(follower, "| up", 2)
+    return started.stdout.strip(), follower
+
+
+def test_wait_knows_the_end_of_a_run_on_a_full_disk(launch: Launch, disk: MakeDisk) -> None:
+    """Who follows it and who comes later: the job's own code, and what is lost."""
+    disk(launch.home)
+    _, follower = detached(launch, f"{TELL}; exit 7")
+    (launch.directory / "go").touch()
+    _, err = follower.communicate(timeout=PATIENCE)
+    later = launch.run("wait")
+    for code, said in ((follower.returncode, err), (later.returncode, later.stderr)):
+        assert (code, "exited with code 7" in said) == (7, True)
+        assert re.search(r"log: \d+ bytes could not be written", said)
+    assert "bytes could not be written" in (launch.run_directory() / "supervisor.log").read_text()
+    assert not launch.survivors()
+
+
+def test_a_journal_that_cannot_be_written_any_more(launch: Launch) -> None:
+    """Who follows hears the exit code all the same, and who comes later hears what is known."""
+    run, follower = detached(launch, "exit 7")
+    size = (launch.run_directory() / "events.jsonl").stat().st_size
+    resource.prlimit(launch.supervisor(besides=follower).pid, resource.RLIMIT_FSIZE, (size + 50, size + 50))
+    (launch.directory / "go").touch()
+    _, err = follower.communicate(timeout=PATIENCE)
+    assert follower.returncode == 7, err
+    assert f"{run} has ended with exit code 7" in err
+    later = launch.run("wait")
+    assert later.returncode == 125
+    assert f"{run} has ended, but the last records of its journal are lost" in later.stderr
+    assert not launch.survivors()

@@ -1,0 +1,48 @@
+"""Small disks, and what logs say of words for which there was no room."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SIZE = "2m"
+MakeDisk = Callable[[Path], Path]
+"""Mounts a small disk at a path, which it makes and returns."""
+
+
+@contextmanager
+def small_disks() -> Iterator[MakeDisk]:
+    """Mount small disks, and unmount them in the end."""
+    if os.getuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    mounted: list[Path] = []
+
+    def mount(path: Path) -> Path:
+        path.mkdir(parents=True, mode=0o700)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=700", "tmpfs", path], check=True)
+        mounted.append(path)
+        return path
+
+    try:
+        yield mount
+    finally:
+        for path in mounted:
+            subprocess.run(["umount", path], check=True)
+
+
+def missing(log: str, words: str) -> int:
+    """Return how many bytes of a task's words are missing in its log, which must state each gap but one at its end."""
+    *pieces, last = re.split(r"---- tflaunch: (\d+) bytes of output are missing here: .* ----\n", log)
+    ends = {0}
+    for piece, gap in zip(pieces[::2], pieces[1::2], strict=True):
+        texts = {piece, piece.removesuffix("\n")}  # the newline before words of ours may be ours, too
+        ends = {end + len(text) + int(gap) for text in texts for end in ends if words.startswith(text, end)}
+    end = max(end + len(last) for end in ends if words.startswith(last, end))
+    assert end <= len(words)
+    return sum(map(int, pieces[1::2])) + len(words) - end

@@ -1,0 +1,176 @@
+"""Whether the tasks' hosts can reach each other: before the start each listens for a moment, and each connects.
+
+A port that a firewall closes, or a name that leads elsewhere, would let TensorFlow wait without a word.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from functools import partial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional
+
+    from tflaunch_worker.loop import Loop
+
+_BACKLOG = 1024
+_LOOK_AGAIN = 0.05  # seconds after which a refusal is tried again: the other host may not listen yet
+_LONGEST = 256
+SOMETHING_ELSE = "something else answers there"
+
+
+class Listeners:
+    """Stands in for tasks on their held ports, and says who it is."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._sockets: Dict[int, socket.socket] = {}
+
+    def listen(self, ports: Dict[str, int], run: str) -> None:
+        """Listen for these tasks.
+
+        Raises:
+            OSError: on some port that is impossible.
+        """
+        for task, port in ports.items():
+            listener = _listener(port)
+            self._watch(listener, partial(self._greet, listener, _words(run, task)))
+
+    def close(self) -> None:
+        """Leave the ports to the tasks."""
+        for descriptor, one in self._sockets.items():
+            self._loop.forget(descriptor)
+            try:
+                one.shutdown(socket.SHUT_RDWR)  # for forks of ours, too, which have it as well
+            except OSError:
+                pass  # the other side has hung up
+            one.close()
+        self._sockets.clear()
+
+    def _watch(self, one: socket.socket, call: Callable[[], None]) -> None:
+        one.setblocking(False)
+        self._sockets[one.fileno()] = one
+        self._loop.watch(one.fileno(), call)
+
+    def _greet(self, listener: socket.socket, words: bytes) -> None:
+        """Say who listens here. The caller hangs up first: so no connection of the past stays on the task's port."""
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        self._watch(connection, partial(self._dismiss, connection))
+        try:
+            connection.send(words)
+        except OSError:
+            pass  # it has gone again
+
+    def _dismiss(self, connection: socket.socket) -> None:
+        del self._sockets[connection.fileno()]
+        self._loop.forget(connection.fileno())
+        connection.close()
+
+
+def _words(run: str, task: str) -> bytes:
+    return "{} {}\n".format(run, task).encode("utf-8")[-_LONGEST:]
+
+
+def _listener(port: int) -> socket.socket:
+    family = socket.AF_INET
+    if socket.has_ipv6:
+        try:
+            listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            family = socket.AF_INET6
+        except OSError:
+            pass  # built with IPv6, but switched off in the kernel
+    if family == socket.AF_INET:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("", port))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+class _Try:
+    """An address that is being connected to, again and again until time is up."""
+
+    def __init__(self, task: str, host: str, port: int, words: bytes) -> None:
+        self.task = task
+        self.words = words
+        self.heard = b""
+        self.result: Optional[str] = None
+        self.again_at = 0.0
+        self.socket: Optional[socket.socket] = None
+        self.reason = "timed out"
+        self._address = (host, port)
+        self._found = None
+        try:
+            self._found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)[0]
+        except (OSError, UnicodeError):
+            self.result = "its name is not known there"
+
+    def begin(self, selector: selectors.BaseSelector) -> None:
+        """Connect."""
+        assert self._found is not None
+        family, kind, protocol, _, address = self._found
+        self.heard = b""
+        self.socket = socket.socket(family, kind, protocol)
+        self.socket.setblocking(False)
+        self.socket.connect_ex(address)
+        selector.register(self.socket, selectors.EVENT_READ, self)
+
+    def serve(self, selector: selectors.BaseSelector, now: float) -> None:
+        """Something came, or the connection was refused."""
+        assert self.socket is not None
+        try:
+            data = self.socket.recv(_LONGEST)
+        except OSError as error:
+            self.reason = (error.strerror or str(error)).lower()
+            self.end(selector)
+            self.again_at = now + _LOOK_AGAIN
+            return
+        self.heard += data
+        if data and len(self.heard) < len(self.words):
+            return
+        self.end(selector)
+        self.result = "" if self.heard == self.words else SOMETHING_ELSE
+
+    def end(self, selector: selectors.BaseSelector) -> None:
+        """Hang up."""
+        if self.socket is not None:
+            selector.unregister(self.socket)
+            self.socket.close()
+            self.socket = None
+
+
+def try_all(peers: Dict[str, List[object]], run: str, patience: float) -> Dict[str, str]:
+    """Return the tasks that cannot be reached, with the reason.
+
+    Args:
+        peers: task to its host and port.
+        run: whose tasks they are.
+        patience: how many seconds it may take.
+    """
+    until = time.monotonic() + patience
+    tries = [_Try(task, str(host), int(str(port)), _words(run, task)) for task, (host, port) in peers.items()]
+    selector = selectors.DefaultSelector()
+    while True:
+        now = time.monotonic()
+        open_tries = [one for one in tries if one.result is None]
+        if not open_tries or now >= until:
+            break
+        for one in open_tries:
+            if one.socket is None and now >= one.again_at:
+                one.begin(selector)
+        waits = [one.again_at - now for one in open_tries if one.socket is None]
+        for key, _ in selector.select(max(min([until - now, *waits]), 0)):
+            key.data.serve(selector, time.monotonic())
+    for one in tries:
+        one.end(selector)
+    return {one.task: one.reason if one.result is None else one.result for one in tries if one.result != ""}
