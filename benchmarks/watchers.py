@@ -39,7 +39,8 @@ WORDS = {
     "reaction": "from an exit to the next start, s",
     "slowest": "the slowest of these, s",
 }
-PULSE = "sleep 0.3; exit 1"
+PULSE = "until test -e go; do sleep 0.1; done; sleep 0.7; exit 42"
+"""42 means \"saved, start me again\", which costs no budget."""
 PROGRAM = """
 import os, time
 def wait_for(name):

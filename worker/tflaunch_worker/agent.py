@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.task import Task
 
 
+_OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to come back
 
 
@@ -108,6 +109,10 @@ class Agent:
         try:
             if message["kind"] in ("offer_files", "file_part"):
                 self._take_files(message, body)
+            elif message["kind"] in _OF_DOCTORS:
+                from tflaunch_worker.consultation import Consultation  # most agents never meet a doctor
+
+                Consultation(self._loop, self._here, self._client).obey(message)
             elif order is None:
                 self._client.refuse(f"unknown order {message['kind']!r}")
             elif self._is_new(message):

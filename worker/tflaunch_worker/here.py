@@ -40,7 +40,8 @@ class Here:
         self.ports = Ports()
         self._loop = loop
         self._environ = dict(os.environ)
-        self._terms = child.Terms(umask, _raise_file_limit(), linux.be_punctual())
+        self.max_files = _raise_file_limit()
+        self._terms = child.Terms(umask, self.max_files, linux.be_punctual())
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)

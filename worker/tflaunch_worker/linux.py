@@ -166,6 +166,13 @@ def processes() -> dict[int, Process]:
     return found
 
 
+def memory() -> dict[str, int]:
+    """Return the bytes of memory that there are, ``total``, and that a new process can have, ``available``."""
+    known = dict(line.split(":", 1) for line in (_read("/proc/meminfo") or "").splitlines() if ":" in line)
+    names = {"total": "MemTotal", "available": "MemAvailable"}
+    return {name: int(known[field].split()[0]) * 1024 for name, field in names.items() if field in known}
+
+
 def environment_of(pid: int) -> set[bytes]:
     """Return the ``NAME=value`` entries that a process was started with, empty when unreadable."""
     try:

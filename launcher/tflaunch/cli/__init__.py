@@ -8,6 +8,7 @@ import sys
 import click
 
 from tflaunch import __version__
+from tflaunch.cli.doctoring import doctor
 from tflaunch.cli.inspection import check, env, plan, schema
 from tflaunch.cli.observing import events, ls, ps, wait
 from tflaunch.cli.reading import attach, logs
@@ -53,6 +54,7 @@ for command in (
     report,
     plan,
     check,
+    doctor,
     env,
     render,
     schema,

@@ -1,0 +1,124 @@
+# ruff: noqa: INP001 (a script, run on purpose)
+"""The page of all commands, made from what the commands say of themselves: writes docs/commands.md.
+
+python docs/commands.py
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from pathlib import Path
+
+import click
+
+from tflaunch.cli import tflaunch
+
+_WIDTH = 100
+_GLUE = "\0"  # holds an option and its value together
+
+PAGE = Path(__file__).with_name("commands.md")
+
+HEAD = """\
+# Commands
+
+Made by `python docs/commands.py` from what `tflaunch COMMAND --help` prints. Results go to stdout, errors and
+progress to stderr. RUN is the name of a run or the beginning of it; by default the only live run, else the newest.
+What the exit codes mean stands in the [README](../README.md).
+"""
+
+COMPLETION = """\
+## Completion in a shell
+
+Commands, options, runs and tasks are completed. In a shell that is running:
+
+| shell | type |
+|---|---|
+| bash 4.4 or later | `eval "$(_TFLAUNCH_COMPLETE=bash_source tflaunch)"` |
+| zsh | `eval "$(_TFLAUNCH_COMPLETE=zsh_source tflaunch)"`, after `autoload -Uz compinit && compinit` |
+| fish | `_TFLAUNCH_COMPLETE=fish_source tflaunch \\| source` |
+
+For every new shell, put that line into `~/.bashrc`, behind `compinit` in `~/.zshrc`, or, for fish, write its output
+to a file:
+
+    _TFLAUNCH_COMPLETE=fish_source tflaunch > ~/.config/fish/completions/tflaunch.fish
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    index = [f"| [`{name}`](#tflaunch-{name}) | {command.short_help} |" for name, command in tflaunch.commands.items()]
+    table = "\n".join(["| command | does |", "|---|---|", *index]) + "\n"
+    return "\n".join([HEAD, table, *(_section(command) for command in tflaunch.commands.values()), COMPLETION])
+
+
+def _section(command: click.Command) -> str:
+    """Return what there is to know of a command."""
+    parts = [f"## tflaunch {command.name}", _synopsis(command), *map(_paragraph, _paragraphs(command))]
+    options = [_in_list(option) for option in command.params if isinstance(option, click.Option)]
+    if options:
+        parts.append("\n".join(["| option | meaning |", "|---|---|", *options]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _synopsis(command: click.Command) -> str:
+    """Return how the command is written, on lines of their own what does not fit on the first."""
+    start = f"tflaunch {command.name}"
+    ordered = sorted(command.params, key=lambda parameter: isinstance(parameter, click.Argument))
+    words = [_in_synopsis(parameter).replace(" ", _GLUE) for parameter in ordered]
+    indent = " " * (len(start) + 1)
+    lines = textwrap.wrap(" ".join([start, *words]), _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    return _as_code("\n".join(lines).replace(_GLUE, " "))
+
+
+def _paragraphs(command: click.Command) -> list[str]:
+    return inspect.cleandoc(command.help or "").split("\n\n")
+
+
+def _paragraph(text: str) -> str:
+    """Return a paragraph; one that click prints as it stands, an example, becomes code under its heading."""
+    if not text.startswith("\b\n"):
+        return text
+    heading, *lines = text.splitlines()[1:]
+    return f"{heading}\n\n" + _as_code("\n".join(line.strip() for line in lines))
+
+
+def _as_code(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _in_synopsis(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Option):
+        return (
+            f"{_spelled(parameter)}" if parameter.required else f"[{_spelled(parameter)}]{'...' * parameter.multiple}"
+        )
+    if parameter.metavar:
+        return parameter.metavar
+    name = str(parameter.name).upper() + ("..." if parameter.nargs == -1 else "")
+    dashes = "-- " if parameter.type is click.UNPROCESSED else ""
+    return f"{dashes}{name}" if parameter.required else f"[{dashes}{name}]"
+
+
+def _spelled(option: click.Option) -> str:
+    """Return an option in its shortest spelling, with what it takes; of two that exclude each other the one to give."""
+    names = option.secondary_opts if option.secondary_opts and option.default is True else option.opts
+    return " ".join(filter(None, [min(names, key=len), _value(option)]))
+
+
+def _in_list(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    value = f" `{_value(option)}`" if _value(option) else ""
+    return f"| {names}{value} | {option.help} |"
+
+
+def _value(option: click.Option) -> str:
+    """Return what stands for an option's value, nothing for a flag."""
+    if option.is_flag:
+        return ""
+    if isinstance(option.type, click.Choice):
+        return "|".join(map(str, option.type.choices))
+    return option.metavar or str(option.name).upper()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

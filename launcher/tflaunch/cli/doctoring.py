@@ -1,0 +1,67 @@
+"""`doctor`: look at the real hosts before a job starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli.loading import json_option, make_plan, read_spec, set_option, spec_argument, warn
+from tflaunch.errors import EXIT_PREFLIGHT
+
+if TYPE_CHECKING:
+    from tflaunch.doctor import Finding, Host
+
+
+@click.command(short_help="Look at the hosts of a spec before it runs.")
+@spec_argument
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@set_option
+@json_option
+def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
+    """Find what would keep SPEC from running well, on its real hosts: exit 0 when nothing would, else 3.
+
+    Each host is reached and asked: are the programs there, and the same everywhere, with the same TensorFlow and
+    Keras; do names lead where they should; are the ports free, and reached from all other hosts; clock, disk,
+    memory, GPUs, limits; are checkpoints on shared storage. Nothing of the job is started.
+
+    \b
+    Example:
+      tflaunch doctor cluster.json
+    """
+    loaded, warnings = read_spec(spec, settings, command=command)
+    plan = make_plan(str(spec), spec.parent, loaded)
+    warn(spec, warnings)
+    from tflaunch import checkup
+    from tflaunch.doctor import findings
+
+    hosts = checkup.examine(plan)
+    found = findings(plan, hosts)
+    is_ok = all(finding.severity != "error" for finding in found)
+    if as_json:
+        shown = {
+            "ok": is_ok,
+            "findings": [finding._asdict() for finding in found],
+            "hosts": [host._asdict() for host in hosts.values()],
+        }
+        click.echo(json.dumps(shown, indent=2))
+    else:
+        click.echo(_table(found, hosts), nl=False)
+    return 0 if is_ok else EXIT_PREFLIGHT
+
+
+def _table(found: Sequence[Finding], hosts: Mapping[str, Host]) -> str:
+    """One line per check, and below it what was found with its remedy."""
+    from tflaunch.doctor import CHECKS
+
+    reached = sum(host.reason is None for host in hosts.values())
+    lines = [f"{reached} of {len(hosts)} hosts reached"]
+    for check in CHECKS if reached else CHECKS[:1]:
+        mine = [finding for finding in found if finding.check == check]
+        worst = "error" if any(finding.severity == "error" for finding in mine) else "warning"
+        lines.append(f"{check:<12} {worst if mine else 'ok'}")
+        lines += [f"  {finding.where}: {finding.message}; {finding.hint}" for finding in mine]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,79 @@
+"""A short conversation with an agent that was started only to be asked."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tflaunch.hosts.link import Link, LinkError
+from tflaunch_worker import wire
+
+_RECEIVE = 256 * 1024
+
+
+class Interview:
+    """Asks one thing after the other, in a thread that may wait. The agent ends when we hang up."""
+
+    def __init__(self, link: Link, run: str) -> None:
+        """Introduce ourselves to an agent that was just started.
+
+        Raises:
+            LinkError: it does not answer.
+        """
+        self._link = link
+        self._decoder = wire.Decoder()
+        self._heard: list[dict[str, Any]] = []
+        self._order = 0
+        terms = {"run": run, "lease": 0.0, "grace": 0.0, "fencing": 0, "seen": 0}
+        link.socket.setblocking(True)
+        self._say("hello", protocol=wire.PROTOCOL, clock=run, sent=time.monotonic(), **terms)
+        self._hear(("greeted",), 10.0)
+
+    def ask(self, kind: str, *answers: str, wait: float, **fields: Any) -> dict[str, Any]:
+        """Give an order and return the answer, which is of one of the kinds ``answers``.
+
+        Args:
+            kind: the order's.
+            answers: the kinds of answers to it.
+            wait: how many seconds the answer may take.
+            fields: the order's.
+
+        Raises:
+            LinkError: it does not answer in time, or not at all.
+        """
+        self._order += 1
+        self._say(kind, order=self._order, **fields)
+        return self._hear(answers, wait)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._link.close()
+
+    def _say(self, kind: str, **fields: Any) -> None:
+        try:
+            self._link.socket.sendall(wire.encode({"kind": kind, **fields}))
+        except OSError as error:
+            raise LinkError(f"its agent hung up: {error}") from None
+
+    def _hear(self, kinds: tuple[str, ...], patience: float) -> dict[str, Any]:
+        until = time.monotonic() + patience
+        while True:
+            for message in self._heard:
+                if message["kind"] in kinds:
+                    self._heard.remove(message)
+                    return message
+                if message["kind"] == "refused":
+                    raise LinkError(f"its agent does not understand: {message.get('reason')}")
+            self._receive(until)
+
+    def _receive(self, until: float) -> None:
+        self._link.socket.settimeout(max(until - time.monotonic(), 0.01))
+        try:
+            data = self._link.socket.recv(_RECEIVE)
+            self._heard += [message for message, _ in self._decoder.feed(data)]
+        except TimeoutError:
+            raise LinkError("its agent did not answer in time") from None
+        except (OSError, wire.WireError) as error:
+            raise LinkError(f"its agent hung up: {error}") from None
+        if not data:
+            raise LinkError("its agent hung up")

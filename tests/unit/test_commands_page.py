@@ -1,0 +1,29 @@
+"""docs/commands.md is what the commands say of themselves."""
+
+from __future__ import annotations
+
+import inspect
+import runpy
+
+import click
+import pytest
+
+from specs import REPOSITORY
+from tflaunch.cli import tflaunch
+
+pytestmark = pytest.mark.unit
+
+
+def test_the_page_of_all_commands_is_up_to_date() -> None:
+    """Else: python docs/commands.py."""
+    script = runpy.run_path(str(REPOSITORY / "docs" / "commands.py"))
+    assert script["PAGE"].read_text() == script["page"]()
+
+
+@pytest.mark.parametrize("name", tflaunch.commands)
+def test_every_command_explains_itself(name: str) -> None:
+    """In one line of the list, with an example, and with a word on each of its options."""
+    command = tflaunch.commands[name]
+    assert command.short_help
+    assert "\b\nExample" in inspect.cleandoc(command.help or "")
+    assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))

@@ -1,0 +1,69 @@
+"""The agent's part in `tflaunch doctor`: it looks at its host, and leaves and looks for marks in directories.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tflaunch_worker import aside, child, examination, host_values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+    from tflaunch_worker.client import Client
+    from tflaunch_worker.here import Here
+    from tflaunch_worker.loop import Loop
+
+
+class Consultation:
+    """Answers the doctor's questions. What may take long is done aside."""
+
+    def __init__(self, loop: Loop, here: Here, client: Client) -> None:
+        self._loop = loop
+        self._here = here
+        self._client = client
+
+    def obey(self, message: Dict[str, Any]) -> None:
+        """Do what an order asks for, and answer.
+
+        Raises:
+            KeyError, TypeError, ValueError: the order is malformed.
+        """
+        kind = message["kind"]
+        if kind == "examine":
+            self._examine(message)
+        elif kind == "leave_marks":
+            token = str(message["token"])
+            places = {place: examination.mark(os.path.expanduser(place), token) for place in message["directories"]}
+            self._client.answer("marks_left", places=places)
+        elif kind == "look_for_marks":
+            paths = [str(path) for path in message["paths"]]
+            aside.do(self._loop, lambda: [path for path in paths if os.path.exists(path)], self._tell_seen)
+        else:
+            for path in message["paths"]:
+                examination.unmark(str(path))
+            self._client.answer("marks_removed")
+
+    def _tell_seen(self, seen: List[str] | None) -> None:
+        self._client.answer("marks_seen", seen=seen or [])
+
+    def _examine(self, message: Dict[str, Any]) -> None:
+        commands: List[child.Command] = []
+        problems: Dict[int, str] = {}
+        for number, program in enumerate(message["programs"]):
+            try:
+                commands.append(self._here.command("doctor", program))
+            except host_values.UnknownValue as unknown:
+                problems[number] = str(unknown)
+        probe, directory, files = str(message["probe"]), self._here.directory, self._here.max_files
+
+        def answered(facts: Dict[str, Any] | None) -> None:
+            if facts is not None:
+                for number, problem in sorted(problems.items()):
+                    facts["programs"].insert(number, {"problem": problem})
+            self._client.answer("examined", facts=facts)
+
+        aside.do(self._loop, lambda: examination.examine(directory, commands, files, probe), answered)

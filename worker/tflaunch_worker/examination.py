@@ -1,0 +1,122 @@
+"""What a doctor wants to know of a host before a job starts there.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+
+from tflaunch_worker import child, linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+    Facts = Dict[str, Any]
+
+_PATIENCE = 20.0  # seconds for an interpreter: its packages may lie on a slow disk
+_GPU_PATIENCE = 4.0
+_PYTHON = re.compile(r"python[\d.]*")
+
+
+def examine(directory: str, commands: List[child.Command], files: tuple[int, int], probe: str) -> Facts:
+    """Return what is known of this host. May take seconds.
+
+    Args:
+        directory: the agent's.
+        commands: those of the tasks that differ.
+        files: how many files a task may open, softly and at most.
+        probe: the source of `probe`.
+    """
+    places = [directory, *(command.workdir for command in commands)]
+    return {
+        "python": platform.python_version(),
+        "cores": os.cpu_count() or 1,
+        "memory": linux.memory(),
+        "disk": {place: free for place in dict.fromkeys(places) if (free := _free(place)) is not None},
+        "files": list(files),
+        "gpus": _gpus(),
+        "programs": [_program(command, probe) for command in commands],
+        "time": time.time(),
+    }
+
+
+def _free(place: str) -> int | None:
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def _gpus() -> List[str] | None:
+    """The names of the GPUs; None where there is a driver that does not tell."""
+    if not os.path.exists(linux.NVIDIA_DRIVER):
+        return []
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, stdout=subprocess.PIPE, timeout=_GPU_PATIENCE, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace").split("\n")[:-1]
+
+
+def _program(command: child.Command, probe: str) -> Facts:
+    """What a task's interpreter knows; of another program only whether it is there."""
+    if not os.path.isdir(command.workdir):
+        return {"problem": "there is no directory {}".format(command.workdir), "is_workdir": True}
+    program = _which(command)
+    if program is None:
+        return {"problem": "command not found: {!r}".format(command.argv[0])}
+    if not _PYTHON.fullmatch(os.path.basename(command.argv[0])):
+        return {}
+    try:
+        done = subprocess.run(
+            [program, "-c", probe, *command.argv[1:]],
+            env=command.env, cwd=command.workdir, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_PATIENCE, check=False,
+        )  # fmt: skip
+        known: Facts = json.loads(done.stdout.decode("utf-8", "replace").rstrip().rpartition("\n")[2])
+    except subprocess.TimeoutExpired:
+        return {"problem": "{} did not answer within {:g} s".format(program, _PATIENCE)}
+    except (OSError, ValueError) as error:
+        return {"problem": "{} cannot be asked: {}".format(program, error)}
+    return known
+
+
+def _which(command: child.Command) -> str | None:
+    name = command.argv[0]
+    if os.sep in name:
+        path = os.path.join(command.workdir, name)
+        return path if os.access(path, os.X_OK) else None
+    return shutil.which(name, path=command.env.get("PATH"))
+
+
+def mark(directory: str, token: str) -> str | None:
+    """Leave a mark in a directory, or in the nearest one above that exists; return where, None where one must not."""
+    place = os.path.abspath(directory)
+    while not os.path.isdir(place) and place != "/":
+        place = os.path.dirname(place)
+    path = os.path.join(place, ".tflaunch-{}".format(token))
+    if place == "/":
+        return None
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError:
+        return None
+    return path
+
+
+def unmark(path: str) -> None:
+    """Remove a mark."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # its disk has gone

@@ -1,0 +1,94 @@
+"""What the interpreter of a task knows: its version, TensorFlow's and Keras', and the program that it will run.
+
+Sent as source to the interpreter that the task's command names, in the task's own environment and directory, with
+the task's other words as arguments; prints one line of JSON. TensorFlow is not imported.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import sys
+from importlib import metadata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+_TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly", "tf-nightly-cpu")
+_BACKUP = re.compile(rb"BackupAndRestore\(\s*(?:backup_dir\s*=\s*)?[\"']([^\"'\n]+)[\"']")
+_WITH_VALUE = ("-W", "-X")  # options of Python that take the next word
+
+
+def _version(*names: str) -> str | None:
+    for name in names:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _program(words: List[str]) -> str | None:
+    """The file of the program that these arguments of Python name; None for `-c`, and for a module that is missing."""
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        if word == "-m" and words:
+            return _module(words[0])
+        if word == "-c":
+            return None
+        if word in _WITH_VALUE and words:
+            words.pop(0)
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
+def _module(name: str) -> str | None:
+    sys.path.insert(0, "")
+    try:
+        found = importlib.util.find_spec(name)
+        if found is not None and found.submodule_search_locations is not None:
+            found = importlib.util.find_spec(name + ".__main__")
+    except (ImportError, ValueError):
+        return None
+    return None if found is None else found.origin
+
+
+def _names_module(words: List[str]) -> bool:
+    return "-m" in words and "-c" not in words[: words.index("-m")]
+
+
+def main(words: List[str]) -> None:
+    """Print what is known."""
+    path = _program(words)
+    source = None
+    if path is not None:
+        try:
+            with open(path, "rb") as file:
+                source = file.read()
+        except OSError:
+            pass
+    backups = [match.decode("utf-8", "replace") for match in _BACKUP.findall(source or b"")]
+    known = {
+        "python": "{}.{}.{}".format(*sys.version_info[:3]),
+        "tensorflow": _version(*_TENSORFLOW),
+        "keras": _version("keras"),
+        "tf_keras": _version("tf-keras", "tf_keras"),
+        "program": None if path is None else os.path.abspath(path),
+        "sha256": None if source is None else hashlib.sha256(source).hexdigest(),
+        "is_missing": source is None and (path is not None or _names_module(words)),
+        "backs_up": b"BackupAndRestore" in (source or b""),
+        "backups": backups,
+    }
+    print(json.dumps(known))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
