@@ -3,10 +3,10 @@
 The same run is made without and with them, in turn, so that a busy moment of the machine meets both alike.
 
 The tasks mostly wait: each writes a line, sleeps a while, and does so again. On a machine whose cores were all busy
-the terminals' own need of CPU would slow every run, and say nothing about the supervisor. These have room to run;
-what would still show is a task that is held up, in a write or because its host does other work, for its pauses are
-between its lines and every delay adds to its time. An evaluator that ends at once, again and again, shows how soon
-the supervisor gets to what has happened: from each of its exits to the start of the next attempt.
+the terminals' own need of CPU would slow every run, and say nothing about the supervisor. What would show is a task
+that is held up when it writes: its pauses are between its lines, so every delay adds to its time. An evaluator that
+ends and asks for a restart, again and again, shows how soon the supervisor gets to what has happened: from each of its
+exits to the start of the next attempt.
 """
 
 import argparse

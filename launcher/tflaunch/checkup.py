@@ -24,6 +24,7 @@ from tflaunch.plan import Plan, TaskPlan
 _AT_ONCE = 128
 _PATIENCE = 30.0  # seconds for what should take one
 _OF_TASK = ("TFLAUNCH_TASK", "TF_CONFIG", "CUDA_VISIBLE_DEVICES")
+_PYTHON = re.compile(r"python[\d.]*")
 _DIRECTORY_OPTION = re.compile(r"--[\w-]*(dir|ckpt|checkpoint|backup|state)[\w-]*")
 
 
@@ -110,8 +111,7 @@ def _ask_about_itself(visit: _Visit, interview: Interview) -> None:
     groups: dict[str, list[TaskPlan]] = {}
     for task in visit.tasks:
         groups.setdefault(_gist(task), []).append(task)
-    is_local = visit.plan.is_local(visit.known.host)
-    programs = [_program(tasks[0], is_local) for tasks in groups.values()]
+    programs = [_program(visit.plan, tasks[0]) for tasks in groups.values()]
     probe = Path(tflaunch_worker.__file__).with_name("probe.py").read_text("utf-8")
     asked = time.time()
     answer = interview.ask("examine", "examined", wait=_PATIENCE, programs=programs, probe=probe)
@@ -137,9 +137,13 @@ def _gist(task: TaskPlan) -> str:
     return json.dumps([task.argv, task.workdir, env], sort_keys=True)
 
 
-def _program(task: TaskPlan, is_local: bool) -> dict[str, Any]:
+def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
+    """What a host has to know to ask a task's interpreter."""
+    (host,) = (host for host in plan.hosts if host.host == task.host)
+    name = task.argv[0]
     about = {"argv": task.argv, "env": task.env, "unset": task.unset, "workdir": task.workdir}
-    return {**about, "inherit": is_local}
+    is_python = name == host.python or bool(_PYTHON.fullmatch(name.rpartition("/")[2]))
+    return {**about, "inherit": host.is_local, "is_python": is_python}
 
 
 def _hold_ports(visit: _Visit, interview: Interview) -> None:

@@ -33,9 +33,11 @@ class Manner(NamedTuple):
     is_detached: bool = False
 
 
-def start(plan: Plan, directory: RunDirectory, manner: Manner) -> int:
-    """Run a plan in its directory, and return tflaunch's exit code; of a detached run, once its tasks run, 0."""
-    code = _code_for_hosts(plan)
+def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner) -> int:
+    """Run a plan in its directory, and return tflaunch's exit code; of a detached run, once its tasks run, 0.
+
+    ``code`` is what `code_for_hosts` gives.
+    """
     ways = ways_to_hosts(plan, directory)
 
     def supervise(place: Callable[[Sequence[str]], Place] | None, begun: Callable[[], None]) -> int:
@@ -68,7 +70,7 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
     directory = RunDirectory.existing(path, Path(records[0]["logs"]))
-    code = _code_for_hosts(job.original)
+    code = code_for_hosts(job.original)
     ways = ways_to_hosts(job.original, directory)
 
     def supervise(place: Callable[[Sequence[str]], Place] | None, begun: Callable[[], None]) -> int:
@@ -119,8 +121,12 @@ def _links_on_this_machine(plan: Plan, ways: Mapping[str, Way]) -> dict[str, Lin
     return links
 
 
-def _code_for_hosts(plan: Plan) -> Code | None:
-    """Return the user's code when there are hosts that it has to be brought to."""
+def code_for_hosts(plan: Plan) -> Code | None:
+    """Return the user's code when there are hosts that it has to be brought to.
+
+    Raises:
+        TflaunchError: some of it cannot be read.
+    """
     if plan.sync is None or all(host.is_local for host in plan.hosts):
         return None
     from tflaunch.hosts.code import gather

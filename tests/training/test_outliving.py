@@ -26,8 +26,8 @@ pytestmark = [
     ),
 ]
 
-EPOCHS = 40
-KILLS = 20
+EPOCHS = 30
+WHILE_STARTING, IN_TRAINING = 5, 11  # kills at random moments; with four at chosen ones twenty
 SEED = 20
 TASKS = ("worker:0", "worker:1")
 
@@ -124,7 +124,12 @@ def test_twenty_supervisors_are_killed_and_training_never_notices(launch: Launch
     kill(resume(launch, run))
     processes = pids(launch, run)
     moment = random.Random(SEED)
-    for _ in range(KILLS - 3):
+    for _ in range(WHILE_STARTING):
+        resume_and_kill(launch, run, moment)
+    supervisor = resume(launch, run)
+    launch.wait_for_log("worker:0", "Epoch 1/", run=run)
+    kill(supervisor)
+    for _ in range(IN_TRAINING):
         resume_and_kill(launch, run, moment)
     supervisor = resume(launch, run)
     for task in TASKS:  # they have trained, and are held until `go`
@@ -139,11 +144,10 @@ def test_twenty_supervisors_are_killed_and_training_never_notices(launch: Launch
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.endswith("tflaunch: done: 2 tasks\n")
     assert result(launch, run) == (expected, pytest.approx(1.0, abs=0.05))
-    logs = launch.home / "runs" / run / "logs"
+    kept = launch.home / "runs" / run
     for task in TASKS:
-        assert (logs / f"{task.replace(':', '-')}.log").read_bytes() == (
-            launch.directory / f"{run}-{task}"
-        ).read_bytes()
-    records = [json.loads(line) for line in (logs.parent / "events.jsonl").read_text().splitlines()]
+        log = kept / "logs" / f"{task.replace(':', '-')}.log"
+        assert log.read_bytes() == (launch.directory / f"{run}-{task}").read_bytes()
+    records = [json.loads(line) for line in (kept / "events.jsonl").read_text().splitlines()]
     assert [record["seq"] for record in records] == list(range(len(records)))
     assert sorted(record["task"] for record in records if record["kind"] == "task_started") == list(TASKS)

@@ -11,7 +11,7 @@ from tflaunch_worker import aside, child, examination, host_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Tuple
 
     from tflaunch_worker.client import Client
     from tflaunch_worker.here import Here
@@ -51,11 +51,11 @@ class Consultation:
         self._client.answer("marks_seen", seen=seen or [])
 
     def _examine(self, message: Dict[str, Any]) -> None:
-        commands: List[child.Command] = []
+        commands: List[Tuple[child.Command, bool]] = []
         problems: Dict[int, str] = {}
         for number, program in enumerate(message["programs"]):
             try:
-                commands.append(self._here.command("doctor", program))
+                commands.append((self._here.command("doctor", program), bool(program["is_python"])))
             except host_values.UnknownValue as unknown:
                 problems[number] = str(unknown)
         probe, directory, files = str(message["probe"]), self._here.directory, self._here.max_files

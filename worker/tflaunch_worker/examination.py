@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import time
@@ -17,25 +16,24 @@ from tflaunch_worker import child, linux
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Tuple
 
     Facts = Dict[str, Any]
 
 _PATIENCE = 20.0  # seconds for an interpreter: its packages may lie on a slow disk
 _GPU_PATIENCE = 4.0
-_PYTHON = re.compile(r"python[\d.]*")
 
 
-def examine(directory: str, commands: List[child.Command], files: tuple[int, int], probe: str) -> Facts:
+def examine(directory: str, commands: List[Tuple[child.Command, bool]], files: Tuple[int, int], probe: str) -> Facts:
     """Return what is known of this host. May take seconds.
 
     Args:
         directory: the agent's.
-        commands: those of the tasks that differ.
+        commands: those of the tasks that differ, each with whether it is a Python that can be asked.
         files: how many files a task may open, softly and at most.
         probe: the source of `probe`.
     """
-    places = [directory, *(command.workdir for command in commands)]
+    places = [directory, *(command.workdir for command, _ in commands)]
     return {
         "python": platform.python_version(),
         "cores": os.cpu_count() or 1,
@@ -43,7 +41,7 @@ def examine(directory: str, commands: List[child.Command], files: tuple[int, int
         "disk": {place: free for place in dict.fromkeys(places) if (free := _free(place)) is not None},
         "files": list(files),
         "gpus": _gpus(),
-        "programs": [_program(command, probe) for command in commands],
+        "programs": [_program(command, probe if is_python else None) for command, is_python in commands],
         "time": time.time(),
     }
 
@@ -68,14 +66,14 @@ def _gpus() -> List[str] | None:
     return done.stdout.decode("utf-8", "replace").split("\n")[:-1]
 
 
-def _program(command: child.Command, probe: str) -> Facts:
-    """What a task's interpreter knows; of another program only whether it is there."""
+def _program(command: child.Command, probe: str | None) -> Facts:
+    """What a task's interpreter knows; of another program, without a probe, only whether it is there."""
     if not os.path.isdir(command.workdir):
         return {"problem": "there is no directory {}".format(command.workdir), "is_workdir": True}
     program = _which(command)
     if program is None:
         return {"problem": "command not found: {!r}".format(command.argv[0])}
-    if not _PYTHON.fullmatch(os.path.basename(command.argv[0])):
+    if probe is None:
         return {}
     try:
         done = subprocess.run(

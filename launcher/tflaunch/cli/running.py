@@ -103,12 +103,13 @@ def start(
     from tflaunch import launching
     from tflaunch.journal import RunDirectory
 
+    code = launching.code_for_hosts(plan)
     directory = RunDirectory(plan.name, log_dir)
     directory.keep_spec(suffix, spec)
-    code = launching.start(plan, directory, launching.Manner(say, strikes, metrics_port, is_detached))
-    if is_detached and code == 0:
+    exit_code = launching.start(plan, code, directory, launching.Manner(say, strikes, metrics_port, is_detached))
+    if is_detached and exit_code == 0:
         click.echo(directory.run)
-    return code
+    return exit_code
 
 
 def take_over(name: str, metrics_port: int | None = None, is_detached: bool = False) -> int:

@@ -1,0 +1,113 @@
+"""`docker-compose up` as the README has it: real clusters in containers, and what happens to containers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from compose import PATIENCE, Compose
+from launch import read_until
+
+pytestmark = pytest.mark.docker
+
+PYTHON = "/opt/tflaunch/bin/python"
+WORKERS = {"discover": {"worker": "dns:worker"}, "workdir": "/state"}
+COUNTING = "trap '' TERM; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i.; sleep 0.02; done"
+
+
+def shell(compose: Compose, script: str, **fields: object) -> str:
+    """Write a spec whose workers run a shell script."""
+    return compose.spec("shell.json", **WORKERS, strategy="none", command=["sh", "-c", script], **fields)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(("profile", "launcher"), [("multi-worker", "launcher"), ("parameter-server", "ps-launcher")])
+def test_both_profiles_train(compose: Compose, profile: str, launcher: str) -> None:
+    """The launcher's exit code is the job's, 0, and no container is left running."""
+    compose.env.pop("JOB")
+    chosen = () if profile == "multi-worker" else ("--profile", profile)
+    ended = compose.run(*chosen, "up", "--exit-code-from", launcher)
+    assert ended.returncode == 0, ended.stdout
+    assert not compose.running()
+    found = [float(number) for number in re.findall(r"test accuracy ([\d.]+)", ended.stdout)]
+    assert len(found) == (2 if profile == "multi-worker" else 1)
+    assert min(found) >= 0.95
+    assert len(set(re.findall(r"weights sha256 (\w+)", ended.stdout))) == 1
+
+
+def test_the_code_of_a_program_that_fails_is_that_of_docker_compose(compose: Compose) -> None:
+    """And as many tasks run as there are workers."""
+    compose.env["SPEC"] = shell(compose, 'echo "$TF_CONFIG"; exit 7', restart={"max": 0})
+    ended = compose.run("up", "--exit-code-from", "launcher", "--scale", "worker=3")
+    assert ended.returncode == 7, ended.stdout
+    assert not compose.running()
+    (hosts,) = set(re.findall(r'"worker":\[(.*?)\]', ended.stdout))
+    assert len({host.partition(":")[0] for host in hosts.split(",")}) == 3
+
+
+@pytest.mark.tensorflow
+def test_training_goes_on_from_the_checkpoint_when_a_worker_was_killed(compose: Compose) -> None:
+    """`docker kill` in mid-training, then `docker start`: another attempt, not another training."""
+    command = [PYTHON, "-m", "tflaunch_worker.examples.mnist_multi_worker", "--data", "synthetic"]
+    spec = compose.spec("train.json", **WORKERS, command=command, env={"TF_CPP_MIN_LOG_LEVEL": "2"})
+    compose.run("up", "--detach", "worker")
+    training = compose.launch("up", spec)
+    before = read_until(training, "Epoch 2/3")
+    victim = compose.containers("worker")[1]
+    compose.engine.docker("kill", victim)
+    compose.engine.docker("start", victim)
+    after, _ = training.communicate(timeout=PATIENCE)
+    assert training.returncode == 0, before + after
+    assert "restart 1 in " in after
+    assert "resumed at step" not in before
+    assert len(re.findall(r"resumed at step 1\d0", after)) == 2
+    assert len(re.findall("test accuracy", after)) == 2
+
+
+def test_a_container_that_is_away_for_less_than_the_lease_costs_nothing(compose: Compose) -> None:
+    """Paused, and then without its network: the tasks run on, no line is lost or doubled."""
+    count = 500
+    spec = shell(compose, COUNTING.format(count=count), timeouts={"heartbeat": 1, "lease": 30})
+    compose.run("up", "--detach", "worker")
+    running = compose.launch("up", spec)
+    out = read_until(running, "line 5.\n", 2)
+    victim = compose.containers("worker")[1]
+    address = compose.engine.address(victim)
+    compose.engine.docker("pause", victim)
+    out += read_until(running, "lost the link to")
+    compose.engine.docker("unpause", victim)
+    out += read_until(running, "is restored")
+    compose.engine.docker("network", "disconnect", compose.network, victim)
+    out += read_until(running, "lost the link to")
+    compose.engine.docker("network", "connect", "--ip", address, compose.network, victim)
+    rest, _ = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, out + rest
+    assert "is restored" in rest
+    assert "restart 1" not in rest
+    for task in ("worker:0", "worker:1"):
+        assert re.findall(rf"{task} \| line (\d+)\.", out + rest) == [str(number + 1) for number in range(count)]
+
+
+def test_a_container_that_is_lost_is_found_again(compose: Compose) -> None:
+    """Paused for longer than the lease; then its sshd dies and the engine starts it again: two restarts, exit 0."""
+    spec = shell(
+        compose,
+        "[ $TFLAUNCH_ATTEMPT = 2 ] && exit; trap '' TERM; echo up $TFLAUNCH_ATTEMPT.; sleep 300 & wait",
+        timeouts={"heartbeat": 1, "lease": 3, "grace": 0.5, "connect": 20},
+        restart={"max": 2, "backoff": [0, 0]},
+    )
+    compose.run("up", "--detach", "worker")
+    running = compose.launch("up", spec)
+    out = read_until(running, "up 0.", 2)
+    first, second = compose.containers("worker")
+    lost = f"host {compose.engine.address(second)} was lost"
+    compose.engine.docker("pause", second)
+    out += read_until(running, lost)
+    compose.engine.docker("unpause", second)
+    out += read_until(running, "up 1.", 2)
+    # Process 1 is an init, which ends with its only child, like that.
+    compose.engine.docker("exec", first, "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")
+    rest, _ = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, out + rest
+    assert "attempt 2 starts" in rest

@@ -1,0 +1,84 @@
+"""Containers that are hosts without an sshd: `hosts.X.docker`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from engine import IMAGE, Engine
+from launch import PATIENCE, Launch, read_until
+
+pytestmark = pytest.mark.docker
+
+REDUCE = """
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+value = strategy.run(lambda: tf.constant(1.0))
+print("sum", strategy.reduce("SUM", value, axis=None).numpy(), flush=True)
+"""
+
+
+@pytest.fixture
+def containers(engine: Engine, launch: Launch) -> Iterator[list[str]]:
+    """Two containers on a network of their own, with the engine at hand for the launcher."""
+    launch.env.update(engine.env)
+    launch.env["TFLAUNCH_HOME"] = str(launch.home)
+    names = [f"tfl{os.getpid()}-c{number}" for number in (1, 2)]
+    network = f"tfl{os.getpid()}"
+    engine.docker("network", "create", network)
+    try:
+        for name in names:
+            engine.docker("run", "--detach", "--init", "--name", name, "--network", network, IMAGE, "sleep", "infinity")
+        yield names
+    finally:
+        if left := [name for name in names if engine.has("container", name)]:
+            engine.docker("rm", "--force", *left)
+        engine.docker("network", "rm", network)
+
+
+def fields(containers: list[str], *command: str) -> dict[str, object]:
+    """Return a spec with one worker per container."""
+    hosts = {name: {"docker": name} for name in containers}
+    return {"cluster": {"worker": containers}, "hosts": hosts, "command": [*command], "workdir": "/state"}
+
+
+@pytest.mark.tensorflow
+def test_two_containers_reduce_together(launch: Launch, containers: list[str]) -> None:
+    """They find each other by their names, and TensorFlow is that of the image."""
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    ended = launch.up(launch.spec(**fields(containers, "/opt/tflaunch/bin/python", "-c", REDUCE), env=quiet))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("sum 2.0") == 2
+
+
+def test_a_container_that_was_killed_and_started_again_goes_on(
+    engine: Engine, launch: Launch, containers: list[str]
+) -> None:
+    """It is reached again, and another attempt of all tasks runs to its end."""
+    script = "[ $TFLAUNCH_ATTEMPT = 1 ] && exit; trap '' TERM; echo up; sleep 300 & wait"
+    spec = launch.spec(
+        **fields(containers, "sh", "-c", script),
+        strategy="none",
+        timeouts={"grace": 0.5},
+        restart={"max": 1, "backoff": [0, 0]},
+    )
+    running = launch.start("up", spec)
+    read_until(running, "up", 2)
+    engine.docker("kill", containers[1])
+    engine.docker("start", containers[1])
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert "attempt 1 starts" in err
+    assert f"host {containers[1]} was lost" in err
+    engine.docker("kill", containers[0])
+
+
+def test_a_container_that_is_not_there_is_one_sentence(launch: Launch, containers: list[str]) -> None:
+    """With its name, before anything starts."""
+    ended = launch.up(launch.spec(**fields([*containers, "nobody"], "true"), strategy="none"))
+    assert ended.returncode == 3, ended.stderr
+    (sentence,) = ended.stderr.splitlines()
+    assert "nobody" in sentence
+    assert "No such container" in sentence

@@ -1,0 +1,184 @@
+"""A Docker engine for tests, an image of Debian to build on, and the project's own image.
+
+The engine that answers on this machine is used, if there is one. Else root gets one of its own, whose images are kept
+below ~/.cache/tflaunch-tests: debootstrap and TensorFlow take minutes. It touches neither the machine's firewall nor
+an address of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from install import lacking, need, program
+from specs import REPOSITORY
+from sshd import DIE_WITH_US
+
+IMAGE = "tflaunch-tests"
+PATIENCE = 60
+_BUILD_PATIENCE = 900
+_SUITE = "bookworm"
+_PACKAGES = "python3,python3-venv,openssh-server"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tflaunch-tests"
+_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+_POLL = 0.05  # seconds between looks at a log while an engine starts
+
+
+class Engine:
+    """A Docker engine that answers."""
+
+    def __init__(self, host: str | None = None) -> None:
+        """Speak with the engine at an address, or with the one that the environment names."""
+        own = {} if host is None else {"DOCKER_HOST": host}
+        # The builder that every engine has: the other one is a plug-in.
+        self.env = {**os.environ, **own, "DOCKER_BUILDKIT": "0"}
+
+    def docker(self, *arguments: str | Path, timeout: float = PATIENCE) -> str:
+        """Run `docker ARGUMENTS`, which must succeed, and return what it says."""
+        ended = subprocess.run(
+            ["docker", *arguments], env=self.env, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        assert ended.returncode == 0, f"docker {arguments}: {ended.stdout[-3000:]}{ended.stderr[-3000:]}"
+        return ended.stdout.strip()
+
+    def has(self, kind: str, name: str) -> bool:
+        """Return whether there is such an image, container, network or volume."""
+        command = ["docker", kind, "inspect", name]
+        return subprocess.run(command, env=self.env, capture_output=True, check=False).returncode == 0
+
+    def address(self, container: str) -> str:
+        """Return the address of a container in its only network."""
+        return self.docker("inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", container)
+
+
+@contextmanager
+def an_engine() -> Iterator[Engine]:
+    """An engine with the project's image."""
+    _need_docker()
+    with _answering_engine() as engine:
+        _build(engine)
+        yield engine
+
+
+def _need_docker() -> None:
+    if os.environ.get("CI"):
+        need(
+            ["docker", "dockerd", "docker-compose", "debootstrap"],
+            ["docker.io", "docker-compose", "debootstrap", "cgroupfs-mount", "ca-certificates"],
+        )
+    elif missing := [name for name in ("docker", "docker-compose", "debootstrap") if program(name) is None]:
+        lacking(f"no {' and no '.join(missing)}")
+    if os.getuid() != 0:
+        lacking("only root can make the image that everything is built on")
+
+
+@contextmanager
+def _answering_engine() -> Iterator[Engine]:
+    running = Engine()
+    if subprocess.run(["docker", "info"], env=running.env, capture_output=True, check=False).returncode == 0:
+        yield running
+        return
+    if program("dockerd") is None:
+        lacking("no Docker engine answers, and there is no dockerd")
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # its images belong to one engine at a time
+        directory = Path(tempfile.mkdtemp(prefix="tfl-docker-"))  # short: a socket's path has 107 bytes at most
+        try:
+            with _own_engine(directory) as engine:
+                _tidy(engine)  # a killed one may have left something
+                yield engine
+                _tidy(engine)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _own_engine(directory: Path) -> Iterator[Engine]:
+    if " cgroup" not in Path("/proc/mounts").read_text():
+        subprocess.run(["cgroupfs-mount"], check=True)
+    host = f"unix://{directory}/docker.sock"
+    places = ["--data-root", _CACHE / "docker", "--exec-root", directory / "run", "--pidfile", directory / "pid"]
+    network = ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"]
+    log = directory / "log"
+    # TERM and not KILL if these tests die: then it ends its containers.
+    die_with_us = [*DIE_WITH_US[:-1], "TERM"]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*die_with_us, program("dockerd") or "", "--host", host, *places, *network],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+    try:
+        _wait_for_engine(process, log)
+        yield Engine(host)
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def _wait_for_engine(process: subprocess.Popen[bytes], log: Path) -> None:
+    pidfd = os.pidfd_open(process.pid)
+    end = time.monotonic() + PATIENCE
+    try:
+        while "API listen on" not in (said := log.read_text(errors="replace")):
+            assert not select.select([pidfd], [], [], _POLL)[0], f"dockerd ended: {said[-2000:]}"
+            assert time.monotonic() < end, f"dockerd does not listen: {said[-2000:]}"
+    finally:
+        os.close(pidfd)
+
+
+def _tidy(engine: Engine) -> None:
+    """Remove all but the images that are worth keeping."""
+    if containers := engine.docker("ps", "--all", "--quiet").split():
+        engine.docker("rm", "--force", "--volumes", *containers)
+    for kind in ("network", "volume", "image"):
+        engine.docker(kind, "prune", "--force")
+
+
+def _build(engine: Engine) -> None:
+    """Build the project's image as its own compose file would, but on an image that need not be pulled."""
+    arguments = [
+        "--network",
+        "host",
+        "--build-arg",
+        f"BASE={_base(engine)}",
+        "--file",
+        REPOSITORY / "docker/Dockerfile",
+    ]
+    engine.docker("build", "--quiet", *arguments, "--tag", IMAGE, REPOSITORY, timeout=_BUILD_PATIENCE)
+
+
+def _base(engine: Engine) -> str:
+    """Return the name of an image with Debian, Python and sshd, and the certificates that this machine trusts."""
+    certificates = _CERTIFICATES.read_bytes()
+    name = f"{IMAGE}-base:{_SUITE}-{hashlib.sha256(certificates + _PACKAGES.encode()).hexdigest()[:12]}"
+    if engine.has("image", name):
+        return name
+    with tempfile.TemporaryDirectory(prefix="tfl-debian-") as directory:
+        root = Path(directory, "root")
+        command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, root]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_PATIENCE, check=False)
+        assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+        place = root / _CERTIFICATES.relative_to("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(certificates)
+        archive = subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE)
+        change = f"ENV PIP_CERT={_CERTIFICATES} PIP_DISABLE_PIP_VERSION_CHECK=1"
+        subprocess.run(
+            ["docker", "import", "--change", change, "-", name], env=engine.env, stdin=archive.stdout,
+            capture_output=True, timeout=_BUILD_PATIENCE, check=True,
+        )  # fmt: skip
+        assert archive.wait(PATIENCE) == 0
+    return name

@@ -1,0 +1,185 @@
+"""Faults that are planted on real hosts: the doctor finds each by its name, and `up` finds closed ports itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bed import Bed
+from install import need
+from launch import Launch
+
+pytestmark = pytest.mark.ssh
+
+CLUSTER = {"worker": ["h1:2222", "h2:2223"]}
+VENV = Path(sys.executable).parent
+
+
+def on(bed: Bed, launch: Launch) -> Launch:
+    """Run tflaunch on the controller, as somebody who knows the hosts."""
+    launch.prefix = bed.run_prefix
+    launch.env["HOME"] = str(bed.client_home)
+    return launch
+
+
+def spec(launch: Launch, program: str = "print('ran')", **fields: Any) -> Path:
+    """Write a spec of two workers on two hosts, with a program of their own, in this environment's Python."""
+    (launch.directory / "train.py").write_text(program)
+    hosts = {name: {"python": str(VENV / "python"), **fields.pop(name, {})} for name in ("h1", "h2")}
+    return launch.spec(**{"cluster": CLUSTER, "command": ["python", "train.py"], "hosts": hosts, **fields})
+
+
+def examined(launch: Launch, path: Path, *arguments: str) -> tuple[int, dict[str, str]]:
+    """Return the doctor's exit code, and what it found: check to place and message."""
+    done = launch.run("doctor", path, "--json", *arguments)
+    assert done.returncode in (0, 3), done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["ok"] == (done.returncode == 0)
+    assert all(finding["hint"] for finding in shown["findings"])
+    return done.returncode, {f["check"]: f"{f['where']}: {f['message']}" for f in shown["findings"]}
+
+
+def fake_packages(directory: Path, **versions: str) -> str:
+    """Make a directory in which packages of other versions are found first."""
+    for name, version in versions.items():
+        place = directory / f"{name}-{version}.dist-info"
+        place.mkdir(parents=True)
+        (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    return str(directory)
+
+
+def close_port(bed: Bed, host: int, port: int) -> None:
+    """Have a host's firewall drop what comes to a port."""
+    need(["nft"], ["nftables"])
+    rules = f"table inet t {{\nchain c {{\ntype filter hook input priority 0;\ntcp dport {port} drop\n}}\n}}\n"
+    bed.execute(host, "nft", "-f", "-", stdin=None, input=rules)
+
+
+def test_a_healthy_cluster_has_no_findings(bed: Bed, launch: Launch) -> None:
+    """Two hosts that are alike; afterwards no process and no file of the doctor is left."""
+    packages = fake_packages(launch.directory / "packages", tensorflow="2.21.0", tf_keras="2.21.0", keras="3.12.0")
+    code, found = examined(on(bed, launch), spec(launch, env={"PYTHONPATH": packages}))
+    assert (code, {check: text for check, text in found.items() if check not in ("disk", "memory")}) == (0, {})
+    assert not (launch.home / "doctor").exists()
+    shown = launch.run("doctor", spec(launch, env={"PYTHONPATH": packages}))
+    assert shown.stdout.startswith("2 of 2 hosts reached\nreach        ok\n")
+
+
+def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -> None:
+    """Port, name, versions, program, clock, proxy, directory for checkpoints: each by name, with exit code 3."""
+    versions = {"tensorflow": "2.21.0", "tf_keras": "2.21.0", "keras": "3.12.0"}
+    same = fake_packages(launch.directory / "same", **versions)
+    other = fake_packages(launch.directory / "other", tensorflow="2.18.0", keras="3.5.0")
+    elsewhere = launch.directory / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "train.py").write_text("print('another')")
+    late = launch.directory / "python-of-tomorrow"
+    late.write_text(
+        f"#!{VENV / 'python'}\nimport sys, time, os\n"
+        f"if '-c' not in sys.argv or 'stdin' not in ' '.join(sys.argv): os.execv({str(VENV / 'python')!r}, sys.argv)\n"
+        "real = time.time\ntime.time = lambda: real() + 86400\n"
+        "code = sys.argv[sys.argv.index('-c') + 1]\nsys.argv = ['-c', *sys.argv[sys.argv.index('-c') + 2:]]\n"
+        "sys.path.insert(0, '')\nexec(code)\n"
+    )
+    late.chmod(0o755)
+    program = "from x import BackupAndRestore\nBackupAndRestore('state')"
+    (elsewhere / "train.py").write_text(program + " # other")
+    path = spec(
+        launch,
+        program,
+        env={"https_proxy": "http://proxy:3128"},
+        h1={"env": {"PYTHONPATH": same}, "workdir": str(launch.directory)},
+        h2={"env": {"PYTHONPATH": other}, "workdir": str(elsewhere), "python": str(late)},
+        command=["python", "train.py", "--state-dir", str(bed.home / "state")],
+        timeouts={"connect": 3},
+    )
+    close_port(bed, 2, 2223)
+    bed.etc_hosts[2].write_text(bed.everybody().replace(f"{bed.address(1)} h1", "127.0.1.1 h1"))
+    code, found = examined(on(bed, launch), path)
+    assert code == 3
+    assert "tensorflow differs: 2.21.0 on h1; 2.18.0 on h2" in found["tensorflow"]
+    assert "tf_keras" in found["keras"] or "keras differs" in found["keras"]
+    assert "train.py is not the same on h1 and on h2" in found["program"]
+    assert "on h2 the name 'h1' means 127.0.1.1" in found["names"]
+    assert "worker:1 at h2:2223: timed out" in found["peers"] or "worker:0 at h1:2222" in found["peers"]
+    assert "https_proxy" in found["proxies"]
+    assert "86400 s ahead" in found["clock"]
+    assert str(bed.home / "state") in found["checkpoints"]
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "words"),
+    [
+        ({"command": ["python", "nosuch.py"]}, "program", "nosuch.py is not there"),
+        ({"command": ["python", "-m", "nosuch"]}, "program", "is not there"),
+        ({"command": ["nosuch-program"]}, "program", "command not found: 'nosuch-program'"),
+        ({"workdir": "/nosuch"}, "program", "there is no directory /nosuch"),
+        ({"hosts": {"h2": {"ssh": "h2:9"}}}, "reach", "h2"),
+    ],
+)
+def test_what_is_missing_is_named(bed: Bed, launch: Launch, change: dict[str, Any], check: str, words: str) -> None:
+    """A program, a module, a command, a directory, a host."""
+    code, found = examined(on(bed, launch), spec(launch, **{"timeouts": {"connect": 3}, **change}))
+    assert code == 3
+    assert words in found[check]
+
+
+def test_a_busy_port_is_found(bed: Bed, launch: Launch) -> None:
+    """On its own host, with its owner's name."""
+    script = "import socket, time; s = socket.create_server(('', 2223)); print('in', flush=True); time.sleep(300)"
+    holder = subprocess.Popen(
+        [*bed.host_prefix(2), "python3", "-c", script], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"in\n"
+        code, found = examined(on(bed, launch), spec(launch))
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert code == 3
+    assert "port 2223 is in use by" in found["ports"]
+
+
+@pytest.mark.parametrize("preflight", [True, False])
+def test_up_finds_a_closed_port_before_tensorflow_starts(bed: Bed, launch: Launch, preflight: bool) -> None:
+    """Exit 3 with who cannot reach whom; with --no-preflight nobody looks."""
+    close_port(bed, 2, 2223)
+    program = "open('started', 'w'); print('ran')"
+    arguments = [] if preflight else ["--no-preflight"]
+    ended = on(bed, launch).up(spec(launch, program, timeouts={"connect": 3}), *arguments)
+    if preflight:
+        assert ended.returncode == 3
+        assert "h1 cannot reach worker:1 at h2:2223: timed out" in ended.stderr
+    else:
+        assert ended.returncode == 0, ended.stderr
+    assert (launch.directory / "started").exists() != preflight
+
+
+def test_a_name_that_leads_to_another_machine_is_found(bed: Bed, launch: Launch) -> None:
+    """h1 takes h3 for h2: something answers, or nothing, but it is not the task."""
+    text = bed.everybody().replace(f"{bed.address(2)} h2", f"{bed.address(3)} h2")
+    bed.etc_hosts[1].write_text(text)
+    ended = on(bed, launch).up(spec(launch, timeouts={"connect": 3}))
+    assert ended.returncode == 3
+    assert "h1 cannot reach worker:1 at h2:2223" in ended.stderr
+
+
+def test_many_hosts_are_examined_side_by_side(make_bed: Any, launch: Launch) -> None:
+    """24 hosts, each of which reaches all others; of more the kernel cannot know all neighbours at once (1024)."""
+    bed = make_bed(24)
+    hosts = [bed.name(i) for i in bed.hosts]
+    path = launch.spec(cluster={"worker": hosts}, command=["sh", "-c", "true"], timeouts={"connect": 30})
+    began = time.monotonic()
+    done = on(bed, launch).run("doctor", path, "--json")
+    shown = json.loads(done.stdout)
+    faults = [f for f in shown["findings"] if f["check"] not in ("disk", "memory")]
+    assert faults == [], [f"{f['where']}: {f['message']}" for f in faults]
+    assert len(shown["hosts"]) == 24
+    assert time.monotonic() - began < 60

@@ -1,0 +1,111 @@
+"""What a doctor makes of what hosts say: every fault is found by its name, and health is not a finding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specs import clustered
+from tflaunch.doctor import CHECKS, Finding, Host, findings
+from tflaunch.plan import Plan
+
+pytestmark = pytest.mark.unit
+
+PROGRAM = {
+    "python": "3.11.2", "tensorflow": "2.21.0", "keras": "3.12.0", "tf_keras": "2.21.0",
+    "program": "/job/train.py", "sha256": "aa", "is_missing": False, "backs_up": False, "backups": [],
+}  # fmt: skip
+FACTS = {
+    "memory": {"total": 2**35, "available": 2**34}, "disk": {"/job": 2**36}, "files": [4096, 65536], "gpus": [],
+    "cores": 8, "python": "3.11.2", "time": 0.0,
+}  # fmt: skip
+CLUSTER = {"worker": ["a:2222", "b:2222"]}
+
+
+def healthy(host: str, task: str) -> Host:
+    """Return a host at which nothing is wrong."""
+    return Host(host, None, {task: PROGRAM}, FACTS, 0.0, {"a" if host == "b" else "b": "10.0.0.9"})
+
+
+def found(second: Host, plan: Plan | None = None) -> list[Finding]:
+    """Return what is found of a healthy host and another one."""
+    return findings(plan or clustered(CLUSTER), {"a": healthy("a", "worker:0"), "b": second})
+
+
+def with_program(**changes: Any) -> Host:
+    """Return host b with something else about its task's program."""
+    return healthy("b", "worker:1")._replace(programs={"worker:1": {**PROGRAM, **changes}})
+
+
+def with_facts(**changes: Any) -> Host:
+    """Return host b with something else about itself."""
+    return healthy("b", "worker:1")._replace(facts={**FACTS, **changes})
+
+
+def test_health_is_no_finding() -> None:
+    """Two hosts that are alike."""
+    assert found(healthy("b", "worker:1")) == []
+
+
+B = healthy("b", "worker:1")
+FAULTS = [
+    (Host("b", reason="connection refused"), "reach", "error", "connection refused"),
+    (with_program(problem="command not found: 'python'"), "program", "error", "command not found"),
+    (with_program(problem="there is no directory /job", is_workdir=True), "program", "error", "no directory /job"),
+    (with_program(is_missing=True, sha256=None), "program", "error", "/job/train.py is not there"),
+    (with_program(sha256="bb"), "program", "error", "train.py is not the same on a and on b"),
+    (with_program(python="3.9.2"), "python", "warning", "python differs: 3.11.2 on a; 3.9.2 on b"),
+    (with_program(tensorflow=None), "tensorflow", "error", "its Python has no TensorFlow"),
+    (with_program(tensorflow="2.19.1"), "tensorflow", "error", "tensorflow differs: 2.21.0 on a; 2.19.1 on b"),
+    (with_program(tensorflow="2.21.1"), "tensorflow", "warning", "tensorflow differs"),
+    (with_program(keras="3.9.0"), "keras", "warning", "keras differs"),
+    (with_program(tf_keras=None), "keras", "error", "needs tf_keras"),
+    (B._replace(names={"a": "127.0.1.1"}), "names", "error", "'a' means 127.0.1.1"),
+    (B._replace(names={"a": ""}), "names", "error", "does not know the name 'a'"),
+    (B._replace(refused={"worker:1": "port 2222 is in use by pid 7"}), "ports", "error", "in use by pid 7"),
+    (B._replace(unreached={"worker:0": "timed out"}), "peers", "error", "cannot reach worker:0 at a:2222: timed out"),
+    (B._replace(offset=-130.0), "clock", "warning", "130 s behind"),
+    (with_facts(disk={"/job": 2**20}), "disk", "warning", "1 MiB are free at /job"),
+    (with_facts(memory={"total": 2**30, "available": 2**27}), "memory", "warning", "128 MiB of memory"),
+    (with_facts(files=[256, 4096]), "files", "warning", "256 files only"),
+    (with_facts(gpus=["A100"]), "gpus", "warning", "numbers of GPUs differ: 0 on a; 1 on b"),
+    (with_facts(gpus=None), "gpus", "warning", "nvidia-smi does not answer"),
+    (B._replace(unshared=("/job/state",)), "checkpoints", "warning", "/job/state is not the same directory"),
+]
+
+
+@pytest.mark.parametrize(
+    ("host", "check", "severity", "words"), FAULTS, ids=[f"{n}-{f[1]}" for n, f in enumerate(FAULTS)]
+)
+def test_each_fault_is_found_by_name(host: Host, check: str, severity: str, words: str) -> None:
+    """One finding, with a remedy."""
+    (finding,) = found(host)
+    assert (finding.check, finding.severity) == (check, severity)
+    assert words in finding.message
+    assert finding.hint
+
+
+def test_every_check_can_find_something() -> None:
+    """No check stands in the list only to say ok."""
+    assert {fault[1] for fault in FAULTS} | {"proxies"} == set(CHECKS)
+
+
+def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:
+    """Variables of the spec's env are obeyed by gRPC; no_proxy for everything makes it well."""
+    proxy = {"https_proxy": "http://proxy:3128"}
+    (finding,) = found(B, clustered(CLUSTER, env=proxy))
+    assert (finding.check, finding.severity) == ("proxies", "warning")
+    assert found(B, clustered(CLUSTER, env={**proxy, "no_proxy": "*"})) == []
+
+
+def test_more_gpus_than_there_are_is_an_error() -> None:
+    """What the spec gives away must be there."""
+    (finding,) = found(with_facts(gpus=[]), clustered(CLUSTER, roles={"worker": {"gpus": 2}}))[:1]
+    assert (finding.check, finding.severity) == ("gpus", "error")
+
+
+def test_a_job_without_a_cluster_needs_no_tensorflow() -> None:
+    """`strategy: none` may run anything."""
+    plan = clustered({"worker": ["a", "b"]}, strategy="none")
+    assert found(with_program(tensorflow=None, tf_keras=None), plan) == []

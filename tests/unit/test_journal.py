@@ -1,0 +1,93 @@
+"""The journal on a disk that has no room: what is in the file is always the beginning of what has happened."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tflaunch import journal
+from tflaunch.events import Interrupted
+from tflaunch.journal import Journal, RunDirectory
+
+pytestmark = pytest.mark.unit
+
+
+class Place:
+    """A run's directory on a disk with so much room for its journal."""
+
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
+        self.directory = RunDirectory.existing(path, path / "logs")
+        self.room = 1 << 30
+        self.journal = Journal(self.directory)
+        self._write = os.write
+        patch.setattr(os, "write", self._take)
+
+    def _take(self, file: int, data: bytes) -> int:
+        taken = min(len(data), self.room)
+        if not taken:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.room -= taken
+        return self._write(file, data[:taken])
+
+    def happens(self, count: int = 1) -> None:
+        """Let something happen."""
+        for number in range(count):
+            self.journal.record(Interrupted(number), [], 0.0)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the whole records in the file."""
+        lines = (self.directory.path / journal.JOURNAL_NAME).read_text().split("\n")[:-1]
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A run's directory."""
+    return Place(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("room", [0, 1, 100, 200])
+def test_records_wait_for_room(place: Place, room: int) -> None:
+    """A torn one is continued where it was torn, and none is missing before another."""
+    place.happens(2)
+    place.room = room
+    place.happens(5)
+    assert place.journal.lost == 7 - len(place.records())
+    place.room = 1 << 30
+    place.happens()
+    assert [record["seq"] for record in place.records()] == list(range(8))
+    assert place.journal.lost == 0
+
+
+def test_the_end_has_room_of_its_own(place: Place) -> None:
+    """Taken at the beginning and given back for it, so that the exit code is known later."""
+    reserve = place.directory.path / journal.RESERVE_NAME
+    assert reserve.stat().st_size >= 64 * 1024
+    place.room = 0
+    place.happens(3)
+    place.room = reserve.stat().st_size  # which is what is free then
+    place.journal.settle()
+    assert place.journal.lost == 0
+    place.journal.record_end(7, ["a log: 5 bytes could not be written"])
+    assert not reserve.exists()
+    *happened, end = place.records()
+    assert len(happened) == 3
+    assert (end["kind"], end["exit_code"], end["losses"]) == ("ended", 7, ["a log: 5 bytes could not be written"])
+
+
+def test_what_waits_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past that nothing is written any more: a journal with a hole could not be read."""
+    monkeypatch.setattr(journal, "_MOST_WAITING", 300)
+    place.room = 0
+    place.happens(50)
+    place.room = 1 << 30
+    place.happens(3)
+    records = place.records()
+    assert [record["seq"] for record in records] == list(range(len(records)))
+    assert 0 < len(records) < 50
+    assert place.journal.lost == 53 - len(records)
