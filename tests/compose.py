@@ -84,9 +84,10 @@ class Compose:
 
     def end(self) -> None:
         """Remove all of it."""
+        # First the containers: a client of one of them lives, and holds our pipe, as long as the container.
+        if left := self.engine.docker("ps", "--all", "--quiet", "--filter", self._label).split():
+            self.engine.docker("rm", "--force", *left)
         for process in self._started:
             process.kill()
             process.communicate()
-        if left := self.engine.docker("ps", "--all", "--quiet", "--filter", self._label).split():
-            self.engine.docker("rm", "--force", *left)
         self.run("--profile", "parameter-server", *_FORGET)

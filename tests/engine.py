@@ -158,6 +158,7 @@ def _build(engine: Engine) -> None:
         REPOSITORY / "docker/Dockerfile",
     ]
     engine.docker("build", "--quiet", *arguments, "--tag", IMAGE, REPOSITORY, timeout=_BUILD_PATIENCE)
+    os.sync()  # or the first test waits for gigabytes to be written
 
 
 def _base(engine: Engine) -> str:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,16 +83,18 @@ class Launch:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.pid != os.getpid() and process.environ().get("TFLAUNCH_HOME") == str(self.home):
+                is_ours = process.environ().get("TFLAUNCH_HOME") == str(self.home)
+                if is_ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except (psutil.Error, OSError):
-                continue
-        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+                continue  # it has ended meanwhile, or belongs to somebody else
+        return found
 
     def end(self) -> None:
         """End what a failed test left."""
-        for process in [*self.survivors()]:
-            process.send_signal(signal.SIGKILL)
+        for process in self.survivors():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         for started in self.started:
             started.kill()
             started.communicate()

@@ -80,7 +80,8 @@ def test_a_container_that_is_away_for_less_than_the_lease_costs_nothing(compose:
     out += read_until(running, "is restored")
     compose.engine.docker("network", "disconnect", compose.network, victim)
     out += read_until(running, "lost the link to")
-    compose.engine.docker("network", "connect", "--ip", address, compose.network, victim)
+    compose.engine.docker("network", "connect", compose.network, victim)
+    assert compose.engine.address(victim) == address, "the lowest that is free"
     rest, _ = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, out + rest
     assert "is restored" in rest

@@ -84,7 +84,7 @@ def begin_and_kill(launch: Launch, spec: Path) -> str:
         assert supervisor.is_running()
     supervisor.kill()
     _, err = starting.communicate(timeout=PATIENCE)
-    assert starting.returncode == 125, err
+    assert starting.returncode in (0, 125), err  # 0: the tasks ran already
     (directory,) = {*launch.home.glob("runs/*")} - before
     return directory.name
 

@@ -7,11 +7,12 @@ again until the agent has obeyed them; output goes on at its byte offset.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tflaunch import events, measures
+from tflaunch.hosts.frames import Frames
+from tflaunch.hosts.heard import Heard
 from tflaunch.hosts.host_clock import HostClock
 from tflaunch.hosts.link import Link, Way
 from tflaunch.hosts.orders import Orders
@@ -25,7 +26,6 @@ from tflaunch_worker import wire
 if TYPE_CHECKING:
     from tflaunch.hosts.code import Code
 
-_RECEIVE = 1024 * 1024
 _BEATS = 3  # words per heartbeat limit: two may be late without harm
 _CLOCK = os.urandom(8).hex()
 """Names the clock of this process, with which agents compare theirs."""
@@ -72,20 +72,15 @@ class Session:
         self._terms = terms
         self._mailbox = mailbox
         self._output = Output(words, self._acknowledge_soon, self._ours)
-        self._link: Link | None = None
-        self._decoder = wire.Decoder()
-        self._out = bytearray()
+        self._frames: Frames | None = None
         self._is_greeted = False
         self._is_wanted = False
         self._is_leaving = False
         self._has_joined = False
-        self._heard_at = 0.0
         self._answered = 0.0
         self._upload: Upload | None = None
         self._orders = Orders(terms.lease > 0)
-        self._seen = 0
-        self._recorded = 0
-        self._unrecorded: deque[tuple[events.Event, int]] = deque()
+        self._heard = Heard()
         self._is_recalling = False
         self._is_resuming = False
         self._is_acknowledging = False
@@ -100,12 +95,12 @@ class Session:
     @property
     def is_linked(self) -> bool:
         """Whether there is a link to the agent."""
-        return self._link is not None
+        return self._frames is not None
 
     @property
     def silence(self) -> float | None:
         """Seconds since the agent was last heard, None when there is no link to it."""
-        return None if self._link is None else self._mailbox.now() - self._heard_at
+        return None if self._frames is None else self._mailbox.now() - self._frames.heard_at
 
     # ---- reaching the agent
 
@@ -126,8 +121,7 @@ class Session:
         self._is_wanted = True
         self._has_joined = False
         self._orders = Orders(self._terms.lease > 0)
-        self._seen = self._recorded = 0
-        self._unrecorded.clear()
+        self._heard = Heard()
         self._upload = None
         self._clock = HostClock()
 
@@ -146,8 +140,7 @@ class Session:
             case events.HostUnreachable() | events.HostLost():
                 self._is_wanted = False
             case _ if events.is_from_agent(event) and self._has_joined:
-                self._seen += 1
-                self._recorded = self._seen
+                self._heard.recall()
 
     def resume(self) -> None:
         """Find the agent that the earlier supervisor spoke with, if there should be one."""
@@ -172,26 +165,23 @@ class Session:
         self._mailbox.put(events.HostLost(self.host, words or "it ended unexpectedly"))
 
     def _use(self, link: Link) -> None:
-        self._link = link
-        self._decoder = wire.Decoder()
-        self._heard_at = self._answered = self._mailbox.now()
-        link.socket.setblocking(False)
-        self._mailbox.watch(link.socket.fileno(), self._serve)
+        self._frames = Frames(link, self._mailbox, self._read, self._lose)
+        self._answered = self._mailbox.now()
         terms = self._terms._asdict()
         del terms["heartbeat"]
-        self._say("hello", protocol=wire.PROTOCOL, seen=self._seen, **terms, **self._time())
+        self._say("hello", protocol=wire.PROTOCOL, seen=self._heard.seen, **terms, **self._time())
         if self._terms.lease > 0:
-            self._beat(link)
+            self._beat(self._frames)
 
     def _time(self) -> dict[str, object]:
         return {"clock": _CLOCK, "sent": self._mailbox.now()}
 
-    def _beat(self, link: Link) -> None:
+    def _beat(self, frames: Frames) -> None:
         """Tell the agent that we live, and see that it does; until this link is lost."""
-        if self._link is not link:
+        if self._frames is not frames:
             return
         now = self._mailbox.now()
-        silence = now - self._heard_at
+        silence = now - frames.heard_at
         if silence >= self._terms.heartbeat:
             self._lose(f"nothing was heard for {silence:.1f} s")
             return
@@ -201,17 +191,11 @@ class Session:
             return
         if self._is_greeted:
             self._say("keep_alive", **self._time())
-        self._mailbox.call_at(now + self._terms.heartbeat / _BEATS, lambda: self._beat(link))
+        self._mailbox.call_at(now + self._terms.heartbeat / _BEATS, lambda: self._beat(frames))
 
     def _lose(self, reason: str) -> None:
         """Give up this link; the agent may live, and is looked for."""
-        link = self._link
-        assert link is not None
-        self._link = None
-        self._is_greeted = False
-        self._out.clear()
-        self._mailbox.forget(link.socket.fileno())
-        link.close()
+        self._hang_up()
         if self._is_leaving:
             self._way.end()
             self._is_wanted = False
@@ -251,7 +235,7 @@ class Session:
     def cut(self, seconds: float) -> None:
         """Give up the link, and look for the agent again only after so many seconds: for drills."""
         self._seeker.pause(self._mailbox.now() + seconds)
-        if self._link is not None:
+        if self._frames is not None:
             self._lose(f"it was cut for {seconds:g} s")
 
     def send_files(self, code: Code) -> None:
@@ -263,7 +247,7 @@ class Session:
     def leave(self) -> None:
         """Ask the agent to end what still lives and to exit; the session closes when it has."""
         self._is_leaving = True
-        if self._link is None and not self._is_resuming:
+        if self._frames is None and not self._is_resuming:
             self.abandon()
         elif self._is_greeted:
             self._say("leave", grace=0)
@@ -273,57 +257,22 @@ class Session:
         self._seeker.stop()
         self._is_wanted = False
         self._orders.forget()
-        if self._link is not None:
-            self._mailbox.forget(self._link.socket.fileno())
-            self._link.close()
-            self._link = None
-            self._is_greeted = False
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._frames is not None:
+            self._frames.close()
+        self._frames = None
+        self._is_greeted = False
 
     def _say(self, kind: str, **fields: object) -> None:
         self._send(wire.encode({"kind": kind, **fields}))
 
     def _send(self, frame: bytes) -> None:
-        if self._link is not None:
-            self._out += frame
-            self._flush()
-
-    def _flush(self) -> None:
-        assert self._link is not None
-        link = self._link.socket
-        while self._out:
-            try:
-                sent = link.send(self._out)
-            except BlockingIOError:
-                break
-            except OSError:
-                self._out.clear()  # the read side will notice that the link is down
-                break
-            del self._out[:sent]
-        self._mailbox.watch_writable(link.fileno(), bool(self._out))
+        if self._frames is not None:
+            self._frames.send(frame)
 
     # ---- what the agent says
-
-    def _serve(self) -> None:
-        self._flush()
-        link = self._link
-        assert link is not None
-        try:
-            data = link.socket.recv(_RECEIVE)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._lose(str(error))
-            return
-        if not data:
-            self._lose("the connection was closed")
-            return
-        self._heard_at = self._mailbox.now()
-        try:
-            for message, body in self._decoder.feed(data):
-                if self._link is link:
-                    self._read(message, body)
-        except (wire.WireError, ValueError, KeyError, TypeError) as error:
-            self._lose(f"its agent does not speak our protocol: {error}")
 
     def _read(self, message: dict[str, Any], body: bytes) -> None:
         kind = message["kind"]
@@ -337,14 +286,13 @@ class Session:
             self._mailbox.put(events.Superseded(self.host))
         elif kind == "refused":
             raise ValueError(str(message.get("reason"))[:200])
-        elif int(message["seq"]) > self._seen:
-            self._seen = int(message["seq"])
+        elif self._heard.is_new(int(message["seq"])):
             if "at" in message:
-                message["at"] = self._ours(float(message["at"]))
+                message["at"] = self._clock.ours(float(message["at"]))
             event = events.from_agent(self.host, message)
             if isinstance(event, events.FilesPlaced | events.FilesRefused):
                 self._upload = None
-            self._unrecorded.append((event, self._seen))
+            self._heard.note(event, int(message["seq"]))
             self._mailbox.put(event)
 
     def _read_greeting(self, message: dict[str, Any]) -> None:
@@ -356,7 +304,7 @@ class Session:
             self._mailbox.put(events.HostJoined(self.host))
         for task, attempt in self._orders.silent_attempts(int(message["obeyed"]), message["streams"]):
             self._output.end(task, attempt)
-        if not self._seen:
+        if not self._heard.seen:
             self._say("keep_alive", **self._time())  # an agent that starts answers late, so clocks compare badly
         self._is_resuming = False
         self._read_pulse(message)
@@ -387,7 +335,7 @@ class Session:
 
     def _read_measures(self, message: dict[str, Any]) -> None:
         taken = measures.from_wire(message["tasks"])
-        moment = self._ours(float(message["time"]))
+        moment = self._clock.ours(float(message["time"]))
         if self._tell_measures is not None:
             self._tell_measures(taken, moment)
 
@@ -397,8 +345,7 @@ class Session:
 
     def recorded(self, event: events.Event) -> None:
         """An event of our host is in the journal, so that its agent may forget it."""
-        if self._unrecorded and self._unrecorded[0][0] is event:
-            _, self._recorded = self._unrecorded.popleft()
+        if self._heard.record(event):
             self._acknowledge_soon()
 
     def _acknowledge_soon(self) -> None:
@@ -411,6 +358,6 @@ class Session:
         self._is_acknowledging = False
         if not self._is_greeted:
             return  # what is noted is acknowledged over the next link
-        self._say("acknowledge", seen=self._recorded, streams=self._output.take_notes())
+        self._say("acknowledge", seen=self._heard.recorded, streams=self._output.take_notes())
 
     _ANSWERS: ClassVar = {"greeted": _read_greeting, "alive": _read_pulse, "measured": _read_measures}

@@ -1,0 +1,89 @@
+"""A link as a stream of frames in both directions, as long as it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tflaunch.hosts.link import Link
+from tflaunch.mailbox import Mailbox
+from tflaunch_worker import wire
+
+_RECEIVE = 1024 * 1024
+
+
+class Frames:
+    """Sends and receives over one link, without ever waiting. ``heard_at``: when something came last."""
+
+    def __init__(
+        self,
+        link: Link,
+        mailbox: Mailbox,
+        heard: Callable[[dict[str, Any], bytes], None],
+        lost: Callable[[str], None],
+    ) -> None:
+        """Watch a link.
+
+        Args:
+            link: the link.
+            mailbox: waits for it, and tells the time.
+            heard: takes each message and its body; one that it cannot take (ValueError, KeyError, TypeError) is
+                the end of the link.
+            lost: takes the reason when the link can be used no longer; it is not closed yet.
+        """
+        self._link = link
+        self._mailbox = mailbox
+        self._heard = heard
+        self._lost = lost
+        self._decoder = wire.Decoder()
+        self._out = bytearray()
+        self._is_open = True
+        self.heard_at = mailbox.now()
+        link.socket.setblocking(False)
+        mailbox.watch(link.socket.fileno(), self._serve)
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, now or when the link can take it."""
+        if self._is_open:
+            self._out += frame
+            self._flush()
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._is_open:
+            self._is_open = False
+            self._mailbox.forget(self._link.socket.fileno())
+            self._link.close()
+
+    def _flush(self) -> None:
+        link = self._link.socket
+        while self._out:
+            try:
+                sent = link.send(self._out)
+            except BlockingIOError:
+                break
+            except OSError:
+                self._out.clear()  # the read side will notice that the link is down
+                break
+            del self._out[:sent]
+        self._mailbox.watch_writable(link.fileno(), bool(self._out))
+
+    def _serve(self) -> None:
+        self._flush()
+        try:
+            data = self._link.socket.recv(_RECEIVE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(str(error))
+            return
+        if not data:
+            self._lost("the connection was closed")
+            return
+        self.heard_at = self._mailbox.now()
+        try:
+            for message, body in self._decoder.feed(data):
+                if self._is_open:
+                    self._heard(message, body)
+        except (wire.WireError, ValueError, KeyError, TypeError) as error:
+            self._lost(f"its agent does not speak our protocol: {error}")
