@@ -29,7 +29,7 @@ lint: $(VENV)/.ready ## Check style and types.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint ## Run only the tests that need neither TensorFlow nor a wheel.
+check: lint ## Run only the tests that need no TensorFlow, container or wheel.
 	$(RUN) pytest -m "(unit or simulator or agent or cli or ssh) and not tensorflow"
 
 simulate: $(VENV)/.ready ## Play 100,000 random histories of the real core in a simulated world.

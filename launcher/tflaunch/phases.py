@@ -84,6 +84,8 @@ def _prepare(job: Job) -> Step:
         deciders=policy.deciders(plan),
         ports=ports,
         unknown_names=frozenset(names),
+        untried=None,
+        unreached=(),
     )
     actions: list[Action] = [SendFiles(host) for host in policy.lacks_code(job)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]

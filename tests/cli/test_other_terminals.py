@@ -313,6 +313,7 @@ def test_stopped_readers_block_nobody(launch: Launch) -> None:
         assert launch.log(task).splitlines()[-count:] == [str(number) for number in range(1, count + 1)]
     for reader in readers:
         reader.kill()
+        reader.communicate(timeout=PATIENCE)
 
 
 def test_the_control_socket_is_private_and_believes_nothing(launch: Launch) -> None:
