@@ -42,12 +42,12 @@ class Engine:
         # The builder that every engine has: the other one is a plug-in.
         self.env = {**os.environ, **own, "DOCKER_BUILDKIT": "0"}
 
-    def docker(self, *arguments: str | Path, timeout: float = PATIENCE) -> str:
-        """Run `docker ARGUMENTS`, which must succeed, and return what it says."""
+    def docker(self, *arguments: str | Path, timeout: float = PATIENCE, may_fail: bool = False) -> str:
+        """Run `docker ARGUMENTS`, which must succeed unless it may fail, and return what it says."""
         ended = subprocess.run(
             ["docker", *arguments], env=self.env, capture_output=True, text=True, timeout=timeout, check=False
         )
-        assert ended.returncode == 0, f"docker {arguments}: {ended.stdout[-3000:]}{ended.stderr[-3000:]}"
+        assert may_fail or ended.returncode == 0, f"docker {arguments}: {ended.stdout[-3000:]}{ended.stderr[-3000:]}"
         return ended.stdout.strip()
 
     def has(self, kind: str, name: str) -> bool:
@@ -110,11 +110,11 @@ def _own_engine(directory: Path) -> Iterator[Engine]:
     places = ["--data-root", _CACHE / "docker", "--exec-root", directory / "run", "--pidfile", directory / "pid"]
     network = ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"]
     log = directory / "log"
-    # TERM and not KILL if these tests die: then it ends its containers.
-    die_with_us = [*DIE_WITH_US[:-1], "TERM"]
+    # TERM and not KILL if these tests die: then it ends its containers. Its mounts are its own, and go with it.
+    start = [*DIE_WITH_US[:-1], "TERM", "unshare", "--mount"]
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [*die_with_us, program("dockerd") or "", "--host", host, *places, *network],
+            [*start, program("dockerd") or "", "--host", host, *places, *network],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

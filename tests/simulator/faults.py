@@ -196,6 +196,13 @@ class Faults:
         host.has_bad_names = True
         self._until(self._world.within(0.1, 10), lambda: setattr(host, "has_bad_names", False))
 
+    def closed_ports(self) -> None:
+        """A firewall lets nobody in, or nobody out."""
+        host = self._any_far()
+        self._world.fault("closed ports", host.name)
+        host.has_closed_ports = True
+        self._until(self._world.within(0.1, 10), lambda: setattr(host, "has_closed_ports", False))
+
     def refuse_files(self) -> None:
         """The user's code cannot be brought there."""
         host = self._any_far()
@@ -280,6 +287,7 @@ class Faults:
         (power_off, 2.0),
         (refuse, 0.7),
         (bad_names, 0.2),
+        (closed_ports, 0.2),
         (refuse_files, 0.2),
     )
     _of_all = (

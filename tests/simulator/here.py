@@ -142,8 +142,10 @@ class SimHere:
     def try_peers(
         self, peers: dict[str, Any], run: str, patience: float, tried: Callable[[dict[str, str]], None]
     ) -> None:
-        """Connect to other hosts' tasks, which always works here."""
-        self._loop.at(self._loop.now() + self._host.world.within(0.001, 0.2), lambda: tried({}))
+        """Connect to other hosts' tasks."""
+        failed = dict.fromkeys(peers, "timed out") if self._host.has_closed_ports else {}
+        wait = patience if failed else self._host.world.within(0.001, 0.2)
+        self._loop.at(self._loop.now() + wait, lambda: tried(failed))
 
     def command(self, task: str, message: dict[str, Any]) -> Command:
         """Return what to execute."""

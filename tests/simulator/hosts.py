@@ -45,6 +45,7 @@ class SimHost:
         self.is_cut = False
         self.is_refusing = False
         self.has_bad_names = False
+        self.has_closed_ports = False
         self.refuses_ports = False
         self.refuses_files = False
         self.is_slow_to_die = False
