@@ -1,8 +1,8 @@
 """A Docker engine for tests, an image of Debian to build on, and the project's own image.
 
 The engine that answers on this machine is used, if there is one. Else root gets one of its own, whose images are kept
-below ~/.cache/tflaunch-tests: debootstrap and TensorFlow take minutes. It touches neither the machine's firewall nor
-an address of it.
+below ~/.cache/tflaunch-tests: debootstrap and TensorFlow take minutes. It leaves the machine's firewall alone, unless
+that forwards nothing, as an engine before it may have seen to.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _own_engine(directory: Path) -> Iterator[Engine]:
         subprocess.run(["cgroupfs-mount"], check=True)
     host = f"unix://{directory}/docker.sock"
     places = ["--data-root", _CACHE / "docker", "--exec-root", directory / "run", "--pidfile", directory / "pid"]
-    network = ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"]
+    network = ["--bridge=none", f"--iptables={_forwards_nothing()}".lower(), "--ip-forward=false"]
     log = directory / "log"
     # TERM and not KILL if these tests die: then it ends its containers. Its mounts are its own, and go with it.
     start = [*DIE_WITH_US[:-1], "TERM", "unshare", "--mount"]
@@ -126,6 +126,11 @@ def _own_engine(directory: Path) -> Iterator[Engine]:
     finally:
         process.terminate()
         process.wait(PATIENCE)
+
+
+def _forwards_nothing() -> bool:
+    rules = subprocess.run(["iptables", "-S", "FORWARD"], capture_output=True, text=True, check=False).stdout
+    return "-P FORWARD DROP" in rules
 
 
 def _wait_for_engine(process: subprocess.Popen[bytes], log: Path) -> None:

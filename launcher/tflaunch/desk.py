@@ -11,12 +11,12 @@ from tflaunch import plan_forms, runs
 from tflaunch.hosts.link import Way
 from tflaunch.hosts.session import Session, Terms
 from tflaunch.journal import Journal, RunDirectory
+from tflaunch.logs.task_log import Marks
+from tflaunch.logs.words import Shower, TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.run import Parts
 from tflaunch.service import Service
 from tflaunch.states import Job
-from tflaunch.task_log import Marks
-from tflaunch.words import Shower, TaskWords
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -55,6 +55,12 @@ def with_hosts(source: str, spec: Spec, directory: Path) -> Spec:
     return spec._replace(cluster=cluster, discover={})
 
 
+def assumed(spec: Spec) -> Spec:
+    """Return the spec as if each role of its ``discover`` had found one host: for looking at it without the network."""
+    found = {role: (Address(f"discovered-{role}", None),) for role in spec.discover}
+    return spec._replace(cluster={**found, **spec.cluster}, discover={})
+
+
 def _discover(where: str, directory: Path) -> tuple[Address, ...]:
     kind, _, rest = where.partition(":")
     if kind == "dns":

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tflaunch import diagnosis, policy
-from tflaunch.control_client import ControlClient, NoSupervisor
-from tflaunch.control_server import SOCKET_NAME
+from tflaunch.control.client import ControlClient, NoSupervisor
+from tflaunch.control.server import SOCKET_NAME
 from tflaunch.desk import Place
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.journal import RESERVE_NAME
-from tflaunch.lines import Line
-from tflaunch.log_reader import LogReader
+from tflaunch.logs.lines import Line
+from tflaunch.logs.reader import LogReader
+from tflaunch.logs.task_log import tail
 from tflaunch.news import news
 from tflaunch.observer import Observer, Outcome
-from tflaunch.task_log import tail
 
 _BETWEEN_VIEWS = 1.0  # seconds
 

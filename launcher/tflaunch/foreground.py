@@ -14,10 +14,10 @@ from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.events import Interrupted, StopAsked
 from tflaunch.hosts.link import Link
 from tflaunch.journal import Journal
+from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import Plan
 from tflaunch.run import Run
-from tflaunch.words import TaskWords
 
 
 def execute(plan: Plan, outfit: Outfit, links: Mapping[str, Link]) -> int:

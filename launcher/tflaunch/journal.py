@@ -11,7 +11,7 @@ from typing import Any
 from tflaunch.actions import Action
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.events import Event, kind_of
-from tflaunch.line_file import open_to_append
+from tflaunch.logs.line_file import open_to_append
 
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 JOURNAL_NAME = "events.jsonl"

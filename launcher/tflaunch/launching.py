@@ -104,7 +104,7 @@ def _outfit(
     begun: Callable[[], None],
 ) -> Outfit:
     from tflaunch.desk import Outfit
-    from tflaunch.screen import Screen
+    from tflaunch.view.screen import Screen
 
     return Outfit(directory, ways, code, place or Screen, manner.strikes, manner.metrics_port, begun)
 

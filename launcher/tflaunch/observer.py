@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch import replay
-from tflaunch.control_client import ControlClient, NoSupervisor
+from tflaunch.control.client import ControlClient, NoSupervisor
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.events import Event
 from tflaunch.journal_reader import JournalReader

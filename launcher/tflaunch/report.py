@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from tflaunch.task_log import path_of
+from tflaunch.logs.task_log import path_of
 
 _HIDDEN = b"***"
 _SHORTEST = 6  # shorter values stand in too many harmless places

@@ -21,10 +21,10 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.hosts.link import Link
 from tflaunch.hosts.session import Session
+from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.news import news
 from tflaunch.states import Job, Phase
-from tflaunch.words import TaskWords
 
 if TYPE_CHECKING:
     from tflaunch.hosts.code import Code

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tflaunch.control_server import Caller, ControlServer
+from tflaunch.control.server import Caller, ControlServer
 from tflaunch.events import RestartAsked, StopAsked, Struck
 from tflaunch.hosts.session import Session
 from tflaunch.mailbox import Mailbox

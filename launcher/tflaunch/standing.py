@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tflaunch.control_client import ControlClient, NoSupervisor
+from tflaunch.control.client import ControlClient, NoSupervisor
 from tflaunch.hosts.onlooker import Sighting, look_at
 from tflaunch.hosts.reach import ways_to_hosts
 from tflaunch.journal import RunDirectory
+from tflaunch.logs.task_log import tail
 from tflaunch.observer import Observer, Outcome
 from tflaunch.status import Sight, status
-from tflaunch.task_log import tail
 
 
 def standing(directory: Path) -> dict[str, Any]:

@@ -286,7 +286,7 @@ class TestSchema:
         """Editors show it."""
         properties = validator.schema["properties"]
         assert all(properties[name]["description"] for name in properties)
-        assert validator.schema["required"] == ["cluster"]
+        assert validator.schema["anyOf"] == [{"required": ["cluster"]}, {"required": ["discover"]}]
 
 
 class TestHelp:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cli
 
 CHILD = """
 import json, os, sys
-from tflaunch.screen import Screen
+from tflaunch.view.screen import Screen
 
 screen = Screen(["worker:0", "worker:1"])
 answers = int(sys.argv[1])
@@ -44,7 +44,7 @@ for line in sys.stdin:
 """
 WATCHER = """
 import json, os, sys
-from tflaunch.watching import watch
+from tflaunch.view.watching import watch
 
 def statuses():
     for line in sys.stdin:

@@ -61,7 +61,7 @@ def test_training_goes_on_from_the_checkpoint_when_a_worker_was_killed(compose: 
     assert training.returncode == 0, before + after
     assert "restart 1 in " in after
     assert "resumed at step" not in before
-    assert len(re.findall(r"resumed at step 1\d0", after)) == 2
+    assert len(re.findall(r"resumed at step [12]\d0", after)) == 2
     assert len(re.findall("test accuracy", after)) == 2
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflaunch import log_fold
-from tflaunch.lines import Line
-from tflaunch.log_fold import Folder, fold
+from tflaunch.logs import fold as log_fold
+from tflaunch.logs.fold import Folder, fold
+from tflaunch.logs.lines import Line
 
 pytestmark = pytest.mark.unit
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflaunch import one_log
-from tflaunch.lines import Line
-from tflaunch.log_reader import LogReader
-from tflaunch.task_log import Marks, TaskLog, path_of, times_of
+from tflaunch.logs import one_log
+from tflaunch.logs.lines import Line
+from tflaunch.logs.reader import LogReader
+from tflaunch.logs.task_log import Marks, TaskLog, path_of, times_of
 
 pytestmark = pytest.mark.unit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tflaunch.screen import _Lines
+from tflaunch.view.screen import _Lines
 
 pytestmark = pytest.mark.unit
 

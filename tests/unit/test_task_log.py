@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.task_log import Marks, TaskLog, missing, path_of, tail, times_of
-from tflaunch.time_index import IndexReader
+from tflaunch.logs.task_log import Marks, TaskLog, missing, path_of, tail, times_of
+from tflaunch.logs.time_index import IndexReader
 
 pytestmark = pytest.mark.unit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyte
 import pytest
 
-from tflaunch.terminal import Region
+from tflaunch.view.terminal import Region
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from wcwidth import wcswidth
 
-from tflaunch import figures, view, watching
+from tflaunch.view import figures, watching
+from tflaunch.view import layout as view
 
 pytestmark = pytest.mark.unit
 

@@ -98,7 +98,7 @@ def check(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_js
       tflaunch check cluster.json
     """
     try:
-        _, problems = read_spec(spec, settings, command=command)
+        _, problems = read_spec(spec, settings, command=command, is_offline=True)
         is_ok = True
     except SpecError as error:
         problems, is_ok = list(error.problems), False

@@ -22,9 +22,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def read_spec(
-    path: Path, settings: Sequence[str] = (), name: str | None = None, command: Sequence[str] = ()
+    path: Path,
+    settings: Sequence[str] = (),
+    name: str | None = None,
+    command: Sequence[str] = (),
+    is_offline: bool = False,
 ) -> tuple[Spec, list[Problem]]:
-    """Return a spec without errors, and the warnings about it.
+    """Return a spec without errors, and the warnings about it; offline, hosts of `discover` are only assumed.
 
     Raises:
         SpecError: with every error, and the warnings among them.
@@ -35,7 +39,8 @@ def read_spec(
     if spec.discover:
         from tflaunch import discovery
 
-        spec = discovery.with_hosts(str(path), spec, path.absolute().parent)
+        directory = path.absolute().parent
+        spec = discovery.assumed(spec) if is_offline else discovery.with_hosts(str(path), spec, directory)
     return spec, linted(str(path), spec)
 
 

@@ -32,9 +32,10 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     Example:
       tflaunch ps --watch
     """
-    from tflaunch import runs, watching
+    from tflaunch import runs
     from tflaunch.standing import standing
-    from tflaunch.view import table
+    from tflaunch.view import watching
+    from tflaunch.view.layout import table
 
     directory = runs.find(run)
     if watch and not as_json:

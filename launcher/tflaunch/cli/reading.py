@@ -13,8 +13,8 @@ from tflaunch.cli.naming import choose, plan_of, run_and_tasks_argument, run_arg
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.log_printer import LogPrinter
-    from tflaunch.log_reader import LogReader
+    from tflaunch.logs.printer import LogPrinter
+    from tflaunch.logs.reader import LogReader
     from tflaunch.observer import Observer
 
 
@@ -45,8 +45,8 @@ def logs(
       tflaunch logs -f worker:0-3 --tail 20
     """
     from tflaunch import choosing
-    from tflaunch.log_printer import LogPrinter
-    from tflaunch.log_reader import LogReader
+    from tflaunch.logs.printer import LogPrinter
+    from tflaunch.logs.reader import LogReader
     from tflaunch.observer import Observer
 
     directory, selectors = choose(words)
@@ -105,7 +105,7 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
     from tflaunch import runs
     from tflaunch.following import Follower, lost
     from tflaunch.observer import Observer, Outcome
-    from tflaunch.screen import Screen
+    from tflaunch.view.screen import Screen
 
     directory = runs.find(run)
     observer = Observer(directory)

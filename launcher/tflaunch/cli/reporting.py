@@ -51,8 +51,8 @@ def report(run: str | None, output: str | None) -> None:
 def _diagnosis(directory: Path) -> str:
     """What the journal tells about how the run stands, or how it ended."""
     from tflaunch import diagnosis, journal, replay, runs
+    from tflaunch.logs.task_log import tail
     from tflaunch.states import Phase
-    from tflaunch.task_log import tail
 
     head = f"run {directory.name} {'is live' if runs.is_live(directory) else 'has no supervisor'}"
     try:

@@ -52,7 +52,7 @@ def _may_live(path: Path) -> bool:
 
 
 def _end(path: Path, grace: float | None) -> None:
-    from tflaunch.control_client import ControlClient, NoSupervisor
+    from tflaunch.control.client import ControlClient, NoSupervisor
     from tflaunch.observer import Observer, Outcome
 
     observer = Observer(path)
@@ -140,7 +140,7 @@ def _ask(directory: Path, kind: str, **fields: object) -> None:
     Raises:
         TflaunchError: it refuses, or there is none.
     """
-    from tflaunch.control_client import ControlClient, NoSupervisor
+    from tflaunch.control.client import ControlClient, NoSupervisor
     from tflaunch.following import lost
     from tflaunch.observer import Observer
 

@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from tflaunch.lines import Line
-from tflaunch.log_fold import Folder
+from tflaunch.logs.fold import Folder
+from tflaunch.logs.lines import Line
 
 _FOLD_PATIENCE = 1.0  # seconds that a line may be held for others like it
 

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tflaunch.lines import Line, last_state
-from tflaunch.task_log import Mark
-from tflaunch.time_index import Clock, IndexReader
+from tflaunch.logs.lines import Line, last_state
+from tflaunch.logs.task_log import Mark
+from tflaunch.logs.time_index import Clock, IndexReader
 
 LONGEST = 64 * 1024
 """Bytes of a line; a longer one comes in pieces."""

@@ -6,8 +6,9 @@ import sys
 import time
 from collections.abc import Iterable
 
-from tflaunch import terminal, view
-from tflaunch.rows import Status, tasks_of
+from tflaunch.view import layout as view
+from tflaunch.view import terminal
+from tflaunch.view.rows import Status, tasks_of
 
 _STDOUT = 1
 

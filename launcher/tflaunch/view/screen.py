@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tflaunch.lines import last_state
+from tflaunch.logs.lines import last_state
 
 if TYPE_CHECKING:
-    from tflaunch.live import LiveView
+    from tflaunch.view.live import LiveView
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _STDOUT, _STDERR = 1, 2
@@ -106,7 +106,7 @@ class Screen:
                 item.done()
 
     def _view(self) -> LiveView | None:
-        from tflaunch import live, terminal
+        from tflaunch.view import live, terminal
 
         is_live = terminal.is_drawable(_STDOUT) and terminal.is_one(_STDOUT, _STDERR)
         return live.LiveView(_STDOUT, self._last_lines) if is_live else None

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from tflaunch.hosts.output import Times
+from tflaunch.logs.task_log import Marks, TaskLog, missing, path_of, times_of
 from tflaunch.mailbox import Mailbox
-from tflaunch.task_log import Marks, TaskLog, missing, path_of, times_of
 
 
 class Shower(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tflaunch import figures
+from tflaunch.view import figures
 
 _BEGIN, _END = b"\033[?2026h\033[?25l", b"\033[?25h\033[?2026l"
 """Around a frame: terminals that know the first mode show all of it at once; and no cursor that runs about."""

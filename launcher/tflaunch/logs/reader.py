@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tflaunch.journal import RunDirectory
-from tflaunch.lines import Line
-from tflaunch.one_log import OneLog
-from tflaunch.task_log import Mark, path_of, times_of
+from tflaunch.logs.lines import Line
+from tflaunch.logs.one_log import OneLog
+from tflaunch.logs.task_log import Mark, path_of, times_of
 
 
 class LogReader:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tflaunch import figures, rows
-from tflaunch.rows import Status
+from tflaunch.view import figures, rows
+from tflaunch.view.rows import Status
 
 _STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cyan"}
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.line_file import append, open_to_append
-from tflaunch.time_index import Entry, TimeIndex
+from tflaunch.logs.line_file import append, open_to_append
+from tflaunch.logs.time_index import Entry, TimeIndex
 
 TAIL_BYTES = 64 * 1024
 """How far back a log is looked at for what a task said last."""

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tflaunch.control_server import SOCKET_NAME
+from tflaunch.control.server import SOCKET_NAME
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch_worker import wire
 from tflaunch_worker.short_path import short_path

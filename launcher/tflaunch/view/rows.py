@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tflaunch import figures
+from tflaunch.view import figures
 
 Status = Mapping[str, Any]
 """What `tflaunch ps --json` prints. Every key may be missing or null."""

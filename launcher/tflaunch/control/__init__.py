@@ -1,0 +1,1 @@
+"""The run's socket: its supervisor's end, and that of other terminals."""

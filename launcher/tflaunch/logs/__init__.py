@@ -1,0 +1,1 @@
+"""What tasks wrote: kept with its times, read again merged, folded, printed."""

@@ -1,0 +1,1 @@
+"""What a terminal shows: lines of tasks, and how the run stands."""

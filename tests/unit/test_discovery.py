@@ -1,0 +1,92 @@
+"""Hosts that are found when a job starts: in a file, from a command, by DNS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tflaunch import discovery, spec
+from tflaunch.errors import SpecError
+from tflaunch.spec import Address, Spec
+
+pytestmark = pytest.mark.unit
+
+
+def found(directory: Path, where: str, **fields: object) -> tuple[Address, ...]:
+    """Return the workers that are found in a place."""
+    read = spec.read({"discover": {"worker": where}, "command": ["x"], **fields})
+    assert isinstance(read, Spec), read
+    resolved = discovery.with_hosts("job.json", read, directory)
+    assert not resolved.discover
+    return resolved.cluster["worker"]
+
+
+def problem(directory: Path, where: str, **fields: object) -> str:
+    """Return the sentence about a place in which none are found."""
+    with pytest.raises(SpecError) as caught:
+        found(directory, where, **fields)
+    (only,) = caught.value.problems
+    assert only.where == "discover.worker"
+    assert only.hint
+    return only.message
+
+
+HOSTS = """
+# the first rack
+h1 slots=2
+h2:2222   # a port of its own
+"""
+EXPECTED = (Address("h1", None), Address("h1", None), Address("h2", 2222))
+
+
+def test_a_file_names_one_host_per_line(tmp_path: Path) -> None:
+    """With slots for more tasks, ports, comments and empty lines; beside the spec."""
+    (tmp_path / "hosts.txt").write_text(HOSTS)
+    assert found(tmp_path, "file:hosts.txt") == EXPECTED
+
+
+def test_a_command_prints_the_same_lines(tmp_path: Path) -> None:
+    """It runs beside the spec, without a shell."""
+    (tmp_path / "hosts.txt").write_text(HOSTS)
+    assert found(tmp_path, "command:cat hosts.txt") == EXPECTED
+
+
+def test_a_name_gives_a_task_per_address() -> None:
+    """Sorted as numbers, so that every look gives the same cluster; with a port if one is given."""
+    assert found(Path(), "dns:localhost") == (Address("127.0.0.1", None),)
+    assert found(Path(), "dns:localhost:2222") == (Address("127.0.0.1", 2222),)
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("file:nosuch", "cannot be read: No such file or directory"),
+        ("file:empty", "'file:empty' names no host"),
+        ("file:odd", "line 2 is 'two words'"),
+        ("file:bad", "line 1: 'h1:99999' has no valid port"),
+        ("command:nosuch-program", "'nosuch-program' cannot be run"),
+        ("command:cat 'x", "cannot be run: No closing quotation"),
+        ("command:sh -c 'echo why >&2; exit 3'", "ended with code 3: why"),
+        ("command:true", "names no host"),
+        ("dns:nosuch.invalid", "DNS knows no 'nosuch.invalid'"),
+    ],
+)
+def test_what_cannot_be_found_is_told(tmp_path: Path, where: str, words: str) -> None:
+    """In one sentence with the place and a remedy."""
+    (tmp_path / "empty").write_text("# nobody\n")
+    (tmp_path / "odd").write_text("h1\ntwo words\n")
+    (tmp_path / "bad").write_text("h1:99999\n")
+    assert words in problem(tmp_path, where)
+
+
+def test_a_role_has_its_hosts_from_one_place(tmp_path: Path) -> None:
+    """Not from the cluster as well."""
+    assert "in cluster already" in problem(tmp_path, "dns:localhost", cluster={"worker": 1})
+
+
+def test_offline_hosts_are_assumed() -> None:
+    """`check` looks at a spec without the network."""
+    read = spec.read({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
+    assert isinstance(read, Spec)
+    assert set(discovery.assumed(read).cluster) == {"ps", "worker"}
