@@ -47,9 +47,12 @@ to a file:
 
 def page() -> str:
     """Return the page."""
-    index = [f"| [`{name}`](#tflaunch-{name}) | {command.short_help} |" for name, command in tflaunch.commands.items()]
+    context = click.Context(tflaunch)
+    found = [(name, tflaunch.get_command(context, name)) for name in tflaunch.list_commands(context)]
+    commands = {name: command for name, command in found if command is not None}
+    index = [f"| [`{name}`](#tflaunch-{name}) | {command.short_help} |" for name, command in commands.items()]
     table = "\n".join(["| command | does |", "|---|---|", *index]) + "\n"
-    return "\n".join([HEAD, table, *(_section(command) for command in tflaunch.commands.values()), COMPLETION])
+    return "\n".join([HEAD, table, *(_section(command) for command in commands.values()), COMPLETION])
 
 
 def _section(command: click.Command) -> str:

@@ -73,7 +73,7 @@ def _need_docker() -> None:
     if os.environ.get("CI"):
         need(
             ["docker", "dockerd", "docker-compose", "debootstrap"],
-            ["docker.io", "docker-compose", "debootstrap", "cgroupfs-mount", "ca-certificates"],
+            ["docker.io", "docker-compose", "debootstrap", "cgroupfs-mount"],
         )
     elif missing := [name for name in ("docker", "docker-compose", "debootstrap") if program(name) is None]:
         lacking(f"no {' and no '.join(missing)}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from tflaunch import hints
-from tflaunch.hints import Facts
 from tflaunch.plan import Plan, TaskPlan
 from tflaunch.states import Cause, Culprit, Job, TaskState
+
+if TYPE_CHECKING:
+    from tflaunch.hints import Facts
 
 _TAIL_LINES = 10
 _LOOKED_AT = 500  # after a traceback TensorFlow may write hundreds of lines more
@@ -44,6 +46,8 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
 
 def _words_of(job: Job, task: str, said: list[str]) -> list[str]:
     """The end of a task's log: its traceback if there is one, else its last lines; and what they mean."""
+    from tflaunch import hints  # a hundred patterns, which only a failure needs
+
     lines = []
     shown = hints.last_traceback(said)
     if shown:
@@ -64,6 +68,8 @@ def _words_of(job: Job, task: str, said: list[str]) -> list[str]:
 
 def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str]:
     """What may keep those from going on who were waited for."""
+    from tflaunch import hints
+
     for process in job.plan.tasks:
         if job.tasks[process.task].is_stopping:
             hint = hints.hint(tail(process.task, _LOOKED_AT), _facts(job, process.task))
@@ -73,6 +79,8 @@ def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str
 
 
 def _facts(job: Job, name: str) -> Facts:
+    from tflaunch.hints import Facts
+
     process, task = job.plan.find(name), job.tasks[name]
     return Facts(
         strategy=job.plan.strategy,

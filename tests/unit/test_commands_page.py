@@ -20,10 +20,11 @@ def test_the_page_of_all_commands_is_up_to_date() -> None:
     assert script["PAGE"].read_text() == script["page"]()
 
 
-@pytest.mark.parametrize("name", tflaunch.commands)
+@pytest.mark.parametrize("name", tflaunch.list_commands(click.Context(tflaunch)))
 def test_every_command_explains_itself(name: str) -> None:
     """In one line of the list, with an example, and with a word on each of its options."""
-    command = tflaunch.commands[name]
+    command = tflaunch.get_command(click.Context(tflaunch), name)
+    assert command is not None
     assert command.short_help
     assert "\b\nExample" in inspect.cleandoc(command.help or "")
     assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))

@@ -4,31 +4,53 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 
 import click
 
 from tflaunch import __version__
-from tflaunch.cli.doctoring import doctor
-from tflaunch.cli.inspection import check, env, plan, schema
-from tflaunch.cli.observing import events, ls, ps, wait
-from tflaunch.cli.reading import attach, logs
-from tflaunch.cli.rendering import render
-from tflaunch.cli.reporting import report
-from tflaunch.cli.running import up
-from tflaunch.cli.steering import down, kill, restart
-from tflaunch.cli.without_spec import run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, TflaunchError
 
+_MODULES = {
+    "up": "running",
+    "run": "without_spec",
+    "ps": "observing",
+    "logs": "reading",
+    "attach": "reading",
+    "wait": "observing",
+    "down": "steering",
+    "restart": "steering",
+    "kill": "steering",
+    "ls": "observing",
+    "events": "observing",
+    "report": "reporting",
+    "plan": "inspection",
+    "check": "inspection",
+    "doctor": "doctoring",
+    "env": "inspection",
+    "render": "rendering",
+    "schema": "inspection",
+}
+"""Command to its module, the most important first: each is imported when it is called, as start-up is a feature."""
 
-class _InOrder(click.Group):
-    """Lists the commands as they were added, the most important first, and not by the alphabet."""
+
+class _Commands(click.Group):
+    """The commands, listed in the order of `_MODULES`."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the names of the commands."""
-        return list(self.commands)
+        return list(_MODULES)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Return a command, None when there is none of this name."""
+        module = _MODULES.get(name)
+        if module is None:
+            return None
+        command: click.Command = getattr(import_module(f"tflaunch.cli.{module}"), name)
+        return command
 
 
-@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tflaunch", message="%(prog)s %(version)s")
 def tflaunch() -> None:
     """Launch distributed TensorFlow training from one cluster spec.
@@ -37,29 +59,6 @@ def tflaunch() -> None:
     Example:
       tflaunch up cluster.json
     """
-
-
-for command in (
-    up,
-    run,
-    ps,
-    logs,
-    attach,
-    wait,
-    down,
-    restart,
-    kill,
-    ls,
-    events,
-    report,
-    plan,
-    check,
-    doctor,
-    env,
-    render,
-    schema,
-):
-    tflaunch.add_command(command)
 
 
 def main() -> None:
