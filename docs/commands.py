@@ -25,6 +25,8 @@ HEAD = """\
 Made by `python docs/commands.py` from what `tflaunch COMMAND --help` prints. Results go to stdout, errors and
 progress to stderr. RUN is the name of a run or the beginning of it; by default the only live run, else the newest.
 What the exit codes mean stands in the [README](../README.md).
+
+![`tflaunch --help`](pictures/help.svg)
 """
 
 COMPLETION = """\
