@@ -46,8 +46,8 @@ def fields(containers: list[str], *command: str) -> dict[str, object]:
 @pytest.mark.tensorflow
 def test_two_containers_reduce_together(launch: Launch, containers: list[str]) -> None:
     """They find each other by their names, and TensorFlow is that of the image."""
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-    ended = launch.up(launch.spec(**fields(containers, "/opt/tflaunch/bin/python", "-c", REDUCE), env=quiet))
+    rest = {"env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "timeouts": {"connect": 30}}
+    ended = launch.up(launch.spec(**fields(containers, "/opt/tflaunch/bin/python", "-c", REDUCE), **rest))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("sum 2.0") == 2
 
@@ -60,7 +60,7 @@ def test_a_container_that_was_killed_and_started_again_goes_on(
     spec = launch.spec(
         **fields(containers, "sh", "-c", script),
         strategy="none",
-        timeouts={"grace": 0.5},
+        timeouts={"grace": 0.5, "connect": 30},
         restart={"max": 1, "backoff": [0, 0]},
     )
     running = launch.start("up", spec)

@@ -157,8 +157,8 @@ def try_all(peers: Dict[str, List[object]], run: str, patience: float) -> Dict[s
         run: whose tasks they are.
         patience: how many seconds it may take.
     """
-    until = time.monotonic() + patience
     tries = [_Try(task, str(host), int(str(port)), _words(run, task)) for task, (host, port) in peers.items()]
+    until = time.monotonic() + patience  # looking names up may have taken its own time
     selector = selectors.DefaultSelector()
     while True:
         now = time.monotonic()
