@@ -110,9 +110,9 @@ def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:
     """What lives is what they say, not what the journal knew; and looking changes nothing."""
     run = detached(launch, UNTIL_GO)
     first, second = (task["pid"] for task in launch.status()["tasks"])
-    launch.supervisor().kill()
-    os.kill(second, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(second)] if psutil.pid_exists(second) else [], timeout=PATIENCE)
+    for process in (launch.supervisor(), psutil.Process(second)):
+        process.kill()
+        process.wait(PATIENCE)
     current = launch.status()
     assert current["supervisor"] == "dead"
     assert [(task["state"], task["pid"]) for task in current["tasks"]] == [("running", first), ("stopped", None)]

@@ -18,7 +18,7 @@ from specs import REPOSITORY
 pytestmark = pytest.mark.package
 
 ORDINARY = "nobody"
-TEST_TOOLS = ["pytest", "hypothesis", "psutil", "jsonschema"]
+TEST_TOOLS = ["pytest", "hypothesis", "psutil", "pyte", "jsonschema"]
 NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__", "mnist-state")
 INSTALL_PATIENCE = 900
 SUITE_PATIENCE = 1800
