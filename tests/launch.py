@@ -109,8 +109,7 @@ class Launch:
     def supervisor(self, besides: subprocess.Popen[str] | None = None) -> psutil.Process:
         """Return the detached supervisor; no command may be running, or only one ``besides``."""
         others = [] if besides is None else [besides.pid]
-        commands = [process for process in self.survivors() if str(TFLAUNCH) in process.cmdline()]
-        (found,) = [process for process in commands if process.pid not in others]
+        (found,) = [process for process in self.survivors() if _is_command(process) and process.pid not in others]
         return found
 
     def wait_for_log(self, task: str, words: str, count: int = 1, run: str = "") -> None:
@@ -119,6 +118,14 @@ class Launch:
         read_until(following, words, count)
         following.send_signal(signal.SIGINT)
         following.communicate(timeout=PATIENCE)
+
+
+def _is_command(process: psutil.Process) -> bool:
+    """Whether a process is a `tflaunch` of these tests; a task's `sleep` may just have ended."""
+    try:
+        return str(TFLAUNCH) in process.cmdline()
+    except psutil.Error:
+        return False
 
 
 def read_until(process: subprocess.Popen[str], words: str, count: int = 1) -> str:
