@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -85,7 +84,7 @@ def prepared(job: Job, outfit: Outfit, mailbox: Mailbox, fencing: int = 0, recor
         records: how many records its journal has.
     """
     plan, directory = job.original, outfit.directory
-    lock = runs.take(directory.path)
+    runs.take(directory.path)  # until this process ends: whoever waits for the run's end waits for ours
     metrics = _metrics(outfit.metrics_port)
     journal = Journal(directory, records)
     if fencing:
@@ -117,7 +116,6 @@ def prepared(job: Job, outfit: Outfit, mailbox: Mailbox, fencing: int = 0, recor
             metrics.close()
         for part in (place, words, journal, service, mailbox):
             part.close()
-        os.close(lock)
 
 
 def _metrics(port: int | None) -> Metrics | None:

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tflaunch import replay
+from tflaunch import replay, runs
 from tflaunch.control.client import ControlClient, NoSupervisor
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.events import Event
@@ -94,6 +94,8 @@ class Observer:
             self.client.close()
             self.client = None
             self.exit_code = message.get("exit_code", self.exit_code)  # the journal may have had no room for it
+            if self.exit_code is not None:
+                runs.wait_for_end(self.directory)
 
     def _connect(self) -> ControlClient | None:
         try:

@@ -100,6 +100,24 @@ def take(path: Path) -> int:
     return descriptor
 
 
+def wait_for_end(path: Path) -> None:
+    """Wait until no process is the supervisor of a run any more; who has told of the end may still be ending.
+
+    Args:
+        path: the run's directory.
+    """
+    try:
+        descriptor = os.open(path / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    except OSError:
+        pass  # a file system without locks
+    finally:
+        os.close(descriptor)
+
+
 def _lock(descriptor: int) -> None:
     """Take a lock for ourselves alone; somebody who only looks holds it for a moment."""
     for _ in range(20):
