@@ -81,6 +81,13 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
     return plan
 
 
+def seconds_in(text: str) -> float | None:
+    """Return the seconds that ``90``, ``90s`` or ``10m`` on the command line means, None when it means none."""
+    from tflaunch.kinds import seconds_of
+
+    return seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text)
+
+
 def say(message: str) -> None:
     """Print a message of tflaunch on stderr."""
     for line in message.splitlines():

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tflaunch.cli.loading import seconds_in
 from tflaunch.cli.naming import choose, plan_of, run_and_tasks_argument, run_argument
-from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.logs.printer import LogPrinter
@@ -77,9 +78,7 @@ def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:
 
 def _moment(text: str) -> float:
     """Seconds since the epoch for a duration ago or a date."""
-    from tflaunch.kinds import seconds_of
-
-    seconds = seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text)
+    seconds = seconds_in(text)
     if seconds is not None:
         return time.time() - seconds
     try:
@@ -129,8 +128,8 @@ def _take_over(run: str, sentence: str, resume: bool) -> int:
 
     if not resume:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise TflaunchError(sentence, 125)
+            raise TflaunchError(sentence, EXIT_INTERNAL)
         click.echo(f"tflaunch: {sentence}", err=True)
         if not click.confirm("Take over now?", err=True):
-            return 125
+            return EXIT_INTERNAL
     return take_over(run)

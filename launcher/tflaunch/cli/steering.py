@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tflaunch.cli.loading import say
+from tflaunch.cli.loading import say, seconds_in
 from tflaunch.cli.naming import choose, complete_runs, plan_of, run_and_tasks_argument
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
@@ -79,9 +79,7 @@ def _end(path: Path, grace: float | None) -> None:
 
 
 def _seconds(text: str) -> float:
-    from tflaunch.kinds import seconds_of
-
-    seconds = seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text)
+    seconds = seconds_in(text)
     if seconds is None:
         raise TflaunchError(f"-t {text!r} is no duration; write seconds, or text such as 30s or 2m", EXIT_USAGE)
     return seconds
