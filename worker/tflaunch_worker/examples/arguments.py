@@ -7,13 +7,14 @@ import functools
 from pathlib import Path
 
 
-def read(program: str | None, steps: int, crash: str) -> argparse.Namespace:
+def read(program: str | None, steps: int, crash: str, arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line.
 
     Args:
         program: the docstring of the program.
         steps: how many steps make a round, when the user does not say.
         crash: what happens in the fault drill.
+        arguments: those of a part of the program, by default all.
     """
     parser = argparse.ArgumentParser(description=program, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = functools.partial(parser.add_argument, metavar="N")
@@ -25,9 +26,10 @@ def read(program: str | None, steps: int, crash: str) -> argparse.Namespace:
     state = f"what a restarted job goes on from; one directory for all tasks, removed after the test {default}"
     add("--state-dir", type=Path, default=Path("mnist-state"), metavar="DIR", help=state)
     data = f"auto: MNIST when every task can have it, else drawn digits {default}"
+    add("--logs", type=Path, metavar="DIR", help="where the chief writes curves for TensorBoard (default: nowhere)")
     add("--data", choices=("auto", "mnist", "synthetic"), default="auto", metavar=None, help=data)
     add("--crash-at-step", type=positive, help=f"fault drill, only when $TFLAUNCH_ATTEMPT is 0 or unset: {crash}")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def positive(text: str) -> int:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import sys
 
+from tflaunch_worker import training
 from tflaunch_worker.examples import arguments
-from tflaunch_worker.training import progress
 
 SAVE_EVERY = 10  # steps
 SEED = 20  # the same on all workers: each takes its share out of the same global batch
@@ -23,60 +23,35 @@ SEED = 20  # the same on all workers: each takes its share out of the same globa
 def main() -> int:
     """Train, test, and tell how good the network is: 0 when it is good enough, else 1."""
     args = arguments.read(__doc__, 100, "worker 1 kills itself after step N")
-    import tensorflow as tf
-
-    from tflaunch_worker.examples import digits, model
+    from tflaunch_worker.examples import digits, model, pipeline
 
     model.require_tf_keras()
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    cluster = resolver.cluster_spec()
-    tasks = sum(cluster.num_tasks(job) for job in cluster.jobs if job in ("chief", "worker")) or 1
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
-    leads = strategy.extended.should_checkpoint  # the one task whose checkpoints are kept
+    strategy = training.strategy()
+    sizes = training.batch_sizes(strategy, per_replica=args.batch_size)
 
-    def everyone(mine: int) -> list[int]:
-        """Tell all tasks `mine`, and hear theirs; all must call it together."""
-        values = strategy.experimental_distribute_values_from_function(lambda _: tf.constant([int(mine)]))
-        return [int(value) for value in strategy.gather(values, axis=0)]
-
-    data = digits.choose(args.data, lambda mine: all(everyone(mine)))
-    (x_train, y_train), test = digits.load(data)
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    dataset = (
-        tf.data.Dataset.from_tensor_slices((x_train, y_train))
-        .cache()
-        .shuffle(len(x_train), seed=SEED)
-        .repeat()  # so that no worker can run out of data before the others, which would then hang
-        .batch(args.batch_size * tasks)
-        .prefetch(tf.data.AUTOTUNE)
-        .with_options(options)
-    )
+    data = digits.choose(args.data, lambda mine: all(training.everyone(strategy, mine)))
+    train, test = digits.load(data)
+    dataset = pipeline.endless(pipeline.write_files(train), sizes.total, "file", SEED)
 
     state = model.state_directory(args, "multi-worker", data)
-    if leads:
+    if training.is_chief():
         state.mkdir(parents=True, exist_ok=True)
-    everyone(0)  # now it is there for all who share it
-    if len(set(everyone(model.last_saved(state)))) > 1:
+    training.barrier(strategy)  # now it is there for all who share it
+    if len(set(training.everyone(strategy, model.last_saved(state)))) > 1:
         model.refuse("The tasks do not see the same --state-dir, so they could not go on from the same step.")
 
-    tf.keras.utils.set_random_seed(SEED)
+    model.seed(SEED)
     with strategy.scope():
         network = model.build(args.epochs * args.steps_per_epoch)
-    callbacks = [*model.keep_state(network, state, SAVE_EVERY), progress.callback()]
-    if args.crash_at_step and (resolver.task_type, resolver.task_id) == ("worker", 1):
-        drill = model.crash_drill(network, args.crash_at_step)
-        callbacks.append(tf.keras.callbacks.LambdaCallback(on_train_batch_end=drill))
-    network.fit(
-        dataset,
-        epochs=args.epochs,
-        steps_per_epoch=args.steps_per_epoch,
-        callbacks=callbacks,
-        verbose=2 if leads else 0,
-    )
+    callbacks = training.callbacks(state, save_every=SAVE_EVERY, logs=args.logs)
+    if training.this_task().name == "worker:1":
+        callbacks += model.crash_drill(network, args.crash_at_step, "step")
+    network.fit(dataset, epochs=args.epochs, steps_per_epoch=args.steps_per_epoch, callbacks=callbacks, verbose=0)
 
     good = model.report(network, test, args.min_accuracy)
-    model.forget(state, "chief" if leads else f"workertemp_{resolver.task_id}")  # names that tf_keras gives
+    training.barrier(strategy)
+    if training.is_chief():
+        model.forget(args, state)
     return 0 if good else 1
 
 

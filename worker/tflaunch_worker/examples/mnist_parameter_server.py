@@ -14,8 +14,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from tflaunch_worker import training
 from tflaunch_worker.examples import arguments
-from tflaunch_worker.training import progress, server
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -24,46 +24,42 @@ if TYPE_CHECKING:
 def main() -> int:
     """Be the task that TF_CONFIG names; the chief returns 0 when the network is good enough, else 1."""
     args = arguments.read(__doc__, 150, "the chief kills itself after the epoch in which step N is done")
+    training.serve_if_server()
     import tensorflow as tf
 
     from tflaunch_worker.examples import digits, model
 
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    if not {"chief", "worker", "ps"} <= set(resolver.cluster_spec().jobs):
-        model.refuse("This program needs a TF_CONFIG with chief, worker and ps: see --help.")
-    if resolver.task_type in ("worker", "ps"):
-        server.serve()
     model.require_tf_keras()
-    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    model.require_servers()
+    strategy = training.strategy()
+    sizes = training.batch_sizes(strategy, per_replica=args.batch_size)
 
     data = digits.choose(args.data)  # by the chief alone, which sends the workers their pictures
     (x_train, y_train), test = digits.load(data)
     # They travel as part of the workers' graph: no more of them than the training can look at.
     steps = args.epochs * args.steps_per_epoch
-    x_train, y_train = x_train[: steps * args.batch_size], y_train[: steps * args.batch_size]
+    x_train, y_train = x_train[: steps * sizes.total], y_train[: steps * sizes.total]
 
     def pictures(_context: tf.distribute.InputContext) -> tf.data.Dataset:
         """Make the data of one worker: all pictures, in an order of its own because there is no seed."""
         dataset = tf.data.Dataset.from_tensor_slices((x_train, y_train)).shuffle(len(x_train)).repeat()
-        return dataset.batch(args.batch_size).prefetch(tf.data.AUTOTUNE)
+        return dataset.batch(sizes.per_worker).prefetch(tf.data.AUTOTUNE)
 
     with strategy.scope():
         network = model.build(steps)
     state = model.state_directory(args, "parameter-server", data)
-    callbacks = [*model.keep_state(network, state, "epoch"), progress.callback()]  # Keras tells us of epochs only
-    if args.crash_at_step:
-        drill = model.crash_drill(network, args.crash_at_step)
-        callbacks.append(tf.keras.callbacks.LambdaCallback(on_epoch_end=drill))
+    callbacks = training.callbacks(state, logs=args.logs)
+    callbacks += model.crash_drill(network, args.crash_at_step, "epoch")
     network.fit(
         tf.keras.utils.experimental.DatasetCreator(pictures),
         epochs=args.epochs,
         steps_per_epoch=args.steps_per_epoch,
         callbacks=callbacks,
-        verbose=2,
+        verbose=0,
     )
 
     good = model.report(network, test, args.min_accuracy)
-    model.forget(state)
+    model.forget(args, state)
     return 0 if good else 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
 import shutil
 import signal
 import sys
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
+from tflaunch_worker import training
+
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from tflaunch_worker.examples.digits import Pictures
 
@@ -40,8 +42,29 @@ def require_tf_keras() -> None:
     )
 
 
-def build(steps: int) -> tf.keras.Model:
-    """Make the network, compiled for a training of so many steps, in the current strategy scope."""
+def require_servers() -> None:
+    """Refuse to train without parameter servers."""
+    task = training.this_task()
+    if not (task.has_servers and task.count("chief") and task.count("worker")):
+        refuse("This program needs a TF_CONFIG with chief, worker and ps: see --help.")
+
+
+def seed(number: int) -> None:
+    """Let the weights begin alike on all tasks, and in every run.
+
+    `tf.keras.utils.set_random_seed` of tf_keras 2.16 would spoil all layers made after it on Python 3.12, with
+    "TypeError: 'float' object cannot be interpreted as an integer".
+    """
+    random.seed(number)
+    tf.random.set_seed(number)
+
+
+def build(steps: int | None = None) -> tf.keras.Model:
+    """Make the network, compiled, in the current strategy scope.
+
+    With `steps`, how many there will be, the rate of learning falls to zero, so that the last ones cannot spoil what
+    the network has learnt; without, callbacks may change it.
+    """
     layers = [
         tf.keras.layers.Input((28, 28, 1)),
         tf.keras.layers.Conv2D(16, 3, activation="relu"),
@@ -53,39 +76,22 @@ def build(steps: int) -> tf.keras.Model:
         tf.keras.layers.Dense(10),
     ]
     network = tf.keras.Sequential(layers)
-    # The rate falls to zero, so that the last steps cannot spoil what the network has learnt.
-    rate = tf.keras.optimizers.schedules.CosineDecay(4e-3, steps)
     network.compile(
-        optimizer=tf.keras.optimizers.Adam(rate),
+        optimizer=tf.keras.optimizers.Adam(falling_rate(steps) if steps else 2e-3),
         loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
     return network
 
 
+def falling_rate(steps: int) -> tf.keras.optimizers.schedules.LearningRateSchedule:
+    """Make a rate of learning that falls to zero in so many steps."""
+    return tf.keras.optimizers.schedules.CosineDecay(4e-3, steps)
+
+
 def state_directory(args: argparse.Namespace, program: str, data: str) -> Path:
-    """Name the directory of this run's state; another program or other data would not go on from it.
-
-    The path is absolute because parameter servers write their part of a checkpoint themselves.
-    """
-    return Path(args.state_dir, os.environ.get("TFLAUNCH_RUN", "by-hand"), f"{program}-{data}").absolute()
-
-
-def keep_state(network: tf.keras.Model, state: Path, save_freq: int | str) -> list[Any]:
-    """Make the callbacks that restore the state when the training begins and save it on the way.
-
-    They leave it there at the end, where BackupAndRestore would remove it: a task that fails in the test
-    need not train again.
-    """
-
-    def tell(_logs: object) -> None:
-        if step := int(network.optimizer.iterations.numpy()):
-            print(f"resumed at step {step}", flush=True)
-
-    return [
-        tf.keras.callbacks.BackupAndRestore(str(state), save_freq=save_freq, delete_checkpoint=False),
-        tf.keras.callbacks.LambdaCallback(on_train_begin=tell),
-    ]
+    """Name the directory of this run's state; another program or other data would not go on from it."""
+    return Path(training.checkpoint_dir(args.state_dir), f"{program}-{data}")
 
 
 def last_saved(state: Path) -> int:
@@ -94,24 +100,34 @@ def last_saved(state: Path) -> int:
     return int(checkpoint.rpartition("-")[2]) if checkpoint else -int(not state.is_dir())
 
 
-def forget(state: Path, mine: str = "chief") -> None:
-    """Remove this task's part of the state; the last task thereby also removes the directories around it."""
-    shutil.rmtree(state / mine, ignore_errors=True)
-    with contextlib.suppress(OSError):  # not empty: another task is not done, or there is something else
-        for directory in (state, *state.parents[:2]):
+def forget(args: argparse.Namespace, state: Path) -> None:
+    """Remove the state when nobody needs it any more, and the directories around it that are empty then."""
+    shutil.rmtree(state, ignore_errors=True)
+    with contextlib.suppress(OSError):  # not empty: there is something else
+        for directory in dict.fromkeys((state.parent, Path(args.state_dir).absolute())):
             directory.rmdir()
 
 
-def crash_drill(network: tf.keras.Model, step: int) -> Callable[[int, object], None]:
-    """Make a callback function that kills this task, as a fault would, once `step` steps are done."""
+def crash_drill(network: tf.keras.Model, step: int | None, moment: str) -> list[Any]:
+    """Make the callback that kills this task, as a fault would, once `step` steps are done; none for None.
+
+    `moment`: "epoch" or "step", after which it looks.
+    """
 
     def on_end(_index: int, _logs: object) -> None:
-        done = int(network.optimizer.iterations.numpy())
-        if done >= step and os.environ.get("TFLAUNCH_ATTEMPT", "0") == "0":
-            print(f"fault drill: killed at step {done}", flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
+        crash_at(step, int(network.optimizer.iterations.numpy()))
 
-    return on_end
+    if step is None:
+        return []
+    when = {"epoch": "on_epoch_end", "step": "on_train_batch_end"}[moment]
+    return [tf.keras.callbacks.LambdaCallback(**{when: on_end})]
+
+
+def crash_at(step: int | None, done: int) -> None:
+    """Kill this task in the first attempt, once `step` steps are done."""
+    if step is not None and done >= step and os.environ.get("TFLAUNCH_ATTEMPT", "0") == "0":
+        print(f"fault drill: killed at step {done}", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def report(network: tf.keras.Model, test: Pictures, minimum: float) -> bool:

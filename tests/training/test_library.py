@@ -1,0 +1,134 @@
+"""`tflaunch_worker.training` with TensorFlow, in programs that tflaunch did not start."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import PATIENCE
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+ALONE = json.dumps({"cluster": {"worker": ["localhost:0"]}, "task": {"type": "worker", "index": 0}})
+SERVERS = {"chief": ["localhost:1"], "worker": ["localhost:2"], "ps": ["localhost:3"]}
+A_WORKER = json.dumps({"cluster": SERVERS, "task": {"type": "worker", "index": 0}})
+AN_EVALUATOR = json.dumps({"cluster": SERVERS, "task": {"type": "evaluator", "index": 0}})
+
+SHOW = """
+import tensorflow as tf
+from tflaunch_worker import training
+{before}
+try:
+    strategy = training.strategy()
+    print(type(strategy).__name__, strategy.num_replicas_in_sync)
+except training.CannotTrain as reason:
+    print(reason)
+"""
+TWO_DEVICES = """
+halves = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
+"""
+
+FIT = """
+import sys
+import numpy as np
+import tensorflow as tf
+from tflaunch_worker import training
+
+rate, epochs, state = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+network = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(1)])
+network.compile(tf.keras.optimizers.SGD(rate), "mse")
+x, y = np.random.rand(80, 3) + 1, np.ones((80, 1))
+callbacks = training.callbacks(training.checkpoint_dir(state), save_every=4)
+network.fit(x, y, batch_size=8, epochs=epochs, verbose=0, callbacks=callbacks)
+print("steps", int(network.optimizer.iterations.numpy()))
+"""
+
+
+def run(program: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with this environment."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TF", "TPU"))}
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**kept, "TF_CPP_MIN_LOG_LEVEL": "2", **env},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "env", "said"),
+    [
+        ("", {}, r"_?DefaultDistributionStrategy 1"),
+        ("", {"TF_CONFIG": ALONE}, r"CollectiveAllReduceStrategy 1|MultiWorkerMirroredStrategy 1"),
+        ("", {"TF_CONFIG": AN_EVALUATOR}, r"_?DefaultDistributionStrategy 1"),
+        ("", {"TF_CONFIG": A_WORKER}, r"worker:0 takes its work from the chief: call serve_if_server\(\) first\."),
+        ("", {"TFLAUNCH_STRATEGY": "none"}, r"_?DefaultDistributionStrategy 1"),
+        (TWO_DEVICES, {"TFLAUNCH_STRATEGY": "mirrored"}, r"MirroredStrategy 2"),
+        ("", {"TPU_NAME": "nowhere-1"}, r"There is no TPU here \(.+\): .*set TPU_NAME to the name of a TPU\."),
+        (
+            "tf.constant(1)",
+            {"TF_CONFIG": ALONE.replace('["localhost:0"]', '["localhost:0", "localhost:1"]')},
+            r"TensorFlow has run something before strategy\(\): .*",
+        ),
+    ],
+    ids=["nothing", "one worker", "evaluator", "server", "none", "mirrored", "tpu", "too late"],
+)
+def test_the_strategy_follows_from_the_environment(before: str, env: dict[str, str], said: str) -> None:
+    """One of TensorFlow's, or a sentence that says what to do."""
+    ended = run(SHOW.format(before=before), **env)
+    assert ended.returncode == 0, ended.stderr
+    assert re.fullmatch(said, ended.stdout.strip()), ended.stdout
+
+
+@pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
+def test_fit_goes_on_from_what_it_saved(tmp_path: Path, legacy: str) -> None:
+    """tf_keras from the very step, Keras 3 from the end of the epoch."""
+    place = str(tmp_path / "state")
+    first = run(FIT, "0.01", "2", place, TF_USE_LEGACY_KERAS=legacy)
+    assert first.returncode == 0, first.stderr
+    assert "resumed" not in first.stdout
+    assert re.search(r"^epoch 2 of 2: .*loss [\d.e-]+", first.stdout, re.MULTILINE)
+    second = run(FIT, "0.01", "3", place, TF_USE_LEGACY_KERAS=legacy)
+    assert second.stdout.startswith("resumed at step 20, steps done again: 0\nepoch 3 of 3: ")
+    assert second.stdout.endswith("steps 30\n")
+
+
+@pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
+def test_a_loss_that_is_no_number_ends_the_program(tmp_path: Path, legacy: str) -> None:
+    """With an error, and before the lost network is saved: the next attempt begins with a good one."""
+    place = str(tmp_path / "state")
+    ended = run(FIT, "1e30", "2", place, TF_USE_LEGACY_KERAS=legacy)
+    assert ended.returncode == 1
+    assert "the loss is no number any more: look at the learning rate" in ended.stderr
+    assert not [path for path in Path(place).rglob("*") if "ckpt" in path.name or "weights" in path.name]
+
+
+def test_a_batch_is_stated(tmp_path: Path) -> None:
+    """Whole and in shares, and a size that cannot be shared is refused."""
+    program = SHOW.format(before=TWO_DEVICES) + (
+        "print(*training.batch_sizes(strategy, total=64))\n"
+        "try:\n    training.batch_sizes(strategy, total=63)\n"
+        "except training.CannotTrain as reason:\n    print(reason)\n"
+    )
+    ended = run(program, TFLAUNCH_STRATEGY="mirrored")
+    assert ended.stdout.splitlines()[1:] == [
+        "batch: 64 in a step, 32 on each of 2 devices",
+        "64 64 32",
+        "A batch of 63 cannot be shared by 2 replicas: take 62, for instance.",
+    ]
