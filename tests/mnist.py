@@ -1,0 +1,40 @@
+"""Training the example programs, and reading what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+from launch import Launch
+from specs import REPOSITORY
+
+ENOUGH = 0.95
+
+
+def example(launch: Launch, name: str, *arguments: str) -> Path:
+    """Write the spec of an example of cluster_specs/ where the test runs, with more arguments for its program."""
+    spec = json.loads((REPOSITORY / "cluster_specs" / f"{name}.json").read_text())
+    spec["command"] += arguments
+    return launch.spec(f"{name}.json", **spec)
+
+
+def train(launch: Launch, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Train an example to its end."""
+    return launch.up(example(launch, name, *arguments))
+
+
+def digests(text: str) -> list[str]:
+    """Return the digests of the weights that tasks printed."""
+    return re.findall(r"weights sha256 (\w+)", text)
+
+
+def accuracies(text: str) -> list[float]:
+    """Return the accuracies that tasks printed."""
+    return [float(number) for number in re.findall(r"test accuracy ([\d.]+)", text)]
+
+
+def has_trained(text: str, tasks: int) -> bool:
+    """Whether so many tasks have ended with the same weights, and good ones."""
+    return len(digests(text)) == tasks and len(set(digests(text))) == 1 and min(accuracies(text)) >= ENOUGH

@@ -1,0 +1,165 @@
+"""The example programs really train under `tflaunch up`, to a stated accuracy, with faults on the way."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from launch import PATIENCE, Launch, read_until
+from mnist import ENOUGH, accuracies, digests, example, has_trained, train
+from specs import REPOSITORY
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+TESTING = {  # which examples train here, and how many of their tasks test what they have learnt
+    "mnist_mirrored": 1,
+    "mnist_multi_worker": 2,
+    "mnist_parameter_server": 1,
+    "mnist_custom_loop": 2,
+    "mnist_coordinator": 1,
+    "mnist_data_service": 2,
+}
+KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "5"))
+SEED = 7
+
+
+def test_every_example_is_tested() -> None:
+    """No spec of cluster_specs/ is forgotten here."""
+    specs = {path.stem for path in (REPOSITORY / "cluster_specs").glob("mnist_*.json")}
+    assert specs == {*TESTING, "mnist_tpu"}
+
+
+@pytest.mark.parametrize("name", TESTING)
+def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None:
+    """To its accuracy; all mirrored workers end with identical weights; neither processes nor state are left."""
+    ended = train(launch, name)
+    assert ended.returncode == 0, ended.stderr
+    assert has_trained(ended.stdout, TESTING[name]), ended.stdout
+    assert not launch.survivors()
+    assert not (launch.directory / "mnist-state").exists()
+
+
+def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch) -> None:
+    """It is given the time for that after the chief's end."""
+    ended = train(launch, "mnist_coordinator", "--epochs", "2")
+    assert ended.returncode == 0, ended.stderr
+    (accuracy,) = re.findall(r"evaluator:0 \| accuracy after step 300: ([\d.]+)", ended.stdout)
+    assert float(accuracy) == accuracies(ended.stdout)[0] >= ENOUGH
+
+
+def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> None:
+    """worker:1 dies of SIGKILL in mid-training: both attempts are in the log, no epoch is lost, exit 0."""
+    ended = train(launch, "mnist_multi_worker", "--crash-at-step", "35")
+    assert ended.returncode == 0, ended.stderr
+    assert "worker:1 was killed by SIGKILL; ending worker:0\ntflaunch: restart 1 in " in ended.stderr
+    for task in ("worker:0", "worker:1"):
+        before, after = launch.log(task).split(f"---- tflaunch: {task} attempt 1 ----\n")
+        assert "resumed" not in before
+        assert re.search(r"resumed at step 30, steps done again: [4-6]\n", after)
+    assert has_trained(ended.stdout, 2)
+
+
+def test_a_killed_loop_of_ones_own_goes_on_with_keras_3(launch: Launch) -> None:
+    """`legacy_keras: false`: networks and optimizers of Keras 3, checkpoints of TensorFlow."""
+    spec = example(launch, "mnist_custom_loop", "--crash-at-step", "35")
+    ended = launch.up(spec, "--set", "legacy_keras=false")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("resumed at step 30\n") == 2
+    assert has_trained(ended.stdout, 2)
+
+
+def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -> None:
+    """TERM to one worker: both save and exit with 42; started again, they go on from there."""
+    running = launch.start("up", example(launch, "mnist_custom_loop"))
+    before = read_until(running, "epoch 1 of 3")
+    assert launch.run("kill", "-s", "TERM", "worker:1").returncode == 0
+    after, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    exits = [(r["task"], r["code"]) for r in launch.journal() if r["kind"] == "task_exited" and r["attempt"] == 0]
+    assert sorted(exits) == [("worker:0", 42), ("worker:1", 42)]
+    assert len(set(resumed := re.findall(r"resumed at step (\d+)\n", after))) == 1
+    assert len(resumed) == 2
+    assert 100 <= int(resumed[0]) < 300
+    assert has_trained(before + after, 2)
+
+
+def test_a_data_worker_may_die(launch: Launch) -> None:
+    """It is started again alone, and the training goes on."""
+    running = launch.start("up", example(launch, "mnist_data_service"))
+    before = read_until(running, "epoch 1 of 3")
+    (pid,) = [task["pid"] for task in launch.status()["tasks"] if task["task"] == "data-worker-a"]
+    os.kill(pid, signal.SIGKILL)
+    after, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert has_trained(before + after, 2)
+    assert "resumed" not in after
+    starts = [r["task"] for r in launch.journal() if r["kind"] == "task_started"]
+    assert starts.count("data-worker-a") == 2
+    assert starts.count("worker:0") == 1
+
+
+def pid_after(launch: Launch, task: str, attempt: int, step: int) -> int:
+    """Return the process of a task's attempt as soon as it says that so many steps are done."""
+    while True:
+        status = launch.status()
+        assert status["phase"] != "ended"
+        (known,) = [known for known in status["tasks"] if known["task"] == task]
+        if known["attempt"] == attempt and (known["step"] or 0) >= step:
+            pid: int = known["pid"]
+            return pid
+
+
+def test_a_training_is_killed_again_and_again(launch: Launch) -> None:
+    """Any task, at any step: each time at most the steps since the last saving are done again, and it ends well."""
+    spec = example(launch, "mnist_multi_worker", "--epochs", str(1 + KILLS), "--steps-per-epoch", "60")
+    limits = {"restart.max": KILLS + 1, "restart.window": "1h", "restart.backoff": "[0, 0]"}
+    changes = [word for name, value in limits.items() for word in ("--set", f"{name}={value}")]
+    running = launch.start("up", spec, *changes)
+    moment = random.Random(SEED)
+    out = read_until(running, "batch: ")
+    for attempt in range(KILLS):
+        begun = max(map(int, re.findall(r"resumed at step (\d+)", out)), default=0)
+        victim = moment.choice(("worker:0", "worker:1"))
+        pid = pid_after(launch, victim, attempt, begun + moment.randint(1, 30))
+        os.kill(pid, signal.SIGKILL)
+        out += read_until(running, "resumed at step", 2)
+    rest, err = running.communicate(timeout=PATIENCE * 2)
+    assert running.returncode == 0, err
+    assert f"done: 2 tasks, after {KILLS} restarts" in err
+    again = re.findall(r"resumed at step (\d+), steps done again: (\d+)", out + rest)
+    assert len(again) == 2 * KILLS
+    assert [int(step) % 10 for step, _ in again] == [0] * len(again)
+    assert max(int(steps) for _, steps in again) <= 10
+    assert has_trained(out + rest, 2)
+    assert digests(rest)
+
+
+def test_without_a_tpu_the_example_says_so(launch: Launch) -> None:
+    """In one sentence with the remedy, and code 2."""
+    ended = launch.up(example(launch, "mnist_tpu"), "--set", "restart.max=0")
+    assert ended.returncode == 2
+    (said,) = [line for line in ended.stdout.splitlines() if "TPU" in line]
+    assert said.startswith("worker:0 | There is no TPU here (")
+    assert "set TPU_NAME" in said
+
+
+@pytest.mark.parametrize("name", [*TESTING, "mnist_tpu"])
+def test_an_example_explains_itself(launch: Launch, name: str) -> None:
+    """`--help` answers without importing TensorFlow."""
+    command = [sys.executable, "-X", "importtime", "-m", f"tflaunch_worker.examples.{name}", "--help"]
+    ended = subprocess.run(command, cwd=launch.directory, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 0
+    assert "tensorflow" not in re.findall(r"\| +(\w+)$", ended.stderr, re.MULTILINE)
