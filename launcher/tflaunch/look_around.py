@@ -8,20 +8,20 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import tflaunch_worker
 from tflaunch.machine import Machine
 from tflaunch.spec import LOCALHOST
+from tflaunch_worker import cores
 
 
 def look(hosts: Iterable[str]) -> Machine:
     """Gather the facts about this machine that matter for a cluster on ``hosts``."""
-    from tflaunch_worker import training
-
     return Machine(
-        cores=_usable_cores(),
+        cores=cores.usable(),
         local_names=frozenset(host for host in set(hosts) if is_this_machine(host)),
         environ=dict(os.environ),
         python_directory=_python_directory(),
-        server_program=str(Path(training.__file__).with_name("server.py")),
+        server_program=str(Path(tflaunch_worker.__file__).with_name("training") / "server.py"),
     )
 
 
@@ -37,27 +37,6 @@ def is_this_machine(host: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _usable_cores() -> int:
-    """The cores that this process may use: affinity mask and cgroup quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _cgroup_quota()
-    return max(1, min(cores, int(quota))) if quota else cores
-
-
-def _cgroup_quota() -> float | None:
-    """Cores granted by the cgroup of a container, None for no limit."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        old_quota = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
-        return old_quota / int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text()) if old_quota > 0 else None
-    except (OSError, ValueError):
-        return None
 
 
 def _python_directory() -> str | None:

@@ -1,4 +1,4 @@
-"""Values that only the host knows: ``~`` and ``${host:NAME}`` in what a plan says about a task.
+"""Values that only the host knows: ``~``, ``${host:NAME}`` and ``${host:NAME/4}`` in what a plan says about a task.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping
 
-_REFERENCE = re.compile(r"\$\{host:([A-Za-z_][A-Za-z0-9_]*)\}")
+_REFERENCE = re.compile(r"\$\{host:([A-Za-z_][A-Za-z0-9_]*)(?:/([1-9][0-9]{0,4}))?\}")
 
 
 class UnknownValue(Exception):
@@ -22,14 +22,21 @@ class UnknownValue(Exception):
 def expand(text: str, environ: Mapping[str, str]) -> str:
     """Return the text with every ``${host:NAME}`` replaced by this host's variable of that name.
 
+    ``${host:NAME/4}`` is a fourth of a number, rounded down, and at least 1: a share of something.
+
     Raises:
-        UnknownValue: a variable is not set on this host.
+        UnknownValue: a variable is not set on this host, or is no number to be shared.
     """
 
     def value(match: re.Match[str]) -> str:
         if match.group(1) not in environ:
             raise UnknownValue(f"variable {match.group(1)!r} is not set on this host")
-        return environ[match.group(1)]
+        known, parts = environ[match.group(1)], match.group(2)
+        if parts is None:
+            return known
+        if not known.isdecimal():
+            raise UnknownValue(f"variable {match.group(1)!r} is no number on this host")
+        return str(max(1, int(known) // int(parts)))
 
     return _REFERENCE.sub(value, text) if "${host:" in text else text
 

@@ -1,0 +1,66 @@
+"""Which Keras a task gets follows from what is installed where its interpreter looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tflaunch_worker.interpreter import legacy_keras
+
+pytestmark = pytest.mark.unit
+
+
+def environment(root: Path, *packages: str, tensorflow: str = "2.21.0") -> Path:
+    """Make what a virtual environment with these packages looks like, and return its interpreter."""
+    site = root / "lib" / "python3.11" / "site-packages"
+    for package in packages:
+        (site / package).mkdir(parents=True)
+        (site / package / "__init__.py").touch()
+    if "tensorflow" in packages:
+        (site / f"tensorflow-{tensorflow}.dist-info").mkdir()
+        (site / "tensorflow_datasets-4.9.dist-info").mkdir()
+    (root / "bin").mkdir(parents=True)
+    (root / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+    python = root / "bin" / "python"
+    python.write_text("")
+    python.chmod(0o755)
+    return python
+
+
+def test_tf_keras_beside_tensorflow_is_used(tmp_path: Path) -> None:
+    """The interpreter is found by its path or on the task's PATH, also behind a shell."""
+    python = environment(tmp_path, "tensorflow", "tf_keras")
+    expected = (True, "tf_keras is installed beside TensorFlow 2.21")
+    assert legacy_keras([str(python), "train.py"], {}) == expected
+    for argv in (["python", "train.py"], ["sh", "-c", "python train.py"]):
+        assert legacy_keras(argv, {"PATH": f"/nowhere:{python.parent}"}) == expected
+
+
+def test_without_tf_keras_the_variable_would_break_the_program(tmp_path: Path) -> None:
+    """TensorFlow would refuse to give tf.keras at all."""
+    python = environment(tmp_path, "tensorflow")
+    assert legacy_keras([str(python)], {}) == (False, "tf_keras is not installed beside TensorFlow 2.21")
+
+
+def test_tf_keras_elsewhere_on_the_path_counts(tmp_path: Path) -> None:
+    """PYTHONPATH comes first."""
+    python = environment(tmp_path / "env", "tensorflow")
+    (tmp_path / "more" / "tf_keras").mkdir(parents=True)
+    (tmp_path / "more" / "tf_keras" / "__init__.py").touch()
+    assert legacy_keras([str(python)], {"PYTHONPATH": str(tmp_path / "more")})[0] is True
+
+
+def test_an_old_tensorflow_has_keras_2_itself(tmp_path: Path) -> None:
+    """And would look for tf_keras if it were told to."""
+    python = environment(tmp_path, "tensorflow", tensorflow="2.15.1")
+    assert legacy_keras([str(python)], {}) == (False, "TensorFlow 2.15 has Keras 2 itself")
+
+
+@pytest.mark.parametrize("argv", [["python"], ["./train"], ["/no/such/python3"]])
+def test_what_is_not_known_is_taken_for_what_most_programs_need(tmp_path: Path, argv: list[str]) -> None:
+    """No TensorFlow in the usual places."""
+    python = environment(tmp_path)
+    wanted, why = legacy_keras(argv, {"PATH": str(python.parent), "HOME": str(tmp_path)})
+    assert wanted
+    assert "not known" in why

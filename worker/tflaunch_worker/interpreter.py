@@ -1,0 +1,108 @@
+"""Which TensorFlow a task's interpreter would import, and whether tf_keras is beside it.
+
+It is looked up in the directories where packages are, without starting the interpreter: that would cost every start
+more than all the rest of it. Where the place is not one of the usual, the answer is that it is not known.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping
+
+CHOICE = "TFLAUNCH_LEGACY_KERAS"
+"""The variable of a task that says why it has tf_keras or not."""
+
+LEFT_TO_THE_HOST = "auto"
+"""What it says as long as nobody has looked."""
+
+LOOKED_AT = ("PATH", "PYTHONPATH", "HOME")
+"""The variables of a task on which the answer depends."""
+
+_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
+_VERSION = re.compile(
+    r"(?:tensorflow(?:_(?:cpu|gpu|rocm|intel|aarch64|cpu_aws))?|tf_nightly)-(\d+)\.(\d+)[^-]*\.dist-info"
+)
+_KERAS_3_SINCE = (2, 16)  # tf.keras is Keras 3 since then, tensorflow/RELEASE.md
+_PLACES = ("lib/python3*/site-packages", "lib64/python3*/site-packages", "lib/python3/dist-packages")
+_PLACES_OF_DEBIAN = ("local/lib/python3*/dist-packages",)
+
+
+def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
+    """Return whether a task is to have TF_USE_LEGACY_KERAS=1, which makes tf.keras be tf_keras, and why.
+
+    Where nothing is known it is to have it: nearly every program for several workers needs it (Keras 3 cannot `fit`
+    there, keras-team/keras#20585).
+
+    Args:
+        argv: the task's command.
+        env: its whole environment.
+    """
+    places = _packages(_python(argv[0], env), env)
+    version = _tensorflow(places)
+    if version is None:
+        return True, "it is not known which TensorFlow the task has"
+    name = "TensorFlow {}.{}".format(*version)
+    if version < _KERAS_3_SINCE:
+        return False, f"{name} has Keras 2 itself"
+    if any(os.path.exists(os.path.join(place, "tf_keras", "__init__.py")) for place in places):
+        return True, f"tf_keras is installed beside {name}"
+    return False, f"tf_keras is not installed beside {name}"
+
+
+def _python(program: str, env: Mapping[str, str]) -> str | None:
+    """The interpreter that a command is, or that it would find: a script starts `python` itself."""
+    names = [program] if _PYTHON.fullmatch(os.path.basename(program)) else ["python", "python3"]
+    for name in names:
+        if "/" in name:
+            return name
+        for place in env.get("PATH", os.defpath).split(":"):
+            path = os.path.join(place, name)
+            if place and os.access(path, os.X_OK):
+                return path
+    return None
+
+
+def _packages(python: str | None, env: Mapping[str, str]) -> list[str]:
+    """The directories with an interpreter's packages, in the order in which it looks into them."""
+    found = [place for place in env.get("PYTHONPATH", "").split(":") if place]
+    if python is None:
+        return found
+    prefix = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+    settings = _settings_of_environment(prefix)
+    found += _below(prefix, _PLACES)
+    if settings is None or settings.get("include-system-site-packages") == "true":
+        real = os.path.dirname(os.path.dirname(os.path.realpath(python)))
+        found += _below(os.path.join(env.get("HOME", ""), ".local"), _PLACES)
+        found += _below(real, _PLACES + _PLACES_OF_DEBIAN)
+    return found
+
+
+def _settings_of_environment(prefix: str) -> dict[str, str] | None:
+    """What a virtual environment says about itself; None when it is none."""
+    try:
+        with open(os.path.join(prefix, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
+            lines = [line.partition("=") for line in file]
+    except OSError:
+        return None
+    return {name.strip().lower(): value.strip().lower() for name, _, value in lines}
+
+
+def _below(prefix: str, places: tuple[str, ...]) -> list[str]:
+    return [path for place in places for path in sorted(glob.glob(os.path.join(prefix, place)))]
+
+
+def _tensorflow(places: list[str]) -> tuple[int, int] | None:
+    """The version of the first TensorFlow that would be imported."""
+    for place in places:
+        if os.path.exists(os.path.join(place, "tensorflow", "__init__.py")):
+            names = sorted(glob.glob(os.path.join(place, "t*-*.dist-info")))
+            matches = [match for match in map(_VERSION.fullmatch, map(os.path.basename, names)) if match]
+            return (int(matches[0].group(1)), int(matches[0].group(2))) if matches else None
+    return None
