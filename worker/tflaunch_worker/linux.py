@@ -173,6 +173,12 @@ def memory() -> dict[str, int]:
     return {name: int(known[field].split()[0]) * 1024 for name, field in names.items() if field in known}
 
 
+def shared_memory(pid: int) -> int:
+    """Return how many bytes of a process's memory others have as well; slow: every page is looked at."""
+    known = dict(line.split(":", 1) for line in (_read(f"/proc/{pid}/smaps_rollup") or "").splitlines()[1:])
+    return sum(int(known[name].split()[0]) * 1024 for name in ("Shared_Clean", "Shared_Dirty") if name in known)
+
+
 def environment_of(pid: int) -> set[bytes]:
     """Return the ``NAME=value`` entries that a process was started with, empty when unreadable."""
     try:
@@ -185,6 +191,13 @@ def environment_of(pid: int) -> set[bytes]:
 def listening_ports() -> set[int]:
     """Return the TCP ports on which some process of this machine listens."""
     return {port for port, _ in _listeners()}
+
+
+def is_listening(port: int, session: int) -> bool:
+    """Whether a process of a session listens on a port."""
+    inodes = {f"socket:[{inode}]" for listening, inode in _listeners() if listening == port}
+    names = [name for name in os.listdir("/proc") if name.isdigit() and session_of(int(name)) == session]
+    return any(_holds_any(name, inodes) for name in names)
 
 
 def port_owner(port: int) -> str | None:

@@ -28,14 +28,17 @@ class PortWatch:
     def __init__(self, loop: Loop, opened: Callable[[str], None]) -> None:
         self._loop = loop
         self._opened = opened
-        self._waiting: dict[str, int] = {}
+        self._waiting: dict[str, tuple[int, Callable[[], int] | None]] = {}
         self._since = 0.0
         self._is_scheduled = False
         self._looked_at = 0.0
 
-    def add(self, task: str, port: int) -> None:
-        """Watch a port that was just given to a starting task."""
-        self._waiting[task] = port
+    def add(self, task: str, port: int, session: Callable[[], int] | None = None) -> None:
+        """Watch a port that was just given to a starting task.
+
+        ``session`` returns the task's session, if somebody else may take the port and listen.
+        """
+        self._waiting[task] = port, session
         self._since = self._loop.now()
         self._schedule()
 
@@ -63,6 +66,7 @@ class PortWatch:
     def _look_now(self) -> None:
         self._looked_at = self._loop.now()
         open_ports = linux.listening_ports() if self._waiting else set()
-        for task in [task for task, port in self._waiting.items() if port in open_ports]:
-            del self._waiting[task]
-            self._opened(task)
+        for task, (port, session) in list(self._waiting.items()):
+            if port in open_ports and (session is None or linux.is_listening(port, session())):
+                del self._waiting[task]
+                self._opened(task)

@@ -5,18 +5,28 @@ nobody else can bind the port, and the task itself can: TensorFlow's gRPC server
 SO_REUSEPORT when TF_GRPC_REUSE_PORT=true (measured with TensorFlow 2.21). So nothing can take a port
 between the moment it is chosen and the moment the task listens on it.
 
+A program that binds its port exclusively, on 127.0.0.1 as TensorBoard does, finds it held on another loopback address
+only. That keeps it from other agents; somebody else may still take it before that program listens. Then it fails, and
+another port is held for its next attempt.
+
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 
 from tflaunch_worker import linux
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, List, Tuple
+
 LOWEST_CHOSEN = 10000
 _TRIES = 200
+_BESIDE = "127.96.6.6"
 
 
 class PortTaken(Exception):
@@ -32,7 +42,7 @@ class Ports:
     """The ports that this agent holds, by task."""
 
     def __init__(self) -> None:
-        self._held: dict[str, socket.socket] = {}
+        self._held: dict[str, Tuple[int, socket.socket]] = {}
 
     def hold(self, task: str, port: int) -> int:
         """Hold a port for a task and return its number; 0 means: choose one.
@@ -43,36 +53,45 @@ class Ports:
             PortTaken: another process has the wanted port.
         """
         held = self._held.get(task)
-        if held is not None:
-            if port and held.getsockname()[1] == port:
+        if held is not None and port and held[0] == port:
+            return port
+        return self._hold(task, [port] if port else _chosen(), _bind)
+
+    def hold_beside(self, task: str, port: int) -> int:
+        """Hold a port for a task that binds it exclusively on 127.0.0.1; another one if the wanted one is taken.
+
+        Raises:
+            PortTaken: no port could be held.
+        """
+        return self._hold(task, [port, *_chosen()], _bind_beside)
+
+    def _hold(self, task: str, ports: List[int], bind: Callable[[int], socket.socket]) -> int:
+        """Hold the first of some ports that can be bound."""
+        self.release(task)
+        for port in ports:
+            try:
+                self._held[task] = port, bind(port)
+            except PortTaken as error:
+                taken = error
+            else:
                 return port
-            self.release(task)
-        holder = _bind(port) if port else _bind_any()
-        self._held[task] = holder
-        return int(holder.getsockname()[1])
+        raise taken
 
     def release(self, task: str) -> None:
         """Give up the port of a task; harmless when it has none."""
-        holder = self._held.pop(task, None)
-        if holder is not None:
-            holder.close()
+        held = self._held.pop(task, None)
+        if held is not None:
+            held[1].close()
 
 
-def _bind_any() -> socket.socket:
-    """Bind a free port below those that outgoing connections use.
+def _chosen() -> List[int]:
+    """Return ports to try, below those that outgoing connections use.
 
     The kernel never picks from there, and the choice is random, so that two launchers on one
     machine do not follow each other around.
     """
     width = max(linux.first_ephemeral_port() - LOWEST_CHOSEN, 1000)
-    taken = 0
-    for _ in range(_TRIES):
-        taken = LOWEST_CHOSEN + int.from_bytes(os.urandom(4), "big") % width
-        try:
-            return _bind(taken)
-        except PortTaken:
-            continue
-    raise PortTaken(taken, None)
+    return [LOWEST_CHOSEN + int.from_bytes(os.urandom(4), "big") % width for _ in range(_TRIES)]
 
 
 def _bind(port: int) -> socket.socket:
@@ -88,6 +107,24 @@ def _bind(port: int) -> socket.socket:
         holder.close()
         raise PortTaken(port, linux.port_owner(port)) from error
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    return holder
+
+
+def _bind_beside(port: int) -> socket.socket:
+    """Bind a port on a loopback address that nobody uses, if a server could listen on it on 127.0.0.1.
+
+    What is left of old connections there (TIME_WAIT) keeps no server away, but would keep a bind of ours away.
+    """
+    if port in linux.listening_ports():
+        raise PortTaken(port, None)
+    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        holder.bind((_BESIDE, port))
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:  # only Linux has all of 127.0.0.0/8
+            holder.close()
+            raise PortTaken(port, None) from error
     return holder
 
 

@@ -1,0 +1,91 @@
+"""A stand-in for TensorBoard that starts at once, and a running `tflaunch` whose words come line by line."""
+
+from __future__ import annotations
+
+import queue
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from launch import PATIENCE
+
+_PROGRAM = """
+import argparse, http.server, os, signal, sys
+parser = argparse.ArgumentParser()
+for option in ("--logdir", "--host", "--port"):
+    parser.add_argument(option, required=True)
+options = parser.parse_args()
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+if os.path.exists("waits"):  # until somebody has taken the port
+    open("told", "w").write(options.port)
+    open("waits").read()
+    os.rename("waits", "waited")
+try:
+    server = http.server.HTTPServer((options.host, int(options.port)), http.server.SimpleHTTPRequestHandler)
+except OSError as error:
+    sys.exit(255)
+server.serve_forever()
+"""
+
+
+def stand_in(directory: Path) -> None:
+    """Have `python -m tensorboard.main` in a directory start a program that listens as TensorBoard does."""
+    package = directory / "tensorboard"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "main.py").write_text(_PROGRAM)
+
+
+@contextmanager
+def busy(port: int) -> Iterator[None]:
+    """Have somebody listen on a port of the loopback address; a test that has it just now will soon let it go."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            server = socket.create_server(("127.0.0.1", port))
+            break
+        except OSError:
+            if time.monotonic() > end:  # its owner stays
+                yield
+                return
+            time.sleep(0.1)
+    with server:
+        yield
+
+
+class Said:
+    """What a running command says on stderr, as it comes."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.lines: list[str] = []
+        self._process = process
+        self._queue: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with suppress(ValueError):  # closed, at the end of the test
+            for line in self._process.stderr:
+                self._queue.put(line)
+        self._queue.put("")
+
+    def until(self, pattern: str, patience: float = PATIENCE) -> re.Match[str]:
+        """Wait for a line with this pattern."""
+        while True:
+            line = self._queue.get(timeout=patience)
+            assert line, f"it ended after {self.lines}"
+            self.lines.append(line.rstrip("\n"))
+            if found := re.search(pattern, line):
+                return found
+
+    def rest(self) -> list[str]:
+        """Return the lines until it has ended."""
+        found = []
+        while line := self._queue.get(timeout=PATIENCE):
+            found.append(line.rstrip("\n"))
+        return found

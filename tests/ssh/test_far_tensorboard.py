@@ -1,0 +1,67 @@
+"""TensorBoard on another host: the way to it that is told, and that nothing of it is left there."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import socket
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from boards import Said, stand_in
+from launch import PATIENCE, Launch
+from sshd import Sshd, StartSshd, home_for_client
+
+pytestmark = pytest.mark.ssh
+
+QUICK = {"lease": 2, "grace": 0.2}
+
+
+def beside(launch: Launch, host: Sshd) -> Path:
+    """Write the spec of a worker on h1 that ends at once, with a TensorBoard beside it."""
+    launch.env["HOME"] = str(home_for_client(launch.directory / "user", {"h1": host}))
+    stand_in(host.home)
+    return launch.spec(
+        cluster={"worker": ["h1"]}, strategy="none", command=["true"], workdir="~", tensorboard="logs", timeouts=QUICK,
+        hosts={"h1": {"ssh": f"{host.user}@{host.address}:{host.port}", "identity_file": str(host.client_key)}},
+    )  # fmt: skip
+
+
+def test_the_command_that_is_told_leads_to_it(launch: Launch, sshd: StartSshd) -> None:
+    """By the spec's own way to the host; here its port is another one, because both are one machine."""
+    host = sshd()
+    spec = beside(launch, host)
+    (launch.directory / "user/.ssh/known_hosts").write_text(host.known_hosts)
+    running = launch.start("up", "--keep", spec)
+    said = Said(running)
+    port = int(said.until(r"TensorBoard: http://localhost:(\d+)/ on h1; to open it here:")[1])
+    told = said.until(r"tflaunch:     (ssh -N .*)")[1]
+    assert told == f"ssh -N -L {port}:localhost:{port} -p {host.port} -i {host.client_key} {host.user}@{host.address}"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        here = free.getsockname()[1]
+    command = shlex.split(told.replace(f"{port}:localhost", f"{here}:localhost"))
+    command[1:1] = ["-v", "-F", str(launch.directory / "user/.ssh/config")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tunnel:
+        Said(tunnel).until("Entering interactive session")
+        with urllib.request.urlopen(f"http://127.0.0.1:{here}/", timeout=PATIENCE) as page:
+            assert page.status == 200
+        tunnel.terminate()
+    assert f"TensorBoard: http://localhost:{port}/ on h1, after {told}" in launch.run("ps").stdout
+    running.send_signal(signal.SIGINT)
+    assert running.wait(PATIENCE) == 0
+    assert not host.wait_empty()
+
+
+def test_nothing_is_left_there_when_the_supervisor_is_killed(launch: Launch, sshd: StartSshd) -> None:
+    """The lease ends what stayed."""
+    host = sshd()
+    assert launch.run("up", "-d", "--keep", beside(launch, host)).returncode == 0
+    assert launch.run("wait").returncode == 0
+    supervisor = launch.supervisor()
+    supervisor.kill()
+    psutil.wait_procs([supervisor], timeout=PATIENCE)
+    assert not host.wait_empty()

@@ -1,0 +1,152 @@
+"""The real TensorBoard beside real training, seen by a real browser; and its port, which it binds itself."""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from boards import Said, busy
+from install import lacking, need, program
+from launch import Launch
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorboard") is None and not os.environ.get("CI"),
+        reason="TensorBoard is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+PROGRAMS = Path(__file__).parent / "programs"
+URL = r"TensorBoard: http://localhost:(\d+)/"
+STAYS = r"TensorBoard stays until Ctrl-C or `tflaunch down`"
+PATIENCE = 240
+"""TensorBoard imports TensorFlow, which takes its time on a busy machine."""
+
+UNTIL_GO = ["sh", "-c", "until test -e go; do sleep 0.05; done"]
+
+
+def page(port: int, tag: str, profile: Path) -> str:
+    """Return the text of TensorBoard's page for a tag, as its scripts have made it, the words separated by blanks."""
+    need(["chromium"], ["chromium"])
+    chromium = program("chromium") or lacking("no chromium")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
+    patience = ["--virtual-time-budget=20000", "--dump-dom"]  # of the page's own time, which passes as fast as it can
+    command = [chromium, *options, *patience, f"http://localhost:{port}/?tagFilter={tag}#timeseries"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+    text = re.sub(r"<(style|script)\b.*?</\1>", " ", shown, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
+
+
+def row(port: int, tag: str, run: str, profile: Path) -> tuple[float, int]:
+    """Return the last value of a tag in a run, and its step, as the page shows them under a curve.
+
+    TensorBoard reads the event files every five seconds, so the page may be empty at first.
+    """
+    end = time.monotonic() + PATIENCE
+    pattern = rf"\b{tag} .*\bRun Smoothed Value Step Relative {run} [\d.e-]+ ([\d.e-]+) (\d+)\b"
+    while (found := re.search(pattern, shown := page(port, tag, profile))) is None:
+        assert time.monotonic() < end, f"no {tag} of {run} on {shown[-3000:]}"
+    return float(found[1]), int(found[2])
+
+
+def board(launch: Launch) -> psutil.Process:
+    """Return the process of the only run's TensorBoard."""
+    (task,) = [task for task in launch.status()["tasks"] if task["task"] == "tensorboard"]
+    return psutil.Process(task["pid"])
+
+
+def answers(port: int) -> bool:
+    """Whether TensorBoard serves pages on a port."""
+    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/data/environment", timeout=60) as answer:
+        return "window_title" in json.load(answer)
+    return False
+
+
+def test_a_browser_shows_what_a_training_has_written(launch: Launch) -> None:
+    """Tag, run and value, while TensorBoard stays; it listens on the loopback address alone; Ctrl-C leaves nothing."""
+    spec = launch.spec(
+        cluster={"worker": 2}, command=["python", str(PROGRAMS / "scalars.py"), "logs"], tensorboard="logs/"
+    )
+    running = launch.start("up", "--keep", spec)
+    said = Said(running)
+    said.until(STAYS, PATIENCE)
+    assert "tflaunch: done: 2 tasks" in said.lines
+    told = [found for line in said.lines if (found := re.search(URL, line))]
+    port = int((told[0] if told else said.until(URL, PATIENCE))[1])
+    profile = launch.directory / "profile"
+    assert row(port, "answer", "ours", profile) == (4.25, 4)
+    loss = re.search(r"last loss ([\d.e-]+)", launch.log("worker:0"))
+    assert loss is not None
+    assert row(port, "epoch_loss", "train", profile) == (pytest.approx(float(loss[1]), rel=0.01), 2)
+    process = board(launch)
+    listening = [
+        connection.laddr.ip
+        for one in (process, *process.children(recursive=True))
+        for connection in one.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert listening
+    assert set(listening) <= {"127.0.0.1", "::1"}
+    running.send_signal(signal.SIGINT)
+    assert running.wait(PATIENCE) == 0
+    assert not launch.survivors()
+    assert not answers(port)
+
+
+def test_it_takes_another_port_than_one_that_is_busy(launch: Launch) -> None:
+    """Of a detached run, which `down` ends."""
+    with busy(6006):
+        spec = launch.spec(cluster={"worker": 1}, strategy="none", command=UNTIL_GO, tensorboard="logs/")
+        assert launch.run("up", "-d", "--keep", spec).returncode == 0
+        attached = Said(launch.start("attach"))
+        port = int(attached.until(URL, PATIENCE)[1])
+        assert port != 6006
+        assert answers(port)
+    (launch.directory / "go").touch()
+    assert launch.run("wait").returncode == 0
+    assert answers(port)
+    assert launch.run("down").returncode == 0
+    assert not launch.survivors()
+    assert not answers(port)
+
+
+def test_a_port_that_somebody_takes_while_it_starts(launch: Launch) -> None:
+    """TensorBoard ends with an error, and starts again on another one."""
+    spec = launch.spec(
+        cluster={"worker": 1}, strategy="none", command=UNTIL_GO, tensorboard="logs/", restart={"backoff": [0, 0]}
+    )
+    running = launch.start("up", spec)
+    said = Said(running)
+    said.until("logs in")
+    events = launch.start("events", "-f", "--json")
+    assert events.stdout is not None
+    first = 0
+    for line in events.stdout:
+        record = json.loads(line)
+        if record["kind"] == "ports_held" and "tensorboard" in record["ports"]:
+            first = record["ports"]["tensorboard"]
+        if record["kind"] == "task_started" and record["task"] == "tensorboard":
+            break
+    with socket.create_server(("127.0.0.1", first)):
+        said.until("tensorboard exited with code 255; it starts again alone", PATIENCE)
+        second = int(said.until(URL, PATIENCE)[1])
+    assert second != first
+    assert answers(second)
+    assert sum("TensorBoard:" in line for line in said.lines) == 1
+    (launch.directory / "go").touch()
+    assert running.wait(PATIENCE) == 0
+    events.wait(PATIENCE)

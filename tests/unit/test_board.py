@@ -1,0 +1,375 @@
+"""TensorBoard as a part of a run: its plan, the way to it, and how it lives and stays beside a job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePath
+from typing import Any
+
+import pytest
+import yaml
+
+from history import HERE, History
+from specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, planned
+from tflaunch import board, diagnosis, doctor, lint, plan_forms, supervisor
+from tflaunch import plan as planning
+from tflaunch.actions import HoldPorts, StartTask
+from tflaunch.events import (
+    HostJoined,
+    HostLost,
+    Interrupted,
+    LinkLost,
+    PortOpened,
+    PortsHeld,
+    PortsRefused,
+    RestartAsked,
+    StopAsked,
+    TaskStarted,
+)
+from tflaunch.news import Logs, news
+from tflaunch.plan import TaskPlan
+from tflaunch.render import compose
+from tflaunch.render.fixed import fixed
+from tflaunch.states import Phase, TaskPhase
+from tflaunch.status import Sight, status
+
+pytestmark = pytest.mark.unit
+
+NAME = "tensorboard"
+SPEC = {"cluster": {"worker": 1}, "command": ["python", "train.py"], "tensorboard": "logs/"}
+AT_ONCE = {"max": 2, "backoff": [0, 0]}
+
+
+def of(**fields: Any) -> TaskPlan:
+    """Return the TensorBoard in the plan of a spec."""
+    process = board.of(planned({**SPEC, **fields}))
+    assert process is not None
+    return process
+
+
+class TestPlan:
+    """What is started, and where."""
+
+    def test_it_runs_beside_the_task_that_leads(self) -> None:
+        """On the chief's host, else on that of worker:0, in its directory and with its environment."""
+        hosts = {"c": {"workdir": "/scratch", "env": {"A": "1"}}}
+        cluster = {"worker": ["a", "b"], "chief": ["c"]}
+        process = of(cluster=cluster, hosts=hosts, roles={"chief": {"env": {"B": "2"}}})
+        assert (process.task, process.host, process.workdir) == (NAME, "c", "/scratch")
+        assert (process.env["A"], process.env["B"], process.env["CUDA_VISIBLE_DEVICES"]) == ("1", "2", "-1")
+        assert "TF_CONFIG" in process.unset
+        assert not process.is_required
+        assert of(cluster={"worker": ["a", "b"]}).host == "a"
+
+    @pytest.mark.parametrize(
+        ("fields", "python"),
+        [
+            ({}, "python"),
+            ({"command": ["/opt/py/bin/python3.11", "train.py"]}, "/opt/py/bin/python3.11"),
+            ({"command": ["sh", "-c", "true"]}, "python3"),
+            (
+                {"command": ["sh"], "cluster": {"worker": ["a"]}, "hosts": {"a": {"python": "~/v/bin/python"}}},
+                "~/v/bin/python",
+            ),
+            ({"cluster": {"worker": ["a"]}, "hosts": {"a": {"python": "~/v/bin/python"}}}, "~/v/bin/python"),
+        ],
+    )
+    def test_its_python_is_that_of_the_task(self, fields: dict[str, Any], python: str) -> None:
+        """Or of the host, if the task is no Python program."""
+        assert of(**fields).argv[:3] == (python, "-m", "tensorboard.main")
+
+    def test_its_port_is_chosen_at_the_start_and_its_address_is_the_loopback(self) -> None:
+        """As address and as argument."""
+        plan = planned(SPEC)
+        process = of()
+        assert process.argv[3:] == ("--logdir", "logs/", "--host", "127.0.0.1", "--port", "auto")
+        assert str(process.address) == "localhost:auto"
+        for port in (6006, 6007):
+            plan = planning.resolve(plan, {NAME: port})
+            assert plan.find(NAME).argv[-2:] == ("--port", str(port))
+            assert str(plan.find(NAME).address) == f"localhost:{port}"
+        assert plan_forms.from_json(json.loads(json.dumps(plan_forms.as_json(plan)))) == plan
+
+    def test_a_home_directory_is_that_of_its_host(self) -> None:
+        """A shell is not there to say so."""
+        assert of(tensorboard="~/logs").argv[4] == "${host:HOME}/logs"
+
+    def test_compose_publishes_it_on_the_loopback_address(self) -> None:
+        """It has an address of its own there, and listens on it."""
+        plan = fixed(made({**SPEC, "cluster": {"worker": ["alpha"]}}), PurePath(DIRECTORY), MACHINE)
+        services = yaml.safe_load(compose.render(plan, str(DIRECTORY), "/server.py"))["services"]
+        assert services[NAME]["command"][-4:] == ["--host", "0.0.0.0", "--port", "6006"]
+        assert services[NAME]["ports"] == ["127.0.0.1:6006:6006"]
+        assert "network_mode" not in services[NAME]
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"sidecars": {NAME: {"command": "b"}}}, "sidecars.tensorboard"),
+        ({"tensorboard": ""}, "tensorboard"),
+        ({"tensorboard": " "}, "tensorboard"),
+        ({"tensorboard": "--port"}, "tensorboard"),
+        ({"tensorboard": "logs/train/events.out.tfevents.179.vm.1.0.v2"}, "tensorboard"),
+    ],
+)
+def test_odd_ones_are_errors(fields: dict[str, Any], where: str) -> None:
+    """Each at its place, with a remedy."""
+    (problem,) = lint.check(made({**SPEC, **fields}))
+    assert (problem.severity, problem.where) == ("error", where)
+    assert problem.hint
+
+
+def test_a_sidecar_of_that_name_is_fine_without_the_field() -> None:
+    """It is the user's own."""
+    plan = planned({**SMALLEST_LOCAL, "sidecars": {NAME: {"command": "tensorboard"}}})
+    assert board.of(plan) is None
+
+
+class TestReach:
+    """What people are told."""
+
+    @pytest.mark.parametrize(
+        ("settings", "command"),
+        [
+            ({}, "ssh -N -L 6007:localhost:6007 h1"),
+            ({"ssh": "ann@10.0.0.1:2222"}, "ssh -N -L 6007:localhost:6007 -p 2222 ann@10.0.0.1"),
+            ({"ssh": "10.0.0.1", "identity_file": "my key"}, "ssh -N -L 6007:localhost:6007 -i 'my key' 10.0.0.1"),
+        ],
+    )
+    def test_of_another_host_the_way_is_told(self, settings: dict[str, Any], command: str) -> None:
+        """By which the spec reaches it."""
+        plan = planned({**SPEC, "cluster": {"worker": ["h1"]}, "hosts": {"h1": settings}})
+        told = board.reach(plan, 6007).lines()
+        assert told == ["TensorBoard: http://localhost:6007/ on h1; to open it here:", f"    {command}"]
+
+    def test_of_a_container_there_is_none(self) -> None:
+        """That is said."""
+        plan = planned({**SPEC, "cluster": {"worker": ["h1"]}, "hosts": {"h1": {"docker": "box"}}})
+        (line,) = board.reach(plan, 6006).lines()
+        assert "inside the container box" in line
+
+    def test_of_this_machine_the_page_is_told(self) -> None:
+        """And no more."""
+        assert board.reach(planned(SPEC), 6006).lines() == ["TensorBoard: http://localhost:6006/"]
+
+
+def begun(*, keep: bool = False, **fields: Any) -> History:
+    """Return a job with a TensorBoard whose tasks run; that has its port, and starts."""
+    plan = clustered({"worker": 1}, **{"tensorboard": "logs/", "restart": AT_ONCE, **fields})._replace(keep=keep)
+    history = History(plan)
+    history.happens(HostJoined(HERE), PortsHeld(HERE, {NAME: 6006}), PortsHeld(HERE, {"worker:0": 10000}))
+    return history.happens(TaskStarted(HERE, "worker:0", 0, 1, 0.0), PortOpened(HERE, "worker:0", 0))
+
+
+def listening(**fields: Any) -> History:
+    """Return that job, with TensorBoard listening."""
+    return begun(**fields).happens(TaskStarted(HERE, NAME, 0, 2, 0.0), PortOpened(HERE, NAME, 0))
+
+
+def kept(code: int = 0) -> History:
+    """Return such a job that has ended, while TensorBoard stays."""
+    history = listening(keep=True, restart={"max": 0}).ends("worker:0", code)
+    assert history.job.phase is Phase.KEEPING
+    return history
+
+
+class TestBesideAJob:
+    """Nobody waits for it, and it never fails anybody."""
+
+    def test_its_port_is_asked_for_apart(self) -> None:
+        """And the usual one wanted."""
+        plan = clustered({"worker": 1}, tensorboard="logs/")
+        actions = History(plan).happens(HostJoined(HERE)).actions
+        assert actions == [HoldPorts(HERE, {"worker:0": 0}), HoldPorts(HERE, {NAME: 6006}, exclusive=True)]
+
+    def test_the_job_starts_without_it(self) -> None:
+        """It comes when its port does, and starts with it."""
+        history = History(clustered({"worker": 1}, tensorboard="logs/"))
+        history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 10000}))
+        assert history.actions == [StartTask(HERE, "worker:0", 0)]
+        history.happens(PortsHeld(HERE, {NAME: 12345}))
+        assert history.actions == [StartTask(HERE, NAME, 0)]
+        assert history.job.plan.find(NAME).argv[-1] == "12345"
+
+    @pytest.mark.parametrize("strategy", ["mirrored", "none"])
+    def test_it_has_a_port_where_the_tasks_have_none(self, strategy: str) -> None:
+        """A strategy without a cluster holds no ports."""
+        history = History(clustered({"worker": 1}, tensorboard="logs/", strategy=strategy)).happens(HostJoined(HERE))
+        history.happens(PortsHeld(HERE, {"worker:0": 1} if strategy == "none" else {}), PortsHeld(HERE, {NAME: 6006}))
+        assert history.job.tasks[NAME].phase is TaskPhase.STARTING
+
+    def test_one_without_a_port_is_done_without(self) -> None:
+        """No port can be held at all."""
+        history = History(clustered({"worker": 1}, tensorboard="logs/")._replace(keep=True))
+        history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), PortsRefused(HERE, {NAME: "none is free"}))
+        assert history.job.phase is Phase.RUNNING
+        history.happens(TaskStarted(HERE, "worker:0", 0, 1, 0.0)).ends("worker:0")
+        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
+
+    def test_after_an_end_it_gets_another_port(self) -> None:
+        """The one before may be why it failed."""
+        history = listening().ends(NAME, 255)
+        assert history.actions == [HoldPorts(HERE, {NAME: 6006}, exclusive=True)]
+        assert NAME not in history.job.ports
+        assert status(history.job, Sight(0, "logs", True, 0))["tensorboard"] is None
+        history.happens(PortsHeld(HERE, {NAME: 7000}))
+        assert history.actions == [StartTask(HERE, NAME, 1)]
+        assert history.job.plan.find(NAME).argv[-1] == "7000"
+        history.happens(TaskStarted(HERE, NAME, 1, 3, 0.0), PortOpened(HERE, NAME, 1))
+        shown = status(history.job, Sight(0, "logs", True, 0))
+        assert shown["tensorboard"]["url"] == "http://localhost:7000/"
+        (task,) = [task for task in shown["tasks"] if task["task"] == NAME]
+        assert task["address"] == "localhost:7000"
+
+    def test_a_second_answer_does_not_move_a_living_one(self) -> None:
+        """It was asked for twice, when the gang began anew."""
+        history = listening().happens(PortsHeld(HERE, {NAME: 7000}))
+        assert history.job.ports[NAME] == 6006
+        assert history.job.plan.find(NAME).argv[-1] == "6006"
+        assert history.happens(PortsRefused(HERE, {NAME: "busy"})).job.tasks[NAME].is_alive
+
+    def test_it_lives_through_a_restart_of_the_gang(self) -> None:
+        """With its port."""
+        history = listening().ends("worker:0", None, 9)
+        assert history.actions[1:] == [HoldPorts(HERE, {"worker:0": 0})]
+        history.happens(PortsHeld(HERE, {"worker:0": 10001}))
+        assert history.job.phase is Phase.RUNNING
+        assert history.job.plan.find(NAME).argv[-1] == "6006"
+        assert history.job.ports[NAME] == 6006
+
+    def test_it_is_started_again_when_the_user_asks(self) -> None:
+        """Although it ends with 0 when it is told to end."""
+        history = listening().happens(RestartAsked(NAME))
+        history.ends(NAME, 0).happens(PortsHeld(HERE, {NAME: 6006}))
+        assert history.job.tasks[NAME].phase is TaskPhase.STARTING
+
+    def test_it_ends_with_the_job(self) -> None:
+        """Without --keep."""
+        history = listening().ends("worker:0")
+        assert history.stopped() == [NAME]
+        history.ends(NAME)
+        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
+
+
+class TestStaying:
+    """With --keep."""
+
+    @pytest.mark.parametrize("code", [0, 7])
+    @pytest.mark.parametrize("end", [Interrupted(2), Interrupted(15), StopAsked(3.0)])
+    def test_it_stays_until_the_user_ends_it(self, code: int, end: Interrupted | StopAsked) -> None:
+        """The result is that of the job, also when the user becomes impatient."""
+        history = kept(code)
+        assert history.job.exit_code == code
+        assert supervisor.next_deadline(history.job) is None
+        history.happens(end)
+        assert history.stopped() == [NAME]
+        history.happens(Interrupted(2))
+        assert history.stopped() == [NAME]
+        history.ends(NAME)
+        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, code)
+
+    @pytest.mark.parametrize("moment", ["running", "stopping", "draining"])
+    def test_it_does_not_stay_when_the_user_wanted_the_end(self, moment: str) -> None:
+        """Whenever that was."""
+        history = listening(keep=True, restart={"max": 0})
+        if moment == "stopping":
+            plan = clustered({"worker": 2}, tensorboard=".", restart={"max": 0})._replace(keep=True)
+            history = History(plan)
+            history.happens(HostJoined(HERE), PortsHeld(HERE, {NAME: 6006}))
+            history.happens(PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}))
+            history.ends("worker:1", 7)
+        elif moment == "draining":
+            plan = clustered({"worker": 1, "evaluator": 1}, tensorboard=".")._replace(keep=True)
+            history = History(plan)
+            history.happens(HostJoined(HERE), PortsHeld(HERE, {NAME: 6006}))
+            history.happens(PortsHeld(HERE, {"worker:0": 1, "evaluator:0": 2}))
+            history.ends("worker:0")
+            assert history.job.phase is Phase.DRAINING
+        history.happens(Interrupted(2))
+        assert NAME in history.stopped()
+        for task in [task.task for task in history.job.alive()]:
+            history.ends(task, None, 15)
+        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 130)
+
+    def test_a_deadline_is_the_jobs(self) -> None:
+        """TensorBoard may stay for longer."""
+        history = listening(keep=True, timeouts={"deadline": 60}).ends("worker:0")
+        assert history.job.phase is Phase.KEEPING
+        assert supervisor.next_deadline(history.job) is None
+
+    def test_it_starts_again_while_it_stays(self) -> None:
+        """Within its budget; then the run ends with it."""
+        history = kept(7)
+        assert history.ends(NAME, None, 9).job.phase is Phase.ENDED, "restart.max is 0"
+        history = listening(keep=True).ends("worker:0")
+        for attempt in (0, 1):
+            history.ends(NAME, None, 9)
+            assert history.job.phase is Phase.KEEPING
+            history.happens(PortsHeld(HERE, {NAME: 6006}))
+            assert history.actions == [StartTask(HERE, NAME, attempt + 1)]
+        history.ends(NAME, None, 9)
+        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
+
+    def test_one_that_had_failed_for_good_does_not_keep_the_run(self) -> None:
+        """There is nothing to look at."""
+        history = listening(keep=True, restart={"max": 0}).ends(NAME, 1)
+        assert history.ends("worker:0").job.phase is Phase.ENDED
+
+    def test_one_that_has_just_started_stays(self) -> None:
+        """A job may be over before TensorBoard listens."""
+        assert begun(keep=True).ends("worker:0").job.phase is Phase.KEEPING
+
+    def test_a_job_that_was_never_started_keeps_nothing(self) -> None:
+        """A port is busy."""
+        history = History(clustered({"worker": 1}, tensorboard=".")._replace(keep=True))
+        history.happens(HostJoined(HERE), PortsRefused(HERE, {"worker:0": "busy"}))
+        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
+
+    def test_its_host_is_lost(self) -> None:
+        """The run ends with the job's own code, for which nobody else is blamed any more."""
+        history = kept(7).happens(HostLost(HERE, "no power"))
+        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 7)
+
+    def test_a_host_that_is_not_heard_is_waited_for(self) -> None:
+        """Until it is certainly dead."""
+        history = kept(7).happens(LinkLost(HERE, "cut"))
+        assert history.job.phase is Phase.KEEPING
+        history.wait()
+        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 7)
+
+
+def test_the_news_of_it() -> None:
+    """Where it is; that it was given up, and why; that it ends."""
+    said = ["python: Error while finding module specification for 'tensorboard.main' (ModuleNotFoundError: …)"]
+    logs = Logs("/logs", lambda *_: said)
+    history = begun(restart={"max": 0}).happens(TaskStarted(HERE, NAME, 0, 2, 0.0))
+    before = history.job
+    opened = PortOpened(HERE, NAME, 0)
+    after = history.happens(opened).job
+    assert news(before, opened, after, history.now, logs) == ["TensorBoard: http://localhost:6006/"]
+    assert news(after, opened, after, history.now, logs) == []
+    history.ends(NAME, 1)
+    hint = diagnosis.hint_for(history.job, NAME, logs.tail)
+    assert hint is not None
+    assert "pip install tensorboard" in hint
+    job = kept().job
+    stopping, _ = supervisor.step(job, Interrupted(2), 2000.0)
+    assert news(job, Interrupted(2), stopping, 2000.0, logs) == ["ending tensorboard"]
+    assert diagnosis.stays(job, "Ctrl-C") == "TensorBoard stays until Ctrl-C: http://localhost:6006/"
+
+
+def test_a_victim_is_not_who_stayed() -> None:
+    """The summary names whom the failure has ended."""
+    history = kept(7).happens(Interrupted(2)).ends(NAME)
+    assert NAME not in diagnosis.summary(history.job, "/logs", lambda *_: [])
+
+
+def test_the_doctor_says_that_it_is_missing() -> None:
+    """A warning, where it is wanted; what its Python lacks besides matters to nobody."""
+    plan = planned({**SPEC, "strategy": "mirrored"})
+    good = {"python": "3.11.7", "tensorflow": "2.21.0", "keras": "3", "tf_keras": None, "is_missing": False}
+    for known in ({**good, "tensorflow": None, "is_missing": True}, {"problem": "command not found: 'python'"}):
+        hosts = {"localhost": doctor.Host("localhost", programs={"worker:0": good, NAME: known})}
+        (finding,) = doctor.findings(plan, hosts)
+        assert (finding.check, finding.severity, finding.where) == ("tensorboard", "warning", f"localhost ({NAME})")
