@@ -106,12 +106,21 @@ _RULES = [
         "summaries need a package that TensorFlow no longer brings: install tensorboard for {python}",
     ),
     _Rule(
+        r"Error while finding module specification for 'tensorboard\.|: No module named tensorboard\b",
+        "there is no TensorBoard for {python}: pip install tensorboard there, or set hosts.X.python",
+        anywhere=True,
+    ),
+    _Rule(
         r"ModuleNotFoundError: No module named '(?P<module>[\w.]{1,100})'",
         "{module} is not installed for {python}; if it is the program's own, see `workdir`",
     ),
     _Rule(
         r"can't open file '[^'\n]{1,500}': \[Errno 2\]",
         "the program is not there: paths are relative to `workdir`, and `sync` brings files to other hosts",
+    ),
+    _Rule(
+        r"EOFError: EOF when reading a line",
+        "it reads an answer from stdin, where a task finds none: give it what it asks for as an argument",
     ),
     _Rule(
         r"tfconfig_cluster_resolver\.py[\s\S]{1,4000}?JSONDecodeError",
@@ -168,6 +177,12 @@ _RULES = [
     _Rule(
         r"Could not apply FILE based sharding",
         "there are fewer files of data than workers: set the dataset's auto_shard_policy to DATA, or write more files",
+    ),
+    _Rule(
+        # Their servers share a port without a word (gRPC's SO_REUSEPORT), and the kernel deals out the connections.
+        r"Dataset id \d{1,20} not found\. It must be registered",
+        "several dispatchers of a tf.data service share a port: let a sidecar or one task run the only one, or give "
+        "each a port of its own",
     ),
     _Rule(
         r"Your input ran out of data|Unexpected result of `train_function` \(Empty logs\)",
