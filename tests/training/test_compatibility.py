@@ -1,0 +1,119 @@
+"""docs/compatibility.md is true: what works with tf_keras and with Keras 3 is tried, feature by feature.
+
+The programs are in programs/keras. A cell is `works`, `fails:` with words of the exception in quotes, or `no:` with
+what happens instead, without any exception.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launch import Launch
+from specs import REPOSITORY
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+PAGE = REPOSITORY / "docs" / "compatibility.md"
+PROGRAMS = Path(__file__).parent / "programs" / "keras"
+KERASES = ("tf_keras", "Keras 3")
+CLUSTERS = {"two_workers.py": {"worker": 2}, "servers.py": {"chief": 1, "worker": 1, "ps": 1}}
+ALONE = json.dumps({"cluster": {"worker": ["localhost:0"]}, "task": {"type": "worker", "index": 0}})
+PATIENCE = 120
+
+Outcomes = dict[str, str]
+
+
+def rows() -> dict[str, dict[str, str]]:
+    """Return the cells of each feature, by Keras."""
+    lines = iter(PAGE.read_text().splitlines())
+    heads = next(cells(line)[1:] for line in lines if line.startswith("| feature |"))
+    found: dict[str, dict[str, str]] = {}
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        if not line.startswith("|---"):
+            feature, *outcomes = cells(line)
+            found[feature] = dict(zip(heads, outcomes, strict=True))
+    return found
+
+
+def cells(line: str) -> list[str]:
+    """Return what stands in a line of a table."""
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def said(text: str) -> list[tuple[str, str]]:
+    """Return what a task said of features."""
+    return [(name, outcome) for name, outcome in map(json.loads, re.findall(r"^feature (.+)$", text, re.MULTILINE))]
+
+
+def together(launch: Launch, program: str, keras: str) -> Outcomes:
+    """Run one of the programs as a cluster; what is not well on one task is not well."""
+    spec = launch.spec(
+        cluster=CLUSTERS[program],
+        command=["python", str(PROGRAMS / program)],
+        env={"TF_CPP_MIN_LOG_LEVEL": "2"},
+        legacy_keras=keras == "tf_keras",
+        restart={"max": 0},
+    )
+    process = launch.start("up", spec)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, out + err
+    pairs = [pair for log in (launch.run_directory() / "logs").glob("*.log") for pair in said(log.read_text())]
+    return dict(sorted(pairs, key=lambda pair: pair[1] != "works"))  # of two the last one stays
+
+
+def alone(directory: Path, keras: str) -> Outcomes:
+    """Run the program of a single process, which tflaunch does not start."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF")}
+    legacy = "1" if keras == "tf_keras" else "0"
+    own = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_CONFIG": ALONE, "TF_USE_LEGACY_KERAS": legacy, "TMPDIR": str(directory)}
+    command = [sys.executable, str(PROGRAMS / "alone.py")]
+    ended = subprocess.run(command, env={**kept, **own}, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return dict(said(ended.stdout))
+
+
+@pytest.fixture(scope="module", params=KERASES)
+def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Outcomes]]:
+    """Run all programs with a Keras, once, and return what came of each feature."""
+    launches = [Launch(tmp_path_factory.mktemp(Path(program).stem)) for program in CLUSTERS]
+    try:
+        found = alone(tmp_path_factory.mktemp("alone"), request.param)
+        for launch, program in zip(launches, CLUSTERS, strict=True):
+            found |= together(launch, program, request.param)
+        yield request.param, found
+    finally:
+        for launch in launches:
+            launch.end()
+
+
+def test_every_feature_has_its_row(tried: tuple[str, Outcomes]) -> None:
+    """No row is without a program that tries it, and no trial without a row."""
+    _, found = tried
+    assert found.keys() == rows().keys()
+
+
+@pytest.mark.parametrize("feature", rows())
+def test_the_table_is_true(tried: tuple[str, Outcomes], feature: str) -> None:
+    """Each cell says what happens with the versions that are installed here."""
+    keras, found = tried
+    kind, _, words = rows()[feature][keras].partition(": ")
+    assert kind in ("works", "fails", "no")
+    assert found[feature].partition(": ")[0] == kind, found[feature]
+    assert words.strip("`") in found[feature]
