@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help demo test lint check simulate benchmark clean
+.PHONY: help demo test test-preload lint check simulate matrix nightly benchmark clean
 
 help: ## Show this help.
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1: /' | sort
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1: /' | sort
 
 # The environment is made anew when its requirements change, and only then.
 $(VENV)/.ready: pyproject.toml
@@ -29,11 +29,21 @@ lint: $(VENV)/.ready ## Check style and types.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+test-preload: $(VENV)/.ready ## Run the tests once more, with every Python task forked instead of started.
+	$(RUN) TFLAUNCH_TEST_PRELOAD=json,decimal pytest -m "(agent or cli or ssh) and not tensorflow"
+	$(RUN) TFLAUNCH_TEST_PRELOAD=tensorflow pytest -m tensorflow
+
 check: lint ## Run only the tests that need no TensorFlow, container or wheel.
 	$(RUN) pytest -m "(unit or simulator or agent or cli or ssh) and not tensorflow"
 
 simulate: $(VENV)/.ready ## Play 100,000 random histories of the real core in a simulated world.
 	$(RUN) PYTHONPATH=tests python -m simulator --seeds 0:100000 --jobs 2
+
+matrix: ## Train with every Python and TensorFlow that installs here, and write the table in docs/compatibility.md.
+	$(PYTHON) tests/matrix.py
+
+nightly: matrix simulate ## Run what takes a night: matrix, simulate, and a training that is killed 20 times.
+	$(RUN) TFLAUNCH_TEST_KILLS=20 pytest tests/training/test_examples.py -k killed_again_and_again
 
 benchmark: $(VENV)/.ready ## Measure start-up side by side with other launchers.
 	$(RUN) python benchmarks/startup.py --install-peers

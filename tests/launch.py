@@ -14,8 +14,11 @@ from typing import Any
 import psutil
 
 from specs import TFLAUNCH
+from tflaunch_worker import program_text
 
 PATIENCE = 60
+PRELOADED = [name for name in os.environ.get("TFLAUNCH_TEST_PRELOAD", "").split(",") if name]
+"""Modules that every Python task shall be preloaded with: what the tests say holds with them, too."""
 
 
 class Launch:
@@ -43,7 +46,7 @@ class Launch:
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """Start `tflaunch ARGUMENTS`."""
         process = subprocess.Popen(
-            [*self.prefix, str(TFLAUNCH), *map(str, arguments)],
+            [*self.prefix, str(TFLAUNCH), *preloaded(list(map(str, arguments)))],
             cwd=self.directory,
             env=self.env,
             stdin=subprocess.DEVNULL,
@@ -118,6 +121,24 @@ class Launch:
         read_until(following, words, count)
         following.send_signal(signal.SIGINT)
         following.communicate(timeout=PATIENCE)
+
+
+def preloaded(arguments: list[str]) -> list[str]:
+    """Return arguments with which `up` preloads `PRELOADED`, if that is wanted and the spec's commands are Python's."""
+    path = Path(arguments[1]) if PRELOADED and arguments[0] == "up" and len(arguments) > 1 else None
+    if path is None or path.suffix != ".json" or not path.is_file():
+        return arguments
+    spec = json.loads(path.read_text())
+    if {"start", "deadline"} & spec.get("timeouts", {}).keys():
+        return arguments  # an import may take longer
+    commands = [spec.get("command"), *(role.get("command") for role in spec.get("roles", {}).values())]
+    if "--" in arguments or any(isinstance(command, str) or not _is_python(command) for command in commands if command):
+        return arguments
+    return ["up", "--set", f"preload={json.dumps(PRELOADED)}", *arguments[1:]]
+
+
+def _is_python(command: list[str]) -> bool:
+    return not program_text.reason_in_words(command)
 
 
 def _is_command(process: psutil.Process) -> bool:

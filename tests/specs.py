@@ -10,7 +10,7 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tflaunch import lint, plan, spec
+from tflaunch import lint, planner, spec
 from tflaunch.machine import Machine
 from tflaunch.plan import Plan
 from tflaunch.spec import Spec
@@ -81,7 +81,7 @@ def planned(data: dict[str, Any], machine: Machine = MACHINE) -> Plan:
     """Return the plan of data without errors."""
     read = made(data)
     assert not [problem for problem in lint.check(read) if problem.severity == "error"]
-    return plan.make(read, DIRECTORY, machine)
+    return planner.make(read, DIRECTORY, machine)
 
 
 def clustered(cluster: dict[str, Any], **fields: Any) -> Plan:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from launch import PRELOADED
 from sshd import Sshd
 from tflaunch.hosts.link import Link
 from tflaunch.hosts.local import LocalWay
@@ -56,6 +57,7 @@ class Talk:
         # The run's name must be nobody else's: an agent knows what a task left behind by it.
         env = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt), **env}
         command = {"argv": argv, "env": env, "unset": ["http_proxy"], "workdir": "/", "inherit": True}
+        command["preload"] = PRELOADED
         self.say("start_task", task=task, attempt=attempt, port=port, **command)
 
     def wait_for(self, kind: str, task: str | None = None) -> dict[str, Any]:

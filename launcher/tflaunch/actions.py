@@ -32,10 +32,15 @@ class LookUpNames(NamedTuple):
 
 
 class HoldPorts(NamedTuple):
-    """Choose and hold ports on a host: task to the wanted port, 0 for any."""
+    """Choose and hold ports on a host: task to the wanted port, 0 for any.
+
+    ``exclusive``: the tasks bind their ports exclusively, on the loopback address alone, and each is content with
+    another port than the wanted one.
+    """
 
     host: str
     ports: dict[str, int]
+    exclusive: bool = False
 
 
 class TryPeers(NamedTuple):

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tflaunch import board
 from tflaunch.plan import Plan, TaskPlan
 from tflaunch.states import Cause, Culprit, Job, TaskState
 
@@ -34,6 +35,8 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
     if job.culprit.cause is Cause.TASK:
         lines += _words_of(job, job.culprit.name, tail(job.culprit.name, _LOOKED_AT))
         victims = [name for name, task in job.tasks.items() if task.is_stopping and name != job.culprit.name]
+        if job.was_kept and board.NAME in victims:
+            victims.remove(board.NAME)
         lines += [f"ended because of it: {listed(victims)}"] if victims else []
     elif job.culprit.cause is Cause.TIME:
         lines += _hint_for_limit(job, tail)
@@ -76,6 +79,20 @@ def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str
             if hint is not None:
                 return [f"hint: {hint}"]
     return []
+
+
+def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str | None:
+    """Return what the last lines of a task's log mean, None if they say nothing known."""
+    from tflaunch import hints
+
+    return hints.hint(tail(name, _LOOKED_AT), _facts(job, name))
+
+
+def stays(job: Job, until: str) -> str:
+    """Return the sentence that TensorBoard stays; ``until`` is what ends it."""
+    sentence = f"TensorBoard stays until {until}"
+    is_open = job.tasks[board.NAME].is_port_open and board.NAME in job.ports
+    return f"{sentence}: {board.reach(job.plan, job.ports[board.NAME]).url}" if is_open else sentence
 
 
 def _facts(job: Job, name: str) -> Facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tflaunch import policy
+from tflaunch import board, policy
 from tflaunch.diagnosis import counted, listed
 from tflaunch.plan import Plan, TaskPlan
 
@@ -17,7 +17,7 @@ _MOST_OFFSET = 2.0  # seconds between clocks
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 CHECKS = (
     "reach", "program", "python", "tensorflow", "keras", "names", "ports", "peers", "proxies", "clock", "disk",
-    "memory", "gpus", "files", "checkpoints",
+    "memory", "gpus", "files", "checkpoints", "tensorboard",
 )  # fmt: skip
 """The names of all checks, in the order in which they are shown."""
 
@@ -53,13 +53,23 @@ class Host(NamedTuple):
 
 def findings(plan: Plan, hosts: Mapping[str, Host]) -> list[Finding]:
     """Return all that is wrong, in the order of `CHECKS`."""
-    there = [host for host in hosts.values() if host.reason is None]
+    reached = [host for host in hosts.values() if host.reason is None]
+    there = [_without_board(plan, host) for host in reached]
     found = [_reach(host) for host in hosts.values() if host.reason is not None]
     for host in there:
         found += [*_programs(host), *_packages(plan, host), *_names(host), *_ports(host), *_peers(plan, host)]
         found += [*_clock(host), *_room(plan, host)]
     found += [*_differing_programs(there), *_skew(there), *_proxies(plan), *_gpus(plan, there), *_checkpoints(there)]
+    found += _board(plan, reached)
     return sorted(dict.fromkeys(found), key=lambda finding: CHECKS.index(finding.check))
+
+
+def _without_board(plan: Plan, host: Host) -> Host:
+    """What TensorBoard's Python knows matters to nobody who trains."""
+    process = board.of(plan)
+    if process is None:
+        return host
+    return host._replace(programs={task: known for task, known in host.programs.items() if task != process.task})
 
 
 def _reach(host: Host) -> Finding:
@@ -233,3 +243,13 @@ def _checkpoints(hosts: Iterable[Host]) -> Iterator[Finding]:
             message = f"{directory} is not the same directory there as on the first host"
             hint = "put checkpoints on storage that all hosts share: a restart could not go on"
             yield Finding("checkpoints", "warning", host.host, message, hint)
+
+
+def _board(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
+    """TensorBoard is missing where it is wanted; the job runs without it."""
+    for host in hosts:
+        known = host.programs.get(board.NAME) if board.of(plan) is not None else None
+        if known is not None and (known.get("problem") or known.get("is_missing")):
+            message = str(known.get("problem") or "its Python has no tensorboard")
+            hint = "pip install tensorboard for that Python, or set hosts.X.python"
+            yield Finding("tensorboard", "warning", f"{host.host} ({board.NAME})", message, hint)

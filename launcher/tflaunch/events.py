@@ -96,13 +96,17 @@ class PeersTried(NamedTuple):
 
 
 class TaskStarted(NamedTuple):
-    """The task's program runs. ``at`` is of the supervisor's clock, in seconds."""
+    """The task's program runs. ``at`` is of the supervisor's clock, in seconds.
+
+    ``preload``: the modules that had been imported for it, or "no: " and why not; "" where nobody asked for that.
+    """
 
     host: str
     task: str
     attempt: int
     pid: int
     at: float
+    preload: str = ""
 
 
 class TaskNotStarted(NamedTuple):
@@ -280,7 +284,8 @@ def from_record(record: dict[str, Any]) -> Event | None:
     event = _BY_KIND.get(record["kind"])
     if event is None:
         return None
-    fields = {name: _checked(name, kind, record.get(name)) for name, kind in event.__annotations__.items()}
+    known = {**event._field_defaults, **record}  # an earlier version has said less
+    fields = {name: _checked(name, kind, known.get(name)) for name, kind in event.__annotations__.items()}
     return typing.cast("Event", event(**fields))
 
 

@@ -16,19 +16,20 @@ from tflaunch.journal import RESERVE_NAME
 from tflaunch.logs.lines import Line
 from tflaunch.logs.reader import LogReader
 from tflaunch.logs.task_log import tail
-from tflaunch.news import news
+from tflaunch.news import Logs, news
 from tflaunch.observer import Observer, Outcome
+from tflaunch.states import Phase
 
 _BETWEEN_VIEWS = 1.0  # seconds
 
 
 def until_end(observer: Observer, say: Callable[[str], None]) -> int:
-    """Tell the news until the run has ended, then its last words; return its exit code.
+    """Tell the news until the job has ended, then its last words; return its exit code. TensorBoard may stay.
 
     Raises:
         TflaunchError: its supervisor was killed.
     """
-    while observer.outcome is Outcome.LIVE:
+    while observer.outcome is Outcome.LIVE and observer.result is None:
         observer.wait()
         tell_news(observer, say)
     return last_words(observer, say)
@@ -44,7 +45,7 @@ def until_running(observer: Observer, say: Callable[[str], None]) -> int | None:
         tell_news(observer, say)
         if policy.gang_started(observer.job):
             return None
-        if observer.outcome is not Outcome.LIVE:
+        if observer.outcome is not Outcome.LIVE or observer.result is not None:
             return last_words(observer, say)
         observer.wait()
 
@@ -52,27 +53,30 @@ def until_running(observer: Observer, say: Callable[[str], None]) -> int | None:
 def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
     """Tell what is worth telling of what has happened since."""
     for seen in observer.catch_up():
-        for message in news(seen.before, seen.event, seen.job, seen.now, str(observer.logs)):
+        logs = Logs(str(observer.logs), lambda task, count: tail(observer.logs, task, count))
+        for message in news(seen.before, seen.event, seen.job, seen.now, logs):
             say(message)
 
 
 def last_words(observer: Observer, say: Callable[[str], None]) -> int:
-    """Say how the run ended, and return its exit code.
+    """Say how the job ended, and return its exit code.
 
     Raises:
         TflaunchError: its supervisor was killed.
     """
     tell_news(observer, say)
-    if observer.exit_code is None:
+    if observer.result is None:
         raise TflaunchError(lost(observer), EXIT_INTERNAL)
     lines = list(observer.losses)
     if observer.job.exit_code is None:
-        lines.append(f"{observer.job.run} has ended with exit code {observer.exit_code}")
+        lines.append(f"{observer.job.run} has ended with exit code {observer.result}")
     else:
         logs = observer.logs
         lines.append(diagnosis.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count)))
+    if observer.job.phase is Phase.KEEPING and observer.outcome is Outcome.LIVE:
+        lines.append(diagnosis.stays(observer.job, f"`tflaunch down {observer.job.run}`"))
     say("\n".join(lines))
-    return observer.exit_code
+    return observer.result
 
 
 def lost(observer: Observer) -> str:
@@ -95,6 +99,7 @@ class Follower:
         self._reader = LogReader(observer.directory, observer.logs, list(tasks))
         self._status: ControlClient | None = self._connect(observer.directory) if place.is_live else None
         self._viewed_at = 0.0
+        self._told: int | None = None
 
     def run(self, tail_lines: int) -> int:
         """Show the last lines of each task, then all that comes, until the run has ended; return its exit code.
@@ -109,9 +114,13 @@ class Follower:
             self._observer.wait(_BETWEEN_VIEWS if self._status is not None else None)
             self._show(self._reader.new_lines())
             tell_news(self._observer, self._place.say)
+            if self._observer.kept is not None and self._told is None:
+                self._told = last_words(self._observer, self._place.say)
         self._show(self._reader.new_lines())
         self._show(self._reader.rest())
-        return last_words(self._observer, self._place.say)
+        if self._told is None or self._observer.exit_code is None:
+            return last_words(self._observer, self._place.say)
+        return self._observer.exit_code
 
     def _show(self, lines: Iterable[Line]) -> None:
         """Show lines, and wait until they are written: what the terminal does not take stays in the logs."""

@@ -25,7 +25,7 @@ def execute(plan: Plan, outfit: Outfit, links: Mapping[str, Link]) -> int:
     mailbox = Mailbox()
     job = supervisor.begin(outfit.directory.run, plan, mailbox.now())
     with desk.prepared(job, outfit, mailbox) as prepared:
-        run = Run(job, prepared.parts)
+        run = Run(job, prepared.parts, lambda: _tell_kept(run, prepared))
         with _signals_to(mailbox):
             run.execute(links)
         return _last_words(run, prepared)
@@ -43,7 +43,7 @@ def resume(records: Sequence[dict[str, Any]], outfit: Outfit, stop: StopAsked | 
     earlier = 1 + sum(record["kind"] == "supervisor" for record in records)
     mailbox = Mailbox()
     with desk.prepared(job, outfit, mailbox, earlier, len(records)) as prepared:
-        run = Run(job, prepared.parts)
+        run = Run(job, prepared.parts, lambda: _tell_kept(run, prepared))
         run.recall(records[1:])
         if stop is not None:
             mailbox.put(stop)
@@ -52,21 +52,39 @@ def resume(records: Sequence[dict[str, Any]], outfit: Outfit, stop: StopAsked | 
         return _last_words(run, prepared)
 
 
+def _tell_kept(run: Run, prepared: Desk) -> None:
+    """Say how the job ended, and that TensorBoard stays."""
+    losses = _losses(prepared.parts.words, prepared.journal)
+    lines, exit_code = _result(run, prepared, losses)
+    prepared.parts.say("\n".join([*lines, diagnosis.stays(run.job, "Ctrl-C or `tflaunch down`")]))
+    prepared.journal.record_kept(exit_code, losses)
+    prepared.service.tell_change()
+
+
 def _last_words(run: Run, prepared: Desk) -> int:
-    """Say how it ended, and return tflaunch's exit code."""
-    parts, driller = prepared.parts, prepared.driller
+    """Say how it ended, unless that was said, and return tflaunch's exit code."""
     prepared.journal.settle()
-    losses = _losses(parts.words, prepared.journal)
+    losses = _losses(prepared.parts.words, prepared.journal)
+    lines, exit_code = _result(run, prepared, losses)
+    if run.has_told_kept:
+        lines = losses
+    if lines:
+        prepared.parts.say("\n".join(lines))
+    prepared.journal.record_end(exit_code, losses)
+    prepared.service.end(exit_code)
+    return exit_code
+
+
+def _result(run: Run, prepared: Desk, losses: list[str]) -> tuple[list[str], int]:
+    """What there is to say about the job's end, and tflaunch's exit code."""
+    parts, driller = prepared.parts, prepared.driller
     exit_code = run.exit_code
     drilled = []
     if driller is not None:
         drilled = driller.report(exit_code)
         if exit_code == 0 and not driller.is_done:
             exit_code = EXIT_INTERNAL  # a test that tested nothing must not look like one that passed
-    parts.say("\n".join([*losses, *drilled, diagnosis.summary(run.job, parts.logs, parts.words.tail)]))
-    prepared.journal.record_end(exit_code, losses)
-    prepared.service.end(exit_code)
-    return exit_code
+    return [*losses, *drilled, diagnosis.summary(run.job, parts.logs, parts.words.tail)], exit_code
 
 
 def _losses(words: TaskWords, journal: Journal) -> list[str]:

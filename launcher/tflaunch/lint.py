@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tflaunch.errors import Problem
 from tflaunch.kinds import nearest
-from tflaunch.spec import LOCALHOST, ROLES, Spec
+from tflaunch.shares import trains_on_gpu
+from tflaunch.spec import LOCALHOST, ROLES, Role, Spec
 
 _KERAS_SPELLINGS = ("1", "true", "True")  # tensorflow/__init__.py compares with exactly these
 _LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less what stands around the addresses
@@ -19,10 +20,14 @@ _SIDECAR_LIKE = ("tensorboard", "dispatcher", "data_worker", "data_service")
 _OWN_VARIABLES = (
     "TF_CONFIG",
     "TFLAUNCH_RUN",
+    "TFLAUNCH_STRATEGY",
     "TFLAUNCH_TASK",
     "TFLAUNCH_ATTEMPT",
     "TFLAUNCH_TASK_DIR",
     "TFLAUNCH_PROGRESS",
+    "TFLAUNCH_PRELOAD",
+    "TFLAUNCH_SET",
+    "TFLAUNCH_LEGACY_KERAS",
 )
 _SHORTEST_HEARTBEAT = 0.5
 
@@ -160,6 +165,20 @@ def _names_of_sidecars(spec: Spec) -> Iterator[Problem]:
             yield _error(f"sidecars.{name}", f"{name!r} is the name of a role or of a task's log", "rename it")
 
 
+def _tensorboard(spec: Spec) -> Iterator[Problem]:
+    if spec.tensorboard is None:
+        return
+    if "tensorboard" in spec.sidecars:
+        message = "'tensorboard' is the name of the sidecar that the field \"tensorboard\" makes"
+        yield _error("sidecars.tensorboard", message, "rename it, or remove the field")
+    name = spec.tensorboard.rstrip("/").rpartition("/")[2]
+    if not spec.tensorboard.strip() or spec.tensorboard.startswith("-"):
+        message = f"{spec.tensorboard!r} is no directory"
+        yield _error("tensorboard", message, 'name the directory of event files, for example "logs/"')
+    elif ".tfevents." in name:
+        yield _error("tensorboard", f"{name!r} is a file of events", "name the directory in which it is")
+
+
 def _success_rule(spec: Spec) -> Iterator[Problem]:
     if spec.success == "all" and spec.effective_strategy() == "parameter_server":
         message = "worker and ps of a parameter_server job never end by themselves"
@@ -214,6 +233,25 @@ def _gpus(spec: Spec) -> Iterator[Problem]:
         if host.gpus is not None and wanted[name] > host.gpus:
             message = f"its tasks ask for {wanted[name]} GPUs, and it has {host.gpus}"
             yield _error(f"hosts.{name}.gpus", message, "ask for fewer in roles, or move tasks to another host")
+        elif host.gpus:
+            yield from _gpus_to_share(spec, name, host.gpus - wanted[name])
+
+
+def _gpus_to_share(spec: Spec, host: str, left: int) -> Iterator[Problem]:
+    """NCCL does not work with two tasks on one GPU, and all workers must have the same number of them."""
+    strategy = spec.effective_strategy()
+    sharing = sum(
+        address.host == host
+        for role, addresses in spec.cluster.items()
+        for address in addresses
+        if trains_on_gpu(strategy, role) and (spec.roles.get(role) or Role()).gpus is None
+    )
+    if sharing > left:
+        message = f"{sharing} tasks would share {left} GPUs, and no two can use one together"
+        yield _error(f"hosts.{host}.gpus", message, "run fewer tasks there, or set gpus of a role to 0")
+    elif sharing and left % sharing:
+        message = f"{sharing} tasks share {left} GPUs evenly, so {left % sharing} of them are not used"
+        yield _warning(f"hosts.{host}.gpus", message, "run another number of tasks there, or set gpus of the roles")
 
 
 def _two_ways(spec: Spec) -> Iterator[Problem]:
@@ -270,11 +308,20 @@ def _required(spec: Spec) -> Iterator[Problem]:
             yield _error(f"roles.{role}.required", message, "remove it; it is for evaluators and sidecars")
 
 
-def _not_yet(spec: Spec) -> Iterator[Problem]:
-    """Fields that this version knows and does not serve: better refused than silently ignored."""
-    if spec.preload:
-        message = "is not supported by this version of tflaunch"
-        yield _error("preload", message, "leave it out: tasks start without it")
+def _preload(spec: Spec) -> Iterator[Problem]:
+    for index, module in enumerate(spec.preload):
+        if not all(part.isidentifier() for part in module.split(".")):
+            message = f"{module!r} is no name of a module"
+            yield _error(f"preload[{index}]", message, 'write for example "tensorflow"')
+    if not spec.preload:
+        return
+    from tflaunch_worker import program_text  # slow to import, and needed for few specs
+
+    commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
+    for where, command in {"command": spec.command, **commands}.items():
+        if command and (reason := program_text.reason_in_words(list(command))):
+            message = f"does nothing for {where!r}: {reason}"
+            yield _warning("preload", message, "leave it out, or start the Python itself")
 
 
 _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
@@ -288,6 +335,7 @@ _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _commands,
     _settings_of_roles,
     _names_of_sidecars,
+    _tensorboard,
     _success_rule,
     _legacy_keras,
     _own_variables,
@@ -300,5 +348,5 @@ _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _sync,
     _elastic,
     _required,
-    _not_yet,
+    _preload,
 )

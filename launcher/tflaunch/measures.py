@@ -36,6 +36,8 @@ class Measure(NamedTuple):
     gpu_percent: float | None
     """How busy the GPUs on which it runs were in the last second, 100 for all of them all the time."""
     progress: Progress | None
+    shared_bytes: float | None = None
+    """How much of ``rss_bytes`` other processes have as well; known of tasks that were forked (`preload`)."""
 
 
 def from_wire(tasks: object) -> dict[str, Measure]:
@@ -63,6 +65,7 @@ def _measure(task: str, known: Mapping[str, Any]) -> Measure:
         gpu_bytes=_number(known.get("gpu_bytes")),
         gpu_percent=_number(known.get("gpu_percent")),
         progress=None if progress is None else _progress(_mapping(progress)),
+        shared_bytes=_number(known.get("shared_bytes")),
     )
 
 

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from tflaunch import policy
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tflaunch import board, diagnosis, policy, preloading
 from tflaunch.diagnosis import counted, describe, describe_exit, listed, restarts
-from tflaunch.events import Event, LinkLost, LinkRestored, TaskExited, TaskNotStarted, TaskStarted
+from tflaunch.events import (
+    Event,
+    LinkLost,
+    LinkRestored,
+    PortOpened,
+    TaskExited,
+    TaskGone,
+    TaskNotStarted,
+    TaskStarted,
+)
 from tflaunch.states import Cause, HostPhase, Job, Phase
 
 
-def news(before: Job, event: Event, after: Job, now: float, logs: str) -> list[str]:
+class Logs(NamedTuple):
+    """Where the logs are, and what gives the last lines of a task's."""
+
+    place: str
+    tail: Callable[[str, int], list[str]]
+
+
+def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[str]:
     """Return what a person wants to read about one step of the supervisor; mostly nothing.
 
     Args:
@@ -16,13 +35,15 @@ def news(before: Job, event: Event, after: Job, now: float, logs: str) -> list[s
         event: what happened.
         after: the job after the step.
         now: the time of the step.
-        logs: where the logs are.
+        logs: those of the tasks.
     """
     lines = []
     is_running = after.phase is Phase.RUNNING
     is_first = not after.attempt and not any(task.pid for task in before.tasks.values())
     if is_running and is_first and isinstance(event, TaskStarted):
-        lines.append(f"run {after.run}: {counted(len(after.plan.tasks), 'task')}, logs in {logs}")
+        lines.append(f"run {after.run}: {counted(len(after.plan.tasks), 'task')}, logs in {logs.place}")
+    lines += _preload_news(before, event)
+    lines += _board_news(before, event, after, logs)
     if isinstance(event, LinkLost | LinkRestored):
         lines += _host_news(before, event, after)
     lines += _given_up(before, after)
@@ -36,9 +57,47 @@ def news(before: Job, event: Event, after: Job, now: float, logs: str) -> list[s
         waiting = policy.unopened(after)
         if waiting and len(waiting) < len(after.deciders):
             lines.append(f"the cluster waits for {listed(waiting)}: nobody listens on their ports yet")
+    if after.phase is not before.phase is Phase.RUNNING and after.exit_code == 0:
+        lines += _quiet_disaster(policy.trained_alone(after, now))
     if is_running and before.phase is not Phase.RUNNING and after.attempt:
         lines.append(f"attempt {after.attempt} starts" + _without(after))
     return lines
+
+
+def _quiet_disaster(alone: list[str]) -> list[str]:
+    if not alone:
+        return []
+    return [
+        f"warning: {listed(alone)} never opened their ports: each has trained for itself, or without TensorFlow",
+        "hint: a program that sets or removes TF_CONFIG, or is started through sudo, ssh or env -i, does not get ours; "
+        'for tasks that are not to train together set "strategy": "none"',
+    ]
+
+
+def _preload_news(before: Job, event: Event) -> list[str]:
+    """Why a task was started in the ordinary way, said once for each reason."""
+    if not isinstance(event, TaskStarted) or not event.preload.startswith(preloading.REFUSED):
+        return []
+    if any(task.preload == event.preload for task in before.tasks.values()):
+        return []
+    return [f"{event.task} starts without preload: {event.preload.removeprefix(preloading.REFUSED)}"]
+
+
+def _board_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
+    """TensorBoard can be looked at, or is ended; or it has failed for good, and what may be done."""
+    if board.of(after.plan) is None:
+        return []
+    if before.phase is Phase.KEEPING and after.phase is Phase.STOPPING:
+        return [f"ending {board.NAME}"]
+    task = after.tasks[board.NAME]
+    if task is before.tasks[board.NAME]:
+        return []
+    if isinstance(event, PortOpened):
+        return board.reach(after.plan, after.ports[board.NAME]).lines()
+    if not isinstance(event, TaskGone) or task.resume_at is not None or task.is_stopping or not task.code:
+        return []
+    hint = diagnosis.hint_for(after, board.NAME, logs.tail)
+    return [f"hint: {hint}"] if hint is not None else []
 
 
 def _without(job: Job) -> str:
@@ -78,13 +137,17 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> l
     if task.code == 0:
         process = after.plan.find(task.task)
         is_server = policy.in_gang(process) and not policy.ends_by_itself(after.plan, process)
+        if after.phase is Phase.KEEPING:
+            return [f"{task.task} ended, and the run ends with it"]
         is_missed = is_server and after.phase is Phase.RUNNING
         return [f"{task.task} ended with code 0, though the job still needs it"] if is_missed else []
-    if after.phase is Phase.RUNNING:
+    if after.phase in (Phase.RUNNING, Phase.KEEPING):
         what = event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)
         if task.resume_at is not None:
             return [f"{task.task} {what}; it starts again alone in {task.resume_at - task.since:g} s"]
-        return [f"{task.task} {what}; the job goes on without it"]
+        return [
+            f"{task.task} {what}; the {'job goes on without' if after.phase is Phase.RUNNING else 'run ends with'} it"
+        ]
     if after.phase is Phase.DRAINING and not task.is_stopping:
         return [f"{task.task} {describe_exit(task)}, after the job had succeeded"]
     return []

@@ -43,7 +43,7 @@ def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
     job = replay.fold(journal.read(directory))
     if job.phase is Phase.ENDED:
         return "ended", job.exit_code
-    return (job.phase.value if is_live else "lost"), None
+    return (job.phase.value if is_live else "lost"), job.exit_code if job.was_kept else None
 
 
 def table(entries: list[dict[str, Any]], now: float) -> str:

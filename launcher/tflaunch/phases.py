@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch import budget, elastic, policy
+from tflaunch import budget, elastic, policy, staying
 from tflaunch import plan as planning
 from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.plan import TaskPlan
@@ -89,7 +89,7 @@ def _prepare(job: Job) -> Step:
     )
     actions: list[Action] = [SendFiles(host) for host in policy.lacks_code(job)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
-    return job, actions + _hold_ports(job, _to_prepare(job))
+    return job, actions + _hold_ports(job, _to_prepare(job)) + staying.hold_port(job)
 
 
 def _to_prepare(job: Job) -> list[TaskPlan]:
@@ -115,7 +115,8 @@ def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
 def welcome(job: Job, host: str) -> Step:
     """Prepare a host that has come back while the job runs, for those of its tasks that start alone."""
     actions: list[Action] = [SendFiles(lacking) for lacking in policy.lacks_code(job) if lacking == host]
-    return job, actions + _hold_ports(job, [task for task in _to_prepare(job) if task.host == host])
+    actions += _hold_ports(job, [task for task in _to_prepare(job) if task.host == host])
+    return job, actions + staying.hold_port(job, host)
 
 
 def _preparing(job: Job, now: float) -> Step:
@@ -145,7 +146,7 @@ def _preparing(job: Job, now: float) -> Step:
     fresh = [process for process in others if job.tasks[process.task].phase is TaskPhase.IDLE]
     job, actions = _start(job, gang, job.attempt, now)
     for process in fresh:
-        if job.hosts[process.host].phase is HostPhase.JOINED:
+        if policy.is_ready(job, process):
             job, more = _start(job, [process], job.attempt, now)
             actions += more
     return job, actions
@@ -176,16 +177,22 @@ def _running(job: Job, now: float) -> Step:
         back = ", ".join(elastic.missed(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
-    actions: list[Action] = []
-    for process in job.plan.processes():
-        task = job.tasks[process.task]
-        is_due = task.phase is TaskPhase.GONE and task.resume_at is not None and now >= task.resume_at
-        if is_due and policy.is_ready(job, process):
-            job, more = _start(job, [process], task.attempt + 1, now)
-            actions += more
+    job, actions = _start_due(job, job.plan.processes(), now)
     due = [host.host for host in job.hosts.values() if host.retry_at is not None and now >= host.retry_at]
     job, more = join_hosts(job, due, now) if due else (job, [])
     return job, actions + more
+
+
+def _start_due(job: Job, processes: Iterable[TaskPlan], now: float) -> Step:
+    """Start those of these that start alone and whose time has come."""
+    actions: list[Action] = []
+    for process in processes:
+        if policy.is_due(job, process, now):
+            task = job.tasks[process.task]
+            attempt = job.attempt if task.phase is TaskPhase.IDLE else task.attempt + 1
+            job, more = _start(job, [process], attempt, now)
+            actions += more
+    return job, actions
 
 
 def _saving(job: Job, now: float) -> Step:
@@ -235,8 +242,9 @@ def stop_gang(job: Job, grace: float, with_stacks: bool = False) -> Step:
 
 
 def stop_all(job: Job, grace: float, with_stacks: bool = False) -> Step:
-    """End everything that lives: TERM, and KILL after ``grace`` seconds."""
-    return stop(job, job.plan.processes(), grace, with_stacks)
+    """End everything that lives and does not stay: TERM, and KILL after ``grace`` seconds."""
+    ended = [process for process in job.plan.processes() if not staying.may_stay(job, process)]
+    return stop(job, ended, grace, with_stacks)
 
 
 def stop(job: Job, processes: Iterable[TaskPlan], grace: float, with_stacks: bool = False) -> Step:
@@ -257,9 +265,20 @@ def _stopping(job: Job, now: float) -> Step:
         job = _judge(job, now)
     if job.exit_code is None:
         return job._replace(phase=Phase.BACKING_OFF), []
-    lookers_on = [process for process in job.plan.processes() if not job.tasks[process.task].is_stopping]
+    processes = [process for process in job.plan.processes() if not staying.may_stay(job, process)]
+    lookers_on = [process for process in processes if not job.tasks[process.task].is_stopping]
     job, actions = stop(job, lookers_on, job.plan.timeouts.grace)
-    return (job, actions) if job.alive() else (job._replace(phase=Phase.ENDED), actions)
+    stays = staying.who_stays(job)
+    if any(stays is None or task.task != stays.task for task in job.alive()):
+        return job, actions
+    if stays is None:
+        return job._replace(phase=Phase.ENDED), actions
+    return job._replace(phase=Phase.KEEPING, was_kept=True), actions
+
+
+def _keeping(job: Job, now: float) -> Step:
+    stays = staying.who_stays(job)
+    return _start_due(job, [stays], now) if stays is not None else (job._replace(phase=Phase.STOPPING), [])
 
 
 def _judge(job: Job, now: float) -> Job:
@@ -296,4 +315,5 @@ _PHASES: Mapping[Phase, Callable[[Job, float], Step]] = {
     Phase.DRAINING: _draining,
     Phase.STOPPING: _stopping,
     Phase.BACKING_OFF: _backing_off,
+    Phase.KEEPING: _keeping,
 }

@@ -6,6 +6,7 @@ import re
 import shlex
 from typing import Any
 
+from tflaunch import preloading
 from tflaunch.plan import SIDECAR, HostPlan, Plan, SyncPlan, TaskPlan
 from tflaunch.spec import Address, Elastic, Restart, Timeouts
 
@@ -18,18 +19,20 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "name": plan.name,
         "strategy": plan.strategy,
         "success": plan.success,
-        "tasks": [_task_as_json(task) for task in plan.tasks],
-        "sidecars": [_task_as_json(task) for task in plan.sidecars],
+        "tasks": [_task_as_json(plan, task) for task in plan.tasks],
+        "sidecars": [_task_as_json(plan, task) for task in plan.sidecars],
         "hosts": [host._asdict() for host in plan.hosts],
         "restart": plan.restart._asdict(),
         "timeouts": plan.timeouts._replace(lease=plan.lease)._asdict(),
         "sync": None if plan.sync is None else plan.sync._asdict(),
         "elastic": None if plan.elastic is None else plan.elastic._asdict(),
         "preflight": plan.preflight,
+        "keep": plan.keep,
+        "preload": list(plan.preload),
     }
 
 
-def _task_as_json(task: TaskPlan) -> dict[str, Any]:
+def _task_as_json(plan: Plan, task: TaskPlan) -> dict[str, Any]:
     return {
         "task": task.task,
         "host": task.host,
@@ -39,6 +42,8 @@ def _task_as_json(task: TaskPlan) -> dict[str, Any]:
         "env": dict(task.env),
         "unset": list(task.unset),
         "required": task.is_required,
+        "preload": preloading.prospect(plan, task),
+        "reasons": dict(task.reasons),
     }
 
 
@@ -62,6 +67,8 @@ def from_json(data: dict[str, Any]) -> Plan:
         sync=None if sync is None else SyncPlan(sync["directory"], tuple(sync["paths"]), tuple(sync["exclude"])),
         elastic=None if elastic is None else Elastic(**elastic),
         preflight=data["preflight"],
+        keep=data.get("keep", False),  # a run of an earlier version does not say
+        preload=tuple(data.get("preload", ())),
     )
 
 
@@ -78,6 +85,7 @@ def _task_from_json(data: dict[str, Any]) -> TaskPlan:
         env=data["env"],
         unset=tuple(data["unset"]),
         is_required=data["required"],
+        reasons=data.get("reasons", {}),  # a run of an earlier version does not say
     )
 
 
@@ -90,8 +98,8 @@ def shell_exports(plan: Plan, task: TaskPlan) -> str:
     """Return shell commands after which the task's command can be run by hand."""
     env = {**task.env, "TFLAUNCH_RUN": f"{plan.name}-by-hand", "TFLAUNCH_ATTEMPT": "0"}
     lines = [f"unset {name}" for name in task.unset]
-    for name in ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS"):  # places that an agent makes
-        del env[name]
+    for name in ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS"):  # what an agent fills in
+        env.pop(name, None)
     for name, value in sorted(env.items()):
         if _SHELL_NAME.fullmatch(name):
             lines.append(f"export {name}={shlex.quote(value)}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from tflaunch.actions import TryPeers
+from tflaunch.board import is_board
 from tflaunch.budget import Failure
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan import SIDECAR, Plan, TaskPlan
@@ -18,6 +19,7 @@ from tflaunch.states import Cause, Culprit, HostPhase, Job, Phase, TaskPhase, Ta
 from tflaunch.tf_config import has_cluster, members
 
 WARN_AFTER = 60.0
+SHORTEST_TRAINING = 2.0  # seconds
 """Seconds after which the tasks that the others wait for are named."""
 
 _JOIN_SLACK = 5.0  # beyond timeouts.connect, so that each host can say itself why it was not reached
@@ -54,6 +56,22 @@ def unopened(job: Job) -> list[str]:
     return [task.task for task in job.plan.tasks if task.role in inside and not job.tasks[task.task].is_port_open]
 
 
+def trained_alone(job: Job, now: float) -> list[str]:
+    """Return the tasks of a job that has succeeded without a cluster: none of them was ever seen to listen on its port.
+
+    A TF_CONFIG that gets lost, or that the program writes itself, makes each task train for itself, and all end well.
+    Who ends within the first seconds cannot have trained: importing TensorFlow takes longer.
+    """
+    alone = unopened(job)
+    is_short = now - job.attempt_started_at < SHORTEST_TRAINING
+    return alone if 1 < len(alone) == len(_listening(job.plan)) and not is_short else []
+
+
+def _listening(plan: Plan) -> list[str]:
+    inside = members(plan.strategy)
+    return [task.task for task in plan.tasks if task.role in inside]
+
+
 def has_succeeded(job: Job) -> bool:
     """Whether the job is done by its rule."""
     return all(job.tasks[name].has_succeeded for name in job.deciders)
@@ -79,8 +97,16 @@ def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
 
 def is_ready(job: Job, task: TaskPlan) -> bool:
     """Whether a task that is to start alone can: its host is there, has the user's code and holds the port."""
-    has_port = task.address is None or not has_cluster(job.plan.strategy) or task.task in job.ports
+    needs_port = task.address is not None and (has_cluster(job.plan.strategy) or is_board(task))
+    has_port = not needs_port or task.task in job.ports
     return job.hosts[task.host].phase is HostPhase.JOINED and task.host not in lacks_code(job) and has_port
+
+
+def is_due(job: Job, task: TaskPlan, now: float) -> bool:
+    """Whether a task is to start alone, and can. TensorBoard may come late, because nobody waits for its port."""
+    state = job.tasks[task.task]
+    is_time = state.phase is TaskPhase.GONE and state.resume_at is not None and now >= state.resume_at
+    return (is_time or (state.phase is TaskPhase.IDLE and is_board(task))) and is_ready(job, task)
 
 
 def gang_started(job: Job) -> bool:

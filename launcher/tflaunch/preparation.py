@@ -5,11 +5,11 @@ Pure, like everything on this floor.
 
 from __future__ import annotations
 
+from tflaunch import board, policy
 from tflaunch import plan as planning
-from tflaunch import policy
 from tflaunch.events import FilesPlaced, FilesRefused, NamesFound, PeersTried, PortsHeld, PortsRefused
 from tflaunch.phases import Step, fail
-from tflaunch.states import Cause, Culprit, Job, Phase
+from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase
 
 _MOST_SHOWN = 8
 _REMEDY = (
@@ -34,15 +34,29 @@ def on_preparation(
             problems = policy.name_problems(event.host, event.found)
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
         case PortsHeld():
-            job = job._replace(ports={**job.ports, **event.ports})
-            if job.phase is Phase.RUNNING:  # a host is back, with tasks that start alone
-                job = job._replace(plan=planning.resolve(job.plan, event.ports))
-            return job, []
+            return _on_ports_held(job, event), []
+        case PortsRefused() if board.NAME in event.refused and _has_board(job):  # asked for alone, and nobody waits
+            task = job.tasks[board.NAME]
+            return (job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)), []
         case PortsRefused():
             message = "; ".join(f"{task}: {reason}" for task, reason in event.refused.items())
             return _refuse(job, Cause.PORTS, event.host, message, now)
         case PeersTried():
             return _on_peers_tried(job, event, now)
+
+
+def _on_ports_held(job: Job, event: PortsHeld) -> Job:
+    if board.NAME in event.ports and _has_board(job) and job.tasks[board.NAME].is_alive:
+        return job  # it was asked for twice, and has started with the other one
+    job = job._replace(ports={**job.ports, **event.ports})
+    # A host is back, with tasks that start alone; or TensorBoard can start, while nobody waits for it.
+    if job.phase is Phase.RUNNING or (board.NAME in event.ports and _has_board(job)):
+        job = job._replace(plan=planning.resolve(job.plan, event.ports))
+    return job
+
+
+def _has_board(job: Job) -> bool:
+    return board.of(job.plan) is not None
 
 
 def _on_peers_tried(job: Job, event: PeersTried, now: float) -> Step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tflaunch import policy, replay, supervisor
+from tflaunch import board, policy, preloading, replay, supervisor
 from tflaunch.actions import (
     AbandonHost,
     Action,
@@ -23,7 +23,7 @@ from tflaunch.hosts.link import Link
 from tflaunch.hosts.session import Session
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
-from tflaunch.news import news
+from tflaunch.news import Logs, news
 from tflaunch.states import Job, Phase
 
 if TYPE_CHECKING:
@@ -66,10 +66,15 @@ class Parts(NamedTuple):
 class Run:
     """One run of a plan, from the first agent to the last word. Holds the current job."""
 
-    def __init__(self, job: Job, parts: Parts) -> None:
-        """Prepare to run ``job``; nothing is done yet."""
+    def __init__(self, job: Job, parts: Parts, kept: Callable[[], None] = lambda: None) -> None:
+        """Prepare to run ``job``; nothing is done yet.
+
+        ``kept`` is called once when the job has ended and said its last words, while TensorBoard stays.
+        """
         self._job = job
         self._parts = parts
+        self._kept = kept
+        self.has_told_kept = False
         self._cut_short_by: int | None = None
 
     @property
@@ -81,7 +86,9 @@ class Run:
     def exit_code(self) -> int:
         """The job's code; Ctrl-C never gives 0, not even during the last output."""
         code = EXIT_INTERNAL if self._job.exit_code is None else self._job.exit_code
-        return 128 + self._cut_short_by if code == 0 and self._cut_short_by is not None else code
+        if code or self._cut_short_by is None or self._job.was_kept:
+            return code
+        return 128 + self._cut_short_by
 
     def execute(self, links: Mapping[str, Link]) -> None:
         """Run the job to its end. ``links``: agents that were started already."""
@@ -121,6 +128,7 @@ class Run:
     def _serve(self) -> None:
         mailbox = self._parts.mailbox
         while self._job.phase is not Phase.ENDED:
+            self._tell_kept()
             event = mailbox.take(supervisor.next_deadline(self._job))
             now = mailbox.now()
             if isinstance(event, Superseded):
@@ -131,6 +139,12 @@ class Run:
             deadline = supervisor.next_deadline(self._job)
             if deadline is not None and now >= deadline:
                 self._handle(TimePassed(), now)
+
+    def _tell_kept(self) -> None:
+        is_kept = self._job.phase is Phase.KEEPING and not self.has_told_kept
+        if is_kept and self._parts.words.is_complete_without(board.NAME):
+            self.has_told_kept = True
+            self._kept()
 
     def _handle(self, event: Event, now: float) -> None:
         before = self._job
@@ -143,7 +157,7 @@ class Run:
             self._perform(action)
         for watcher in self._parts.watchers:
             watcher.watch(self._job, now)
-        for message in news(before, event, self._job, now, self._parts.logs):
+        for message in news(before, event, self._job, now, Logs(self._parts.logs, self._parts.words.tail)):
             self._parts.say(message)
 
     def _perform(self, action: Action) -> None:
@@ -160,7 +174,7 @@ class Run:
             case LookUpNames():
                 session.order("look_up_names", names=action.names)
             case HoldPorts():
-                session.order("hold_ports", ports=action.ports)
+                session.order("hold_ports", ports=action.ports, exclusive=action.exclusive)
             case TryPeers():
                 about = {"ports": action.ports, "peers": action.peers, "run": self._job.run}
                 session.order("try_peers", **about, patience=self._job.plan.timeouts.connect)
@@ -188,6 +202,8 @@ class Run:
             "workdir": process.workdir,
             "inherit": plan.is_local(process.host),
             "port": self._job.ports.get(action.task, 0),
+            "exclusive": board.is_board(process),
+            "preload": preloading.modules_for(plan, process),
             "stall": plan.timeouts.stall if policy.in_gang(process) else None,
         }
 

@@ -144,6 +144,7 @@ class Spec(NamedTuple):
     sync: Sync | None = None
     elastic: Elastic | None = None
     discover: Mapping[str, str] = {}
+    tensorboard: str | None = None
 
     def effective_strategy(self) -> str:
         """Return the strategy, by default the one that the roles ask for."""
@@ -278,6 +279,7 @@ _SPEC = Record(
         "command": Field(_COMMAND),
         "roles": Field(MapOf(_ROLE, "an object of roles and their settings")),
         "sidecars": Field(MapOf(_SIDECAR, "an object of names and their processes", Name())),
+        "tensorboard": Field(Text("a directory of event files, relative to the chief's workdir")),
         "hosts": Field(MapOf(_HOST_SETTINGS, "an object of hosts and their settings")),
         "env": _ENV,
         "workdir": _WORKDIR,
@@ -294,6 +296,7 @@ _SPEC = Record(
         "ps_hosts": 'write "cluster": {"ps": [...]}',
         "worker_hosts": 'write "cluster": {"worker": [...]}',
         "args": 'put the arguments into "command"',
+        "logdir": 'write "tensorboard": "logs/" to have them shown',
     },
 )
 

@@ -18,7 +18,7 @@ MAX_DEPTH = 32
 MAX_VALUES = 200_000
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?!host:[A-Za-z_]\w*\})([^}]*)\}")  # ${host:NAME} is the host's own
-_EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidecars.*.env")
+_EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidecars.*.env", "tensorboard")
 _DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
 

@@ -27,6 +27,8 @@ class Phase(Enum):
     """Living tasks are being ended, before the next attempt or for good."""
     BACKING_OFF = "backing_off"
     """Everything is dead; the next attempt waits for its time."""
+    KEEPING = "keeping"
+    """The job has ended and its exit code is decided; TensorBoard stays until the user ends it."""
     ENDED = "ended"
     """Nothing lives any more and the exit code is decided."""
 
@@ -86,7 +88,7 @@ class TaskState(NamedTuple):
     """One task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
 
     ``resume_at``: it is to start again alone, then or as soon as its host can. ``budget``: what such starts
-    have cost.
+    have cost. ``preload`` is as in `events.TaskStarted`.
     """
 
     task: str
@@ -98,6 +100,7 @@ class TaskState(NamedTuple):
     is_port_open: bool = False
     is_stopping: bool = False
     is_silent: bool = False
+    preload: str = ""
     since: float = 0.0
     resume_at: float | None = None
     budget: Budget = Budget()
@@ -158,6 +161,7 @@ class Job(NamedTuple):
     yet said what the others' names mean to them. ``untried``: the hosts that have not yet said whether they
     reach the others, None before they are asked; ``unreached``: what they did not reach. ``is_complete``: in this
     attempt every task of the cluster listens on its port; ``has_formed``: in this attempt or an earlier one.
+    ``is_unwanted``: the user has asked for the end; ``was_kept``: the result was told before that, and stands.
     """
 
     run: str
@@ -178,6 +182,8 @@ class Job(NamedTuple):
     is_complete: bool = False
     has_formed: bool = False
     was_warned: bool = False
+    is_unwanted: bool = False
+    was_kept: bool = False
     culprit: Culprit | None = None
     failed_at: float = 0.0
     exit_code: int | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tflaunch import diagnosis
+from tflaunch import board, diagnosis
 from tflaunch.measures import Measure
 from tflaunch.plan import TaskPlan
 from tflaunch.states import HostPhase, Job, Phase, TaskPhase, TaskState
@@ -52,9 +52,20 @@ def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, An
         "supervisor": "alive" if sight.is_alive else "dead",
         "started": _moment(job.started_at, sight),
         "logs": sight.logs,
+        "tensorboard": _board(job),
         "hosts": [_host(job, host.host, sight) for host in job.original.hosts],
         "tasks": [_task(job, process, sight) for process in job.original.processes()],
     }
+
+
+def _board(job: Job) -> dict[str, Any] | None:
+    """How TensorBoard is reached; None when it does not listen."""
+    process = board.of(job.plan)
+    if process is None:
+        return None
+    task = job.tasks[process.task]
+    port = job.ports.get(process.task)
+    return board.reach(job.plan, port)._asdict() if port and task.is_alive and task.is_port_open else None
 
 
 def _moment(time: float, sight: Sight) -> float:
@@ -86,6 +97,7 @@ def _task(job: Job, process: TaskPlan, sight: Sight) -> dict[str, Any]:
         "attempt": task.attempt,
         "exit_code": task.code,
         "signal": task.signal,
+        "preload": task.preload or None,
         "since": _moment(task.since, sight) if task.since else None,
         **_measured(measure),
         "cpu_percent": None if measure is None else _cpu(measure, task, sight),
@@ -132,9 +144,10 @@ def _cpu(measure: Measure, task: TaskState, sight: Sight) -> float | None:
 def _measured(measure: Measure | None) -> dict[str, Any]:
     """What a living task uses, and what it says of its progress."""
     progress = None if measure is None else measure.progress
-    used = {name: getattr(measure, name, None) for name in ("cpu_seconds", "rss_bytes", "gpu_percent", "gpu_bytes")}
+    used = {name: getattr(measure, name, None) for name in _USED}
     said = {name: getattr(progress, name, None) for name in _PROGRESS}
     return {**used, **said, "metrics": dict(progress.metrics) if progress is not None else None}
 
 
+_USED = ("cpu_seconds", "rss_bytes", "shared_bytes", "gpu_percent", "gpu_bytes")
 _PROGRESS = ("step", "steps_per_second", "epoch", "epochs", "steps_per_epoch")

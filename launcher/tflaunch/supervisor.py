@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch import elastic, policy
+from tflaunch import elastic, policy, staying
 from tflaunch.actions import AbandonHost
+from tflaunch.board import is_board
 from tflaunch.events import (
     Event,
     FilesPlaced,
@@ -40,7 +41,7 @@ from tflaunch.events import (
 )
 from tflaunch.host_events import give_up, not_reached, on_host_event, replace_alone
 from tflaunch.phases import Step, advance, fail, stop, stop_all, stop_gang
-from tflaunch.plan import Plan
+from tflaunch.plan import Plan, TaskPlan
 from tflaunch.preparation import on_preparation
 from tflaunch.states import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
 
@@ -85,11 +86,12 @@ def next_deadline(job: Job) -> float | None:
         times.append(job.join_by)
     if job.phase is Phase.SAVING:
         times.append(job.save_by)
+    stays = staying.who_stays(job) if job.phase is Phase.KEEPING else None
+    for process in job.plan.processes() if job.phase is Phase.RUNNING else [stays] if stays is not None else []:
+        task = job.tasks[process.task]
+        if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
+            times.append(task.resume_at)
     if job.phase is Phase.RUNNING:
-        for process in job.plan.processes():
-            task = job.tasks[process.task]
-            if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
-                times.append(task.resume_at)
         times += [host.retry_at for host in job.hosts.values()]
         times.append(elastic.grows_at(job))
         if not job.is_complete:
@@ -138,7 +140,8 @@ def _on_task_event(
         return job, []  # a voice from an older attempt
     match event:
         case TaskStarted():
-            return job.with_task(task, phase=TaskPhase.RUNNING, pid=event.pid, since=now), []
+            started = {"pid": event.pid, "preload": event.preload}
+            return job.with_task(task, phase=TaskPhase.RUNNING, since=now, **started), []
         case PortOpened():
             job = job.with_task(task, is_port_open=True)
             is_complete = not policy.unopened(job)
@@ -148,7 +151,7 @@ def _on_task_event(
         case TaskExited():
             return _on_exited(job, task, event, now)
         case TaskGone():
-            return job.with_task(task, phase=TaskPhase.GONE, since=now), []
+            return _on_gone(job.with_task(task, phase=TaskPhase.GONE, since=now), job.plan.find(task.task))
         case TaskSilent() | TaskSpoke():
             return job.with_task(task, is_silent=isinstance(event, TaskSilent)), []
 
@@ -161,6 +164,14 @@ def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float
     return fail(job, culprit, now, may_retry=False)
 
 
+def _on_gone(job: Job, process: TaskPlan) -> Step:
+    """Nothing of a task is left; if it is TensorBoard, its next start needs another port."""
+    if not is_board(process):
+        return job, []
+    job = job._replace(ports={name: port for name, port in job.ports.items() if name != process.task})
+    return job, staying.hold_port(job)
+
+
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
     process = job.plan.find(task.task)
     lived = now - task.since
@@ -169,7 +180,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
         return _reconsider(job, event), []
-    if task.is_stopping or job.exit_code is not None:
+    if task.is_stopping or (job.exit_code is not None and not staying.may_stay(job, process)):
         return job, []
     if event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
@@ -202,9 +213,10 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
 
 
 def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
-    """Start the clock of `timeouts.finish` when the first task that counts has ended well."""
-    limit = job.plan.timeouts.finish
-    if limit is None or job.finish_by is not None or task.task not in job.deciders:
+    """Start the clock of `timeouts.finish` when the first of those that train and end has ended well."""
+    limit, process = job.plan.timeouts.finish, job.plan.find(task.task)
+    counts = policy.in_gang(process) and policy.ends_by_itself(job.plan, process)
+    if limit is None or job.finish_by is not None or not counts:
         return job
     return job._replace(finish_by=now + limit)
 
@@ -216,7 +228,7 @@ def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     """The first Ctrl-C ends the tasks with their grace; one more, or one while they are ended, kills."""
     is_urgent = job.phase is Phase.STOPPING
     grace = 0.0 if is_urgent else job.plan.timeouts.grace
-    if not job.exit_code:
+    if not job.exit_code and not job.was_kept:
         culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, "")
         job = job._replace(culprit=culprit, exit_code=128 + event.signal)
     return _end(job, grace, now, is_urgent)
@@ -235,7 +247,7 @@ def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
     """End everything. Hosts that cannot be told end the tasks by themselves, at the end of the lease."""
     unheard = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.UNHEARD) if is_urgent}
     job, actions = give_up(job, unheard, now)
-    job, more = stop_all(job._replace(phase=Phase.STOPPING, resume_at=None), grace)
+    job, more = stop_all(job._replace(phase=Phase.STOPPING, resume_at=None, is_unwanted=True), grace)
     return job, actions + more
 
 

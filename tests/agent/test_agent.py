@@ -75,10 +75,11 @@ def test_exits_are_told_in_the_order_in_which_they_happened(agent: Agent) -> Non
     ("argv", "workdir", "code", "words"),
     [
         (["no-such-program"], "/", 127, "command not found"),
+        (["python train.py --fast"], "/", 127, "it is one word: leave the quotes"),
         (["/etc/passwd"], "/", 126, "Permission denied"),
         (["true"], "/no/such/directory", 126, "working directory"),
     ],
-    ids=["not found", "not executable", "no directory"],
+    ids=["not found", "one word", "not executable", "no directory"],
 )
 def test_a_command_that_cannot_start_is_explained(
     agent: Agent, argv: list[str], workdir: str, code: int, words: str

@@ -233,7 +233,7 @@ NOT_FOR_TENSORFLOW = [
     ),
     field("backoff-backwards", {"restart": {"backoff": [2, 1]}}, "restart.backoff: the first wait is longer"),
     field("elastic", {"elastic": {"min_workers": 9}}, "elastic.min_workers: 9 is not between 1 and the 2 workers"),
-    field("preload", {"preload": ["tensorflow"]}, "preload: is not supported"),
+    field("preload", {"preload": ["tensor flow"]}, "preload[0]: 'tensor flow' is no name of a module"),
 ]
 ALL = [*NO_FILES, *NO_TEXTS, *NO_JSON, *NO_YAML, *NO_TOML, *WRONG_TYPES, *NOT_FOR_TENSORFLOW]
 

@@ -117,7 +117,7 @@ class TestEnv:
         path = written(tmp_path, WITH_PORTS)
         planned = json.loads(tflaunch("plan", path, "--json", home=home).stdout)["tasks"][1]
         seen = self.environment_after(path, "worker:1", home, http_proxy="http://proxy:3128", HOME="/home/ann")
-        own = ("TFLAUNCH_RUN", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS")
+        own = ("TFLAUNCH_RUN", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS")
         expected = {name: value for name, value in planned["env"].items() if name not in own}
         assert {name: seen["env"].get(name) for name in expected} == expected
         assert seen["cwd"] == str(Path(planned["workdir"]).resolve())

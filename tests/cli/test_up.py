@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path, PurePath
 
@@ -16,7 +17,7 @@ import pytest
 import falls
 from launch import PATIENCE, Launch, read_until
 from specs import TFLAUNCH
-from tflaunch import events, look_around, plan, replay, specfile, supervisor
+from tflaunch import events, look_around, planner, replay, specfile, supervisor
 from tflaunch.states import Phase
 
 pytestmark = pytest.mark.cli
@@ -317,6 +318,27 @@ def test_options_of_up(launch: Launch) -> None:
     assert (launch.directory / "out" / "worker-0.log").read_text() == "--hello\n"
 
 
+def test_a_task_finds_what_was_chosen_for_it(launch: Launch) -> None:
+    """Its share of the cores, what tflaunch has set, and why it has tf_keras or not: its host has looked."""
+    script = (
+        'echo "$TFLAUNCH_STRATEGY|$TFLAUNCH_SET|$TF_NUM_INTRAOP_THREADS|$TF_USE_LEGACY_KERAS|$TFLAUNCH_LEGACY_KERAS"'
+    )
+    site = launch.directory / "env" / "lib" / "python3.11" / "site-packages"
+    (site / "tensorflow").mkdir(parents=True)
+    (site / "tensorflow" / "__init__.py").touch()
+    (site / "tensorflow-2.19.0.dist-info").mkdir()
+    python = launch.directory / "env" / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    (launch.directory / "env" / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
+    ended = launch.up(launch.shell(script, env={"PATH": f"{python.parent}:{os.environ['PATH']}"}))
+    assert ended.returncode == 0, ended.stderr
+    share = max(1, len(os.sched_getaffinity(0)) // 2)
+    chosen = "TF_GRPC_REUSE_PORT,TF_USE_LEGACY_KERAS,TF_NUM_INTRAOP_THREADS"
+    why = "tf_keras is not installed beside TensorFlow 2.19"
+    assert launch.log("worker:0") == f"multi_worker_mirrored|{chosen}|{share}|0|{why}\n"
+
+
 def test_the_last_lines_are_those_of_this_run(launch: Launch) -> None:
     """A log directory may hold the words of an earlier run; they stay there and are not shown again."""
     launch.up(launch.shell("echo earlier; exit 3", workers=1), "--log-dir", "out")
@@ -346,7 +368,7 @@ def test_folding_the_journal_gives_the_job(launch: Launch) -> None:
     spec = launch.shell(script, restart={"max": 1, "backoff": [0, 0]})
     ended = launch.up(spec)
     loaded = specfile.load(spec)
-    made = plan.make(loaded, PurePath(spec.parent), look_around.look(["localhost"]))
+    made = planner.make(loaded, PurePath(spec.parent), look_around.look(["localhost"]))
     journal = launch.journal()
     job = supervisor.begin(journal[0]["run"], made, journal[0]["now"])
     for record in journal:

@@ -112,7 +112,7 @@ def test_the_whole_suite_passes_with_the_wheel(installed: Installed) -> None:
     (wheel,) = installed.directory.glob("*.whl")
     installed.pip(f"{wheel}[tensorflow]", *TEST_TOOLS)
     place = installed.directory / "suite"
-    for name in ("tests", "cluster_specs"):
+    for name in ("tests", "cluster_specs", "docs"):
         shutil.copytree(REPOSITORY / name, place / name)
     (place / "pytest.ini").write_text(_as_ini())
     tests = [str(place / "tests" / tier) for tier in ("agent", "cli", "training")]

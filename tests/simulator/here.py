@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tflaunch_worker import child
+from tflaunch_worker import task as tasks
 from tflaunch_worker.child import Command
 from tflaunch_worker.port_watch import PortWatch
 from tflaunch_worker.ports import PortTaken
@@ -33,6 +34,14 @@ class SimPorts:
         if self._host.refuses_ports:
             raise PortTaken(port or 2222, "pid 7 (somebody else)")
         return port or self._host.world.random.randrange(10000, 32000)
+
+    def hold_beside(self, task: str, port: int) -> int:
+        """Hold a port, or another one: now and then the wanted one is taken.
+
+        Raises:
+            PortTaken: as the history wants it.
+        """
+        return self.hold(task, port if self._host.world.chance(0.7) else 0)
 
 
 class WatchedSpool(Spool):
@@ -93,6 +102,40 @@ class SimListeners:
         """Nothing was opened."""
 
 
+class SimBirth:
+    """A task that is not forked yet."""
+
+    is_wanted = True
+
+    def cancel(self) -> None:
+        """Have no task born."""
+        self.is_wanted = False
+
+
+class SimNursery:
+    """Forks tasks later than asked, once modules are imported, or refuses to."""
+
+    def __init__(self, host: SimHost, loop: SimLoop) -> None:
+        self._host = host
+        self._loop = loop
+        self._ready_at = loop.now() + host.world.within(0.001, 8.0)
+
+    def start(
+        self, command: Command, terms: child.Terms, born: Callable[[child.Child], None], refused: Callable[[], None]
+    ) -> SimBirth:
+        """Have a task forked."""
+        birth = SimBirth()
+
+        def decide() -> None:
+            if birth.is_wanted and self._host.world.chance(0.8):
+                born(tasks.child.start(command, terms))
+            elif birth.is_wanted:
+                refused()
+
+        self._loop.at(max(self._ready_at, self._loop.now()) + self._host.world.within(0.0001, 0.01), decide)
+        return birth
+
+
 class SimHere:
     """What an agent needs of its host."""
 
@@ -103,6 +146,7 @@ class SimHere:
         self.listeners = SimListeners()
         self._host = host
         self._loop = loop
+        self._nursery = SimNursery(host, loop)
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
         """Return what calls ``opened(task)`` when a task listens on its port."""
@@ -121,9 +165,10 @@ class SimHere:
     def progress(self, task: str, came: Callable[[], None]) -> None:
         """Return nothing: programs here only print."""
 
-    def start(self, task: Task) -> None:
+    def start(self, task: Task, is_preloaded: bool) -> None:
         """Start a task."""
-        task.start(child.Terms(0o022, (1024, 1024), 0))
+        nursery = self._nursery if self._host.world.chance(0.3) else None
+        task.start(child.Terms(0o022, (1024, 1024), 0), nursery)  # type: ignore[arg-type]
 
     def evidence(self, pid: int) -> str:
         """Nothing is known of deaths."""

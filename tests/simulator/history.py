@@ -209,9 +209,9 @@ class History:
         return 200 + attempts * (waits + work + rest)
 
     def _end_may_be_missed(self) -> None:
-        """Where something hangs, or may fail for ever because the window is short, the user loses patience."""
-        can_last = self.oracle.has_hung or self.script.hang_share > 0 or self.plan.restart.window < 1000
-        if can_last and not self.is_over:
+        """Where something stays or hangs, or may fail for ever as the window is short, the user loses patience."""
+        hangs = self.oracle.has_hung or self.script.hang_share > 0
+        if (hangs or self.plan.keep or self.plan.restart.window < 1000) and not self.is_over:
             self.world.note("the user has lost patience")
             if self._asides[-1].is_dead:
                 self.world.after(_SLACK, self._end_may_be_missed)

@@ -123,6 +123,11 @@ class _Linux:
     def listening_ports() -> set[int]:
         return current.host.open_ports
 
+    @staticmethod
+    def is_listening(port: int, session: int) -> bool:
+        process = _find(session)
+        return process is not None and process.is_alive and port in current.host.open_ports
+
 
 class _Child:
     """child, as `Task` uses it: a fork is a process of the simulated host."""

@@ -81,6 +81,11 @@ def _blames_the_last(original: Any) -> Any:
     return exited
 
 
+def _forgets_result(original: Any) -> Any:
+    """Ctrl-C ends TensorBoard, and counts as the end of the job."""
+    return lambda job, *others: original(job._replace(was_kept=False), *others)
+
+
 def _forgets_first(original: Any) -> Any:
     """An exit that is heard later is never the first."""
     return lambda job, *_: job
@@ -181,6 +186,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a ladder without KILL": Mutation("I2", task.Task, "_kill", _no_kill),
     "the last failure is the culprit": Mutation("I3", supervisor, "_on_exited", _blames_the_last),
     "a late word about an early exit": Mutation("I3", supervisor, "_reconsider", _forgets_first),
+    "the end of TensorBoard is the job's": Mutation("I3", supervisor, "_on_interrupt", _forgets_result),
     "one restart too many": Mutation("I4", budget, "ask", _one_more),
     "TimePassed is not scheduled": Mutation("I5", supervisor, "next_deadline", _forgets_backing_off),
     "fences are not scheduled": Mutation("I5", supervisor, "next_deadline", _forgets_fences),

@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.world import Violation, World
+from tflaunch import board
 from tflaunch.actions import Action, StartTask
 from tflaunch.budget import MOST_FREE
 from tflaunch.events import Event, Interrupted, StopAsked
@@ -67,6 +68,7 @@ class Oracle:
         self._interrupts = 0
         self._restarts = 0
         self._is_given_up = False
+        self._result: int | None = None  # of a job that has ended while TensorBoard stays
 
     # ---- I1 and I2: who lives
 
@@ -236,10 +238,28 @@ class Oracle:
             spent = len(job.budget.charged) + len(job.budget.free)
             if self._restarts > spent:
                 raise Violation("I4", f"{self._restarts} restarts, but only {spent} are in the budget")
+        if job.phase is Phase.KEEPING:
+            self._check_keeping(job)
+        if self._result is not None:
+            if job.exit_code != self._result:
+                raise Violation("I3", f"exit code {job.exit_code}, after {self._result} was told")
+            return
         if job.phase in (Phase.BACKING_OFF, Phase.ENDED) and before.phase is not Phase.BACKING_OFF:
             self._judge(job)
         if job.phase is Phase.ENDED:
             self._check_exit_code(job)
+
+    def _check_keeping(self, job: Job) -> None:
+        """The job has ended, nobody had asked for that, and only TensorBoard lives; the exit code stands now."""
+        if self._interrupts or not job.plan.keep:
+            raise Violation("I2", "TensorBoard stays, though nobody wants it")
+        for process in self.living():
+            if process.task != board.NAME and not self._is_given_up:
+                raise Violation("I2", f"{process} lives, though the job has ended")
+        self._judge(job)
+        self._check_exit_code(job)
+        self._result = job.exit_code
+        self.world.fault("kept")
 
     def _judge(self, job: Job) -> None:
         """I3: of an attempt in which exactly one fault took effect, that is the culprit."""
@@ -354,3 +374,11 @@ class SimWords:
     def is_complete(self) -> bool:
         """Whether all that was begun has ended."""
         return not self._open
+
+    def is_complete_without(self, task: str) -> bool:
+        """Whether all that was begun has ended, but for one task."""
+        return all(name == task for name, _ in self._open)
+
+    def tail(self, task: str, lines: int) -> list[str]:
+        """Nobody looks."""
+        return []

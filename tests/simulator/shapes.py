@@ -9,6 +9,7 @@ from typing import Any
 
 from simulator.programs import Script, Trouble
 from specs import MACHINE, planned
+from tflaunch import board
 from tflaunch.plan import Plan
 
 _MACHINE = MACHINE._replace(local_names=frozenset({"localhost", "here"}))
@@ -35,6 +36,10 @@ _SHAPES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"worker": ["a", "b", "c"]}, {"elastic": {"min_workers": 1, "retry": 10}}),
     ({"worker": ["a", "b", "c"]}, {"elastic": {"min_workers": 2, "retry": 20}}),
     ({"chief": ["a"], "worker": ["b", "c"], "ps": ["a"]}, {"elastic": {"min_workers": 1, "retry": 10}}),
+    ({"worker": 2}, {"tensorboard": "logs/"}),
+    ({"worker": ["a", "b"]}, {"tensorboard": "logs/"}),
+    ({"chief": ["a"], "worker": ["a", "b"], "ps": ["b"], "evaluator": ["a"]}, {"tensorboard": "logs/"}),
+    ({"worker": 2}, {"tensorboard": "logs/", "strategy": "none"}),
 )
 
 
@@ -60,7 +65,8 @@ def draw_plan(chance: random.Random) -> Plan:
     for limit, values in (("start", (8, 20)), ("finish", (1, 5)), ("stall", (15,)), ("deadline", (20, 60))):
         if chance.random() < 0.15:
             timeouts[limit] = chance.choice(values)
-    return _planned(json.dumps([cluster, {**fields, "restart": restart, "timeouts": timeouts}]))
+    plan = _planned(json.dumps([cluster, {**fields, "restart": restart, "timeouts": timeouts}]))
+    return plan._replace(keep=board.of(plan) is not None and chance.random() < 0.75)
 
 
 def draw_script(chance: random.Random, plan: Plan) -> Script:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from specs import DIRECTORY, MACHINE, made
-from tflaunch import lint
+from tflaunch import lint, planner
 from tflaunch import plan as planning
 from tflaunch.plan import Plan, TaskPlan
 from tflaunch.spec import ROLES, STRATEGIES
@@ -88,7 +88,7 @@ def tf_config(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def plan_of(data: dict[str, Any]) -> Plan:
     """A plan in which every task has a port."""
-    plan = planning.make(made({"command": ["python", "train.py"], **data}), DIRECTORY, MACHINE)
+    plan = planner.make(made({"command": ["python", "train.py"], **data}), DIRECTORY, MACHINE)
     ports = {task.task: FIRST_PORT + number for number, task in enumerate(plan.tasks)}
     return planning.resolve(plan, ports)
 

@@ -10,7 +10,7 @@ from history import HERE, History, mirrored, parameter_server
 from specs import clustered
 from tflaunch import diagnosis
 from tflaunch.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted, TimePassed
-from tflaunch.news import news
+from tflaunch.news import Logs, news
 
 pytestmark = pytest.mark.unit
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 def news_of(history: History, event: Event) -> list[str]:
     """Return the news of one event."""
     before = history.job
-    return news(before, event, history.happens(event).job, history.now, "/logs")
+    return news(before, event, history.happens(event).job, history.now, Logs("/logs", lambda *_: []))
 
 
 def summary_of(history: History) -> str:
@@ -45,6 +45,32 @@ def test_programs_without_a_server_are_not_suspected() -> None:
     )
     history.now += 60
     assert news_of(history, TimePassed()) == []
+
+
+def ends_well(opened: int, seconds: float) -> list[str]:
+    """Return the news of the end of two mirrored workers, the first so many of which had opened their ports."""
+    history = History(clustered({"worker": 2})).happens(HostJoined(HERE))
+    history.happens(PortsHeld(HERE, {"worker:0": 10, "worker:1": 11}))
+    for number in range(2):
+        history.happens(TaskStarted(HERE, f"worker:{number}", 0, 1, 0.0))
+    for number in range(opened):
+        history.happens(PortOpened(HERE, f"worker:{number}", 0))
+    history.now += seconds
+    history.happens(TaskExited(HERE, "worker:0", 0, 0, None, 0.0))
+    return news_of(history, TaskExited(HERE, "worker:1", 0, 0, None, 0.0))
+
+
+def test_trainings_that_were_each_alone_are_not_passed_over() -> None:
+    """All ended with 0, and no port was ever opened: TF_CONFIG got lost on the way."""
+    warning, hint = ends_well(0, 10.0)
+    assert warning.startswith("warning: worker:0, worker:1 never opened their ports: each has trained for itself")
+    assert "TF_CONFIG" in hint
+    assert ends_well(1, 10.0) == ends_well(2, 10.0) == []
+
+
+def test_what_is_too_short_for_a_training_is_not_suspected() -> None:
+    """The first example of the README prints and ends."""
+    assert ends_well(0, 1.0) == []
 
 
 def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:

@@ -199,6 +199,17 @@ class TestAddresses:
         assert error.where == "hosts.alpha.gpus"
         assert "ask for 3 GPUs, and it has 2" in error.message
 
+    @pytest.mark.parametrize(
+        ("gpus", "severity", "said"),
+        [(1, "error", "2 tasks would share 1 GPUs"), (3, "warning", "1 of them are not used")],
+    )
+    def test_gpus_can_be_shared(self, gpus: int, severity: str, said: str):
+        """Each task that trains gets as many as the others."""
+        fields = {"cluster": {"worker": ["alpha:1", "alpha:2"]}, "hosts": {"alpha": {"gpus": gpus}}}
+        (problem,) = problems_of(SMALLEST, **fields)
+        assert (problem.where, problem.severity) == ("hosts.alpha.gpus", severity)
+        assert said in problem.message
+
 
 class TestProcesses:
     """What tasks run, and with which environment."""
@@ -286,12 +297,18 @@ class TestProcesses:
         assert error.where == "roles.worker.required"
         assert not problems_of(GOOD["evaluator"], roles={"evaluator": {"required": True}})
 
-    @pytest.mark.parametrize(("fields", "where"), [({"preload": ["tensorflow"]}, "preload")], ids=["preload"])
-    def test_a_field_that_is_not_served_yet_is_refused(self, fields: dict[str, Any], where: str):
-        """Better than ignored."""
-        error = the_error(SMALLEST_LOCAL, **fields)
-        assert error.where == where
-        assert "not supported by this version" in error.message
+    @pytest.mark.parametrize("name", ["", "tensor flow", "a..b", "tf-keras", "1a", "a,b"])
+    def test_what_is_preloaded_are_modules(self, name: str):
+        """Their names, as one imports them."""
+        assert the_error(SMALLEST_LOCAL, preload=["tensorflow.keras", name]).where == "preload[1]"
+        assert not problems_of(SMALLEST_LOCAL, preload=["tensorflow.keras"])
+
+    @pytest.mark.parametrize("command", ["sh train.sh", "python -O train.py", "/usr/bin/env python train.py"])
+    def test_a_command_that_cannot_be_preloaded_is_pointed_out(self, command: str):
+        """It runs, and nothing is won."""
+        (warning,) = problems_of(SMALLEST_LOCAL, preload=["tensorflow"], command=command)
+        assert (warning.severity, warning.where) == ("warning", "preload")
+        assert "does nothing for 'command'" in warning.message
 
 
 class TestSync:

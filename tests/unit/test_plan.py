@@ -247,10 +247,24 @@ class TestResources:
         assert task.env.get("TF_NUM_INTRAOP_THREADS") == share
         assert "TF_NUM_INTEROP_THREADS" not in task.env
 
-    def test_the_cores_of_other_hosts_are_not_known(self):
-        """So nothing is said about them."""
-        cluster = {"worker": ["10.0.0.1:2222", "10.0.0.1:2223"]}
-        assert "TF_NUM_INTRAOP_THREADS" not in task_of(SMALLEST, cluster=cluster).env
+    def test_the_cores_of_other_hosts_are_for_their_agents_to_share(self):
+        """Nobody here knows how many there are."""
+        cluster = {"worker": ["10.0.0.1:2222", "10.0.0.1:2223", "10.0.0.2:2222"]}
+        tasks = plan_of(SMALLEST, cluster=cluster).tasks
+        shares = [task.env.get("TF_NUM_INTRAOP_THREADS") for task in tasks]
+        assert shares == ["${host:TFLAUNCH_CORES/2}", "${host:TFLAUNCH_CORES/2}", None]
+
+    def test_a_plan_says_what_it_has_set_and_why(self):
+        """Not what the user has set otherwise."""
+        task = task_of(SMALLEST_LOCAL, env={"TF_NUM_INTRAOP_THREADS": 3})
+        assert task.env["TFLAUNCH_SET"] == "TF_GRPC_REUSE_PORT,TF_USE_LEGACY_KERAS" == ",".join(task.reasons)
+        assert "tf_keras" in task.reasons["TF_USE_LEGACY_KERAS"]
+        assert task.env["TFLAUNCH_LEGACY_KERAS"] == "auto"
+
+    @pytest.mark.parametrize("fields", [{"legacy_keras": True}, {"env": {"TF_USE_LEGACY_KERAS": "0"}}])
+    def test_which_keras_is_not_left_to_the_host_when_somebody_has_said_it(self, fields: dict[str, Any]):
+        """In the spec's field or as a variable."""
+        assert "TFLAUNCH_LEGACY_KERAS" not in task_of(SMALLEST_LOCAL, **fields).env
 
     def test_threads_that_somebody_chose_stay(self):
         """In the spec or in the shell."""
@@ -276,6 +290,27 @@ class TestResources:
         slices = [task.env["CUDA_VISIBLE_DEVICES"] for task in plan.tasks]
         assert slices == ["0", "1,2", "3,4", "0,1", "-1"]
         assert all(task.env["TF_FORCE_GPU_ALLOW_GROWTH"] == "true" for task in plan.tasks)
+
+    def test_those_that_train_share_the_gpus_of_a_host_evenly(self):
+        """A ps, the chief that drives and an evaluator need none; roles that say how many are served first."""
+        cluster = {"chief": ["a"], "worker": ["a", "a", "b"], "ps": ["a"], "evaluator": ["a"]}
+        hosts = {"a": {"gpus": 5}}
+        slices = {
+            task.task: task.env.get("CUDA_VISIBLE_DEVICES")
+            for task in plan_of(SMALLEST, cluster=cluster, hosts=hosts, roles={"evaluator": {"gpus": 1}}).tasks
+        }
+        training = {"worker:0": "0,1", "worker:1": "2,3", "worker:2": None}
+        assert slices == {"chief:0": "-1", **training, "ps:0": "-1", "evaluator:0": "4"}
+
+    def test_slices_are_of_the_gpus_that_may_be_used(self):
+        """As the user's shell or a host's variables name them."""
+        machine = {"environ": {"CUDA_VISIBLE_DEVICES": "2,GPU-8d"}}
+        tasks = plan_of(SMALLEST_LOCAL, machine=machine, roles={"worker": {"gpus": 1}}).tasks
+        assert [task.env["CUDA_VISIBLE_DEVICES"] for task in tasks] == ["2", "GPU-8d"]
+        hosts = {"10.0.0.1": {"gpus": 2, "env": {"CUDA_VISIBLE_DEVICES": "6, 7"}}}
+        cluster = {"worker": ["10.0.0.1:1", "10.0.0.1:2"]}
+        tasks = plan_of(SMALLEST, cluster=cluster, hosts=hosts).tasks
+        assert [task.env["CUDA_VISIBLE_DEVICES"] for task in tasks] == ["6", "7"]
 
     def test_without_a_number_of_gpus_nothing_is_said_about_them(self):
         """One task per host takes them all."""

@@ -159,9 +159,10 @@ class Agent:
 
     def _hold_ports(self, message: dict[str, Any]) -> None:
         held, refused = {}, {}
+        hold = self._here.ports.hold_beside if message.get("exclusive") else self._here.ports.hold
         for task, port in message["ports"].items():
             try:
-                held[task] = self._here.ports.hold(task, port)
+                held[task] = hold(task, port)
             except PortTaken as taken:
                 refused[task] = str(taken)
         if refused:
@@ -210,13 +211,13 @@ class Agent:
         task = self._here.task(name, attempt, command, stream, self)
         self._tasks[name] = task
         if message["port"]:
-            self._port_watch.add(name, message["port"])
+            self._port_watch.add(name, message["port"], (lambda: task.pid) if message.get("exclusive") else None)
         progress = self._here.progress(name, lambda: self._is_alive(name))
         if progress is not None:
             self._progress[name] = progress
         if message.get("stall"):
             self._silences[name] = Silence(self._loop, float(message["stall"]), task, self._client)
-        self._here.start(task)
+        self._here.start(task, bool(command.modules))
 
     def _stop_task(self, message: dict[str, Any]) -> None:
         task = self._tasks.get(message["task"])

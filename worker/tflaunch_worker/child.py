@@ -22,12 +22,22 @@ _CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 class Command:
-    """What to execute: ``argv``, the whole environment, the working directory."""
+    """What to execute: ``argv``, the whole environment, the working directory.
 
-    def __init__(self, argv: list[str], env: dict[str, str], workdir: str) -> None:
+    ``modules``: it may be forked from a process that has imported these (see `nursery`). ``name``: what the program
+    shall find as its first word, where that is not how it is found.
+    """
+
+    def __init__(
+        self, argv: list[str], env: dict[str, str], workdir: str, modules: tuple[str, ...] = (), name: str = ""
+    ) -> None:
         self.argv = argv
         self.env = env
         self.workdir = workdir
+        self.modules = modules
+        self.name = name
+        self.preload = ""
+        """How it was started: the modules that were imported for it, or "no: " and why not; "" if nobody asked."""
 
 
 class Child:
@@ -65,13 +75,8 @@ def start(command: Command, terms: Terms) -> Child:
     Raises:
         OSError: no process or no pipe could be made.
     """
-    output, output_end = os.pipe()
+    output, output_end = output_pipe()
     report, report_end = os.pipe()
-    try:
-        fcntl.fcntl(output, _F_SETPIPE_SZ, _PIPE_BYTES)
-    except OSError:
-        pass  # the user's share of pipe memory is used up: the default size will do
-    os.set_blocking(output, False)
     agent = os.getpid()
     # Until the fork has its own dispositions, these would run the agent's handlers in it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
@@ -82,6 +87,21 @@ def start(command: Command, terms: Terms) -> Child:
     os.close(output_end)
     os.close(report_end)
     return Child(pid, output, report)
+
+
+def output_pipe() -> tuple[int, int]:
+    """Return both ends of a pipe for a task's output; to read never waits.
+
+    Raises:
+        OSError: no pipe could be made.
+    """
+    output, output_end = os.pipe()
+    try:
+        fcntl.fcntl(output, _F_SETPIPE_SZ, _PIPE_BYTES)
+    except OSError:
+        pass  # the user's share of pipe memory is used up: the default size will do
+    os.set_blocking(output, False)
+    return output, output_end
 
 
 def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
@@ -97,7 +117,9 @@ def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
         return NOT_EXECUTABLE, f"command {name!r} cannot be executed: {reason}"
     if "/" in name and os.path.exists(os.path.join(command.workdir, name)):
         return NOT_FOUND, f"command {name!r}: the interpreter that its first line names does not exist"
-    return NOT_FOUND, f"command not found: {name!r}"
+    is_sentence = " " in name and "/" not in name.partition(" ")[0]
+    remedy = "; it is one word: leave the quotes around the whole command out" if is_sentence else ""
+    return NOT_FOUND, f"command not found: {name!r}{remedy}"
 
 
 def _become(command: Command, output: int, report: int, agent: int, terms: Terms) -> None:
@@ -138,7 +160,7 @@ def _execute(command: Command) -> None:
     failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for place in places:
         try:
-            os.execve(place + name, command.argv, command.env)
+            os.execve(place + name, [command.name or name, *command.argv[1:]], command.env)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, host_values, linux
+from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, cores, host_values, interpreter, linux
 from tflaunch_worker.measure import Measurer
 from tflaunch_worker.memory import OomWatch
 from tflaunch_worker.peers import Listeners
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.client import Client
     from tflaunch_worker.loop import Loop
+    from tflaunch_worker.nursery import Nursery
     from tflaunch_worker.offer import Offer
     from tflaunch_worker.task import Listener
 
 # What a plan calls these places on hosts whose paths are not known beforehand.
 _SERVER = "TFLAUNCH_SERVER"
 _CODE = "TFLAUNCH_CODE"
+_CORES = "TFLAUNCH_CORES"
 
 
 class Here:
@@ -41,10 +43,12 @@ class Here:
         self._loop = loop
         self._environ = dict(os.environ)
         self.max_files = _raise_file_limit()
+        self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
         self._terms = child.Terms(umask, self.max_files, linux.be_punctual())
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
+        self._nursery: Nursery | None = None
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
         """Return what calls ``opened(task)`` when a task listens on its port."""
@@ -58,9 +62,16 @@ class Here:
         """Start an attempt of a task; what becomes of it is said to ``listener``."""
         return Task(name, attempt, command, stream, self._loop, listener)
 
-    def start(self, task: Task) -> None:
-        """Start a task."""
-        task.start(self._terms)
+    def start(self, task: Task, is_preloaded: bool) -> None:
+        """Start a task; one that ``is_preloaded`` may be forked of a process that has imported modules."""
+        task.start(self._terms, self._find_nursery() if is_preloaded else None)
+
+    def _find_nursery(self) -> Nursery:
+        if self._nursery is None:
+            from tflaunch_worker.nursery import Nursery  # most runs preload nothing
+
+            self._nursery = Nursery(self._loop, self.measurer.forks)
+        return self._nursery
 
     def evidence(self, pid: int) -> str:
         """Return what is known about the death of a process that was killed; "" for nothing."""
@@ -106,15 +117,29 @@ class Here:
             UnknownValue: the host has no such value.
         """
         known = {**self._environ, _SERVER: self._server_program(), _CODE: os.path.join(self.directory, CODE_NAME)}
+        known[_CORES] = str(cores.usable())
         env = dict(self._environ) if message["inherit"] else host_values.bare_environment()
         env.update({variable: host_values.expand(value, known) for variable, value in message["env"].items()})
         for variable in message["unset"]:
             env.pop(variable, None)
         env["TFLAUNCH_TASK_DIR"] = self._task_directory(task)
         env["TFLAUNCH_PROGRESS"] = os.path.join(env["TFLAUNCH_TASK_DIR"], PIPE_NAME)
+        env.pop("TFLAUNCH_PRELOAD", None)  # that of a task in which tflaunch itself was started
         program, *arguments = message["argv"]
         argv = [host_values.expand_path(program, known), *(host_values.expand(word, known) for word in arguments)]
-        return child.Command(argv, env, host_values.expand_path(message["workdir"], known))
+        self._choose_keras(argv, env)
+        modules = tuple(str(module) for module in message.get("preload", ()))
+        return child.Command(argv, env, host_values.expand_path(message["workdir"], known), modules)
+
+    def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
+        """Take tf_keras from a task whose plan leaves it to the host, where it is not installed."""
+        if env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
+            return
+        about = (argv[0], *(env.get(name, "") for name in interpreter.LOOKED_AT))
+        if about not in self._keras:
+            self._keras[about] = interpreter.legacy_keras(argv, env)
+        is_legacy, env[interpreter.CHOICE] = self._keras[about]
+        env["TF_USE_LEGACY_KERAS"] = "1" if is_legacy else "0"
 
     def _server_program(self) -> str:
         """The path of TensorFlow's standard server, which an agent from an archive has to write down first."""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PATIENCE = 2.0
 """Seconds that each question to the driver may take: a GPU that hangs makes it hang."""
 
+SHARED_FOR = 30.0
+"""Seconds for which what tasks share is taken to be the same: to look at all their pages takes a tenth of a second."""
+
 _QUERIES = {
     "processes": "--query-compute-apps=pid,gpu_uuid,used_memory",
     "gpus": "--query-gpu=uuid,utilization.gpu",
@@ -35,6 +38,10 @@ class Measurer:
         self._driver = driver
         self._program = program
         self._is_out = False
+        self.forks: set[int] = set()
+        """Processes that were forked of another one, with which they share memory."""
+        self._shared: list[list[str]] = []
+        self._shared_until = 0.0
         self._waiting: Callable[[Rows], None] | None = None
 
     def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[Figures], None]) -> None:
@@ -45,12 +52,16 @@ class Measurer:
         Args:
             pids: returns the process that leads each living task; called when the answer is made.
             answer: is given ``cpu_seconds``, ``rss_bytes``, ``gpu_bytes`` and ``gpu_percent`` by task,
-                without what is not known.
+                without what is not known, and for a task that was forked ``shared_bytes``, the part of ``rss_bytes``
+                that other processes have as well.
         """
         if self._waiting is not None:
             return
-        self._waiting = lambda rows: answer(_figures(pids(), rows))
-        if self._is_out or not os.path.exists(self._driver):
+        self._waiting = lambda rows: answer(_figures(pids(), {"shared": self._shared, **rows}))
+        program = self._program if os.path.exists(self._driver) else ""
+        forks = self.forks.intersection(pids().values())
+        sharing = sorted(forks) if self._loop.now() >= self._shared_until else []
+        if self._is_out or not (program or sharing):
             self._tell({})
             return
         self._is_out = True
@@ -59,9 +70,11 @@ class Measurer:
         def answered(rows: Rows | None) -> None:
             self._is_out = False
             timer.cancel()
+            if rows and "shared" in rows:
+                self._shared, self._shared_until = rows["shared"], self._loop.now() + SHARED_FOR
             self._tell(rows or {})
 
-        aside.do(self._loop, lambda: _ask_program(self._program), answered)
+        aside.do(self._loop, lambda: _ask_others(program, sharing), answered)
 
     def _tell(self, rows: Rows) -> None:
         """Answer, if nobody has meanwhile: a program that a broken driver holds cannot even be killed."""
@@ -80,6 +93,10 @@ def _figures(pids: dict[str, int], rows: Rows) -> Figures:
         mine["cpu_seconds"] = mine.get("cpu_seconds", 0.0) + process.cpu_seconds
         mine["rss_bytes"] = mine.get("rss_bytes", 0) + process.rss_bytes
     _add_gpus(figures, owners, rows)
+    tasks = {str(pid): task for task, pid in pids.items()}
+    for number, shared in rows.get("shared", []):
+        if number in tasks:
+            figures[tasks[number]]["shared_bytes"] = int(shared)
     return figures
 
 
@@ -119,8 +136,16 @@ def _is_number(word: str) -> bool:
     return word.isdigit()  # else "[N/A]" or "[Not Supported]"
 
 
+def _ask_others(program: str, sharing: list[int]) -> Rows:
+    """Be the fork: ask the driver's tool, if there is one, and look at these processes, if there are any."""
+    rows = _ask_program(program) if program else {}
+    if sharing:
+        rows["shared"] = [[str(pid), str(linux.shared_memory(pid))] for pid in sharing]
+    return rows
+
+
 def _ask_program(program: str) -> Rows:
-    """Be the fork: ask the driver's own tool. What it does not tell in time is not known."""
+    """Ask the driver's own tool. What it does not tell in time is not known."""
     import subprocess
 
     rows: Rows = {}

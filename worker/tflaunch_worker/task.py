@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from tflaunch_worker.loop import Loop, Timer
+    from tflaunch_worker.nursery import Birth, Nursery
     from tflaunch_worker.stream import Stream
 
     class Listener(Protocol):
@@ -58,6 +59,7 @@ class Task:
         self._stream = stream
         self._loop = loop
         self._listener = listener
+        self._birth: Birth | None = None
         self._child: child.Child | None = None
         self._pidfd: int | None = None
         self._has_exited = False
@@ -71,15 +73,26 @@ class Task:
             os.fsencode(f"TFLAUNCH_ATTEMPT={attempt}"),
         }
 
-    def start(self, terms: child.Terms) -> None:
-        """Fork; what becomes of it is said to the listener."""
+    def start(self, terms: child.Terms, nursery: Nursery | None = None) -> None:
+        """Fork, or have it forked; what becomes of it is said to the listener."""
+        if nursery is None:
+            self._start_plainly(terms)
+        else:
+            self._birth = nursery.start(self._command, terms, self._begin, lambda: self._start_plainly(terms))
+
+    def _start_plainly(self, terms: child.Terms) -> None:
         try:
-            self._child = child.start(self._command, terms)
+            self._begin(child.start(self._command, terms))
         except OSError as error:
+            self._birth = None
             self._say("task_not_started", code=child.NOT_EXECUTABLE, reason=f"no process: {error.strerror}")
             self._end()
-            return
-        self.pid = self._child.pid
+
+    def _begin(self, started: child.Child) -> None:
+        """There is a process from now on."""
+        self._birth = None
+        self._child = started
+        self.pid = started.pid
         self._loop.watch(self._child.output, self._read_output)
         self._loop.watch(self._child.start_report, self._read_start_report)
         self._pidfd = linux.open_pidfd(self.pid)
@@ -100,6 +113,9 @@ class Task:
         """
         if self.is_gone:
             return
+        if self._birth is not None:
+            self._stop_unborn(signal.SIGTERM if grace > 0 else signal.SIGKILL)
+            return
         kill_at = self._loop.now() + grace
         if self._kill_at is None and grace > 0:
             if with_stacks:
@@ -114,6 +130,15 @@ class Task:
             self._kill_timer = self._loop.at(kill_at, self._kill)
         if grace <= 0:
             self._kill()
+
+    def _stop_unborn(self, number: int) -> None:
+        """End a task of which there is no process yet: it ends as one that dies of the signal at once."""
+        assert self._birth is not None
+        self._birth.cancel()
+        self._birth = None
+        self._has_exited = True
+        self._say("task_exited", code=None, signal=int(number), at=self._loop.now(), was_told=True, evidence="")
+        self._end()
 
     def _keep_stacks(self, text: bytes) -> None:
         """Put what a tool has seen of the task into its output; then have the program write it itself."""
@@ -133,8 +158,8 @@ class Task:
 
     def signal(self, number: int) -> None:
         """Signal the process group, or the fork itself while it has no group of its own yet."""
-        if self._has_exited:
-            return  # the number may belong to somebody else by now
+        if self._has_exited or not self.pid:
+            return  # the number may belong to somebody else by now; 0 would mean ourselves
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
@@ -173,13 +198,16 @@ class Task:
         assert self._child is not None
         if self._has_started is not None:
             return
-        report = os.read(self._child.start_report, 100)
+        try:
+            report = os.read(self._child.start_report, 100)
+        except BlockingIOError:
+            report = b""  # it has died, and who forked it has not closed its end yet
         self._loop.forget(self._child.start_report)
         os.close(self._child.start_report)
         failure = child.start_failure(report, self._command)
         self._has_started = failure is None
         if failure is None:
-            self._say("task_started", pid=self.pid, at=self._loop.now())
+            self._say("task_started", pid=self.pid, at=self._loop.now(), preload=self._command.preload)
         else:
             self._say("task_not_started", code=failure[0], reason=failure[1])
 

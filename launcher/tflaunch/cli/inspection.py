@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from tflaunch.cli.loading import json_option, make_plan, name_option, read_spec,
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.plan import Plan
+    from tflaunch.plan import Plan, TaskPlan
 
 
 @click.command(short_help="Show what `up` would do.")
@@ -40,13 +41,19 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
 
 
 def _plan_as_text(plan: Plan) -> str:
+    from tflaunch import preloading
+
     lines = [f"{plan.name}: {plan.strategy}, done when {_done_rule(plan)}"]
     for process in plan.processes():
         lines.append(f"\n{process.task} on {process.host}, address {process.address or 'none'}")
         lines.append(f"  command  {shlex.join(process.argv)}")
         lines.append(f"  workdir  {process.workdir}")
-        lines += [f"  env      {name}={value}" for name, value in sorted(process.env.items())]
+        for name, value in sorted(process.env.items()):
+            why = f"   ({process.reasons[name]})" if name in process.reasons else ""
+            lines.append(f"  env      {name}={value}{why}")
         lines.append(f"  unset    {' '.join(process.unset)}")
+        if (prospect := preloading.prospect(plan, process)) is not None:
+            lines.append(f"  preload  {prospect}")
     return "\n".join(lines)
 
 
@@ -76,13 +83,27 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
     names = [process.task for process in made.processes()]
     if task not in names:
         raise TflaunchError(f"{spec}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE)
+    from tflaunch import board
+    from tflaunch import plan as planning
+
+    made = planning.resolve(made, {board.NAME: board.USUAL_PORT})
     unknown = [process.task for process in made.tasks if process.address and process.address.port is None]
     if unknown:
         hint = 'give it in the spec, for example "localhost:12345"'
         warn(spec, [Problem("warning", unknown[0], "its port is chosen only at the start", hint)])
     from tflaunch import plan_forms
 
-    click.echo(plan_forms.shell_exports(made, made.find(task)))
+    click.echo(plan_forms.shell_exports(made, _settled(made, made.find(task))))
+
+
+def _settled(plan: Plan, task: TaskPlan) -> TaskPlan:
+    """Decide for a task of this machine what its agent would: whether tf_keras is there for it."""
+    from tflaunch_worker import interpreter
+
+    if not plan.is_local(task.host) or task.env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
+        return task
+    is_legacy, _ = interpreter.legacy_keras(list(task.argv), {**os.environ, **task.env})
+    return task._replace(env={**task.env, "TF_USE_LEGACY_KERAS": "1" if is_legacy else "0"})
 
 
 @click.command(short_help="Find mistakes in a spec.")

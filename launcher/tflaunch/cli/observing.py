@@ -123,7 +123,7 @@ def _as_text(record: dict[str, Any]) -> str:
 @click.command(short_help="Wait for the end of a run.")
 @run_argument
 def wait(run: str | None) -> int:
-    """Wait until RUN has ended, tell how, and exit with its exit code.
+    """Wait until RUN has ended, tell how, and exit with its exit code. A TensorBoard that stays is not waited for.
 
     \b
     Example:

@@ -60,7 +60,7 @@ def _diagnosis(directory: Path) -> str:
         job = replay.fold(records)
     except (TflaunchError, KeyError, TypeError, ValueError) as error:
         return f"{head}; its journal cannot be read: {error}"
-    if job.phase is not Phase.ENDED:
+    if job.phase not in (Phase.KEEPING, Phase.ENDED):
         tasks = "\n".join(f"{task.task}: {task.phase.value}, attempt {task.attempt}" for task in job.tasks.values())
         return f"{head}; it is {job.phase.value}\n{tasks}"
     logs = Path(records[0]["logs"])

@@ -9,6 +9,7 @@ import click
 
 from tflaunch.cli.loading import make_plan, name_option, read_spec, say, set_option, warn
 from tflaunch.cli.naming import complete_runs
+from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.drill import Strike
@@ -26,6 +27,14 @@ metrics_option = click.option(
 preflight_option = click.option(
     "--preflight/--no-preflight", default=True, help="Have the hosts try to reach each other before the start."
 )
+keep_option = click.option(
+    "--keep", is_flag=True, help="When the job has ended, leave TensorBoard until Ctrl-C or down."
+)
+preload_option = click.option(
+    "--preload", is_flag=True, help="Import tensorflow once per host, and fork the tasks of that."
+)
+PRELOAD = 'preload=["tensorflow"]'
+"""What the option means, as a setting of the spec."""
 detach_option = click.option("-d", "--detach", is_flag=True, help="Leave it running, and return once its tasks run.")
 
 
@@ -38,6 +47,8 @@ detach_option = click.option("-d", "--detach", is_flag=True, help="Leave it runn
 @metrics_option
 @preflight_option
 @detach_option
+@keep_option
+@preload_option
 @click.option("--drill", metavar="TEXT", help="Do this to the running job, and say whether it recovered.")
 @click.option(
     "--resume",
@@ -54,6 +65,8 @@ def up(
     metrics_port: int | None,
     preflight: bool,
     detach: bool,
+    keep: bool,
+    preload: bool,
     drill: str | None,
     resume: str | None,
 ) -> int:
@@ -61,6 +74,12 @@ def up(
 
     The exit code is the job's: 0, or that of the task that failed first. Ctrl-C ends the tasks with
     time to save; a second one kills them. COMMAND, after --, replaces the spec's.
+
+    With --keep the TensorBoard of the spec's "tensorboard" stays when the job has ended, until Ctrl-C or down; the
+    exit code is the job's.
+
+    --preload is --set 'preload=["tensorflow"]': a Python task is forked of a process that has imported it, if its
+    program is one that cannot notice.
 
     With -d the job outlives this terminal and a logout. The name of the run is printed; ps, logs, attach, wait
     and down work on it from anywhere.
@@ -78,16 +97,29 @@ def up(
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        if spec is not None or settings or name or log_dir or drill:
+        if spec is not None or settings or name or log_dir or drill or keep or preload:
             raise click.UsageError("--resume takes the rest from the run itself; only -d and --metrics-port go with it")
         return take_over(resume, metrics_port, detach)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
-    loaded, warnings = read_spec(spec, settings, name, command)
-    plan = make_plan(str(spec), spec.parent, loaded, is_detached=detach)._replace(preflight=preflight)
+    loaded, warnings = read_spec(spec, (*settings, PRELOAD) if preload else settings, name, command)
+    plan = make_plan(str(spec), spec.parent, loaded, is_detached=detach)._replace(preflight=preflight, keep=keep)
+    check_keep(plan, f'write "tensorboard": "logs/" into {spec}, or add --set tensorboard=logs/')
     warn(spec, warnings)
     strikes = _strikes(drill, plan)
     return start(plan, spec.suffix, spec.read_bytes(), log_dir, metrics_port, detach, strikes)
+
+
+def check_keep(plan: Plan, remedy: str) -> None:
+    """Refuse to keep a TensorBoard that there is not.
+
+    Raises:
+        TflaunchError: the plan has none.
+    """
+    from tflaunch import board
+
+    if plan.keep and board.of(plan) is None:
+        raise TflaunchError(f"--keep keeps TensorBoard, and this job has none: {remedy}", EXIT_USAGE)
 
 
 def start(

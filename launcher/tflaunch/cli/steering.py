@@ -54,6 +54,7 @@ def _may_live(path: Path) -> bool:
 def _end(path: Path, grace: float | None) -> None:
     from tflaunch.control.client import ControlClient, NoSupervisor
     from tflaunch.observer import Observer, Outcome
+    from tflaunch.states import Phase
 
     observer = Observer(path)
     observer.catch_up()
@@ -65,7 +66,7 @@ def _end(path: Path, grace: float | None) -> None:
     while observer.outcome is Outcome.LIVE:
         observer.wait()
         observer.catch_up()
-    if observer.job.exit_code is not None:
+    if observer.exit_code is not None or observer.job.phase is Phase.ENDED:
         code = observer.job.exit_code if observer.exit_code is None else observer.exit_code
         say(f"run {path.name} has ended with exit code {code}")
     elif observer.job.plan.lease == 0:

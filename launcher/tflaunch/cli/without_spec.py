@@ -11,7 +11,16 @@ from typing import Any
 import click
 
 from tflaunch.cli.loading import linted, make_plan, name_option, warn
-from tflaunch.cli.running import detach_option, log_dir_option, metrics_option, preflight_option, start
+from tflaunch.cli.running import (
+    check_keep,
+    detach_option,
+    keep_option,
+    log_dir_option,
+    metrics_option,
+    preflight_option,
+    preload_option,
+    start,
+)
 
 _SOURCE = "command line"
 _STDOUT = "-"
@@ -25,6 +34,7 @@ _PYTHON = re.compile(r"python[\d.]*")
 @click.option("--ps", type=click.IntRange(0), default=0, metavar="N", help="So many parameter servers.")
 @click.option("--chief", is_flag=True, help="With a chief, on the first host.")
 @click.option("--evaluator", is_flag=True, help="With an evaluator, on the first host.")
+@click.option("--tensorboard", metavar="DIR", help="Show the event files in DIR with TensorBoard.")
 @click.option(
     "--save",
     is_flag=False,
@@ -37,6 +47,8 @@ _PYTHON = re.compile(r"python[\d.]*")
 @metrics_option
 @preflight_option
 @detach_option
+@keep_option
+@preload_option
 def run(
     command: tuple[str, ...],
     workers: int | None,
@@ -44,12 +56,15 @@ def run(
     ps: int,
     chief: bool,
     evaluator: bool,
+    tensorboard: str | None,
     save: str | None,
     name: str | None,
     log_dir: Path | None,
     metrics_port: int | None,
     preflight: bool,
     detach: bool,
+    keep: bool,
+    preload: bool,
 ) -> int | None:
     """Run COMMAND as N workers, on this machine or over SSH, as `up` runs a spec.
 
@@ -63,6 +78,10 @@ def run(
     names = [host.strip() for host in (hosts or "").split(",") if host.strip()]
     cluster = _cluster(names, workers, ps, chief, evaluator)
     data = {"name": name or _name_from(command), "cluster": cluster, "command": list(command)}
+    if tensorboard is not None:
+        data["tensorboard"] = tensorboard
+    if preload:
+        data["preload"] = ["tensorflow"]
     from tflaunch import specfile
 
     spec = specfile.from_data(_SOURCE, data, os.environ)
@@ -72,7 +91,8 @@ def run(
         warn(_SOURCE, warnings)
         _save(text, save)
         return None
-    plan = make_plan(_SOURCE, Path(), spec, is_detached=detach)._replace(preflight=preflight)
+    plan = make_plan(_SOURCE, Path(), spec, is_detached=detach)._replace(preflight=preflight, keep=keep)
+    check_keep(plan, "add --tensorboard DIR")
     warn(_SOURCE, warnings)
     return start(plan, ".json", text.encode(), log_dir, metrics_port, detach)
 

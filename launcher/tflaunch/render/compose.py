@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tflaunch import policy
+from tflaunch import board, policy
 from tflaunch.plan import SIDECAR, Plan, TaskPlan
 from tflaunch.render.fixed import SERVER_PROGRAM
 
@@ -43,7 +43,7 @@ def render(plan: Plan, directory: str, server_program: str) -> str:
             "environment": _environment(process),
             "volumes": volumes,
             "stop_grace_period": f"{plan.timeouts.grace:g}s",
-            **_network(process, owner),
+            **(_publishing() if board.is_board(process) else _network(process, owner)),
         }
     decider = policy.deciders(plan)[0].replace(":", "-")
     return _HEAD.format(name=plan.name, decider=decider) + yaml.safe_dump({"services": services}, sort_keys=False)
@@ -60,6 +60,11 @@ def _network(process: TaskPlan, owner: str) -> Mapping[str, Any]:
     name = process.host if process.address is None else process.address.host
     is_named = name != "localhost" and not name.replace(".", "").isdigit() and process.role != SIDECAR
     return {"networks": {"default": {"aliases": [name]}}} if is_named else {}
+
+
+def _publishing() -> Mapping[str, Any]:
+    """TensorBoard has a network address of its own; its port is published on the loopback address alone."""
+    return {"ports": [f"127.0.0.1:{board.USUAL_PORT}:{board.USUAL_PORT}"]}
 
 
 def _environment(process: TaskPlan) -> dict[str, str | None]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
+from tflaunch import board, planner
 from tflaunch import plan as planning
 from tflaunch.machine import Machine
 from tflaunch.plan import Plan, TaskPlan
@@ -15,7 +16,15 @@ FIRST_PORT = 2222
 SERVER_PROGRAM = "/tflaunch/server.py"
 """Where the program of `server: true` is in a rendered container."""
 
-_OURS = ("TFLAUNCH_RUN", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_ATTEMPT", "TF_GRPC_REUSE_PORT")
+_OURS = (
+    "TFLAUNCH_RUN",
+    "TFLAUNCH_TASK_DIR",
+    "TFLAUNCH_PROGRESS",
+    "TFLAUNCH_ATTEMPT",
+    "TFLAUNCH_SET",
+    "TFLAUNCH_LEGACY_KERAS",
+    "TF_GRPC_REUSE_PORT",
+)
 _OF_LOGIN = ("PATH", "LANG")
 
 
@@ -26,19 +35,19 @@ def fixed(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
     """
     hosts = {name: Host(address=host.address, env=host.env, gpus=host.gpus) for name, host in spec.hosts.items()}
     bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)
-    plan = planning.make(spec._replace(hosts=hosts, sync=None), directory, bare)
+    plan = planner.make(spec._replace(hosts=hosts, sync=None), directory, bare)
     plan = planning.resolve(plan, _ports(plan))
     given = {name for env in _environments(spec) for name in env}
     return plan._replace(
         tasks=tuple(_without_ours(task, given) for task in plan.tasks),
-        sidecars=tuple(_without_ours(task, given) for task in plan.sidecars),
+        sidecars=tuple(_without_ours(_open(task), given) for task in plan.sidecars),
     )
 
 
 def _ports(plan: Plan) -> dict[str, int]:
     taken = {(task.host, task.address.port) for task in plan.tasks if task.address is not None}
     following: Counter[str] = Counter()
-    ports = {}
+    ports = {board.NAME: board.USUAL_PORT}
     for task in plan.tasks:
         if task.address is not None and task.address.port is None:
             while (task.host, FIRST_PORT + following[task.host]) in taken:
@@ -46,6 +55,11 @@ def _ports(plan: Plan) -> dict[str, int]:
             ports[task.task] = FIRST_PORT + following[task.host]
             following[task.host] += 1
     return ports
+
+
+def _open(task: TaskPlan) -> TaskPlan:
+    """Have TensorBoard listen where the engine can reach it."""
+    return board.on_every_interface(task) if board.is_board(task) else task
 
 
 def _environments(spec: Spec) -> Iterator[Mapping[str, str]]:

@@ -8,6 +8,7 @@ from tflaunch.view import figures, rows
 from tflaunch.view.rows import Status
 
 _STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cyan"}
+_DECIDED = ("ended", "keeping")  # the phases in which what the job came to stands
 
 
 class Part(NamedTuple):
@@ -40,12 +41,15 @@ def headline(status: Status, now: float) -> list[Part]:
 
 
 def news(status: Status) -> list[Part]:
-    """Return the sentences below the headline: why something failed, and which hosts are not there."""
+    """Return the sentences below the headline: why something failed, where TensorBoard is, which hosts are missing."""
     parts = []
     reason, culprit = figures.plain(status.get("reason")).strip(), figures.plain(status.get("culprit"))
     if reason or culprit:
         sentence = reason if culprit in reason else f"{culprit}: {reason}".removesuffix(": ")
-        parts.append(Part(sentence, "red" if status.get("phase") == "ended" else "yellow"))
+        parts.append(Part(sentence, "red" if status.get("phase") in _DECIDED else "yellow"))
+    board = status.get("tensorboard")
+    if isinstance(board, dict) and figures.plain(board.get("url")):
+        parts.append(Part(_board(board), "cyan"))
     hosts = _hosts(status)
     if hosts:
         parts.append(Part(hosts, "yellow"))
@@ -54,16 +58,18 @@ def news(status: Status) -> list[Part]:
 
 def _phase(status: Status) -> Part:
     phase, code = figures.plain(status.get("phase")), figures.number(status.get("exit_code"))
-    if phase == "ended" and code is not None:
-        return Part(f"failed ({code:.0f})", "bold red") if code else Part("succeeded", "green")
+    if phase in _DECIDED and code is not None:
+        more = ", TensorBoard stays" if phase == "keeping" else ""
+        return Part(f"failed ({code:.0f}){more}", "bold red") if code else Part(f"succeeded{more}", "green")
     return Part(phase.replace("_", " "), _STYLES.get(phase, "yellow"))
 
 
 def _end(status: Status, now: float) -> float:
-    """When the run ended, as far as its tasks tell; the present if it has not."""
-    if status.get("phase") != "ended":
+    """When the job ended, as far as its tasks tell; the present if it has not."""
+    if status.get("phase") not in _DECIDED:
         return now
-    return max((at for task in rows.tasks_of(status) if (at := figures.number(task.get("since")))), default=now)
+    tasks = [task for task in rows.tasks_of(status) if task.get("role") != "sidecar"]  # TensorBoard may outlive the job
+    return max((at for task in tasks if (at := figures.number(task.get("since")))), default=now)
 
 
 def _hosts(status: Status) -> str:
@@ -71,10 +77,17 @@ def _hosts(status: Status) -> str:
     found: Any = status.get("hosts")
     hosts = [host for host in found if isinstance(host, dict)] if isinstance(found, list) else []
     missing = [host for host in hosts if host.get("state") in ("away", "joining", "unheard", "leaving")]
-    if not missing or status.get("phase") == "ended":
+    if not missing or status.get("phase") in _DECIDED:
         return ""
     count = f"{len(hosts) - len(missing)} of {len(hosts)} hosts joined: " if len(hosts) > 1 else ""
     return count + ", ".join(_host(host) for host in missing)
+
+
+def _board(board: dict[str, Any]) -> str:
+    """Where TensorBoard is, and how its port comes here."""
+    host, way = figures.plain(board.get("host")), figures.plain(board.get("ssh"))
+    where = f" on {host}" if host else ""
+    return f"TensorBoard: {figures.plain(board.get('url'))}{where}{f', after {way}' if way else ''}"
 
 
 def _host(host: dict[str, Any]) -> str:

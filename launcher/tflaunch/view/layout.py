@@ -42,13 +42,14 @@ _BEFORE_METRICS = (
     _Column("UP", 6),
     _Column("CPU", 9),
     _Column("MEM", 10),
+    _Column("SHARED", 13),
     _Column("GPU", 5),
     _Column("GPU MEM", 11),
     _Column("STEP", 1),
     _Column("RATE", 2),
     _Column("EPOCH", 3),
 )
-_LOSS_RANK, _METRIC_RANK, _BAR_RANK = 4, 13, 14
+_LOSS_RANK, _METRIC_RANK, _BAR_RANK = 4, 14, 15
 _LAST_LINE_RANK = 12
 _LAST_LINE_RANK_ALONE = 3  # where nobody says how far it is, the last line is what says most
 

@@ -152,13 +152,18 @@ def _is_alive(task: Status) -> bool:
 
 
 def _usage(every: Sequence[Status]) -> Row:
-    """What living tasks use together; the share of GPUs is a mean, because it cannot be added."""
+    """What living tasks use together; the share of GPUs is a mean, because it cannot be added.
+
+    Nor can the memory that they share with each other, which is a part of that of each.
+    """
     tasks = [task for task in every if _is_alive(task)]
     share, held = _numbers(tasks, "gpu_percent"), _numbers(tasks, "gpu_bytes")
     cpu, rss = _numbers(tasks, "cpu_percent"), _numbers(tasks, "rss_bytes")
+    shared = _numbers(tasks, "shared_bytes")
     return {
         "CPU": Cell(f"{sum(cpu):.0f}%" if cpu else ""),
         "MEM": Cell(figures.memory(sum(rss)) if rss else ""),
+        "SHARED": Cell(figures.memory(max(shared)) if shared else ""),
         "GPU": Cell(f"{sum(share) / len(share):.0f}%" if share else ""),
         "GPU MEM": Cell(figures.memory(sum(held)) if held else ""),
     }

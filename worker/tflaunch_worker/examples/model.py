@@ -52,7 +52,7 @@ def require_servers() -> None:
 def seed(number: int) -> None:
     """Let the weights begin alike on all tasks, and in every run.
 
-    `tf.keras.utils.set_random_seed` of tf_keras 2.16 would spoil all layers made after it on Python 3.12, with
+    `tf.keras.utils.set_random_seed` of tf_keras 2.16 to 2.18 would spoil all layers made after it on Python 3.12, with
     "TypeError: 'float' object cannot be interpreted as an integer".
     """
     random.seed(number)

@@ -1,0 +1,405 @@
+"""Tasks that are forked of a process that has imported modules: they cannot tell, and nothing of them is ever lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from fork_noticers import NOTICERS, Noticer
+from talk import PATIENCE, Agent, LocalAgent, Talk, wait_gone
+
+pytestmark = pytest.mark.agent
+
+MODULES = ["json", "decimal"]
+PRINT_PID = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(300)"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalAgent]:
+    """An agent of this machine that was greeted."""
+    agent = LocalAgent(tmp_path)
+    agent.talk.hello()
+    yield agent
+    assert not (log := agent.end()), log
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAgent]:
+    """One agent for many programs."""
+    agent = LocalAgent(tmp_path_factory.mktemp("shared"))
+    agent.talk.hello()
+    yield agent
+    assert not (log := agent.end()), log
+
+
+def start(
+    talk: Talk, task: str, workdir: Path, *words: str, modules: list[str] = MODULES, attempt: int = 0, **env: str
+) -> None:
+    """Start a task, preloaded or not."""
+    marks = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt)}
+    order: dict[str, Any] = {"unset": ["PYTHONDONTWRITEBYTECODE"], "workdir": str(workdir), "inherit": True, "port": 0}
+    talk.say("start_task", task=task, attempt=attempt, argv=words, env={**marks, **env}, preload=modules, **order)
+
+
+def told(talk: Talk, kind: str, task: str, attempt: int = 0) -> dict[str, Any]:
+    """Return what was said of an attempt, waiting for it."""
+
+    def find() -> dict[str, Any] | None:
+        about = (kind, task, attempt)
+        return next((m for m in talk.heard if (m["kind"], m.get("task"), m.get("attempt")) == about), None)
+
+    found = talk.wait_until(find)
+    assert isinstance(found, dict)
+    return found
+
+
+def python(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a Python program, with the Python."""
+    return (sys.executable, *words)
+
+
+def zygotes(agent: Agent) -> list[int]:
+    """Return the processes that import."""
+    return [child.pid for child in psutil.Process(agent.pids()[1]).children() if _imports(child)]
+
+
+def _imports(process: psutil.Process) -> bool:
+    try:
+        return any("zygote" in word for word in process.cmdline())
+    except psutil.Error:
+        return False  # it has ended
+
+
+def wait_buried(agent: Agent) -> None:
+    """Wait until the agent has no other children than those that import."""
+    end = time.monotonic() + PATIENCE
+    while {child.pid for child in psutil.Process(agent.pids()[1]).children()} - set(zygotes(agent)):
+        assert time.monotonic() < end, "somebody is left unburied"
+        time.sleep(0.02)
+
+
+def write(directory: Path, files: dict[str, str]) -> None:
+    """Write files."""
+    for name, text in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+
+
+@pytest.mark.parametrize("name", NOTICERS)
+def test_a_program_cannot_tell_that_it_was_forked(shared: LocalAgent, tmp_path: Path, name: str) -> None:
+    """What it writes, and how it ends, is the same either way."""
+    noticer: Noticer = NOTICERS[name]
+    write(tmp_path, {"prog.py": noticer.text, **dict(noticer.files)})
+    seen = []
+    for way, modules in (("started", []), ("forked", MODULES)):
+        task = f"{name} {way}"
+        start(shared.talk, task, tmp_path, *python(noticer.words), modules=modules, **dict(noticer.env))
+        text = re.sub("0x[0-9a-f]+", "0x", shared.talk.text(task))
+        ended = told(shared.talk, "task_exited", task)
+        seen.append((text if noticer.is_shown else "", ended["code"], ended["signal"]))
+        shared.talk.acknowledge((task, 0, len(shared.talk.output.get((task, 0), b"")), True))
+    assert seen[0] == seen[1]
+    preload = told(shared.talk, "task_started", f"{name} forked")["preload"]
+    assert (preload == ",".join(MODULES)) == noticer.is_forked, preload
+
+
+OWN_JSON = {"prog.py": "import json; print(json.mine)", "json.py": "mine = 1"}
+REFUSED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
+    "sets a variable": ({"prog.py": "import os\nos.environ['TF_NUM_X'] = '1'"}, ("prog.py",), "mentions TF_NUM_X"),
+    "sets some variable": (
+        {"prog.py": "import os\nfor n in ('A',): os.environ[n] = '1'"},
+        ("prog.py",),
+        "sets variables whose names cannot be known",
+    ),
+    "has a helper that does": (
+        {"prog.py": "import sub.helper", "sub/__init__.py": "", "sub/helper.py": "x = dict(CUDA_VISIBLE_DEVICES=1)"},
+        ("prog.py",),
+        "helper.py mentions CUDA_VISIBLE_DEVICES",
+    ),
+    "is in a package that does": (
+        {"pack/prog.py": "", "pack/__init__.py": "x = 'TF_X'"},
+        ("-m", "pack.prog"),
+        "__init__.py mentions TF_X",
+    ),
+    "changes sys.path": ({"prog.py": "import sys\nsys.path.insert(0, 'x')"}, ("prog.py",), "sys.path"),
+    "has a module of that name": (OWN_JSON, ("prog.py",), "a module json of its own"),
+    "has a module of that name, as a text": (OWN_JSON, ("-c", "import prog"), "a module json of its own"),
+    "is not there": ({}, ("prog.py",), "is no file"),
+    "is a directory": ({"prog.py/__main__.py": "print('x')"}, ("prog.py",), "is no file"),
+    "is no Python text": ({"prog.py": "def f(:"}, ("prog.py",), "prog.py cannot be read"),
+    "must come first": ({"prog.py": "try:\n  import gevent.monkey\nexcept ImportError: pass"}, ("prog.py",), "gevent"),
+    "is a module that is nowhere": ({}, ("-m", "nowhere.at_all"), "cannot be found beforehand"),
+    "is a module that was imported": ({}, ("-m", "json.decoder"), "json.decoder itself has been imported"),
+    "has other options": ({"prog.py": ""}, ("-O", "prog.py"), "only `python script.py`"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_in_doubt_a_program_is_started(shared: LocalAgent, tmp_path: Path, name: str) -> None:
+    """As if nobody had asked for more, and its environment and the supervisor are told why."""
+    files, words, reason = REFUSED[name]
+    write(tmp_path, files)
+    start(shared.talk, f"{name} plain", tmp_path, *python(words), modules=[])
+    start(shared.talk, name, tmp_path, *python(words))
+    assert shared.talk.text(name) == shared.talk.text(f"{name} plain")
+    codes = [told(shared.talk, "task_exited", task)["code"] for task in (name, f"{name} plain")]
+    assert codes[0] == codes[1]
+    preload = told(shared.talk, "task_started", name)["preload"]
+    assert preload.startswith("no: ")
+    assert reason in preload
+
+
+def test_only_an_interpreter_is_preloaded(local: LocalAgent, tmp_path: Path) -> None:
+    """Neither a shell, nor a script that is called python and starts one."""
+    write(tmp_path, {"python": f'#!/bin/sh\nexec {sys.executable} "$@"\n'})
+    (tmp_path / "python").chmod(0o755)
+    start(local.talk, "sh", tmp_path, "sh", "-c", "echo $TFLAUNCH_PRELOAD")
+    start(local.talk, "shim", tmp_path, str(tmp_path / "python"), "-c", "print('x')")
+    start(local.talk, "missing", tmp_path, "/no/such/python3", "-c", "print('x')")
+    assert local.talk.text("sh") == "no: its command does not start with a Python\n"
+    assert local.talk.text("shim") == "x\n"
+    assert "is not the interpreter itself" in told(local.talk, "task_started", "shim")["preload"]
+    assert told(local.talk, "task_not_started", "missing")["code"] == 127
+    assert not zygotes(local)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise ValueError('not today')", "mine could not be imported: ValueError: not today"),
+        ("import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start()", "1 threads"),
+        ("import os; os.abort()", "has died"),
+    ],
+    ids=["fails", "starts a thread", "crashes"],
+)
+def test_what_cannot_be_imported_for_others_is_left_to_them(
+    local: LocalAgent, tmp_path: Path, text: str, reason: str
+) -> None:
+    """The task itself says what is wrong, if anything is."""
+    write(tmp_path, {"lib/mine.py": text})
+    for task in ("worker:0", "worker:1"):
+        start(local.talk, task, tmp_path, *python(("-c", "print('x')")), modules=["mine"], PYTHONPATH="lib")
+        assert local.talk.text(task) == "x\n"
+        assert reason in told(local.talk, "task_started", task)["preload"]
+
+
+def test_what_imports_write_is_in_every_task_s_output(local: LocalAgent, tmp_path: Path) -> None:
+    """In the same order, before the program's own words, if it imports them."""
+    write(tmp_path, {"lib/mine.py": "import os, sys; print('one'); sys.stdout.flush(); os.write(2, b'two\\n')"})
+    for task, modules in (("worker:0", ["mine"]), ("worker:1", ["mine"]), ("worker:2", [])):
+        start(local.talk, task, tmp_path, *python(("-c", "import mine; print('x')")), modules=modules, PYTHONPATH="lib")
+        assert local.talk.text(task) == "one\ntwo\nx\n"
+    start(local.talk, "none", tmp_path, *python(("-c", "print('x')")), modules=["mine"], PYTHONPATH="lib")
+    assert local.talk.text("none") == "x\n", "it does not import them"
+
+
+def test_it_works_over_every_link(agent: Agent, tmp_path: Path) -> None:
+    """Also where the agent's code is an archive, and the program may have a package of our name."""
+    write(tmp_path, {"prog.py": "import tflaunch_worker; print(tflaunch_worker.mine)"})
+    write(tmp_path, {"tflaunch_worker/__init__.py": "mine = 'mine'"})
+    agent.talk.hello()
+    start(agent.talk, "worker:0", tmp_path, *python(("prog.py",)))
+    assert agent.talk.text("worker:0") == "mine\n"
+    assert told(agent.talk, "task_started", "worker:0")["preload"] == "json,decimal"
+
+
+def test_a_zygote_serves_all_tasks_of_its_environment_and_stays_warm(local: LocalAgent, tmp_path: Path) -> None:
+    """Another environment, workdir or interpreter has its own; TF_CONFIG makes no difference."""
+    write(tmp_path, {"prog.py": PRINT_PID})
+    for number in range(3):
+        start(local.talk, f"worker:{number}", tmp_path, *python(("prog.py",)), TF_CONFIG=f"{number}" * 300_000)
+        told(local.talk, "task_started", f"worker:{number}")
+    (zygote,) = zygotes(local)
+    start(local.talk, "ps:0", tmp_path, *python(("prog.py",)), CUDA_VISIBLE_DEVICES="-1")
+    told(local.talk, "task_started", "ps:0")
+    assert len(zygotes(local)) == 2
+    local.talk.say("stop_task", task="worker:1", attempt=0, grace=5)
+    assert told(local.talk, "task_exited", "worker:1")["signal"] == signal.SIGTERM
+    told(local.talk, "task_gone", "worker:1")
+    start(local.talk, "worker:1", tmp_path, *python(("prog.py",)), attempt=1)
+    assert told(local.talk, "task_started", "worker:1", 1)["preload"] == "json,decimal"
+    assert zygote in zygotes(local)
+    assert len(zygotes(local)) == 2
+    pids = [m["pid"] for m in local.talk.heard if m["kind"] == "task_started"]
+    parents = {psutil.Process(pid).ppid() for pid in pids if psutil.pid_exists(pid)}
+    assert parents == {local.pids()[1]}, "tasks are the agent's own children"
+
+
+def test_forks_have_random_numbers_of_their_own(local: LocalAgent, tmp_path: Path) -> None:
+    """As processes that are started have."""
+    program = "import os, random, uuid, tempfile; print(random.random(), uuid.uuid4(), tempfile.mktemp())"
+    for number in range(2):
+        start(local.talk, str(number), tmp_path, *python(("-c", program)), modules=["random", "uuid", "tempfile"])
+    texts = [local.talk.text(str(number)).split() for number in range(2)]
+    assert not set(texts[0]) & set(texts[1])
+
+
+def test_what_forks_share_is_measured(local: LocalAgent, tmp_path: Path) -> None:
+    """It is a part of their memory; of tasks that were started nobody asks it."""
+    write(tmp_path, {"lib/large.py": "data = bytearray(b'x' * 50_000_000)", "prog.py": PRINT_PID})
+    for task, modules in (("worker:0", ["large"]), ("worker:1", ["large"]), ("worker:2", [])):
+        start(local.talk, task, tmp_path, *python(("prog.py",)), modules=modules, PYTHONPATH="lib")
+        local.talk.wait_until(lambda: b"\n" in local.talk.output.get((task, 0), b""))  # noqa: B023
+    for _ in range(2):  # the second time it is remembered
+        count = len(local.talk.heard)
+        local.talk.say("measure")
+        (answer,) = local.talk.wait_until(lambda: [m for m in local.talk.heard[count:] if m["kind"] == "measured"])  # noqa: B023
+        shared = {task: known.get("shared_bytes") for task, known in answer["tasks"].items()}
+        assert shared["worker:2"] is None
+        for task in ("worker:0", "worker:1"):
+            assert 50_000_000 < shared[task] <= answer["tasks"][task]["rss_bytes"]
+
+
+def slow(directory: Path) -> tuple[Path, dict[str, str]]:
+    """Return a pipe, and the environment with a module whose import waits until the pipe is written to."""
+    pipe = directory / "pipe"
+    os.mkfifo(pipe)
+    write(directory, {"lib/slow.py": f"open({str(pipe)!r}).read()"})
+    return pipe, {"PYTHONPATH": "lib"}
+
+
+def importing(agent: LocalAgent) -> int:
+    """Return the one process that imports, once there is one."""
+    end = time.monotonic() + PATIENCE
+    while not (found := zygotes(agent)):  # it may not even have replaced its program
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found[0]
+
+
+def test_a_task_that_is_stopped_before_it_is_forked_never_runs(local: LocalAgent, tmp_path: Path) -> None:
+    """It is gone at once, with the signal it was to get; nothing of its program runs later."""
+    pipe, env = slow(tmp_path)
+    program = f"open({str(tmp_path / 'ran')!r}, 'a').write('x')"
+    for number in range(2):
+        start(local.talk, f"worker:{number}", tmp_path, *python(("-c", program)), modules=["slow"], **env)
+    importing(local)
+    local.talk.say("signal_task", task="worker:0", attempt=0, signal=9)  # nobody is there to be signalled
+    local.talk.say("stop_task", task="worker:0", attempt=0, grace=5)
+    assert told(local.talk, "task_exited", "worker:0")["signal"] == signal.SIGTERM
+    told(local.talk, "task_gone", "worker:0")
+    pipe.write_text("go")
+    assert told(local.talk, "task_exited", "worker:1")["code"] == 0
+    assert (tmp_path / "ran").read_text() == "x"
+    start(local.talk, "worker:0", tmp_path, *python(("-c", program)), modules=["slow"], attempt=1, **env)
+    assert told(local.talk, "task_exited", "worker:0", 1)["code"] == 0
+    wait_buried(local)
+    assert len(zygotes(local)) == 1
+
+
+@pytest.mark.parametrize("grace", [0, 5])
+def test_a_run_that_ends_while_modules_are_imported_leaves_nothing(
+    local: LocalAgent, tmp_path: Path, grace: float
+) -> None:
+    """The zygote ends with the agent, whatever it is doing."""
+    _, env = slow(tmp_path)
+    start(local.talk, "worker:0", tmp_path, *python(("-c", "print('x')")), modules=["slow"], **env)
+    zygote = importing(local)
+    local.talk.say("leave", grace=grace)
+    told(local.talk, "task_gone", "worker:0")
+    local.talk.text("worker:0")
+    local.talk.acknowledge(("worker:0", 0, 0, True))
+    wait_gone(local.guard.pid)
+    wait_gone(zygote)
+
+
+def test_a_zygote_that_is_killed_while_it_imports_loses_no_task(local: LocalAgent, tmp_path: Path) -> None:
+    """Those that waited for it are started, and it is not tried again."""
+    pipe, env = slow(tmp_path)
+    for number in range(3):
+        start(local.talk, f"worker:{number}", tmp_path, *python(("-c", "print('x')")), modules=["slow"], **env)
+    os.kill(importing(local), signal.SIGKILL)
+    for number in range(3):
+        assert local.talk.text(f"worker:{number}") == "x\n"
+        assert told(local.talk, "task_started", f"worker:{number}")["preload"].startswith("no: ")
+    start(local.talk, "worker:3", tmp_path, *python(("-c", "print('x')")), modules=["slow"], **env)
+    assert local.talk.text("worker:3") == "x\n"
+    assert not zygotes(local)
+    assert pipe.exists()
+
+
+def test_a_zygote_that_is_killed_later_takes_no_task_with_it(local: LocalAgent, tmp_path: Path) -> None:
+    """The next task is forked of a new one."""
+    start(local.talk, "worker:0", tmp_path, *python(("-c", PRINT_PID)))
+    pid = told(local.talk, "task_started", "worker:0")["pid"]
+    (zygote,) = zygotes(local)
+    os.kill(zygote, signal.SIGKILL)
+    wait_gone(zygote)
+    start(local.talk, "worker:1", tmp_path, *python(("-c", "print('x')")))
+    assert local.talk.text("worker:1") == "x\n"
+    start(local.talk, "worker:2", tmp_path, *python(("-c", "print('x')")))
+    assert told(local.talk, "task_started", "worker:2")["preload"] == "json,decimal"
+    assert zygotes(local) != [zygote]
+    assert psutil.pid_exists(pid)
+
+
+def test_what_a_fork_leaves_behind_dies_with_it(local: LocalAgent, tmp_path: Path) -> None:
+    """Also what moved to a session of its own: it is found by the environment, which is not the zygote's."""
+    program = (
+        "import os, subprocess\n"
+        "for new in (False, True): print(subprocess.Popen(['sleep', '300'], start_new_session=new).pid, flush=True)\n"
+        "if os.fork() == 0:\n  os.setsid()\n  print(os.getpid(), flush=True)\n  import time; time.sleep(300)\n"
+        "import sys; sys.stdin.read(); time = __import__('time'); time.sleep(0.2)"
+    )
+    start(local.talk, "worker:0", tmp_path, *python(("-c", program)))
+    assert told(local.talk, "task_exited", "worker:0")["code"] == 0
+    told(local.talk, "task_gone", "worker:0")
+    left = [int(line) for line in local.talk.text("worker:0").split()]
+    assert len(left) == 3
+    for pid in left:
+        wait_gone(pid)
+
+
+@pytest.mark.parametrize("victims", ["agent", "both"])
+def test_forks_and_zygotes_do_not_outlive_the_agent(tmp_path: Path, victims: str) -> None:
+    """The kernel kills them, as it kills tasks that were started."""
+    agent = LocalAgent(tmp_path)
+    agent.talk.hello(lease=60)
+    start(agent.talk, "worker:0", tmp_path, *python(("-c", PRINT_PID)))
+    pid = told(agent.talk, "task_started", "worker:0")["pid"]
+    (zygote,) = zygotes(agent)
+    guard_pid, agent_pid = agent.pids()
+    for victim in [agent_pid] if victims == "agent" else [guard_pid, agent_pid]:
+        os.kill(victim, signal.SIGKILL)
+    for gone in (pid, zygote, agent_pid, guard_pid):
+        wait_gone(gone)
+    agent.end()
+
+
+def test_many_starts_and_stops_at_once(local: LocalAgent, tmp_path: Path) -> None:
+    """Every task ends exactly once, whatever the moment at which it is stopped."""
+    names = [f"worker:{number}" for number in range(16)]
+    for name in names:
+        start(local.talk, name, tmp_path, *python(("-c", PRINT_PID)))
+    for number, name in enumerate(names):
+        local.talk.say("stop_task", task=name, attempt=0, grace=(0, 5)[number % 2])
+    for name in names:
+        told(local.talk, "task_gone", name)
+    for name in names:
+        kinds = [m["kind"] for m in local.talk.heard if m.get("task") == name and m["kind"].startswith("task_")]
+        assert kinds in (["task_exited", "task_gone"], ["task_started", "task_exited", "task_gone"])
+    start(local.talk, "last", tmp_path, *python(("-c", "print('x')")))
+    assert local.talk.text("last") == "x\n"
+    wait_buried(local)
+
+
+def test_an_interpreter_is_found_as_a_shell_finds_it(local: LocalAgent, tmp_path: Path) -> None:
+    """On the task's own PATH, and sys.executable says so."""
+    found = shutil.which("python3", path=str(Path(sys.executable).parent))
+    program = "import sys; print(sys.executable, sys.prefix, sys.orig_argv[0])"
+    for task, modules in (("worker:0", []), ("worker:1", MODULES)):
+        path = f"/nowhere:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        start(local.talk, task, tmp_path, "python3", "-c", program, modules=modules, PATH=path)
+    assert local.talk.text("worker:0") == local.talk.text("worker:1")
+    assert local.talk.text("worker:1").split()[0] == found
+    assert told(local.talk, "task_started", "worker:1")["preload"] == "json,decimal"

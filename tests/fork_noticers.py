@@ -1,0 +1,204 @@
+"""Programs that would notice if they were forked of another one instead of started: each must do the same both ways."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Noticer(NamedTuple):
+    """A program: the text of ``prog.py`` and of other files, and the words behind the Python."""
+
+    text: str
+    words: tuple[str, ...] = ("prog.py",)
+    files: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    is_shown: bool = True
+    """Whether what it writes is compared, not only how it ends."""
+    is_forked: bool = True
+    """Whether it is forked, and not refused."""
+
+
+ABOUT_ITSELF = """
+import __main__, inspect, sys, threading
+print(sys.argv, getattr(sys, "orig_argv", [""])[1:], sys.path, sys.executable, sys.flags, sys.warnoptions)
+print({name: repr(value) for name, value in vars(__main__).items() if name not in ("__loader__", "__builtins__")})
+print(type(__loader__), getattr(__loader__, "path", ""), getattr(__loader__, "name", ""), __builtins__)
+print(threading.current_thread().name, threading.get_native_id() == threading.main_thread().native_id)
+def here(): pass
+print(inspect.getsource(here), here.__module__, here.__code__.co_filename)
+"""
+
+ABOUT_THE_PROCESS = """
+import os, resource, signal, sys, threading
+print(os.getsid(0) == os.getpid() == os.getpgid(0) == threading.get_native_id(), os.getcwd(), os.nice(0))
+print(sorted(os.listdir("/proc/self/fd")), [os.readlink(f"/proc/self/fd/{n}").partition(":")[0] for n in range(3)])
+print([(n, str(signal.getsignal(n))[:30]) for n in sorted(signal.valid_signals())], signal.pthread_sigmask(0, []))
+print(resource.getrlimit(resource.RLIMIT_NOFILE), os.umask(0), open("/proc/self/comm").read())
+print(open("/proc/self/cmdline").read().split("\\0"), len(os.listdir("/proc/self/task")))
+shown = dict(entry.split("=", 1) for entry in open("/proc/self/environ").read().split("\\0") if entry)
+print(shown == dict(os.environ), sorted(item for item in os.environ.items() if "TFLAUNCH_" not in item[0]))
+print([(s.name, s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty()) for s in (sys.stdout, sys.stderr)])
+print(repr(sys.stdin.read()), sys.getrecursionlimit(), sys.getswitchinterval())
+status = [line for line in open("/proc/self/status") if line.startswith(("Sig", "Shd", "Threads", "Cpus"))]
+print([line for line in status if "SigQ" not in line])
+"""
+
+DAEMONISES = """
+import os, sys, time
+reader, writer = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(1, b"the daemon writes\\n")
+        os.write(writer, b"x")
+        os._exit(0)
+    os._exit(0)
+os.wait()
+os.read(reader, 1)
+print("the leader ends", end="")
+"""
+
+FINALIZES = """
+import atexit, sys, threading, weakref
+class Last:
+    def __del__(self):
+        sys.__stderr__.write("deleted\\n"); sys.__stderr__.flush()
+last = Last()
+atexit.register(print, "atexit one", flush=True)
+atexit.register(lambda: print("atexit two", "__file__" in globals(), flush=True))
+weakref.finalize(last, print, "finalized", flush=True)
+threading.Thread(target=lambda: (threading.Event().wait(0.1), print("thread", flush=True))).start()
+print("main", flush=True)
+"""
+
+POOLS = """
+import multiprocessing as mp, os, sys
+def square(number): return number * number, __name__, sys.argv
+if __name__ == "__main__":
+    for method in ("fork", "spawn", "forkserver"):
+        with mp.get_context(method).Pool(2) as pool:
+            print(method, pool.map(square, range(3)))
+    print(mp.current_process().name, mp.parent_process(), mp.get_start_method())
+    queue = mp.Queue(); child = mp.Process(target=queue.put, args=(5,)); child.start()
+    print(queue.get(), child.join(), child.exitcode)
+"""
+
+SIGNALS = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda number, frame: (print("heard", number), sys.exit(43)))
+signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+while True: signal.pause()
+"""
+
+FAILS_DEEP = """
+import helper
+def outer():
+    try:
+        helper.fail(1)
+    except ZeroDivisionError as error:
+        raise ValueError("wörter") from error
+print("before, without a newline", end="")
+outer()
+"""
+
+OWN_HOOK = """
+import sys, traceback
+def hook(kind, error, trace):
+    print("hook", kind.__name__, error, [frame.name for frame in traceback.extract_tb(trace)], sys.last_value is error)
+sys.excepthook = hook
+def f(): raise RuntimeError("x")
+f()
+"""
+
+IN_THREADS = """
+import asyncio, concurrent.futures, logging, threading, warnings
+logging.warning("warned"); warnings.warn("a warning"); warnings.warn("old", DeprecationWarning)
+with concurrent.futures.ThreadPoolExecutor(2) as pool: print(list(pool.map(str, range(3))))
+with concurrent.futures.ProcessPoolExecutor(1) as pool: print(list(pool.map(abs, [-1])))
+asyncio.run(asyncio.sleep(0))
+def fail(): raise ValueError("in a thread")
+thread = threading.Thread(target=fail, name="mine"); thread.start(); thread.join()
+class Bad:
+    def __del__(self): raise ValueError("in del")
+Bad()
+"""
+
+STARTS_OTHERS = """
+import os, subprocess, sys
+print(subprocess.run([sys.executable, "-c", "import os, sys; print(sys.argv, sorted(k for k in os.environ))"],
+                     stdout=subprocess.PIPE).stdout.decode().replace("'TFLAUNCH_PRELOAD', ", ""))
+sys.stdout.flush()
+os.execv(sys.executable, [sys.executable, "helper.py", "again"])
+"""
+
+IS_INTERRUPTED = "import atexit\natexit.register(print, 'end')\nprint('x', end='')\nraise KeyboardInterrupt"
+
+RUNS_AGAIN = """
+import runpy, sys
+if len(sys.argv) == 1:
+    sys.argv.append("x")
+    runpy.run_path("prog.py", run_name="__main__")
+print(len(sys.argv), __name__)
+"""
+
+NOTICERS: dict[str, Noticer] = {
+    "reads its argv": Noticer(ABOUT_ITSELF, ("prog.py", "a b", "--c=d", "")),
+    "reads its argv, path with a dot": Noticer(ABOUT_ITSELF, ("./prog.py",)),
+    "reads its argv, path up and down": Noticer(ABOUT_ITSELF, ("sub/../prog.py",), (("sub/x", ""),)),
+    "reads its argv, unbuffered": Noticer(ABOUT_ITSELF, ("-u", "prog.py", "-u")),
+    "reads its argv, a module": Noticer(ABOUT_ITSELF, ("-m", "prog", "x")),
+    "reads its argv, a package": Noticer("", ("-u", "-m", "sub.pack", "-m"), (("sub/pack/__main__.py", ABOUT_ITSELF),)),
+    "looks at its process": Noticer(ABOUT_THE_PROCESS),
+    "looks at its process, unbuffered": Noticer(ABOUT_THE_PROCESS, ("-u", "prog.py")),
+    "looks at its process, other encoding": Noticer(ABOUT_THE_PROCESS, env=(("PYTHONIOENCODING", "latin-1"),)),
+    "daemonises": Noticer(DAEMONISES),
+    "does things at its end": Noticer(FINALIZES),
+    "has pools of processes": Noticer(POOLS),
+    "has handlers of signals": Noticer(SIGNALS),
+    "kills itself": Noticer("import os; print('x', end=''); os.kill(os.getpid(), 15)"),
+    "exits without flushing": Noticer("import os; print('lost', end=''); os._exit(5)"),
+    "exits with a code": Noticer("import sys; print('kept', end=''); sys.exit(3)"),
+    "exits with words": Noticer("import sys; print('kept', end=''); sys.exit('wörter')"),
+    "exits with nothing": Noticer("raise SystemExit"),
+    "exits in a module": Noticer("import sys; sys.exit('bye')", ("-m", "prog")),
+    "ends without a newline": Noticer("print('no newline', end='')"),
+    "fails": Noticer(FAILS_DEEP, files=(("helper.py", "def fail(n):\n    return n / 0\n"),)),
+    "fails in a module": Noticer(
+        FAILS_DEEP, ("-m", "prog"), files=(("helper.py", "def fail(n):\n    return n / 0\n"),)
+    ),
+    "fails with its own hook": Noticer(OWN_HOOK),
+    "fails with its own hook in a module": Noticer(OWN_HOOK, ("-m", "prog")),
+    "fails in its hook": Noticer("import sys\nsys.excepthook = lambda *a: 1 / 0\nraise ValueError('first')"),
+    "fails in what it imports": Noticer("import helper", files=(("helper.py", "def f(:\n"),), is_forked=False),
+    "is interrupted": Noticer(IS_INTERRUPTED),
+    "is interrupted in a module": Noticer(IS_INTERRUPTED, ("-m", "prog")),
+    "is interrupted by a signal": Noticer("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()"),
+    "crashes": Noticer("import os; os.abort()", is_shown=False),
+    "crashes with a stack": Noticer("import os; os.abort()", env=(("PYTHONFAULTHANDLER", "1"),), is_shown=False),
+    "asks for input": Noticer("input('who? ')"),
+    "warns, and has threads": Noticer(IN_THREADS),
+    "starts others, and becomes another": Noticer(
+        STARTS_OTHERS, files=(("helper.py", "import sys; print('became', sys.argv, __name__)"),)
+    ),
+    "closes its stdout": Noticer("import sys, os\nprint('x')\nsys.stdout.flush()\nos.close(1)\nprint('y')"),
+    "has another encoding": Noticer("# coding: latin-1\nprint(ascii('\xe4'))"),
+    "is executed twice": Noticer(RUNS_AGAIN),
+    "pickles what it defines": Noticer(
+        "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))), A.__module__)"
+    ),
+    "recurses": Noticer("def f(): f()\ntry: f()\nexcept RecursionError as e: print(str(e)[:30])"),
+    "prints much": Noticer("for n in range(50000): print(n)"),
+    "reads its argv, a text": Noticer(
+        ABOUT_ITSELF.partition("print(type")[0], ("-c", "import prog, __main__; print(vars(__main__))", "-c")
+    ),
+    "looks at its process, a text": Noticer("", ("-u", "-c", ABOUT_ITSELF.rpartition("print(inspect")[0], "x", "")),
+    "ends without a newline, a text": Noticer(
+        "", ("-c", "import atexit; atexit.register(print, 'end'); print('x', end='')")
+    ),
+    "fails, a text": Noticer(
+        "", ("-c", "# coding: latin-1\ndef f():\n    raise ValueError('wörter')\nprint('x')\nf()")
+    ),
+    "is interrupted, a text": Noticer("", ("-c", "raise KeyboardInterrupt")),
+    "exits, a text": Noticer("", ("-c", "import sys; sys.exit('bye')")),
+}

@@ -1,0 +1,131 @@
+"""`preload` with TensorFlow itself: workers that were forked train what workers that were started train."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+from typing import Any
+
+import psutil
+import pytest
+
+from launch import PATIENCE, Launch, read_until
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+TRAIN = """
+import os, time
+import numpy as np, tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, kernel_initializer="ones", input_shape=(3,))])
+    model.compile("sgd", "mse")
+x = np.arange(48, dtype="float32").reshape(16, 3) / 48
+data = tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1, keepdims=True) * 2)).batch(4)
+model.fit(data, epochs=2, verbose=0)
+print("weights", [float(value) for value in model.get_weights()[0].ravel()], flush=True)
+print("threads", tf.config.threading.get_intra_op_parallelism_threads(), len(os.listdir("/proc/self/task")) > 1)
+"""
+UNTIL_KILLED = TRAIN + "if os.environ['TFLAUNCH_ATTEMPT'] == '0': time.sleep(300)\n"
+
+
+def settings(workers: int, **more: Any) -> dict[str, Any]:
+    """Return the fields of a spec."""
+    return {
+        "cluster": {"worker": workers},
+        "command": ["python", "prog.py"],
+        "env": {"TF_CPP_MIN_LOG_LEVEL": "2"},
+        **more,
+    }
+
+
+def weights(text: str) -> list[str]:
+    """Return what workers have learned."""
+    return [line.partition("weights ")[2] for line in text.splitlines() if "weights " in line]
+
+
+def zygotes(launch: Launch) -> list[psutil.Process]:
+    """Return the processes that have imported for the tasks."""
+    found = []
+    for process in launch.survivors():
+        try:
+            if any("zygote.main" in word for word in process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def starts(launch: Launch) -> list[tuple[str, int, str]]:
+    """Return the starts of tasks, and what was imported for them."""
+    return [(r["task"], r["attempt"], r["preload"]) for r in launch.journal() if r["kind"] == "task_started"]
+
+
+def test_forked_workers_train_the_same(launch: Launch) -> None:
+    """The weights are those of workers that were started, with one import for both."""
+    (launch.directory / "prog.py").write_text(TRAIN)
+    started = launch.up(launch.spec(**settings(2)))
+    assert started.returncode == 0, started.stderr
+    (launch.home / "runs").rename(launch.directory / "earlier")
+    forked = launch.up(launch.spec(**settings(2)), "--preload")
+    assert forked.returncode == 0, forked.stderr
+    assert len(set(weights(started.stdout) + weights(forked.stdout))) == 1
+    assert len(weights(forked.stdout)) == 2
+    assert starts(launch) == [(f"worker:{n}", 0, "tensorflow") for n in range(2)]
+    threads = {
+        line.partition("threads ")[2] for line in (started.stdout + forked.stdout).splitlines() if "threads " in line
+    }
+    assert len(threads) == 1
+
+
+def test_a_restart_is_forked_of_the_warm_process(launch: Launch) -> None:
+    """A worker is killed: all start again, and nobody imports anything."""
+    (launch.directory / "prog.py").write_text(UNTIL_KILLED)
+    running = launch.start("up", launch.spec(**settings(2, restart={"backoff": [0, 0]})), "--preload")
+    read_until(running, "threads ", 2)
+    (zygote,) = zygotes(launch)
+    status = launch.status()
+    assert [task["preload"] for task in status["tasks"]] == ["tensorflow"] * 2
+    assert all(50_000_000 < task["shared_bytes"] <= task["rss_bytes"] for task in status["tasks"])
+    assert "SHARED" in launch.run("ps").stdout
+    os.kill(status["tasks"][1]["pid"], signal.SIGKILL)
+    read_until(running, "weights ", 1)
+    assert [process.pid for process in zygotes(launch)] == [zygote.pid]
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, out + err
+    assert sorted(starts(launch)) == [(f"worker:{n}", attempt, "tensorflow") for n in range(2) for attempt in range(2)]
+
+
+def test_forked_tasks_have_devices_and_random_numbers_of_their_own(launch: Launch) -> None:
+    """What TensorFlow tells processes apart by is made after the fork."""
+    program = (
+        "import json, numpy as np, tensorflow as tf\n"
+        "from tensorflow.python.client import device_lib\n"
+        "drawn = [float(np.random.rand()), float(tf.random.uniform(()))]\n"
+        "print('drawn', json.dumps(drawn + [d.incarnation for d in device_lib.list_local_devices()]))\n"
+    )
+    spec = launch.spec(**settings(2, strategy="none", command=["python", "-c", program]))
+    ended = launch.up(spec, "--preload")
+    assert ended.returncode == 0, ended.stderr
+    drawn = [json.loads(line.partition("drawn ")[2]) for line in ended.stdout.splitlines() if "drawn " in line]
+    assert len(drawn) == 2
+    assert not set(drawn[0]) & set(drawn[1])
+    assert {preload for _, _, preload in starts(launch)} == {"tensorflow"}
+
+
+def test_a_program_that_sets_variables_is_started_and_the_user_is_told(launch: Launch) -> None:
+    """Once for both tasks."""
+    (launch.directory / "prog.py").write_text(
+        "import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\nimport tensorflow\n"
+    )
+    ended = launch.up(launch.spec(**settings(2)), "--preload")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("starts without preload: prog.py mentions TF_CPP_MIN_LOG_LEVEL") == 1

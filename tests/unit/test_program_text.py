@@ -1,0 +1,161 @@
+"""Which programs may be forked of a process that has imported modules, as far as their text tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specs import SMALLEST_LOCAL, planned
+from tflaunch import plan_forms, preloading
+from tflaunch_worker import program_text
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("python train.py --x 1", ("script", 1)),
+        ("python3 -u ./a/train.py", ("script", 2)),
+        ("/opt/py/bin/python3.12 -u -u -m pack.train -m x", ("module", 4)),
+        ("python -c pass -c", ("text", 2)),
+        ("python -c", None),
+        ("python -m", None),
+        ("python -m ../train", None),
+        ("python -O train.py", None),
+        ("python -X dev train.py", None),
+        ("python -mtrain", None),
+        ("python", None),
+        ("python -", None),
+        ("python train", None),
+        ("python -x.py", None),
+        ("python trainer.zip", None),
+    ],
+)
+def test_what_a_command_runs(words: str, found: tuple[str, int] | None) -> None:
+    """Only what is certainly understood as the interpreter understands it."""
+    assert program_text.of(words.split()) == found
+    assert (program_text.reason_in_words(words.split()) == "") == (found is not None)
+
+
+@pytest.mark.parametrize("words", ["sh -c x", "pythonw train.py", "env python train.py", "ipython train.py", ""])
+def test_what_is_no_python(words: str) -> None:
+    """Its first word says so."""
+    assert program_text.reason_in_words(words.split()) == "its command does not start with a Python"
+
+
+HARMLESS = [
+    "import os; os.environ['TF_CONFIG']; os.environ['DATA'] = 'TF_X is a word in a sentence'",
+    "import os; os.environ.update({'A': '1'}, B='2'); os.environ.setdefault('C', x)",
+    "import os; os.environ.pop(name, None); print(os.environ[name])",
+    "import sys; sys.path.append('lib'); print(sys.path[0])",
+    "from os import path; path = path.join('a'); self.path = 1",
+    "import gevents, tensorflow as tf",
+    "'''TF_CPP_MIN_LOG_LEVEL is explained here.'''",
+]
+DOUBTFUL = [
+    ("import os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '2'", "mentions TF_CPP_MIN_LOG_LEVEL"),
+    ("import os; os.environ.setdefault('KERAS_BACKEND', 'jax')", "mentions KERAS_BACKEND"),
+    ("import os; os.environ.update(OMP_NUM_THREADS='1')", "mentions OMP_NUM_THREADS"),
+    ("import os; os.environ |= {'LD_LIBRARY_PATH': 'x'}", "mentions LD_LIBRARY_PATH"),
+    ("import os; os.environ[name] = '1'", "names cannot be known"),
+    ("from os import environ\nenviron[f'TF_{x}'] = '1'", "names cannot be known"),
+    ("import os; os.environ.update(config)", "names cannot be known"),
+    ("import os; os.environ.update({**config})", "names cannot be known"),
+    ("import os; os.environ.update(**config)", "names cannot be known"),
+    ("import os; os.environ.setdefault(name, '1')", "names cannot be known"),
+    ("import os; os.putenv(name, '1')", "names cannot be known"),
+    ("import sys; sys.path.insert(0, 'lib')", "sys.path"),
+    ("import sys; sys.path = ['lib'] + sys.path", "sys.path"),
+    ("import sys; sys.path[:0] = ['lib']", "sys.path"),
+    ("import sys; sys.path[0] = 'lib'", "sys.path"),
+    ("from sys import path; path.insert(0, 'lib')", "sys.path"),
+    ("from gevent import monkey", "imports gevent"),
+    ("import dotenv", "imports dotenv"),
+    ("def f(:", "cannot be read"),
+    ("x = '\0'", "cannot be read"),
+]
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_a_harmless_text(text: str, tmp_path: Path) -> None:
+    """As a script, a module and a text of the command line."""
+    for argv in _ways(text, tmp_path):
+        assert program_text.reason_in_text(argv, str(tmp_path), [], []) == ""
+
+
+@pytest.mark.parametrize(("text", "reason"), DOUBTFUL)
+def test_a_doubtful_text(text: str, reason: str, tmp_path: Path) -> None:
+    """The reason is given, with the file."""
+    for argv in _ways(text, tmp_path):
+        said = program_text.reason_in_text(argv, str(tmp_path), [], [])
+        assert reason in said
+        assert said.startswith(("prog.py ", "its text "))
+
+
+def _ways(text: str, directory: Path) -> list[list[str]]:
+    (directory / "prog.py").write_text(text)
+    return [["python", "prog.py"], ["python", "-m", "prog"], ["python", "-c", text]]
+
+
+@pytest.mark.parametrize(
+    ("files", "is_found"),
+    [
+        ({"prog.py": "import helper", "helper.py": "BAD"}, True),
+        ({"prog.py": "import pack.inner", "pack/__init__.py": "BAD", "pack/inner.py": ""}, True),
+        ({"prog.py": "from pack import inner", "pack/__init__.py": "", "pack/inner.py": "BAD"}, True),
+        ({"prog.py": "from pack.inner import f", "pack/__init__.py": "", "pack/inner.py": "BAD"}, True),
+        (
+            {"prog.py": "import pack.a", "pack/__init__.py": "", "pack/a.py": "from . import b", "pack/b.py": "BAD"},
+            True,
+        ),
+        ({"prog.py": "import pack.a", "pack/__init__.py": "", "pack/a.py": "from ..c import d", "c.py": "BAD"}, True),
+        ({"prog.py": "import helper", "lib/helper.py": "BAD"}, True),
+        ({"prog.py": "import a", "a.py": "import b", "b.py": "import a"}, False),
+        ({"prog.py": "import helper", "other.py": "BAD"}, False),
+    ],
+)
+def test_what_a_program_imports_is_searched_too(files: dict[str, str], is_found: bool, tmp_path: Path) -> None:
+    """From its directory and PYTHONPATH, packages before what is in them."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text.replace("BAD", "x = 'TF_BAD'"))
+    for argv in (["python", "prog.py"], ["python", "-m", "prog"], ["python", "-c", "import prog"]):
+        said = program_text.reason_in_text(argv, str(tmp_path), [str(tmp_path / "lib")], [])
+        assert ("mentions TF_BAD" in said) == is_found
+
+
+def test_an_installed_program_is_searched_but_not_all_that_is_installed(tmp_path: Path) -> None:
+    """`python -m mine.train`, where mine was installed beside tensorflow."""
+    for name, text in {
+        "mine/__init__.py": "",
+        "mine/train.py": "import mine.a, other",
+        "other.py": "x = 'TF_X'",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    argv = ["python", "-m", "mine.train"]
+    assert program_text.reason_in_text(argv, "/", [], [str(tmp_path)]) == ""
+    (tmp_path / "mine" / "a.py").write_text("x = 'TF_X'")
+    assert (
+        program_text.reason_in_text(argv, "/", [], [str(tmp_path)])
+        == "a.py mentions TF_X, which is read while modules are imported"
+    )
+    assert "cannot be found" in program_text.reason_in_text(argv, "/", [], [])
+
+
+def test_a_plan_says_who_will_be_preloaded_as_far_as_is_known() -> None:
+    """In its JSON, which can be read back."""
+    spec = {**SMALLEST_LOCAL, "cluster": {"worker": 1, "evaluator": 1}, "preload": ["tensorflow", "tf_keras"]}
+    roles = {"evaluator": {"command": "sh evaluate.sh"}}
+    plan = planned({**spec, "roles": roles, "sidecars": {"board": {"command": "python board.py"}}})
+    shown = plan_forms.as_json(plan)
+    assert shown["preload"] == ["tensorflow", "tf_keras"]
+    assert [task["preload"] for task in (*shown["tasks"], *shown["sidecars"])] == [
+        "tensorflow,tf_keras",
+        "no: its command does not start with a Python",
+        None,
+    ]
+    assert plan_forms.from_json(shown) == plan
+    assert preloading.prospect(planned(SMALLEST_LOCAL), plan.tasks[0]) is None

@@ -1,0 +1,207 @@
+"""Which Python program a command runs, and whether its text forbids to import modules before it.
+
+A program that sets variables which TensorFlow reads while it is imported would find them without effect, and one that
+changes where modules are looked for might mean others. So its text, and that of what it imports from its own
+directory or from PYTHONPATH, is searched for both.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+SCRIPT = "script"
+MODULE = "module"
+TEXT = "text"
+
+_PYTHON = re.compile(r"python[\d.]*")
+_READ_AT_IMPORT = re.compile(
+    r"(?:TF|TPU|XLA|KERAS|CUDA|NVIDIA|HIP|ROC|ROCR|OPENBLAS|OMP|MKL|KMP|NUMEXPR|VECLIB|BLIS|GOTO|LD|ABSL|GRPC|NCCL"
+    r"|PYTHON|PROTOCOL_BUFFERS|JAX|ONEDNN|DNNL|MALLOC|GLIBC)_[A-Z0-9_]+|PYTHONPATH"
+)
+_HARMLESS = ("TF_CONFIG",)
+_MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change what is imported after them, or read variables
+_MOST_FILES = 200
+
+
+def of(argv: list[str]) -> tuple[str, int] | None:
+    """Return what a Python command runs, `SCRIPT`, `MODULE` or `TEXT`, and where in the command that stands.
+
+    None for a command that is not ``python script.py …``, ``python -m module …`` or ``python -c text …``, with
+    ``-u`` at most.
+    """
+    place = 1
+    while argv[place : place + 1] == ["-u"]:
+        place += 1
+    if argv[place : place + 1] == ["-m"]:
+        name = argv[place + 1 : place + 2]
+        return (MODULE, place + 1) if name and all(part.isidentifier() for part in name[0].split(".")) else None
+    if argv[place : place + 1] == ["-c"]:
+        return (TEXT, place + 1) if place + 1 < len(argv) else None
+    if place < len(argv) and argv[place].endswith(".py") and not argv[place].startswith("-"):
+        return SCRIPT, place
+    return None
+
+
+def reason_in_words(argv: list[str]) -> str:
+    """Say why a command cannot be forked, as far as its words tell; "" for no reason."""
+    if not argv or not _PYTHON.fullmatch(os.path.basename(argv[0])):
+        return "its command does not start with a Python"
+    if of(argv) is None:
+        return "only `python script.py`, `python -m module` and `python -c text` can be forked"
+    return ""
+
+
+def reason_in_text(
+    argv: list[str], workdir: str, python_path: list[str], path: list[str], names: set[str] | None = None
+) -> str:
+    """Say why modules must not be imported before this program; "" for no reason.
+
+    Args:
+        argv: the command of a Python program.
+        workdir: where it runs.
+        python_path: the directories of PYTHONPATH, where there may be code of the user's, too.
+        path: all directories in which modules are looked for.
+        names: takes the names of the modules that it imports, the first parts of them.
+    """
+    program = of(argv)
+    names = set() if names is None else names
+    assert program is not None
+    kind, place = program
+    name = argv[place]
+    if kind == TEXT:
+        return _reason_in([""], [workdir, *python_path], "", names, text=name)
+    if kind == SCRIPT:
+        file = os.path.realpath(os.path.join(workdir, name))
+        if not os.path.isfile(file):
+            return f"{name} is no file"
+        return _reason_in([file], [os.path.dirname(file), *python_path], "", names)
+    parts = name.split(".")
+    for root in (workdir, *path):
+        found = _module_file(os.path.join(root, *parts), is_program=True)
+        if found:
+            above = [_module_file(os.path.join(root, *parts[: count + 1])) for count in range(len(parts))]
+            files = [found, *(file for file in above if file)]
+            if root in (workdir, *python_path):
+                return _reason_in(files, [workdir, *python_path], "", names)
+            return _reason_in(files, [root], os.path.join(root, parts[0]), names)
+    return f"the module {name} cannot be found beforehand"
+
+
+def _reason_in(paths: list[str], roots: list[str], below: str, names: set[str], text: str = "") -> str:
+    """Look into files, "" for a text, and what they import from these directories, only what is ``below`` a place."""
+    waiting, seen = paths, set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen or not path.startswith(below):
+            continue
+        seen.add(path)
+        if len(seen) > _MOST_FILES:
+            return "its program has too many files to look for variables that it sets itself"
+        name = os.path.basename(path) or "its text"
+        try:
+            if path:
+                with open(path, "rb") as file:
+                    tree = ast.parse(file.read())
+            else:
+                tree = ast.parse(text)
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return f"{name} cannot be read"
+        for node in ast.walk(tree):
+            reason = _reason_in_node(node, names)
+            if reason:
+                return f"{name} {reason}"
+            waiting += [found for place in _imported(node, path, roots) for found in [_module_file(place)] if found]
+    return ""
+
+
+def _reason_in_node(node: ast.AST, names: set[str]) -> str:
+    """Say what a piece of a program does that has to come before all imports; "" for nothing."""
+    words: list[str] = []
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        words = [node.value]
+    elif isinstance(node, ast.keyword) and node.arg:
+        words = [node.arg]
+    for word in words:
+        if _READ_AT_IMPORT.fullmatch(word) and word not in _HARMLESS:
+            return f"mentions {word}, which is read while modules are imported"
+    for name in _names(node):
+        names.add(name.partition(".")[0])
+        if name.partition(".")[0] in _MUST_COME_FIRST:
+            return f"imports {name}, which has to be imported before all others"
+    if _changes_path(node):
+        return "changes where modules are looked for (sys.path)"
+    if _changes_unknown_variable(node):
+        return "sets variables whose names cannot be known beforehand"
+    return ""
+
+
+def _names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+
+
+def _changes_path(node: ast.AST) -> bool:
+    """Whether something is put before what is in ``sys.path``; to append to it hides nothing."""
+    if isinstance(node, ast.Attribute) and node.attr in ("insert", "reverse", "remove", "pop"):
+        return _is_attribute(node.value, "path")
+    is_stored = isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
+    return is_stored and _is_attribute(node.value if isinstance(node, ast.Subscript) else node, "path", "sys")
+
+
+def _changes_unknown_variable(node: ast.AST) -> bool:
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _is_attribute(node.value, "environ"):
+        index: object = node.slice
+        return not isinstance(getattr(index, "value", index), (str, ast.Constant))  # Python 3.8 has an Index around it
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute) and _is_attribute(node.func.value, "environ"):
+        first = node.args[0] if node.args else None
+        if node.func.attr == "setdefault":
+            return not isinstance(first, ast.Constant)
+        if node.func.attr == "update":
+            is_known = isinstance(first, ast.Dict) and all(isinstance(key, ast.Constant) for key in first.keys)
+            return not (first is None or is_known) or any(keyword.arg is None for keyword in node.keywords)
+    return _is_attribute(node.func, "putenv") and not (node.args and isinstance(node.args[0], ast.Constant))
+
+
+def _is_attribute(node: ast.AST, name: str, of_name: str = "") -> bool:
+    """Whether a node is ``something.name``, or ``name`` itself where nobody asks of what."""
+    if isinstance(node, ast.Attribute) and node.attr == name:
+        return not of_name or (isinstance(node.value, ast.Name) and node.value.id == of_name)
+    return not of_name and isinstance(node, ast.Name) and node.id == name
+
+
+def _imported(node: ast.AST, path: str, roots: list[str]) -> Iterator[str]:
+    """The places, without suffix, where what a statement imports would be; packages before what is in them."""
+    if isinstance(node, ast.Import):
+        names = [alias.name.split(".") for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        module = node.module.split(".") if node.module else []
+        names = [[*module, alias.name] for alias in node.names]
+        if node.level:
+            for _ in range(node.level):
+                path = os.path.dirname(path)
+            roots = [path]
+    else:
+        return
+    for root in roots:
+        for parts in names:
+            for count in range(len(parts) + 1):
+                yield os.path.join(root, *parts[:count])
+
+
+def _module_file(place: str, is_program: bool = False) -> str | None:
+    inner = "__main__.py" if is_program else "__init__.py"
+    for path in (f"{place}.py", os.path.join(place, inner)):
+        if os.path.isfile(path):
+            return path
+    return None
