@@ -26,6 +26,7 @@ URL = r"TensorBoard: http://localhost:(\d+)/"
 STAYS = r"TensorBoard stays until Ctrl-C or `tflaunch down`"
 UNTIL_GO = "echo up; until test -e go; do sleep 0.05; done; "
 QUICK = {"lease": 60, "grace": 5}
+ONCE = {"max": 1, "backoff": [0, 0]}
 
 
 def job(launch: Launch, script: str, **fields: Any) -> Path:
@@ -71,7 +72,7 @@ def test_it_is_told_shown_and_ends_with_the_job(launch: Launch) -> None:
 @pytest.mark.parametrize("code", [0, 7])
 def test_it_stays_until_ctrl_c_and_the_exit_code_is_the_jobs(launch: Launch, code: int) -> None:
     """A job that succeeds, and one that fails for good; it is said once, with the result before it."""
-    running = launch.start("up", "--keep", job(launch, f"{UNTIL_GO} exit {code}", restart={"max": 0}))
+    running = launch.start("up", "--keep", job(launch, f"{UNTIL_GO} exit {code}", restart=ONCE))
     said = Said(running)
     port = int(said.until(URL)[1])
     (launch.directory / "go").touch()
@@ -99,7 +100,7 @@ def test_it_does_not_stay_when_the_user_ends_the_job(launch: Launch) -> None:
 
 def test_other_terminals_see_a_result_that_stands(launch: Launch) -> None:
     """`wait` returns it while TensorBoard stays; ls, ps and attach show it; `down` ends it and changes nothing."""
-    started = launch.run("up", "-d", "--keep", job(launch, f"{UNTIL_GO} exit 7", restart={"max": 0}))
+    started = launch.run("up", "-d", "--keep", job(launch, f"{UNTIL_GO} exit 7", restart=ONCE))
     assert started.returncode == 0, started.stderr
     waiting = launch.start("wait")
     (launch.directory / "go").touch()
@@ -125,7 +126,7 @@ def test_other_terminals_see_a_result_that_stands(launch: Launch) -> None:
 
 def test_a_job_that_is_over_at_once_is_kept_as_well(launch: Launch) -> None:
     """`up -d` comes back with its result."""
-    started = launch.run("up", "-d", "--keep", job(launch, "exit 3", restart={"max": 0}))
+    started = launch.run("up", "-d", "--keep", job(launch, "exit 3", restart=ONCE))
     assert started.returncode in (0, 3)
     assert launch.run("wait").returncode == 3
     following = launch.start("logs", "-f", "tensorboard")
@@ -193,7 +194,7 @@ def test_one_that_dies_starts_again_also_when_it_is_all_that_is_left(launch: Lau
 
 def test_another_supervisor_takes_it_over(launch: Launch) -> None:
     """Kill -9 of tflaunch while TensorBoard stays: the same process goes on under the next one."""
-    assert launch.run("up", "-d", "--keep", job(launch, "exit 5", restart={"max": 0})).returncode in (0, 5)
+    assert launch.run("up", "-d", "--keep", job(launch, "exit 5", restart=ONCE)).returncode in (0, 5)
     assert launch.run("wait").returncode == 5
     same = board(launch)
     supervisor = launch.supervisor()
