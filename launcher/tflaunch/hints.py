@@ -111,6 +111,11 @@ _RULES = [
         anywhere=True,
     ),
     _Rule(
+        r"No module named 'pkg_resources'",
+        "TensorBoard before 2.21 needs a module that setuptools 82 has no more: pip install 'setuptools<82' there",
+        lambda facts: facts.task == "tensorboard",
+    ),
+    _Rule(
         r"ModuleNotFoundError: No module named '(?P<module>[\w.]{1,100})'",
         "{module} is not installed for {python}; if it is the program's own, see `workdir`",
     ),

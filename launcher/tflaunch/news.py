@@ -43,7 +43,8 @@ def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[
     if is_running and is_first and isinstance(event, TaskStarted):
         lines.append(f"run {after.run}: {counted(len(after.plan.tasks), 'task')}, logs in {logs.place}")
     lines += _preload_news(before, event)
-    lines += _board_news(before, event, after, logs)
+    lines += _board_news(before, event, after)
+    lines += _hint_news(before, event, after, logs)
     if isinstance(event, LinkLost | LinkRestored):
         lines += _host_news(before, event, after)
     lines += _given_up(before, after)
@@ -83,8 +84,8 @@ def _preload_news(before: Job, event: Event) -> list[str]:
     return [f"{event.task} starts without preload: {event.preload.removeprefix(preloading.REFUSED)}"]
 
 
-def _board_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
-    """TensorBoard can be looked at, or is ended; or it has failed for good, and what may be done."""
+def _board_news(before: Job, event: Event, after: Job) -> list[str]:
+    """TensorBoard can be looked at, or is ended."""
     if board.of(after.plan) is None:
         return []
     if before.phase is Phase.KEEPING and after.phase is Phase.STOPPING:
@@ -92,11 +93,17 @@ def _board_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
     task = after.tasks[board.NAME]
     if task is before.tasks[board.NAME]:
         return []
-    if isinstance(event, PortOpened):
-        return board.reach(after.plan, after.ports[board.NAME]).lines()
-    if not isinstance(event, TaskGone) or task.resume_at is not None or task.is_stopping or not task.code:
+    return board.reach(after.plan, after.ports[board.NAME]).lines() if isinstance(event, PortOpened) else []
+
+
+def _hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
+    """An evaluator or a sidecar has failed for good, and nobody will sum up the run because of that."""
+    task = after.tasks.get(event.task) if isinstance(event, TaskGone) else None
+    if task is None or task is before.tasks[task.task] or policy.in_gang(after.plan.find(task.task)):
         return []
-    hint = diagnosis.hint_for(after, board.NAME, logs.tail)
+    if after.culprit is not None or task.resume_at is not None or task.is_stopping or not task.code:
+        return []
+    hint = diagnosis.hint_for(after, task.task, logs.tail)
     return [f"hint: {hint}"] if hint is not None else []
 
 

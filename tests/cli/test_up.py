@@ -283,6 +283,16 @@ def test_a_sidecar_runs_beside_and_ends_with_the_job(launch: Launch) -> None:
     assert "broken command not found: 'no-such-program'; the job goes on without it" in ended.stderr
 
 
+def test_a_sidecar_that_fails_for_good_is_explained(launch: Launch) -> None:
+    """What its last lines mean, once; the job may wait for it in vain."""
+    sidecars = {"data": {"command": ["python", "-c", "import no_such_package"]}}
+    wait = f'until grep -q \'"task_gone".*"data"\' {launch.home}/runs/*/events.jsonl; do :; done; sleep 0.2'
+    ended = launch.up(launch.shell(wait, workers=1, sidecars=sidecars, restart={"max": 0}))
+    assert ended.returncode == 0, ended.stderr
+    assert "tflaunch: data exited with code 1; the job goes on without it\n" in ended.stderr
+    assert ended.stderr.count("tflaunch: hint: no_such_package is not installed") == 1
+
+
 def test_a_task_finds_its_environment(launch: Launch) -> None:
     """The promised variables, no proxy, and a private directory of its own."""
     launch.env["http_proxy"] = "http://proxy.invalid:1"

@@ -36,6 +36,7 @@ SAID = {
     "two dispatchers": (ALONE, "several dispatchers of a tf.data service share a port"),
     "no tensorboard": (ALONE, "install tensorboard for /opt/py/bin/python"),
     "tensorboard missing": (ALONE, "pip install tensorboard there"),
+    "tensorboard before 2.21": (ALONE._replace(task="tensorboard"), "pip install 'setuptools<82'"),
     "tf_config no json": (MIRRORED, "TF_CONFIG is no JSON"),
     "tf_config role": (MIRRORED, "TF_CONFIG does not fit its task"),
     "tf_config task": (MIRRORED, "TF_CONFIG does not fit its task"),

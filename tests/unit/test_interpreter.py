@@ -51,6 +51,20 @@ def test_tf_keras_elsewhere_on_the_path_counts(tmp_path: Path) -> None:
     assert legacy_keras([str(python)], {"PYTHONPATH": str(tmp_path / "more")})[0] is True
 
 
+def test_packages_of_another_python_do_not_count(tmp_path: Path) -> None:
+    """A user's own directory often has those of several."""
+    python = environment(tmp_path, "tensorflow", "tf_keras")
+    other = tmp_path / "lib" / "python3.10" / "site-packages"
+    (other / "tensorflow").mkdir(parents=True)
+    (other / "tensorflow" / "__init__.py").touch()
+    (other / "tensorflow-2.12.0.dist-info").mkdir()
+    (tmp_path / "pyvenv.cfg").write_text("version = 3.11.7\n")
+    assert legacy_keras([str(python)], {}) == (True, "tf_keras is installed beside TensorFlow 2.21")
+    python.rename(python.with_name("python3.10"))
+    python.symlink_to("python3.10")
+    assert legacy_keras([str(python)], {}) == (False, "TensorFlow 2.12 has Keras 2 itself")
+
+
 def test_an_old_tensorflow_has_keras_2_itself(tmp_path: Path) -> None:
     """And would look for tf_keras if it were told to."""
     python = environment(tmp_path, "tensorflow", tensorflow="2.15.1")

@@ -30,8 +30,10 @@ _VERSION = re.compile(
     r"(?:tensorflow(?:_(?:cpu|gpu|rocm|intel|aarch64|cpu_aws))?|tf_nightly)-(\d+)\.(\d+)[^-]*\.dist-info"
 )
 _KERAS_3_SINCE = (2, 16)  # tf.keras is Keras 3 since then, tensorflow/RELEASE.md
-_PLACES = ("lib/python3*/site-packages", "lib64/python3*/site-packages", "lib/python3/dist-packages")
-_PLACES_OF_DEBIAN = ("local/lib/python3*/dist-packages",)
+_PLACES = ("lib/{}/site-packages", "lib64/{}/site-packages", "lib/python3/dist-packages")
+_PLACES_OF_DEBIAN = ("local/lib/{}/dist-packages",)
+_MINOR = re.compile(r"(?:python)?(3\.\d+)")
+_ANY = "python3*"
 
 
 def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
@@ -76,11 +78,12 @@ def _packages(python: str | None, env: Mapping[str, str]) -> list[str]:
         return found
     prefix = os.path.dirname(os.path.dirname(os.path.abspath(python)))
     settings = _settings_of_environment(prefix)
-    found += _below(prefix, _PLACES)
+    version = _directory_name(python, settings or {})
+    found += _below(prefix, _PLACES, version)
     if settings is None or settings.get("include-system-site-packages") == "true":
         real = os.path.dirname(os.path.dirname(os.path.realpath(python)))
-        found += _below(os.path.join(env.get("HOME", ""), ".local"), _PLACES)
-        found += _below(real, _PLACES + _PLACES_OF_DEBIAN)
+        found += _below(os.path.join(env.get("HOME", ""), ".local"), _PLACES, version)
+        found += _below(real, _PLACES + _PLACES_OF_DEBIAN, version)
     return found
 
 
@@ -94,8 +97,17 @@ def _settings_of_environment(prefix: str) -> dict[str, str] | None:
     return {name.strip().lower(): value.strip().lower() for name, _, value in lines}
 
 
-def _below(prefix: str, places: tuple[str, ...]) -> list[str]:
-    return [path for place in places for path in sorted(glob.glob(os.path.join(prefix, place)))]
+def _directory_name(python: str, settings: Mapping[str, str]) -> str:
+    """What directories of this Python are called, such as python3.11; a pattern where its version is not known."""
+    names = os.path.basename(os.path.realpath(python)), settings.get("version", ""), settings.get("version_info", "")
+    for match in map(_MINOR.match, names):
+        if match:
+            return "python" + match.group(1)
+    return _ANY
+
+
+def _below(prefix: str, places: tuple[str, ...], version: str) -> list[str]:
+    return [path for place in places for path in sorted(glob.glob(os.path.join(prefix, place.format(version))))]
 
 
 def _tensorflow(places: list[str]) -> tuple[int, int] | None:
