@@ -52,9 +52,10 @@ def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None
     assert not (launch.directory / "mnist-state").exists()
 
 
-def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch) -> None:
+@pytest.mark.parametrize("legacy", ["auto", "false"], ids=["tf_keras", "Keras 3"])
+def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str) -> None:
     """It is given the time for that after the chief's end."""
-    ended = train(launch, "mnist_coordinator", "--epochs", "2")
+    ended = launch.up(example(launch, "mnist_coordinator", "--epochs", "2"), "--set", f"legacy_keras={legacy}")
     assert ended.returncode == 0, ended.stderr
     (accuracy,) = re.findall(r"evaluator:0 \| accuracy after step 300: ([\d.]+)", ended.stdout)
     assert float(accuracy) == accuracies(ended.stdout)[0] >= ENOUGH
