@@ -21,7 +21,7 @@ ORDINARY = "nobody"
 TEST_TOOLS = ["pytest", "hypothesis", "psutil", "pyte", "jsonschema"]
 NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__", "mnist-state")
 INSTALL_PATIENCE = 900
-TRAININGS = ("training/test_training.py", "training/test_library.py", "training/test_examples.py")
+TRAININGS = ("training/test_training.py", "training/test_examples.py")
 EXAMPLES = ("trains_and_leaves_nothing[mnist_multi_worker]", "trains_and_leaves_nothing[mnist_parameter_server]")
 SUITE_PATIENCE = 1800
 

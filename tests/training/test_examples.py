@@ -32,7 +32,7 @@ TESTING = {  # which examples train here, and how many of their tasks test what 
     "mnist_coordinator": 1,
     "mnist_data_service": 2,
 }
-KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "5"))
+KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "3"))
 SEED = 7
 
 
