@@ -30,7 +30,7 @@ PRELOAD = "TFLAUNCH_PRELOAD"
 """The variable in which a task finds the modules that were imported for it, or "no: " and the reason."""
 
 _OF_A_TASK = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
-_FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}
+_FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads while it is imported
 _ROOM = {"TFLAUNCH_ROOM": " " * 600}
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The working directory, "", must not be looked into: it may have a module of any name.

@@ -32,9 +32,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-FEWER_THREADS = "OPENBLAS_NUM_THREADS"
-"""Keeps numpy's OpenBLAS from starting its threads while it is imported."""
-
 _LENGTH = 4
 _MOST_SAID = 64 * 1024
 _LONGEST_REASON = 500
