@@ -135,7 +135,8 @@ def test_a_training_is_killed_again_and_again(launch: Launch) -> None:
         begun = max(map(int, re.findall(r"resumed at step (\d+)", out)), default=0)
         victim = moment.choice(("worker:0", "worker:1"))
         pid = pid_after(launch, victim, attempt, begun + moment.randint(1, 30))
-        os.kill(pid, signal.SIGKILL)
+        # Two kinds of death in turn: the same one again and again, so soon after the start, is a crash loop.
+        os.kill(pid, (signal.SIGKILL, signal.SIGSEGV)[attempt % 2])
         out += read_until(running, "resumed at step", 2)
     rest, err = running.communicate(timeout=PATIENCE * 2)
     assert running.returncode == 0, err
