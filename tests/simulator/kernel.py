@@ -28,6 +28,8 @@ _SIZES = (
     (stream, "CHUNK", 4096),
     (stream, "WINDOW", 16384),
     (spool, "SEGMENT", 8192),
+    (spool, "NEAR", 4096),
+    (spool, "PIECE", 1024),
 )
 
 
@@ -89,7 +91,7 @@ class _Os:
 
 
 class _Linux:
-    """linux, as `Task` and `PortWatch` use it."""
+    """linux, as `Task` uses it."""
 
     @staticmethod
     def open_pidfd(pid: int) -> int | None:
@@ -119,8 +121,12 @@ class _Linux:
         process = _find(pid)
         return process is not None and not process.is_alive
 
+
+class _Listeners:
+    """listeners, as `PortWatch` uses it."""
+
     @staticmethod
-    def listening_ports() -> set[int]:
+    def ports() -> set[int]:
         return current.host.open_ports
 
     @staticmethod
@@ -226,7 +232,7 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "child", _Child),
     (task, "stacks", _Stacks),
     (agent, "os", _Os),
-    (port_watch, "linux", _Linux),
+    (port_watch, "listeners", _Listeners),
     (spool, "os", _SpoolOs),
     (session, "_CLOCK", "clock"),
 )

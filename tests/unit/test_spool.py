@@ -52,6 +52,7 @@ def test_past_the_limit_the_gap_is_stated(tmp_path: Path) -> None:
 
 def test_released_space_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that keeps up costs one small file, however much is written."""
+    monkeypatch.setattr(spool, "NEAR", 0)
     monkeypatch.setattr(spool, "SEGMENT", 100)
     kept = Spool(str(tmp_path), limit=1000)
     before = len(os.listdir("/proc/self/fd"))
@@ -63,23 +64,45 @@ def test_released_space_is_given_back(tmp_path: Path, monkeypatch: pytest.Monkey
     assert kept.read(kept.end, 10) == b""
 
 
-def test_no_file_is_left_by_a_crash(tmp_path: Path) -> None:
+def test_no_file_is_left_by_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files have no names."""
+    monkeypatch.setattr(spool, "NEAR", 0)
     Spool(str(tmp_path)).append(b"words")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("small", [50, 1000])
-def test_a_reader_that_keeps_up_costs_little_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
-    """A file is given back when all of it is acknowledged, also before it is full, if that is worth it."""
-    monkeypatch.setattr(spool, "SMALL", small)
+def test_a_reader_that_keeps_up_costs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it leaves for a moment waits in memory; small writes are gathered there."""
+    monkeypatch.setattr(spool, "NEAR", 100)
+    monkeypatch.setattr(spool, "PIECE", 20)
+    fill_disk(monkeypatch)
+    kept = Spool(str(tmp_path))
+    for _ in range(30):
+        for _ in range(10):
+            kept.append(b"0123456789")
+        assert kept.read(kept.released, 1000) == b"0123456789" * 2
+        assert everything(kept, kept.released) == [b"0123456789" * 10]
+        kept.release(kept.end)
+
+
+def test_a_reader_that_falls_behind_has_the_disk_until_it_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then memory does again, and the file is given back before it is full."""
+    monkeypatch.setattr(spool, "NEAR", 10)
     kept = Spool(str(tmp_path))
     before = len(os.listdir("/proc/self/fd"))
-    kept.append(b"x" * 70)
-    kept.release(70)
-    assert len(os.listdir("/proc/self/fd")) == before + (small > 70)
-    kept.append(b"more")
-    assert kept.read(70, 9) == b"more"
+    for piece in (b"near", b"and then disk", b"more"):
+        kept.append(piece)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    kept.release(8)
+    kept.append(b"still disk")
+    assert everything(kept, 8) == [b"then diskmorestill disk"]
+    kept.release(kept.end)
+    assert len(os.listdir("/proc/self/fd")) == before
+    kept.append(b"near again")
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert everything(kept, kept.released) == [b"near again"]
 
 
 def fill_disk(patch: pytest.MonkeyPatch) -> None:
@@ -93,6 +116,7 @@ def fill_disk(patch: pytest.MonkeyPatch) -> None:
 
 def test_a_full_disk_costs_words_not_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be written is kept in memory, as far as it goes; the rest becomes a gap."""
+    monkeypatch.setattr(spool, "NEAR", 0)
     monkeypatch.setattr(spool, "MEMORY", 6)
     kept = Spool(str(tmp_path))
     kept.append(b"disk")
@@ -109,6 +133,7 @@ def test_a_full_disk_costs_words_not_the_task(tmp_path: Path, monkeypatch: pytes
 def test_a_full_disk_costs_no_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often a new file is tried; what was held counts no more once it is acknowledged."""
     fill_disk(monkeypatch)
+    monkeypatch.setattr(spool, "NEAR", 0)
     monkeypatch.setattr(spool, "MEMORY", 10)
     kept = Spool(str(tmp_path))
     before = len(os.listdir("/proc/self/fd"))

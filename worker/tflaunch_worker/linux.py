@@ -15,7 +15,6 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SYS_PIDFD_OPEN = 434  # the same number on every architecture
 _PUNCTUAL = -10
-_TCP_LISTEN = "0A"
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 """This is there where NVIDIA's driver is."""
 
@@ -105,7 +104,7 @@ def _children(pid: int) -> list[int]:
     except OSError:
         return children
     for thread in threads:
-        text = _read(f"/proc/{pid}/task/{thread}/children")
+        text = read(f"/proc/{pid}/task/{thread}/children")
         if text is None:
             return _children_by_scan(pid)
         children.extend(int(word) for word in text.split())
@@ -130,13 +129,13 @@ def parent_of(pid: int) -> int | None:
 
 def is_zombie(pid: int) -> bool:
     """Whether the process has exited and only waits for its parent to look."""
-    text = _read(f"/proc/{pid}/stat")
+    text = read(f"/proc/{pid}/stat")
     return text is not None and text.rpartition(")")[2].split()[0] == "Z"
 
 
 def _stat_field(pid: int, index: int) -> int | None:
     """Field of /proc/<pid>/stat counted from the state letter, which follows the name."""
-    text = _read(f"/proc/{pid}/stat")
+    text = read(f"/proc/{pid}/stat")
     return None if text is None else int(text.rpartition(")")[2].split()[index])
 
 
@@ -158,7 +157,7 @@ def processes() -> dict[int, Process]:
     except OSError:
         return {}
     for name in names:
-        text = _read(f"/proc/{name}/stat") if name.isdigit() else None
+        text = read(f"/proc/{name}/stat") if name.isdigit() else None
         if text:
             fields = text.rpartition(")")[2].split()  # from the state letter on
             ticks = sum(map(int, fields[11:15]))
@@ -168,14 +167,14 @@ def processes() -> dict[int, Process]:
 
 def memory() -> dict[str, int]:
     """Return the bytes of memory that there are, ``total``, and that a new process can have, ``available``."""
-    known = dict(line.split(":", 1) for line in (_read("/proc/meminfo") or "").splitlines() if ":" in line)
+    known = dict(line.split(":", 1) for line in (read("/proc/meminfo") or "").splitlines() if ":" in line)
     names = {"total": "MemTotal", "available": "MemAvailable"}
     return {name: int(known[field].split()[0]) * 1024 for name, field in names.items() if field in known}
 
 
 def shared_memory(pid: int) -> int:
     """Return how many bytes of a process's memory others have as well; slow: every page is looked at."""
-    known = dict(line.split(":", 1) for line in (_read(f"/proc/{pid}/smaps_rollup") or "").splitlines()[1:])
+    known = dict(line.split(":", 1) for line in (read(f"/proc/{pid}/smaps_rollup") or "").splitlines()[1:])
     return sum(int(known[name].split()[0]) * 1024 for name in ("Shared_Clean", "Shared_Dirty") if name in known)
 
 
@@ -188,58 +187,9 @@ def environment_of(pid: int) -> set[bytes]:
         return set()
 
 
-def listening_ports() -> set[int]:
-    """Return the TCP ports on which some process of this machine listens."""
-    return {port for port, _ in _listeners()}
-
-
-def is_listening(port: int, session: int) -> bool:
-    """Whether a process of a session listens on a port."""
-    inodes = {f"socket:[{inode}]" for listening, inode in _listeners() if listening == port}
-    names = [name for name in os.listdir("/proc") if name.isdigit() and session_of(int(name)) == session]
-    return any(_holds_any(name, inodes) for name in names)
-
-
-def port_owner(port: int) -> str | None:
-    """Return ``"pid 12 (python train.py)"`` for the process that listens on a port, None if unknown."""
-    inodes = {f"socket:[{inode}]" for listening, inode in _listeners() if listening == port}
-    if not inodes:
-        return None
-    for name in os.listdir("/proc"):
-        if name.isdigit() and _holds_any(name, inodes):
-            command = (_read(f"/proc/{name}/cmdline") or "").replace("\0", " ").strip()
-            return f"pid {name} ({command[:120] or 'unknown command'})"
-    return None
-
-
-def _holds_any(pid: str, links: set[str]) -> bool:
-    try:
-        descriptors = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return False  # another user's process, or gone
-    for descriptor in descriptors:
-        try:
-            if os.readlink(f"/proc/{pid}/fd/{descriptor}") in links:
-                return True
-        except OSError:
-            continue
-    return False
-
-
-def _listeners() -> list[tuple[int, str]]:
-    """(port, inode) of every listening TCP socket."""
-    found = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in (_read(table) or "").splitlines()[1:]:
-            words = line.split()
-            if len(words) > 9 and words[3] == _TCP_LISTEN:
-                found.append((int(words[1].rpartition(":")[2], 16), words[9]))
-    return found
-
-
 def first_ephemeral_port() -> int:
     """Return the lowest port that the kernel may give to an outgoing connection."""
-    text = _read("/proc/sys/net/ipv4/ip_local_port_range")
+    text = read("/proc/sys/net/ipv4/ip_local_port_range")
     return int(text.split()[0]) if text else 32768
 
 
@@ -252,7 +202,8 @@ def is_same_user(connection: socket.socket) -> bool:
     return user in (os.getuid(), 0)
 
 
-def _read(path: str) -> str | None:
+def read(path: str) -> str | None:
+    """Return what a file of the kernel holds, None where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

@@ -2,14 +2,14 @@
 
 The kernel tells nobody that a port was opened, so this looks, and it is the only thing in tflaunch
 that looks instead of waiting: every quarter of a second at first, then ever more rarely, and not at
-all once all ports are open. One look reads two small files, for all tasks together.
+all once all ports are open. One look is one question to the kernel, for all tasks together.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations
 
-from tflaunch_worker import linux
+from tflaunch_worker import listeners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ class PortWatch:
 
     def _look_now(self) -> None:
         self._looked_at = self._loop.now()
-        open_ports = linux.listening_ports() if self._waiting else set()
+        open_ports = listeners.ports() if self._waiting else set()
         for task, (port, session) in list(self._waiting.items()):
-            if port in open_ports and (session is None or linux.is_listening(port, session())):
+            if port in open_ports and (session is None or listeners.is_listening(port, session())):
                 del self._waiting[task]
                 self._opened(task)

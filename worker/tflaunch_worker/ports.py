@@ -15,14 +15,15 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import socket
 
-from tflaunch_worker import linux
+from tflaunch_worker import linux, listeners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List, Tuple
+    from typing import Callable, Iterable, Iterator, Tuple
 
 LOWEST_CHOSEN = 10000
 _TRIES = 200
@@ -63,9 +64,9 @@ class Ports:
         Raises:
             PortTaken: no port could be held.
         """
-        return self._hold(task, [port, *_chosen()], _bind_beside)
+        return self._hold(task, itertools.chain([port], _chosen()), _bind_beside)
 
-    def _hold(self, task: str, ports: List[int], bind: Callable[[int], socket.socket]) -> int:
+    def _hold(self, task: str, ports: Iterable[int], bind: Callable[[int], socket.socket]) -> int:
         """Hold the first of some ports that can be bound."""
         self.release(task)
         for port in ports:
@@ -84,14 +85,14 @@ class Ports:
             held[1].close()
 
 
-def _chosen() -> List[int]:
-    """Return ports to try, below those that outgoing connections use.
+def _chosen() -> Iterator[int]:
+    """Return some ports to try, below those that outgoing connections use.
 
     The kernel never picks from there, and the choice is random, so that two launchers on one
     machine do not follow each other around.
     """
     width = max(linux.first_ephemeral_port() - LOWEST_CHOSEN, 1000)
-    return [LOWEST_CHOSEN + int.from_bytes(os.urandom(4), "big") % width for _ in range(_TRIES)]
+    return (LOWEST_CHOSEN + int.from_bytes(os.urandom(4), "big") % width for _ in range(_TRIES))
 
 
 def _bind(port: int) -> socket.socket:
@@ -105,7 +106,7 @@ def _bind(port: int) -> socket.socket:
         holder.bind(("", port))
     except OSError as error:
         holder.close()
-        raise PortTaken(port, linux.port_owner(port)) from error
+        raise PortTaken(port, listeners.owner(port)) from error
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     return holder
 
@@ -115,7 +116,7 @@ def _bind_beside(port: int) -> socket.socket:
 
     What is left of old connections there (TIME_WAIT) keeps no server away, but would keep a bind of ours away.
     """
-    if port in linux.listening_ports():
+    if port in listeners.ports():
         raise PortTaken(port, None)
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

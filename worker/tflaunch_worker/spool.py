@@ -1,9 +1,9 @@
-"""Output of one attempt of a task, on disk until the supervisor has it.
+"""Output of one attempt of a task, kept until the supervisor has it.
 
-A byte's number is its offset in all that the attempt wrote. When the disk is full, a little is kept in memory:
-enough for a reader that keeps up. Past that, or past ``limit`` unacknowledged bytes, further output is dropped and
-the gap is remembered with its place and size, so that the log can state it. A slow reader therefore costs disk,
-then words; never training.
+A byte's number is its offset in all that the attempt wrote. What a reader that keeps up has soon waits in memory, what
+a slower one leaves, on disk. When the disk is full, a little more is kept in memory. Past that, or past ``limit``
+unacknowledged bytes, further output is dropped and the gap is remembered with its place and size, so that the log can
+state it. A slow reader therefore costs disk, then words; never training.
 
 The files have no name: they are unlinked as soon as they are open, so a crash leaves nothing.
 
@@ -21,8 +21,11 @@ LIMIT = 256 * 1024 * 1024
 SEGMENT = 16 * 1024 * 1024
 """Bytes per file: what is acknowledged is given back to the disk in such pieces."""
 
-SMALL = 1024 * 1024
-"""Bytes of a file that are given back at once when all of them are acknowledged: a reader keeps up."""
+NEAR = 1024 * 1024
+"""Bytes per attempt that wait in memory: as much as may be on its way to a reader that keeps up."""
+
+PIECE = 64 * 1024
+"""Bytes up to which small writes are gathered into one piece of memory."""
 
 MEMORY = 4 * 1024 * 1024
 """Bytes per attempt that are kept in memory when the disk is full."""
@@ -51,14 +54,21 @@ class _Held:
 
     def __init__(self, offset: int, data: bytes) -> None:
         self.offset = offset
-        self.size = len(data)
-        self._data = data
+        self._data = bytearray(data)
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def add(self, data: bytes) -> None:
+        self._data += data
 
     def read(self, offset: int, size: int) -> bytes:
-        return self._data[offset - self.offset :][:size]
+        start = offset - self.offset
+        return bytes(memoryview(self._data)[start : start + size])
 
     def close(self) -> None:
-        self._data = b""
+        """Nothing to give back."""
 
 
 class _Segment:
@@ -97,10 +107,15 @@ class Spool:
     def append(self, data: bytes) -> None:
         """Keep ``data``, or as much of it as there is room for."""
         room = max(self._limit - (self.end - self.released), 0)
-        kept = self._write(data[:room])
-        kept += self._hold(data[kept:room])
+        kept = 0 if self._is_on_disk() else self._hold(data[:room], NEAR)
+        kept += self._write(data[kept:room])
+        kept += self._hold(data[kept:room], MEMORY)
         if kept < len(data):
             self._drop(len(data) - kept)
+
+    def _is_on_disk(self) -> bool:
+        """Whether a reader is behind already: what follows waits behind what waits on disk."""
+        return any(isinstance(part, _Segment) for part in self._parts)
 
     def _write(self, data: bytes) -> int:
         kept = 0
@@ -126,10 +141,14 @@ class Spool:
         self._parts.append(segment)
         return written
 
-    def _hold(self, data: bytes) -> int:
-        data = data[: max(MEMORY - self._held, 0)]
+    def _hold(self, data: bytes, limit: int) -> int:
+        data = data[: max(limit - self._held, 0)]
         if data:
-            self._parts.append(_Held(self.end, data))
+            last = self._parts[-1] if self._parts else None
+            if isinstance(last, _Held) and last.size + len(data) <= PIECE:
+                last.add(data)
+            else:
+                self._parts.append(_Held(self.end, data))
             self._held += len(data)
             self.end += len(data)
         return len(data)
@@ -152,14 +171,10 @@ class Spool:
     def release(self, offset: int) -> None:
         """Forget everything before ``offset``: the supervisor has it."""
         self.released = max(self.released, min(offset, self.end))
-        while self._parts and self._is_done(self._parts[0]):
+        while self._parts and self._parts[0].offset + self._parts[0].size <= self.released:
             part = self._parts.pop(0)
             self._held -= part.size if isinstance(part, _Held) else 0
             part.close()
-
-    def _is_done(self, part: _Segment | _Held | Gap) -> bool:
-        can_grow = part is self._parts[-1] and not isinstance(part, _Held) and part.size < SMALL
-        return part.offset + part.size <= self.released and not can_grow
 
     def close(self) -> None:
         """Forget everything."""

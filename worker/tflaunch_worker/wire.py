@@ -65,8 +65,9 @@ class Decoder:
             end = body_start + body_size
             if len(self._buffer) < end:
                 break
-            message = _message(bytes(self._buffer[head_start:body_start]))
-            frames.append((message, bytes(self._buffer[body_start:end])))
+            with memoryview(self._buffer) as view:
+                head, body = bytes(view[head_start:body_start]), bytes(view[body_start:end])
+            frames.append((_message(head), body))
             start = end
         del self._buffer[:start]
         return frames

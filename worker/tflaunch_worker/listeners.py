@@ -1,0 +1,110 @@
+"""Who listens on which TCP port of this machine.
+
+The kernel is asked for listening sockets alone (sock_diag(7)). The tables in /proc would do, and do where it does not
+answer, but to write them it walks over all that could be connected: milliseconds, however little listens.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+from tflaunch_worker import linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
+_ERROR, _DONE = 2, 3
+_LISTEN = 10  # TCP_LISTEN, as the kernel counts states
+_HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, sender
+_QUESTION = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states, any socket
+_ANSWER = struct.Struct("=4x2s62xI")  # struct inet_diag_msg: the port in network order, ..., the inode
+_RECEIVE = 64 * 1024
+_PATIENCE = 1.0  # seconds; the answer is there at once, or never
+
+
+def ports() -> set[int]:
+    """Return the TCP ports on which some process of this machine listens."""
+    return {port for port, _ in _all()}
+
+
+def is_listening(port: int, session: int) -> bool:
+    """Whether a process of a session listens on a port."""
+    links = _links(port)
+    names = [name for name in os.listdir("/proc") if name.isdigit() and linux.session_of(int(name)) == session]
+    return any(_holds_any(name, links) for name in names)
+
+
+def owner(port: int) -> str | None:
+    """Return ``"pid 12 (python train.py)"`` for the process that listens on a port, None if unknown."""
+    links = _links(port)
+    if not links:
+        return None
+    for name in os.listdir("/proc"):
+        if name.isdigit() and _holds_any(name, links):
+            command = (linux.read(f"/proc/{name}/cmdline") or "").replace("\0", " ").strip()
+            return f"pid {name} ({command[:120] or 'unknown command'})"
+    return None
+
+
+def _links(port: int) -> set[str]:
+    """How a descriptor of a socket that listens on a port looks in /proc."""
+    return {f"socket:[{inode}]" for listening, inode in _all() if listening == port}
+
+
+def _holds_any(pid: str, links: set[str]) -> bool:
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False  # another user's process, or gone
+    for descriptor in descriptors:
+        try:
+            if os.readlink(f"/proc/{pid}/fd/{descriptor}") in links:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _all() -> list[tuple[int, int]]:
+    """(port, inode) of every listening TCP socket."""
+    try:
+        return [*_from_kernel(socket.AF_INET), *_from_kernel(socket.AF_INET6)]
+    except (OSError, AttributeError):  # AttributeError: this is no Linux
+        return list(_from_tables())
+
+
+def _from_kernel(family: int) -> Iterator[tuple[int, int]]:
+    """Raises OSError: this kernel does not tell, or not this process."""
+    question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 1 << _LISTEN)
+    header = _HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 0, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
+        kernel.settimeout(_PATIENCE)
+        kernel.send(header + question)
+        while True:
+            data = kernel.recv(_RECEIVE)
+            start = 0
+            while start < len(data):
+                length, kind, _, _, _ = _HEADER.unpack_from(data, start)
+                if kind == _DONE:
+                    return
+                if kind == _ERROR:
+                    raise OSError("the kernel has no sock_diag for TCP")
+                port, inode = _ANSWER.unpack_from(data, start + _HEADER.size)
+                yield int.from_bytes(port, "big"), inode
+                start += (length + 3) & ~3
+
+
+def _from_tables() -> Iterator[tuple[int, int]]:
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in (linux.read(table) or "").splitlines()[1:]:
+            words = line.split()
+            if len(words) > 9 and int(words[3], 16) == _LISTEN:
+                yield int(words[1].rpartition(":")[2], 16), int(words[9])
