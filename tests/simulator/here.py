@@ -162,7 +162,7 @@ class SimHere:
         """Prepare an attempt of a task."""
         return Task(name, attempt, command, stream, self._loop, listener)
 
-    def progress(self, task: str, came: Callable[[], None]) -> None:
+    def progress(self, came: Callable[[], None]) -> None:
         """Return nothing: programs here only print."""
 
     def start(self, task: Task, is_preloaded: bool) -> None:
@@ -192,7 +192,7 @@ class SimHere:
         wait = patience if failed else self._host.world.within(0.001, 0.2)
         self._loop.at(self._loop.now() + wait, lambda: tried(failed))
 
-    def command(self, task: str, message: dict[str, Any]) -> Command:
+    def command(self, task: str, message: dict[str, Any], progress: None) -> Command:
         """Return what to execute."""
         env = {str(name): str(value) for name, value in message["env"].items()}
         env["SIM_PORT"] = str(message["port"])

@@ -199,9 +199,12 @@ class Agent:
         self._here.listeners.close()
         stream = self._here.stream(name, attempt)
         self._client.add(stream)
+        progress = self._here.progress(lambda: self._is_alive(name))
         try:
-            command = self._here.command(name, message)
+            command = self._here.command(name, message, progress)
         except host_values.UnknownValue as unknown:
+            if progress is not None:
+                progress.close()
             about = {"task": name, "attempt": attempt}
             self._client.say("task_not_started", **about, code=child.NOT_EXECUTABLE, reason=str(unknown))
             self._client.say("task_gone", **about)
@@ -212,7 +215,6 @@ class Agent:
         self._tasks[name] = task
         if message["port"]:
             self._port_watch.add(name, message["port"], (lambda: task.pid) if message.get("exclusive") else None)
-        progress = self._here.progress(name, lambda: self._is_alive(name))
         if progress is not None:
             self._progress[name] = progress
         if message.get("stall"):

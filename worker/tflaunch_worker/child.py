@@ -171,5 +171,6 @@ def _execute(command: Command) -> None:
 def _reset_signals() -> None:
     """Give the task the default dispositions: a launcher started with ``&`` has SIGINT ignored."""
     for number in _CATCHABLE:
-        signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(number) != signal.SIG_DFL:  # to ask is cheaper than to set, and there are 62
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -55,7 +55,7 @@ class Consultation:
         problems: Dict[int, str] = {}
         for number, program in enumerate(message["programs"]):
             try:
-                commands.append((self._here.command("doctor", program), bool(program["is_python"])))
+                commands.append((self._here.command("doctor", program, None), bool(program["is_python"])))
             except host_values.UnknownValue as unknown:
                 problems[number] = str(unknown)
         probe, directory, files = str(message["probe"]), self._here.directory, self._here.max_files

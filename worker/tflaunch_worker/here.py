@@ -14,7 +14,7 @@ from tflaunch_worker.memory import OomWatch
 from tflaunch_worker.peers import Listeners
 from tflaunch_worker.port_watch import PortWatch
 from tflaunch_worker.ports import Ports
-from tflaunch_worker.progress import PIPE_NAME, Progress
+from tflaunch_worker.progress import Progress
 from tflaunch_worker.stream import Stream
 from tflaunch_worker.task import Task
 
@@ -43,6 +43,7 @@ class Here:
         self._loop = loop
         self._environ = dict(os.environ)
         self.max_files = _raise_file_limit()
+        self._values: dict[str, str] = {}
         self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
         self._terms = child.Terms(umask, self.max_files, linux.be_punctual())
         self._oom = OomWatch()
@@ -77,10 +78,10 @@ class Here:
         """Return what is known about the death of a process that was killed; "" for nothing."""
         return self._oom.evidence(pid)
 
-    def progress(self, task: str, came: Callable[[], None]) -> Progress | None:
+    def progress(self, came: Callable[[], None]) -> Progress | None:
         """Return the pipe into which a task may write, or None where none can be made."""
         try:
-            return Progress(self._task_directory(task), self._loop, came)
+            return Progress(self._loop, came)
         except OSError:
             return None  # its output must do
 
@@ -110,26 +111,32 @@ class Here:
 
         aside.do(self._loop, lambda: others.try_all(peers, run, patience), answered)
 
-    def command(self, task: str, message: dict[str, Any]) -> child.Command:
-        """Return what to execute for a ``start_task`` order, with this host's values in it.
+    def command(self, task: str, message: dict[str, Any], progress: Progress | None) -> child.Command:
+        """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe in it.
 
         Raises:
             UnknownValue: the host has no such value.
         """
-        known = {**self._environ, _SERVER: self._server_program(), _CODE: os.path.join(self.directory, CODE_NAME)}
-        known[_CORES] = str(cores.usable())
+        known = self._known()
         env = dict(self._environ) if message["inherit"] else host_values.bare_environment()
         env.update({variable: host_values.expand(value, known) for variable, value in message["env"].items()})
         for variable in message["unset"]:
             env.pop(variable, None)
         env["TFLAUNCH_TASK_DIR"] = self._task_directory(task)
-        env["TFLAUNCH_PROGRESS"] = os.path.join(env["TFLAUNCH_TASK_DIR"], PIPE_NAME)
+        env["TFLAUNCH_PROGRESS"] = "" if progress is None else progress.path
         env.pop("TFLAUNCH_PRELOAD", None)  # that of a task in which tflaunch itself was started
         program, *arguments = message["argv"]
         argv = [host_values.expand_path(program, known), *(host_values.expand(word, known) for word in arguments)]
         self._choose_keras(argv, env)
         modules = tuple(str(module) for module in message.get("preload", ()))
         return child.Command(argv, env, host_values.expand_path(message["workdir"], known), modules)
+
+    def _known(self) -> dict[str, str]:
+        """What a plan may ask of this host, looked up once."""
+        if not self._values:
+            ours = {_SERVER: self._server_program(), _CODE: os.path.join(self.directory, CODE_NAME)}
+            self._values = {**self._environ, **ours, _CORES: str(cores.usable())}
+        return self._values
 
     def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
         """Take tf_keras from a task whose plan leaves it to the host, where it is not installed."""

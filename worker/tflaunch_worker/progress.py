@@ -1,6 +1,6 @@
 """Progress: what a task says of how far it is, in a pipe of its own, without printing anything.
 
-The pipe's name is in TFLAUNCH_PROGRESS. Each line is a JSON object, of which any field may be left out::
+Where to open the pipe is in TFLAUNCH_PROGRESS. Each line is a JSON object, of which any field may be left out::
 
     {"step": 120, "epoch": 2, "epochs": 10, "steps_per_epoch": 100, "metrics": {"loss": 0.31}}
 
@@ -10,7 +10,8 @@ another one; a metric that is null is not known any more. Fields of other names 
 are lines longer than 4096 bytes (more cannot be written in one piece) and lines that are no JSON objects; any
 of them shows that the task works.
 
-The agent holds both ends, so a writer never meets a broken pipe, and reads whatever comes at once.
+The agent holds both ends, so a writer never meets a broken pipe, and reads whatever comes at once. A task opens the
+agent's own end in /proc: that takes no file, and is gone with the agent, where nobody would read a file's other end.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -27,32 +28,24 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.loop import Loop
 
-PIPE_NAME = "progress"
-"""The pipe's name in the task's directory."""
-
 _READ = 64 * 1024
 
 
 class Progress:
     """The pipe of one attempt; ``came`` is called whenever something was written into it."""
 
-    def __init__(self, directory: str, loop: Loop, came: Callable[[], None]) -> None:
-        """Make the pipe in the task's directory, anew for this attempt.
+    def __init__(self, loop: Loop, came: Callable[[], None]) -> None:
+        """Make the pipe.
 
         Raises:
             OSError: it cannot be made.
         """
-        path = os.path.join(directory, PIPE_NAME)
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-        os.mkfifo(path, 0o600)
+        self._pipe, self._end = os.pipe()
+        self.path = f"/proc/{os.getpid()}/fd/{self._end}"
         self._loop = loop
         self._came = came
         self._steps = Steps()
         self._partial = b""
-        self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         loop.watch(self._pipe, self._read)
 
     def _read(self) -> None:
@@ -70,3 +63,4 @@ class Progress:
         """The attempt is over."""
         self._loop.forget(self._pipe)
         os.close(self._pipe)
+        os.close(self._end)

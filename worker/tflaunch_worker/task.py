@@ -59,7 +59,7 @@ class Task:
         self._stream = stream
         self._loop = loop
         self._listener = listener
-        self._birth: Birth | None = None
+        self._birth: Birth | Timer | None = None
         self._child: child.Child | None = None
         self._pidfd: int | None = None
         self._has_exited = False
@@ -76,7 +76,8 @@ class Task:
     def start(self, terms: child.Terms, nursery: Nursery | None = None) -> None:
         """Fork, or have it forked; what becomes of it is said to the listener."""
         if nursery is None:
-            self._start_plainly(terms)
+            # When all that came together was prepared: each fork makes the agent pay for all that it then touches.
+            self._birth = self._loop.at(self._loop.now(), lambda: self._start_plainly(terms))
         else:
             self._birth = nursery.start(self._command, terms, self._begin, lambda: self._start_plainly(terms))
 
