@@ -46,7 +46,7 @@ class Mailbox:
         return self._wake_writer
 
     def call(self, function: Callable[[], None]) -> None:
-        """Have a function called by the thread that takes events; safe in threads."""
+        """Have a function called by the thread that takes events, when none is left; safe in threads."""
         self._calls.append(function)
         self._wake()
 
@@ -75,10 +75,10 @@ class Mailbox:
         Returns None when the time has come, and also when only descriptors were served meanwhile:
         the caller looks at the world again and comes back.
         """
-        while self._calls:
-            self._calls.popleft()()
         while self._timers and self._timers[0][0] <= self.now():
             heapq.heappop(self._timers)[2]()
+        while self._calls and not self._events:
+            self._calls.popleft()()
         if not self._events and not self._calls:
             for key, _ in self._selector.select(self._patience(until)):
                 if self._selector.get_map().get(key.fd) is key:  # else an earlier callback gave it up

@@ -141,6 +141,8 @@ def is_saving(job: Job) -> bool:
 
 def is_stalled(job: Job) -> bool:
     """Whether everything that trains has been silent for longer than allowed."""
+    if job.plan.timeouts.stall is None:
+        return False
     living = [state for task in job.plan.tasks if in_gang(task) and (state := job.tasks[task.task]).is_alive]
     return bool(living) and all(task.is_silent for task in living)
 

@@ -38,6 +38,7 @@ class Frames:
         self._decoder = wire.Decoder()
         self._out = bytearray()
         self._is_open = True
+        self._is_full = False
         self.heard_at = mailbox.now()
         link.socket.setblocking(False)
         mailbox.watch(link.socket.fileno(), self._serve)
@@ -66,7 +67,9 @@ class Frames:
                 self._out.clear()  # the read side will notice that the link is down
                 break
             del self._out[:sent]
-        self._mailbox.watch_writable(link.fileno(), bool(self._out))
+        if self._is_full != bool(self._out):
+            self._is_full = bool(self._out)
+            self._mailbox.watch_writable(link.fileno(), self._is_full)
 
     def _serve(self) -> None:
         self._flush()

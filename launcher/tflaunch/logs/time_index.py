@@ -28,16 +28,23 @@ class TimeIndex:
     """The index of one log while it grows. A full disk costs entries, never the job."""
 
     def __init__(self, path: Path, size: int) -> None:
-        """Go on with the index at ``path`` of a log that has ``size`` bytes.
+        """Go on with the index at ``path`` of a log that has ``size`` bytes; it is made with the first entry.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: it is there, and cannot be opened.
         """
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        self._file = os.open(path, _FLAGS, 0o600)
-        self._count = os.fstat(self._file).st_size // _ENTRY.size
+        self._path = path
+        self._file = -1
+        self._count = 0
         self._last: Entry | None = None
-        self.cut(size)
+        if path.exists():
+            self._open()
+            self._count = os.fstat(self._file).st_size // _ENTRY.size
+            self.cut(size)
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        self._file = os.open(self._path, _FLAGS, 0o600)
 
     @property
     def last(self) -> float | None:
@@ -53,6 +60,8 @@ class TimeIndex:
             if 0 <= entry.time - last.time < INTERVAL and entry.at >= last.at:
                 return
         try:
+            if self._file < 0:
+                self._open()
             kept = os.write(self._file, _ENTRY.pack(*entry))
         except OSError:
             return
@@ -64,6 +73,8 @@ class TimeIndex:
 
     def cut(self, size: int) -> None:
         """Forget entries for what stands behind byte ``size`` of the log: it was not written."""
+        if self._file < 0:
+            return
         while (last := _entry(self._file, self._count - 1)) is not None and last.at > size:
             self._count -= 1
         self._last = last
@@ -74,7 +85,8 @@ class TimeIndex:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        if self._file >= 0:
+            os.close(self._file)
 
 
 class IndexReader:
