@@ -15,6 +15,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import signal
 import socket
@@ -26,6 +27,7 @@ from tflaunch_worker.daemon import serve
 
 def main() -> None:
     """Do what the command line says."""
+    gc.set_threshold(50_000)  # as `tflaunch.__main__`; and a search writes to pages that forks would share
     guard(sys.argv[1], int(sys.argv[2]))
 
 

@@ -1,0 +1,16 @@
+"""The command: `tflaunch`, and `python -m tflaunch`."""
+
+import gc
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    # What a start makes stays: to search it for garbage again and again would be a tenth of the start.
+    gc.set_threshold(50_000)
+    from tflaunch import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()
