@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tflaunch import board, policy
 from tflaunch.diagnosis import counted, listed
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan import AUTO, Plan, TaskPlan
 
 _GIB = 2**30
 _LITTLE_DISK = _GIB
@@ -109,13 +109,19 @@ def _packages(plan: Plan, host: Host) -> Iterator[Finding]:
         if known["tensorflow"] is None:
             hint = "install tensorflow there, or set hosts.X.python"
             yield Finding("tensorflow", "error", where, "its Python has no TensorFlow", hint)
-        elif known["tf_keras"] is None and _wants_legacy_keras(plan, tasks):
-            message = "TF_USE_LEGACY_KERAS=1 needs tf_keras, which is not there"
-            yield Finding("keras", "error", where, message, "install tf-keras of TensorFlow's version, or legacy_keras")
+        elif known["tf_keras"] is None:
+            yield from _without_tf_keras(plan.find(tasks.partition(",")[0]), where)
 
 
-def _wants_legacy_keras(plan: Plan, tasks: str) -> bool:
-    return plan.find(tasks.partition(",")[0]).env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
+def _without_tf_keras(task: TaskPlan, where: str) -> Iterator[Finding]:
+    if task.env.get("TF_USE_LEGACY_KERAS") not in ("1", "true", "True"):
+        return
+    hint = "install tf-keras of TensorFlow's version, or write legacy_keras: false"
+    if task.env.get("TFLAUNCH_LEGACY_KERAS") == AUTO:
+        message = "tf_keras is not there, so tf.keras will be Keras 3, whose `fit` cannot train on several workers"
+        yield Finding("keras", "warning", where, message, hint)
+    else:
+        yield Finding("keras", "error", where, "TF_USE_LEGACY_KERAS=1 needs tf_keras, which is not there", hint)
 
 
 def _skew(hosts: Iterable[Host]) -> Iterator[Finding]:

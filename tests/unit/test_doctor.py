@@ -60,7 +60,7 @@ FAULTS = [
     (with_program(tensorflow="2.19.1"), "tensorflow", "error", "tensorflow differs: 2.21.0 on a; 2.19.1 on b"),
     (with_program(tensorflow="2.21.1"), "tensorflow", "warning", "tensorflow differs"),
     (with_program(keras="3.9.0"), "keras", "warning", "keras differs"),
-    (with_program(tf_keras=None), "keras", "error", "needs tf_keras"),
+    (with_program(tf_keras=None), "keras", "warning", "tf.keras will be Keras 3"),
     (B._replace(names={"a": "127.0.1.1"}), "names", "error", "'a' means 127.0.1.1"),
     (B._replace(names={"a": ""}), "names", "error", "does not know the name 'a'"),
     (B._replace(refused={"worker:1": "port 2222 is in use by pid 7"}), "ports", "error", "in use by pid 7"),
@@ -103,6 +103,13 @@ def test_more_gpus_than_there_are_is_an_error() -> None:
     """What the spec gives away must be there."""
     (finding,) = found(with_facts(gpus=[]), clustered(CLUSTER, roles={"worker": {"gpus": 2}}))[:1]
     assert (finding.check, finding.severity) == ("gpus", "error")
+
+
+def test_tf_keras_that_the_spec_demands_must_be_there() -> None:
+    """Left to the host, a run does without it; a spec that says true gets what it says."""
+    (finding,) = found(with_program(tf_keras=None), clustered(CLUSTER, legacy_keras=True))
+    assert (finding.check, finding.severity) == ("keras", "error")
+    assert found(with_program(tf_keras=None), clustered(CLUSTER, legacy_keras=False)) == []
 
 
 def test_a_job_without_a_cluster_needs_no_tensorflow() -> None:
