@@ -21,8 +21,8 @@ demo: $(VENV)/.ready ## Train twice on this machine: two mirrored workers; chief
 	$(RUN) tflaunch up cluster_specs/mnist_multi_worker.json
 	$(RUN) tflaunch up cluster_specs/mnist_parameter_server.json
 
-test: $(VENV)/.ready lint ## Run all tests.
-	$(RUN) pytest
+test: $(VENV)/.ready lint ## Run all tests, two at a time.
+	$(RUN) pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 lint: $(VENV)/.ready ## Check style and types.
 	$(BIN)/ruff check --no-cache .

@@ -13,6 +13,23 @@ from disks import MakeDisk, small_disks
 from launch import Launch
 from sshd import Keyring, Sshd, StartSshd, need_sshd
 
+DEAREST = ("ssh", "training", "docker", "package", "cli", "agent")
+"""The directories whose tests take longest, the longest first: so that several processes end at about the same time."""
+WHOLE = ("ssh", "docker", "package", "slurm")
+"""Directories whose tests share something dear to make, or hosts: one process runs them all."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Divide the tests among processes, if several run them (`pytest -n 2 --dist loadgroup`): by file."""
+    if not getattr(config.option, "dist", "no").startswith("load"):
+        return
+    items.sort(key=lambda item: DEAREST.index(name) if (name := item.path.parent.name) in DEAREST else len(DEAREST))
+    for item in items:
+        name = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group(name if name in WHOLE else item.path.stem))
+
+
 # How long an example takes says nothing on a shared machine.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")

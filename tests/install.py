@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -19,7 +23,10 @@ def need(programs: Sequence[str], packages: Sequence[str]) -> None:
     """Require programs; as root on a Debian-like system install the packages that bring them."""
     if not _missing(programs):
         return
-    said = _install(tuple(packages)) if os.getuid() == 0 and program("apt-get") else ""
+    said = ""
+    if os.getuid() == 0 and program("apt-get"):
+        with _alone():
+            said = _install(tuple(packages)) if _missing(programs) else ""
     if missing := _missing(programs):
         lacking(f"no {' and no '.join(missing)}: apt-get install {' '.join(packages)}{said and f' ({said})'}")
 
@@ -38,6 +45,14 @@ def program(name: str) -> str | None:
 
 def _missing(programs: Sequence[str]) -> list[str]:
     return [name for name in programs if program(name) is None]
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Wait for others that run tests here and install something."""
+    with (Path(tempfile.gettempdir()) / "tflaunch-tests-install").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @functools.cache  # what failed once is not tried again for every test

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.unit
 
 COMMAND = "ssh -p 22 ann@alpha"
 OPENSSH = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-PRIVATE = ed25519.Ed25519PrivateKey.generate()
+PRIVATE = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))  # the same always: it is in names of tests
 AUTHORITY = ed25519.Ed25519PrivateKey.generate()
 RSA_AUTHORITY = rsa.generate_private_key(65537, 2048)
 
