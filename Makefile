@@ -42,11 +42,12 @@ simulate: $(VENV)/.ready ## Play 100,000 random histories of the real core in a 
 matrix: ## Train with every Python and TensorFlow that installs here, and write the table in docs/compatibility.md.
 	$(PYTHON) tests/matrix.py
 
-nightly: matrix simulate ## Run what takes a night: matrix, simulate, and a training that is killed 20 times.
+nightly: matrix simulate ## Run what takes a night: matrix, simulate, a training that is killed 20 times, 10,000 restarts.
+	$(RUN) TFLAUNCH_TEST_RESTARTS=10000 pytest tests/cli/test_endurance.py
 	$(RUN) TFLAUNCH_TEST_KILLS=20 pytest tests/training/test_examples.py -k killed_again_and_again
 
-benchmark: $(VENV)/.ready ## Measure start-up side by side with other launchers.
-	$(RUN) python benchmarks/startup.py --install-peers
+benchmark: $(VENV)/.ready ## Measure tflaunch side by side with other launchers, and write docs/benchmarks.md.
+	$(RUN) python benchmarks/run.py
 
 clean: ## Remove the environment and what was built.
 	rm -rf $(VENV) build dist launcher/*.egg-info worker/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,6 +16,8 @@ QUICK = 10.0
 ALIKE = 3
 """So many quick failures of one kind in a row are a loop, whatever is left of the budget."""
 
+_MOST_DOUBLINGS = 64  # any wait is the longest by then, and numbers do not end well
+
 _JITTER = 0.25  # so that jobs that failed together do not return together
 
 
@@ -81,4 +83,4 @@ def _wait(restart: Restart, recent: int, salt: str) -> float:
     """The exponential backoff, a little shortened; pure, so that a journal gives the same again."""
     first, longest = restart.backoff
     share = zlib.crc32(salt.encode("utf-8")) / 2**32
-    return float(min(first * 2.0**recent, longest)) * (1 - _JITTER * share)
+    return float(min(first * 2.0 ** min(recent, _MOST_DOUBLINGS), longest)) * (1 - _JITTER * share)

@@ -71,6 +71,8 @@ def test_waits_double_up_to_the_longest_and_are_a_little_shorter_by_chance() -> 
     for wait, whole in zip(waits, [1, 2, 4, 8, 8, 8], strict=True):
         assert 0.75 * whole <= wait <= whole
     assert waits == [answer.wait for answer in spend([long_lived()] * 6, rich)]
+    many = Budget(charged=(0.0,) * 5000)
+    assert 6 <= (budget.ask(many, RULES._replace(max=10000), long_lived(), 1, "job").wait or 0) <= 8
     assert (
         budget.ask(Budget(), rich, long_lived(), 0, "job").wait != budget.ask(Budget(), rich, long_lived(), 0, "b").wait
     )

@@ -1,0 +1,64 @@
+"""A long run costs no more memory at its end than at its beginning."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import pytest
+
+from launch import PATIENCE, Launch
+
+pytestmark = pytest.mark.cli
+
+RESTARTS = int(os.environ.get("TFLAUNCH_TEST_RESTARTS", "1000"))
+LINES = RESTARTS * 2000
+TALK = """
+import os, time
+for start in range(0, LINES, 200):
+    os.write(1, "".join(f"line {number:09d}\\n" for number in range(start, start + 200)).encode())
+while not os.path.exists("go"):
+    time.sleep(0.05)
+"""
+ENDING = "echo attempt $TFLAUNCH_ATTEMPT; exit $((1 + TFLAUNCH_ATTEMPT % 2))"
+GROWTH = 4 * 2**20
+"""Bytes; a restart that left a kilobyte somewhere would be found in a night, with ten times as many."""
+
+
+def test_a_thousand_restarts_and_millions_of_lines_leave_no_trace_in_memory(launch: Launch) -> None:
+    """As many as a day may bring; and no line is lost."""
+    spec = launch.spec(
+        cluster={"worker": 1, "evaluator": 1},
+        strategy="none",
+        command=["python3", "-c", TALK.replace("LINES", str(LINES))],
+        # Two exit codes in turn: the same one again and again is a crash loop.
+        roles={"evaluator": {"command": ["sh", "-c", ENDING]}},
+        restart={"max": 20 * RESTARTS, "window": "1d", "backoff": [0, 0]},
+    )
+    launch.prefix = ["sh", "-c", 'exec "$@" 2> said', "sh"]  # nobody reads it, and each restart is told there
+    running = launch.start("up", spec)
+    assert running.stdout is not None
+    early: list[int] = []
+    lines = restarts = 0
+    for line in running.stdout:
+        if line.startswith("evaluator:0"):
+            restarts = int(line.split()[-1])
+        elif line.startswith("worker:0"):
+            assert line.endswith(f"line {lines:09d}\n")
+            lines += 1
+        if not early and restarts > RESTARTS / 5 and lines > LINES / 5:
+            early = _memory(running.pid)
+        if lines == LINES and restarts >= RESTARTS:
+            break
+    late = _memory(running.pid)
+    (launch.directory / "go").touch()
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, (launch.directory / "said").read_text()[-1000:]
+    assert [name for name in zip(early, late, strict=True) if name[1] - name[0] > GROWTH] == []
+
+
+def _memory(launcher: int) -> list[int]:
+    """Resident bytes of launcher, guard and agent."""
+    guard = psutil.Process(launcher).children()[0]
+    agent = guard.children()[0]
+    return [process.memory_info().rss for process in (psutil.Process(launcher), guard, agent)]
