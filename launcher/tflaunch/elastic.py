@@ -9,6 +9,7 @@ from tflaunch.plan import Plan, TaskPlan
 from tflaunch.states import HostPhase, Job
 
 _LONGEST_REST = 3600.0
+_MOST_DOUBLINGS = 64  # the longest rest is reached by then
 
 
 def can_lose(job: Job, task: TaskPlan) -> bool:
@@ -59,7 +60,8 @@ def missed(job: Job) -> list[str]:
 
 def grows_at(job: Job) -> float | None:
     """Return when the gang restarts with the hosts that are back: not sooner than it was given to work in peace."""
-    if job.plan.elastic is None or not missed(job):
+    is_whole = len(job.plan.tasks) == len(job.original.tasks)
+    if job.plan.elastic is None or is_whole or not missed(job):
         return None
     return job.attempt_started_at + job.plan.elastic.retry
 
@@ -74,4 +76,4 @@ def rest_after(plan: Plan, failures: int, was_reached: bool) -> float:
         return plan.restart.backoff[0]
     if failures <= 1:
         return 0.0 if was_reached else plan.elastic.retry
-    return min(plan.elastic.retry * 2.0 ** (failures - 2), max(_LONGEST_REST, plan.elastic.retry))
+    return min(plan.elastic.retry * 2.0 ** min(failures - 2, _MOST_DOUBLINGS), max(_LONGEST_REST, plan.elastic.retry))

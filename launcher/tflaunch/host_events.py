@@ -14,7 +14,7 @@ from tflaunch.budget import Failure
 from tflaunch.events import HostJoined, HostLeaving, HostLost, HostUnreachable, LinkLost, LinkRestored
 from tflaunch.phases import Step, fail, welcome
 from tflaunch.plan import TaskPlan
-from tflaunch.states import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase
+from tflaunch.states import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
 
 
 def on_host_event(
@@ -89,17 +89,17 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = 
     before = job
     actions: list[Action] = []
     for name, reason in reasons.items():
-        tasks = dict(job.tasks)
+        tasks: dict[str, TaskState] = {}
         there = job.plan.on_host(name)
         for process in there:
-            task = tasks[process.task]
+            task = job.tasks[process.task]
             if task.is_alive:
                 was_lost = task.phase is not TaskPhase.EXITED
                 resume_at = now if was_lost and not policy.in_gang(process) else task.resume_at
                 tasks[process.task] = task._replace(phase=TaskPhase.GONE, since=now, resume_at=resume_at)
         lost = {process.task for process in there}
         ports = {task: port for task, port in job.ports.items() if task not in lost}
-        job = job._replace(tasks=tasks, ports=ports, unknown_names=job.unknown_names - {name})
+        job = job._replace(tasks=job.tasks.replaced(tasks), ports=ports, unknown_names=job.unknown_names - {name})
         job = _count_failure(job, name, reason, now)
         actions.append(AbandonHost(name, tuple(process.task for process in there)))
     for name, reason in reasons.items():

@@ -17,7 +17,7 @@ from tflaunch.events import (
     TaskNotStarted,
     TaskStarted,
 )
-from tflaunch.states import Cause, HostPhase, Job, Phase
+from tflaunch.states import HAS_RUN, Cause, HostPhase, Job, Phase
 
 
 class Logs(NamedTuple):
@@ -39,7 +39,7 @@ def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[
     """
     lines = []
     is_running = after.phase is Phase.RUNNING
-    is_first = not after.attempt and not any(task.pid for task in before.tasks.values())
+    is_first = not after.attempt and not before.tasks.count(HAS_RUN)
     if is_running and is_first and isinstance(event, TaskStarted):
         lines.append(f"run {after.run}: {counted(len(after.plan.tasks), 'task')}, logs in {logs.place}")
     lines += _preload_news(before, event)
@@ -129,7 +129,7 @@ def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[
 
 def _given_up(before: Job, after: Job) -> list[str]:
     """Hosts that were lost while the job goes on without them: their agents ended, or the fence has passed."""
-    if after.phase is not Phase.RUNNING or before.phase is not Phase.RUNNING:
+    if after.phase is not Phase.RUNNING or before.phase is not Phase.RUNNING or after.hosts is before.hosts:
         return []
     there = before.hosts_in(HostPhase.JOINED, HostPhase.UNHEARD, HostPhase.LEAVING)
     lost = [after.hosts[host] for host in there if after.hosts[host].phase in (HostPhase.AWAY, HostPhase.JOINING)]

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from tflaunch import budget, elastic, policy, staying
 from tflaunch import plan as planning
 from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
+from tflaunch.board import is_board
 from tflaunch.plan import TaskPlan
-from tflaunch.states import Cause, Culprit, HostPhase, Job, Phase, TaskPhase, TaskState
+from tflaunch.states import TIMED, Cause, Culprit, HostPhase, Job, Phase, TaskPhase, TaskState
 from tflaunch.tf_config import has_cluster
 
 Step = tuple[Job, list[Action]]
@@ -35,14 +36,14 @@ def advance(job: Job, now: float) -> Step:
 
 
 def _joining(job: Job, now: float) -> Step:
-    if job.hosts_in(HostPhase.JOINING):
+    if job.hosts.count(HostPhase.JOINING):
         return job, []
     away = job.hosts_in(HostPhase.AWAY)
     if away and not elastic.can_do_without(job, away):
         message = "\n".join(f"{host}: {job.hosts[host].reason}" for host in away)
         culprit = Culprit(Cause.UNREACHABLE, ", ".join(away), job.attempt, None, None, message)
         return fail(job, culprit, now, may_retry=job.has_started)
-    return (job, []) if job.hosts_in(HostPhase.UNHEARD, HostPhase.LEAVING) else _prepare(job)
+    return _prepare(job) if policy.are_hosts_settled(job) else (job, [])
 
 
 def _join_again(job: Job, now: float) -> Step:
@@ -80,7 +81,7 @@ def _prepare(job: Job) -> Step:
     job = job._replace(
         phase=Phase.PREPARING,
         plan=plan,
-        tasks={name: tasks.get(name) or left_out[name] for name in job.tasks},
+        tasks=job.tasks.replaced(left_out),
         deciders=policy.deciders(plan),
         ports=ports,
         unknown_names=frozenset(names),
@@ -120,16 +121,13 @@ def welcome(job: Job, host: str) -> Step:
 
 
 def _preparing(job: Job, now: float) -> Step:
-    needed = {task.task for task in _to_prepare(job)} if has_cluster(job.plan.strategy) else set()
-    if policy.lacks_code(job) or job.unknown_names or not needed <= job.ports.keys():
+    if job.unknown_names or job.untried or policy.lacks_code(job) or not _are_ports_held(job):
         return job, []
     if job.untried is None and not job.has_started:
         wanted = policy.peers_to_try(planning.resolve(job.plan, job.ports))
         job = job._replace(untried=frozenset(wanted))
         if wanted:
             return job, list(wanted.values())
-    if job.untried:
-        return job, []
     job = job._replace(
         phase=Phase.RUNNING,
         plan=planning.resolve(job.plan, job.ports),
@@ -152,14 +150,23 @@ def _preparing(job: Job, now: float) -> Step:
     return job, actions
 
 
+def _are_ports_held(job: Job) -> bool:
+    """Whether hosts that are there hold a port for every task that is to start."""
+    if not has_cluster(job.plan.strategy):
+        return True
+    if not job.hosts.count(HostPhase.AWAY) and len(job.ports) < len(job.plan.tasks):
+        return False  # the usual answer, without a look at every task
+    return all(task.task in job.ports for task in _to_prepare(job))
+
+
 def _start(job: Job, processes: Iterable[TaskPlan], attempt: int, now: float) -> Step:
-    tasks = dict(job.tasks)
+    tasks: dict[str, TaskState] = {}
     actions: list[Action] = []
     for process in processes:
-        earlier = tasks[process.task]
+        earlier = job.tasks[process.task]
         tasks[process.task] = TaskState(process.task, TaskPhase.STARTING, attempt, since=now, budget=earlier.budget)
         actions.append(StartTask(process.host, process.task, attempt))
-    return job._replace(tasks=tasks), actions
+    return job._replace(tasks=job.tasks.replaced(tasks)), actions
 
 
 # ---- while it runs
@@ -177,8 +184,10 @@ def _running(job: Job, now: float) -> Step:
         back = ", ".join(elastic.missed(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
-    job, actions = _start_due(job, job.plan.processes(), now)
-    due = [host.host for host in job.hosts.values() if host.retry_at is not None and now >= host.retry_at]
+    board_there = [process for process in job.plan.sidecars if is_board(process)]
+    job, actions = _start_due(job, [*policy.waiting(job), *board_there], now)
+    timed = job.hosts.values() if job.hosts.count(TIMED) else ()
+    due = [host.host for host in timed if host.retry_at is not None and now >= host.retry_at]
     job, more = join_hosts(job, due, now) if due else (job, [])
     return job, actions + more
 
@@ -217,9 +226,8 @@ def _drain(job: Job, now: float) -> Step:
 
 
 def _draining(job: Job, now: float) -> Step:
-    for process in job.plan.tasks:
-        if policy.ends_by_itself(job.plan, process) and job.tasks[process.task].is_alive:
-            return job, []
+    if policy.is_ending(job):
+        return job, []
     return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
 
 
@@ -303,7 +311,7 @@ def _backing_off(job: Job, now: float) -> Step:
         return job, []
     attempt = 1 + max(task.attempt for task in job.tasks.values())
     job = job._replace(attempt=attempt)
-    is_whole = len(job.hosts_in(HostPhase.JOINED)) == len(job.hosts)
+    is_whole = job.hosts.count(HostPhase.JOINED) == len(job.hosts)
     return _prepare(job) if is_whole else _join_again(job, now)
 
 

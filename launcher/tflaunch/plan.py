@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tflaunch.errors import Problem
-from tflaunch.spec import Address, Elastic, Restart, Timeouts
+from tflaunch.spec import ROLES, Address, Elastic, Restart, Timeouts
 from tflaunch.tf_config import compile_tf_config
 
 AUTO = "auto"
 """Stands for a value that is known only at the start."""
 
 SIDECAR = "sidecar"
+"""The role of processes outside TF_CONFIG; they have names of their own."""
+
 DEFAULT_LEASE = 30.0
 SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
 """Stands for the path of TensorFlow's standard server on a host that is not this machine."""
@@ -98,7 +101,12 @@ class Plan(NamedTuple):
         Raises:
             KeyError: there is no such task.
         """
-        for candidate in self.processes():
+        role, _, index = task.partition(":")
+        candidates = self.sidecars
+        if role in ROLES and index.isdecimal():  # tasks stand in the order of their roles and numbers
+            place = bisect.bisect_left(self.tasks, (ROLES.index(role), int(index)), key=_rank)
+            candidates = self.tasks[place : place + 1]
+        for candidate in candidates:
             if candidate.task == task:
                 return candidate
         raise KeyError(task)
@@ -110,6 +118,16 @@ class Plan(NamedTuple):
     def is_local(self, host: str) -> bool:
         """Whether a host of the plan is the machine on which tflaunch runs."""
         return any(known.host == host and known.is_local for known in self.hosts)
+
+
+def role_of(task: str) -> str:
+    """Return the role of a task by its name."""
+    role, colon, _ = task.partition(":")
+    return role if colon else SIDECAR
+
+
+def _rank(task: TaskPlan) -> tuple[int, int]:
+    return ROLES.index(task.role), task.task_index
 
 
 def problems(plan: Plan) -> list[Problem]:

@@ -8,20 +8,35 @@ Evaluators and sidecars come and go alone. A task that says "saved, start me aga
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from tflaunch.actions import TryPeers
 from tflaunch.board import is_board
 from tflaunch.budget import Failure
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan import SIDECAR, Plan, TaskPlan
-from tflaunch.states import Cause, Culprit, HostPhase, Job, Phase, TaskPhase, TaskState
+from tflaunch.spec import ROLES
+from tflaunch.states import (
+    ALIVE,
+    SILENT,
+    SUCCEEDED,
+    UNOPENED,
+    WAITING,
+    Cause,
+    Culprit,
+    HostPhase,
+    Job,
+    Phase,
+    TaskPhase,
+    TaskState,
+)
 from tflaunch.tf_config import has_cluster, members
 
 WARN_AFTER = 60.0
 SHORTEST_TRAINING = 2.0  # seconds
 """Seconds after which the tasks that the others wait for are named."""
 
+_GANG = tuple(role for role in ROLES if role != "evaluator")
 _JOIN_SLACK = 5.0  # beyond timeouts.connect, so that each host can say itself why it was not reached
 _FENCE_MARGIN = 5.0  # seconds for a KILL to be done, and for words that were on their way
 BLAME_WINDOW = 1.0
@@ -56,6 +71,12 @@ def unopened(job: Job) -> list[str]:
     return [task.task for task in job.plan.tasks if task.role in inside and not job.tasks[task.task].is_port_open]
 
 
+def is_open(job: Job) -> bool:
+    """Whether all the tasks of an attempt that has begun listen on their ports."""
+    inside = members(job.plan.strategy) if forms_cluster(job.plan) else ()
+    return not job.tasks.count(*((UNOPENED, role) for role in inside))
+
+
 def trained_alone(job: Job, now: float) -> list[str]:
     """Return the tasks of a job that has succeeded without a cluster: none of them was ever seen to listen on its port.
 
@@ -74,17 +95,29 @@ def _listening(plan: Plan) -> list[str]:
 
 def has_succeeded(job: Job) -> bool:
     """Whether the job is done by its rule."""
-    return all(job.tasks[name].has_succeeded for name in job.deciders)
+    are_enough = job.tasks.count(SUCCEEDED) >= len(job.deciders)
+    return are_enough and all(job.tasks[name].has_succeeded for name in job.deciders)
 
 
 def in_gang(task: TaskPlan) -> bool:
     """Whether the task trains with the others: evaluators and sidecars only look on."""
-    return task.role not in (SIDECAR, "evaluator")
+    return task.role in _GANG
 
 
 def gang_alive(job: Job) -> bool:
     """Whether any process of the gang may live."""
-    return any(job.tasks[task.task].is_alive for task in job.plan.tasks if in_gang(task))
+    return _living(job, _GANG) > 0
+
+
+def _living(job: Job, roles: Iterable[str]) -> int:
+    return job.tasks.count(*((ALIVE, role) for role in roles))
+
+
+def waiting(job: Job) -> list[TaskPlan]:
+    """Return the processes that are to start again alone, now or later."""
+    if not job.tasks.count(WAITING):
+        return []
+    return [process for process in job.plan.processes() if job.tasks[process.task].resume_at is not None]
 
 
 def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
@@ -130,21 +163,23 @@ def _is_at_work(job: Job, task: TaskState) -> bool:
 
 def are_hosts_settled(job: Job) -> bool:
     """Whether every host is there or away: of one that leaves, or is not heard, it will soon be known which."""
-    return not job.hosts_in(HostPhase.UNHEARD, HostPhase.LEAVING)
+    return not job.hosts.count(HostPhase.UNHEARD, HostPhase.LEAVING)
 
 
 def is_saving(job: Job) -> bool:
     """Whether anybody lives who may have something to save: TensorFlow's servers have not."""
-    tasks = [task for task in job.plan.tasks if in_gang(task) and ends_by_itself(job.plan, task)]
-    return any(job.tasks[task.task].is_alive for task in tasks)
+    return _living(job, [role for role in _GANG if _role_ends(job.plan, role)]) > 0
+
+
+def is_ending(job: Job) -> bool:
+    """Whether anything lives that ends by itself, of a job that has succeeded."""
+    return _living(job, [role for role in ROLES if _role_ends(job.plan, role)]) > 0
 
 
 def is_stalled(job: Job) -> bool:
     """Whether everything that trains has been silent for longer than allowed."""
-    if job.plan.timeouts.stall is None:
-        return False
-    living = [state for task in job.plan.tasks if in_gang(task) and (state := job.tasks[task.task]).is_alive]
-    return bool(living) and all(task.is_silent for task in living)
+    living = _living(job, _GANG)
+    return living > 0 and living == job.tasks.count(*((SILENT, role) for role in _GANG))
 
 
 def is_preemption(code: int | None, number: int | None) -> bool:
@@ -154,8 +189,12 @@ def is_preemption(code: int | None, number: int | None) -> bool:
 
 def ends_by_itself(plan: Plan, task: TaskPlan) -> bool:
     """Whether the task's program ever ends; TensorFlow's servers and sidecars do not."""
-    is_server = plan.strategy == "parameter_server" and task.role in ("worker", "ps")
-    return task.role != SIDECAR and not is_server
+    return _role_ends(plan, task.role)
+
+
+def _role_ends(plan: Plan, role: str) -> bool:
+    is_server = plan.strategy == "parameter_server" and role in ("worker", "ps")
+    return role != SIDECAR and not is_server
 
 
 def survivor_grace(plan: Plan) -> float:

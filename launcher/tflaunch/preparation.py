@@ -61,10 +61,8 @@ def _has_board(job: Job) -> bool:
 
 def _on_peers_tried(job: Job, event: PeersTried, now: float) -> Step:
     """A host has tried to reach the others; when all have, it is told what is out of reach."""
-    places = {task.task: f"{task.address.host}:{job.ports.get(task.task)}" for task in job.plan.tasks if task.address}
     sentences = tuple(
-        f"{event.host} cannot reach {task} at {places.get(task, '?')}: {reason}"
-        for task, reason in event.failed.items()
+        f"{event.host} cannot reach {task} at {_place(job, task)}: {reason}" for task, reason in event.failed.items()
     )
     job = job._replace(untried=(job.untried or frozenset()) - {event.host}, unreached=job.unreached + sentences)
     if job.untried or not job.unreached:
@@ -73,6 +71,11 @@ def _on_peers_tried(job: Job, event: PeersTried, now: float) -> Step:
     if len(job.unreached) > _MOST_SHOWN:
         shown.append(f"and {len(job.unreached) - _MOST_SHOWN} more")
     return _refuse(job, Cause.PEERS, event.host, "\n".join([*shown, _REMEDY]), now)
+
+
+def _place(job: Job, task: str) -> str:
+    address = job.plan.find(task).address
+    return "?" if address is None else f"{address.host}:{job.ports.get(task)}"
 
 
 def _refuse(job: Job, cause: Cause, host: str, message: str, now: float) -> Step:

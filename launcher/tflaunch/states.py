@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
 from tflaunch.budget import Budget
-from tflaunch.plan import Plan
+from tflaunch.ledger import Ledger
+from tflaunch.plan import Plan, role_of
+
+STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"
+"""Marks of tasks: an attempt was begun; a process was seen; see `TaskState`; it is to start again alone."""
+
+ALIVE, SILENT, UNOPENED = "alive", "silent", "unopened"
+"""Marks of tasks that stand beside their role: see `TaskState`; alive and silent; begun, and its port is not open."""
+
+TIMED = "timed"
+"""A mark of hosts, beside their phase: something becomes of it at a known time."""
 
 
 class Phase(Enum):
@@ -68,6 +78,12 @@ class HostState(NamedTuple):
     joined_at: float = 0.0
     retry_at: float | None = None
 
+    @property
+    def marks(self) -> tuple[Hashable, ...]:
+        """What hosts are counted by."""
+        is_timed = self.fence_at is not None or self.retry_at is not None
+        return (self.phase, TIMED) if is_timed else (self.phase,)
+
 
 class TaskPhase(Enum):
     """Where a task stands in its current attempt."""
@@ -114,6 +130,27 @@ class TaskState(NamedTuple):
     def has_succeeded(self) -> bool:
         """Whether its program ended with exit code 0, and is not to start again."""
         return self.phase in (TaskPhase.EXITED, TaskPhase.GONE) and self.code == 0 and self.resume_at is None
+
+    @property
+    def marks(self) -> list[Hashable]:
+        """What tasks are counted by."""
+        marks: list[Hashable] = []
+        if self.phase is not TaskPhase.IDLE:
+            role = role_of(self.task)
+            marks.append(STARTED)
+            if self.is_alive:
+                marks.append((ALIVE, role))
+                if self.is_silent:
+                    marks.append((SILENT, role))
+            if not self.is_port_open:
+                marks.append((UNOPENED, role))
+        if self.pid is not None:
+            marks.append(HAS_RUN)
+        if self.has_succeeded:
+            marks.append(SUCCEEDED)
+        if self.resume_at is not None:
+            marks.append(WAITING)
+        return marks
 
 
 class Cause(Enum):
@@ -168,12 +205,12 @@ class Job(NamedTuple):
     original: Plan
     plan: Plan
     phase: Phase
-    tasks: Mapping[str, TaskState]
+    tasks: Ledger[TaskState]
     deciders: tuple[str, ...]
     started_at: float
     attempt: int = 0
     attempt_started_at: float = 0.0
-    hosts: Mapping[str, HostState] = {}
+    hosts: Ledger[HostState] = Ledger({})
     join_by: float = 0.0
     ports: Mapping[str, int] = {}
     unknown_names: frozenset[str] = frozenset()
@@ -197,10 +234,12 @@ class Job(NamedTuple):
     @property
     def has_started(self) -> bool:
         """Whether any task was ever started."""
-        return any(task.phase is not TaskPhase.IDLE for task in self.tasks.values())
+        return self.tasks.count(STARTED) > 0
 
     def hosts_in(self, *phases: HostPhase) -> list[str]:
         """Return the hosts that are in one of these phases."""
+        if not self.hosts.count(*phases):
+            return []
         return [host.host for host in self.hosts.values() if host.phase in phases]
 
     def alive(self) -> list[TaskState]:
@@ -209,8 +248,8 @@ class Job(NamedTuple):
 
     def with_host(self, host: str, **changes: Any) -> Job:
         """Return the job with one host changed."""
-        return self._replace(hosts={**self.hosts, host: self.hosts[host]._replace(**changes)})
+        return self._replace(hosts=self.hosts.replaced({host: self.hosts[host]._replace(**changes)}))
 
     def with_task(self, task: TaskState, **changes: Any) -> Job:
         """Return the job with one task changed."""
-        return self._replace(tasks={**self.tasks, task.task: task._replace(**changes)})
+        return self._replace(tasks=self.tasks.replaced({task.task: task._replace(**changes)}))

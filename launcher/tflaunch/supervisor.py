@@ -40,10 +40,11 @@ from tflaunch.events import (
     TimePassed,
 )
 from tflaunch.host_events import give_up, not_reached, on_host_event, replace_alone
+from tflaunch.ledger import Ledger
 from tflaunch.phases import Step, advance, fail, stop, stop_all, stop_gang
 from tflaunch.plan import Plan, TaskPlan
 from tflaunch.preparation import on_preparation
-from tflaunch.states import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.states import TIMED, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
 
 
 def begin(run: str, plan: Plan, now: float) -> Job:
@@ -59,10 +60,10 @@ def begin(run: str, plan: Plan, now: float) -> Job:
         original=plan,
         plan=plan,
         phase=Phase.JOINING,
-        tasks={process.task: TaskState(process.task) for process in plan.processes()},
+        tasks=Ledger({process.task: TaskState(process.task) for process in plan.processes()}),
         deciders=policy.deciders(plan),
         started_at=now,
-        hosts={host.host: HostState(host.host, since=now) for host in plan.hosts},
+        hosts=Ledger({host.host: HostState(host.host, since=now) for host in plan.hosts}),
         join_by=policy.join_limit(plan, now),
         has_formed=not policy.forms_cluster(plan),
     )
@@ -79,20 +80,21 @@ def step(job: Job, event: Event, now: float) -> Step:
 
 def next_deadline(job: Job) -> float | None:
     """Return the time at which `step` wants a `TimePassed` if nothing else happens, None for never."""
-    times: list[float | None] = [host.fence_at for host in job.hosts.values()]
+    timed = job.hosts.values() if job.hosts.count(TIMED) else ()
+    times: list[float | None] = [host.fence_at for host in timed]
     if job.exit_code is None and job.phase is not Phase.STOPPING:
         times.append(_deadline_at(job))
-    if job.hosts_in(HostPhase.JOINING):
+    if job.hosts.count(HostPhase.JOINING):
         times.append(job.join_by)
     if job.phase is Phase.SAVING:
         times.append(job.save_by)
     stays = staying.who_stays(job) if job.phase is Phase.KEEPING else None
-    for process in job.plan.processes() if job.phase is Phase.RUNNING else [stays] if stays is not None else []:
+    for process in policy.waiting(job) if job.phase is Phase.RUNNING else [stays] if stays is not None else []:
         task = job.tasks[process.task]
         if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
             times.append(task.resume_at)
     if job.phase is Phase.RUNNING:
-        times += [host.retry_at for host in job.hosts.values()]
+        times += [host.retry_at for host in timed]
         times.append(elastic.grows_at(job))
         if not job.is_complete:
             times.append(_start_limit_at(job))
@@ -144,7 +146,7 @@ def _on_task_event(
             return job.with_task(task, phase=TaskPhase.RUNNING, since=now, **started), []
         case PortOpened():
             job = job.with_task(task, is_port_open=True)
-            is_complete = not policy.unopened(job)
+            is_complete = policy.is_open(job)
             return job._replace(is_complete=is_complete, has_formed=job.has_formed or is_complete), []
         case TaskNotStarted():
             return _on_not_started(job, task, event, now)

@@ -10,6 +10,7 @@ from simulator import history
 from tflaunch import budget, policy, supervisor
 from tflaunch.events import Event, PortOpened, TaskExited
 from tflaunch.hosts import output
+from tflaunch.ledger import Ledger
 from tflaunch.phases import Step
 from tflaunch.states import Job, Phase
 from tflaunch_worker import agent, lease, stream, task
@@ -105,7 +106,7 @@ def _forgets_backing_off(original: Any) -> Any:
 def _forgets_fences(original: Any) -> Any:
     def next_deadline(job: Job) -> float | None:
         hosts = {name: host._replace(fence_at=None) for name, host in job.hosts.items()}
-        return original(job._replace(hosts=hosts))
+        return original(job._replace(hosts=Ledger(hosts)))
 
     return next_deadline
 

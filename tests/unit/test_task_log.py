@@ -202,7 +202,18 @@ def test_no_words_are_taken_for_those_of_another_attempt(tmp_path: Path) -> None
 def test_a_full_disk_under_the_index_costs_times(tmp_path: Path) -> None:
     """The log is what counts."""
     place = Place(tmp_path)
+    place.log.append(b"one\n", [(0, NOW)])
     with full_disk(place.log._times._file):
-        place.log.append(b"one\n", [(0, NOW)])
+        place.log.append(b"two\n", [(0, NOW + 1)])
+    place.log.append(b"six\n", [(0, NOW + 2)])
+    assert (place.text(), place.times()) == ("one\ntwo\nsix\n", [(0, 0), (2, 8)])
+
+
+def test_without_room_for_an_index_there_are_words(tmp_path: Path) -> None:
+    """It is made as soon as there is room."""
+    place = Place(tmp_path)
+    (tmp_path / "times").write_text("no directory")
+    place.log.append(b"one\n", [(0, NOW)])
+    (tmp_path / "times").unlink()
     place.log.append(b"two\n", [(0, NOW + 1)])
     assert (place.text(), place.times()) == ("one\ntwo\n", [(1, 4)])

@@ -1,0 +1,83 @@
+"""How many states bear a mark is known at once, and the core looks at no more tasks because there are more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from history import HERE, History
+from specs import clustered
+from tflaunch import supervisor
+from tflaunch.events import PortOpened, TaskExited, TaskGone, TaskStarted
+from tflaunch.ledger import Ledger
+from tflaunch.news import Logs, news
+
+pytestmark = pytest.mark.unit
+
+NAMES = some.sampled_from("abcd")
+MARKS = some.frozensets(some.sampled_from("xyz"))
+
+
+class Thing(NamedTuple):
+    """A state."""
+
+    marks: frozenset[str]
+
+
+@given(some.dictionaries(NAMES, MARKS), some.lists(some.dictionaries(NAMES, MARKS)))
+def test_it_counts_what_a_look_at_each_would(first: dict[str, frozenset[str]], changes: list[Any]) -> None:
+    """After any replacements; the ledgers before them stay what they were."""
+    ledger = Ledger({name: Thing(marks) for name, marks in first.items()})
+    known = dict(first)
+    for change in changes:
+        earlier, before = ledger, dict(known)
+        ledger = ledger.replaced({name: Thing(marks) for name, marks in change.items()})
+        known.update(change)
+        for one, expected in ((ledger, known), (earlier, before)):
+            assert {name: thing.marks for name, thing in one.items()} == expected
+            counts = Counter(mark for marks in expected.values() for mark in marks)
+            assert [one.count(mark) for mark in "xyz"] == [counts[mark] for mark in "xyz"]
+            assert one.count("x", "z") == counts["x"] + counts["z"]
+    assert list(ledger) == list(known)
+
+
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
+def test_an_event_costs_no_more_looks_with_more_tasks(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor, its clock and the news: of a task in the middle of a running job."""
+    assert _looks(200, strategy, monkeypatch) == _looks(20, strategy, monkeypatch)
+
+
+def _looks(workers: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How often single tasks were looked at in each of the four events of a task's life."""
+    cluster = {"chief": 1, "worker": workers, "ps": 1}
+    if strategy != "parameter_server":
+        del cluster["ps"]
+    history = History(clustered(cluster, strategy=strategy)).start()
+    counted = 0
+    original = Ledger.__getitem__
+
+    def count(self: Ledger[Any], name: str) -> Any:
+        nonlocal counted
+        counted += 1
+        return original(self, name)
+
+    looks = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "__getitem__", count)
+        name = f"worker:{workers // 2}"
+        for event in (
+            TaskStarted(HERE, name, 0, 1, 0.0),
+            PortOpened(HERE, name, 0),
+            TaskExited(HERE, name, 0, 0, None, 0.0),
+            TaskGone(HERE, name, 0),
+        ):
+            counted, before = 0, history.job
+            history.happens(event)
+            supervisor.next_deadline(history.job)
+            news(before, event, history.job, history.now, Logs("", lambda *_: []))
+            looks.append(counted)
+    return looks
