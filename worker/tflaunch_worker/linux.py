@@ -5,11 +5,16 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import os
 import resource
 import socket
 import struct
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -21,18 +26,29 @@ NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_prctl = getattr(_libc, "prctl", None)
+
+@functools.lru_cache(maxsize=None)
+def _c_function(name: str) -> Callable[..., int] | None:
+    """A function of the C library; only agents need any, and a launcher does without the milliseconds of ctypes."""
+    import ctypes
+
+    found: Callable[..., int] | None = getattr(ctypes.CDLL(None, use_errno=True), name, None)
+    return found
+
+
+def _prctl(option: int, value: int) -> bool:
+    prctl = _c_function("prctl")
+    return prctl is not None and prctl(option, value, 0, 0, 0) == 0
 
 
 def adopt_orphans() -> bool:
     """Make this process the parent of every descendant whose own parent dies."""
-    return _prctl is not None and _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(signal_number: int) -> bool:
     """Ask the kernel to send this process a signal when the thread that forked it dies."""
-    return _prctl is not None and _prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0) == 0
+    return _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
 def be_punctual() -> int:
@@ -65,13 +81,12 @@ def open_pidfd(pid: int) -> int | None:
             return os.pidfd_open(pid)
         except OSError:
             return None
-    if _prctl is None:
-        return None
-    descriptor = _libc.syscall(_SYS_PIDFD_OPEN, pid, 0)  # Python 3.8 has no name for it
+    syscall = _c_function("syscall") if sys.platform == "linux" else None
+    descriptor = -1 if syscall is None else syscall(_SYS_PIDFD_OPEN, pid, 0)  # Python 3.8 has no name for it
     if descriptor < 0:
         return None
     os.set_inheritable(descriptor, False)
-    return int(descriptor)
+    return descriptor
 
 
 def has_pidfd() -> bool:
