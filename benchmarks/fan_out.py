@@ -1,126 +1,131 @@
 """How long a client takes to run `true` on N hosts over SSH: the whole command, start to return.
 
-The hosts are sshd processes on this machine. All clients are measured in one run and in turn, so that a
-busy moment of the machine meets each of them alike, and each round is compared with its own OpenSSH.
+The hosts are sshd processes on this machine. Each round is compared with its own OpenSSH.
 """
 
-import argparse
 import json
-import multiprocessing
 import os
-import platform
-import resource
 import shlex
 import shutil
-import signal
-import statistics
-import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from peers import LIMIT, Brood, Job, Launcher, Run
+import peers
+from brood import Brood, Run, cpu_of_children, forked, status_of, workshop
+from parts import Bench, Part, last_line, nothing, outcome, own_directory
+from peers import APT, TFLAUNCH, Job, Launcher
+from rounds import Found, Sample, figures, in_turn, measured, median, remarks, table
 from sshd_hosts import SSHD, USER, Hosts, running
 
+SIZES = (8, 32, 100)
 AT_ONCE = 32  # what OpenSSH and pdsh are told
-BASE = f"OpenSSH, xargs -P{AT_ONCE}"
+BASE = f"OpenSSH, `xargs -P{AT_ONCE}`"
+CURVE = "the same, KexAlgorithms=curve25519-sha256"
+PDSH = f"pdsh -f{AT_ONCE}"
+NEW = "tflaunch up, on new hosts"
 NOTHING = ("true",)
-HEADING = (
-    "| client | median s | min s | max s | ratio to OpenSSH "
-    "| client CPU s | all CPU s | peak RSS MiB | peak threads | hosts run | notes |"
-)
-RULE = "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
 SAMPLE = 0.01  # seconds between two looks at a client's memory
+LIMIT = 30.0
+TEXT = """\
+`true` once on each of N hosts, which are sshd processes on this machine and share its cores with the client.
+The ratio is to OpenSSH, which spends nearly all its time in its default key exchange; the second row is OpenSSH
+with the one that other clients use. *On new hosts* tflaunch brings its agent along; else it is there from the
+last time. It starts a supervised agent on each host where the others run a command: most of its time is Python
+starting on the hosts, which on a real cluster are not this machine. *All CPU* is that of the machine until the
+hosts are done as well; memory and threads are the most that all processes of the client had together, looked at
+in a run of its own.
+"""
 
 
-@dataclass(frozen=True)
-class Weight:
-    """The most that the processes of a client had together at any time."""
-
-    resident: int  # bytes
-    threads: int
-
-
-@dataclass(frozen=True)
-class Fan:
-    """One run, and the seconds of processor time that it took."""
-
-    run: Run
-    client_cpu: float
-    all_cpu: float
-    """Of the whole machine, until the hosts were done too."""
-
-
-@dataclass
-class Row:
-    """What was seen of one client."""
-
-    launcher: Launcher
-    job: Job
-    hosts_run: int | None = None
-    weight: Weight | None = None
-    notes: list[str] = field(default_factory=list)
-    fans: list[Fan] = field(default_factory=list)
-    measurable: bool = True
-
-    @property
-    def sound(self) -> list[Fan | None]:
-        """Each round, None for one that hung or failed."""
-        return [fan if fan.run.exit_code == 0 else None for fan in self.fans]
-
-
-def main() -> None:
-    """Start the hosts, and measure in another process."""
-    arguments = _arguments()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # By way of an exception, so that hosts and clients are ended too.
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with tempfile.TemporaryDirectory(prefix="fan-out-", ignore_cleanup_errors=True) as directory:
-        (hosts_directory := Path(directory) / "hosts").mkdir()
-        with running(hosts_directory, arguments.hosts) as hosts:
-            # The hosts must not be descendants of who measures: those are the clients.
-            measuring = multiprocessing.get_context("fork").Process(
-                target=_measure_all, args=(arguments, hosts, Path(directory))
-            )
-            measuring.start()
-            try:
-                measuring.join()
-            finally:
-                measuring.terminate()
-                measuring.join()
-    sys.exit(measuring.exitcode)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hosts", type=_count, default=100, metavar="N", help="default: 100")
-    parser.add_argument("--repeats", type=_count, default=5, metavar="N", help="default: 5")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep all raw figures")
-    arguments = parser.parse_args()
+def measure(bench: Bench) -> dict[str, Found]:
+    """Measure all clients with each number of hosts."""
     for program in (SSHD, "ssh", "ssh-keygen", "xargs"):
         if not shutil.which(program):
-            parser.error(f"no {program}: apt-get install --no-install-recommends openssh-server openssh-client")
-    return arguments
+            raise SystemExit(f"no {program}: {APT.format('openssh-server openssh-client')}")
+    found = {}
+    for size in SIZES:
+        with tempfile.TemporaryDirectory(prefix="hosts-") as scratch, running(Path(scratch), size) as hosts:
+            # In another process: the hosts must not be descendants of who measures, as the clients are.
+            found[str(size)] = forked(partial(_compare, hosts, bench.repeats))
+    return found
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
-    return int(text)
+def _compare(hosts: Hosts, repeats: int) -> Found:
+    with workshop("fan-out") as (brood, scratch):
+        size = len(hosts.hosts)
+        jobs = {client.name: (client, Job(size, NOTHING, own_directory(scratch))) for client in _clients(hosts)}
+        fan = Fan(brood, hosts)
+        able, said = [], {}
+        for name, (client, job) in jobs.items():
+            is_able, said[name] = fan.verify(client, job)
+            able += [name] if is_able else []
+        rounds = in_turn(f"fan-out, {size} hosts", able, repeats, lambda name: fan.out(*jobs[name])[1])
+        for name in able if size == SIZES[-1] else []:
+            weight = fan.weigh(*jobs[name])
+            rounds[name] = [{**sample, **weight} for sample in rounds[name]]
+        return Found(rounds, said)
 
 
-# The clients.
+class Fan:
+    """Runs a client on all hosts."""
+
+    def __init__(self, brood: Brood, hosts: Hosts) -> None:
+        self._brood = brood
+        self._hosts = hosts
+
+    def out(self, client: Launcher, job: Job, output: Path | None = None) -> tuple[Run, Sample]:
+        """Run it, until the hosts are done too."""
+        argv = client.argv(job)
+        own, machine = cpu_of_children(), _cpu_of_machine()
+        run = self._brood.run(argv, job.directory, output or nothing(), LIMIT)
+        own = cpu_of_children() - own
+        # Also so that the next client does not pay for what this one left to do.
+        left = run.left_running + self._hosts.left_running()
+        cpu = {"client_cpu": own, "all_cpu": _cpu_of_machine() - machine}
+        return run, outcome(run.exit_code, seconds=run.seconds, left=left, **cpu)
+
+    def verify(self, client: Launcher, job: Job) -> tuple[bool, list[str]]:
+        """See with tasks that leave a mark that each host runs one; this warms up, too."""
+        if not client.program:
+            return False, [client.remedy]
+        marks, script, output = (job.directory / name for name in ("marks", "mark.sh", "output"))
+        script.write_text(f"echo $HOME >>'{marks}'\n")
+        marks.touch()
+        run, _ = self.out(client, job._replace(command=("/bin/sh", str(script))), output)
+        said = []
+        if sorted(marks.read_text().split()) != sorted(str(host.home) for host in self._hosts.hosts):
+            said.append("did not run once on each host")
+        if run.exit_code:
+            said.append(f"exit code {run.exit_code}: {last_line(output)}")
+        return not run.exit_code, said
+
+    def weigh(self, client: Launcher, job: Job) -> Sample:
+        """Run it once more and look all the time: it is not timed, as that would slow it down."""
+        seen = [(0, 0)]
+        done = threading.Event()
+
+        def look() -> None:
+            while not done.wait(SAMPLE):
+                statuses = [status for pid in self._brood.living() if "VmRSS" in (status := status_of(pid))]
+                resident = sum(int(status["VmRSS"].split()[0]) for status in statuses)
+                seen.append((resident, sum(int(status["Threads"]) for status in statuses)))
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            self.out(client, job)
+        finally:
+            done.set()
+            looking.join()
+        return {"memory_mib": max(kilobytes for kilobytes, _ in seen) / 1024, "threads": max(n for _, n in seen)}
 
 
 def _clients(hosts: Hosts) -> list[Launcher]:
     """Return every row of the table, the base first."""
-    # The tflaunch beside this interpreter is the one under development; PATH may hold an older one.
-    beside = Path(sys.executable).with_name("tflaunch")
-    tflaunch = str(beside) if beside.exists() else shutil.which("tflaunch") or ""
-    ssh, pdsh = shutil.which("ssh") or "", shutil.which("pdsh") or ""
-    install = "apt-get install --no-install-recommends"
+    ssh = peers.find("ssh")
 
     def openssh(*options: str) -> Callable[[str, Job], list[str]]:
         def argv(program: str, job: Job) -> list[str]:
@@ -131,26 +136,26 @@ def _clients(hosts: Hosts) -> list[Launcher]:
 
         return argv
 
-    def pdsh_argv(program: str, job: Job) -> list[str]:
+    def pdsh(program: str, job: Job) -> list[str]:
         names = hosts.names.read_text().split()
         use_ssh = ["env", f"PDSH_SSH_ARGS_APPEND=-F {hosts.ssh_config}", program, "-S", "-R", "ssh"]
         return [*use_ssh, f"-f{AT_ONCE}", "-w", ",".join(names), shlex.join(job.command)]
 
-    def tflaunch_argv(program: str, job: Job) -> list[str]:
+    def on_known_hosts(program: str, job: Job) -> list[str]:
         spec = job.directory / "fan_out.json"
         spec.write_text(json.dumps(_spec(hosts, job)))
         return ["env", "-u", "SSH_AUTH_SOCK", f"HOME={hosts.client_home}", program, "up", str(spec)]
 
     def on_new_hosts(program: str, job: Job) -> list[str]:
         hosts.empty_homes()
-        return tflaunch_argv(program, job)
+        return on_known_hosts(program, job)
 
     return [
-        Launcher(BASE, ssh, f"{install} openssh-client", openssh()),
-        Launcher(f"{BASE}, curve25519", ssh, "", openssh("-oKexAlgorithms=curve25519-sha256")),
-        Launcher(f"pdsh -f{AT_ONCE}", pdsh, f"{install} pdsh", pdsh_argv),
-        Launcher("tflaunch up, on new hosts", tflaunch, "pip install .", on_new_hosts),
-        Launcher("tflaunch up", tflaunch, "pip install .", tflaunch_argv),
+        Launcher(BASE, ssh, "", openssh()),
+        Launcher(CURVE, ssh, "", openssh("-oKexAlgorithms=curve25519-sha256")),
+        Launcher(PDSH, peers.find("pdsh"), APT.format("pdsh"), pdsh),
+        Launcher(NEW, peers.tflaunch(), "", on_new_hosts),
+        Launcher(TFLAUNCH, peers.tflaunch(), "", on_known_hosts),
     ]
 
 
@@ -166,181 +171,24 @@ def _spec(hosts: Hosts, job: Job) -> dict[str, object]:
     }
 
 
-# Measuring.
-
-
-def _measure_all(arguments: argparse.Namespace, hosts: Hosts, scratch: Path) -> None:
-    brood = Brood()
-    load = os.getloadavg()
-    # Each has its own directory, so that no client finds the files of another.
-    rows = [
-        Row(client, Job(len(hosts.hosts), NOTHING, Path(tempfile.mkdtemp(dir=scratch)))) for client in _clients(hosts)
-    ]
-    try:
-        for row in rows:
-            _verify(brood, hosts, row)
-        able = [row for row in rows if row.measurable]
-        for turn in range(arguments.repeats):
-            print(f"round {turn + 1} of {arguments.repeats}", file=sys.stderr)
-            first = turn % len(able)
-            for row in able[first:] + able[:first]:
-                row.fans.append(_fan_out(brood, hosts, row.launcher, row.job, Path(os.devnull)))
-        for row in able:
-            row.weight = _weigh(brood, hosts, row)
-            row.notes += _noteworthy([fan.run for fan in row.fans])
-    finally:
-        brood.end()
-    system = f"{len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, {platform.system()}"
-    said = f"{system} {platform.release()}, load {', '.join(f'{average:.2f}' for average in load)} at the start."
-    print("\n".join([said, "", f"{' '.join(NOTHING)} on {len(hosts.hosts)} hosts", "", *_table(rows)]), flush=True)
-    if arguments.json:
-        report = {"machine": said, "hosts": len(hosts.hosts), "rows": [_raw(row) for row in rows]}
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
-
-
-def _fan_out(brood: Brood, hosts: Hosts, launcher: Launcher, job: Job, output: Path) -> Fan:
-    argv = launcher.argv(launcher.program, job)
-    client, machine = _cpu_of_children(), _cpu_of_machine()
-    run = brood.run(launcher, argv, job, output)
-    client = _cpu_of_children() - client
-    # Also so that the next client does not pay for what this one left to do.
-    left = run.left_running + hosts.left_running()
-    return Fan(Run(run.seconds, run.exit_code, left), client, _cpu_of_machine() - machine)
-
-
-def _cpu_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def _cpu_of_machine() -> float:
     user, nice, system, _, _, interrupts, soft_interrupts = Path("/proc/stat").read_text().split()[1:8]
     ticks = sum(map(int, (user, nice, system, interrupts, soft_interrupts)))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _verify(brood: Brood, hosts: Hosts, row: Row) -> None:
-    """See with tasks that leave a mark that each host runs one, and warm up what is warmed by a run."""
-    launcher, directory = row.launcher, row.job.directory
-    if not launcher.program:
-        row.measurable = False
-        row.notes.append(f"not installed: `{launcher.remedy}`")
-        return
-    marks, script, output = (directory / name for name in ("marks", "mark.sh", "output"))
-    script.write_text(f"echo $HOME >>'{marks}'\n")
-    marks.touch()
-    job = Job(row.job.tasks, ("/bin/sh", str(script)), directory)
-    run = _fan_out(brood, hosts, launcher, job, output).run
-    ran = marks.read_text().split()
-    row.hosts_run = len(set(ran))
-    if sorted(ran) != sorted(str(host.home) for host in hosts.hosts):
-        row.notes.append("did not run once on each host")
-    if run.exit_code is None:
-        row.notes.append("hung when verified")
-    elif run.exit_code != 0:
-        row.measurable = False
-        row.notes.append(f"exit code {run.exit_code}: {_last_line(output)}")
-    if run.left_running:
-        row.notes.append(f"left {run.left_running} running when verified")
+def section(found: dict[str, Found]) -> list[str]:
+    """Return the lines of the document."""
+    *_, most = found
+    head = ["client", *(cell for size in found for cell in (f"N = {size}, s", "ratio"))]
+    head += [f"N = {most}: its own CPU, s", "all CPU, s", "its memory, MiB", "its threads"]
+    weights = ("client_cpu", "all_cpu", "memory_mib")
+    rows = []
+    for name in found[most].notes:
+        rest = figures(median(found[most], name, what) for what in weights)
+        rest.append(f"{median(found[most], name, 'threads') or 0:g}")
+        rows.append([name, *measured(found.values(), name, BASE, "seconds"), *rest])
+    return [*table(head, rows), "", *remarks(found, "N = {}")]
 
 
-def _last_line(output: Path) -> str:
-    lines = output.read_text(errors="replace").split("\n")
-    return next((line.strip().replace("|", "/") for line in reversed(lines) if line.strip()), "no output")
-
-
-def _weigh(brood: Brood, hosts: Hosts, row: Row) -> Weight:
-    """Run it once more and look all the time: it is not timed, as that would slow it down."""
-    seen = [Weight(0, 0)]
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.wait(SAMPLE):
-            seen.append(_weight_of(os.getpid()))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        _fan_out(brood, hosts, row.launcher, row.job, Path(os.devnull))
-    finally:
-        done.set()
-        looking.join()
-    return Weight(max(weight.resident for weight in seen), max(weight.threads for weight in seen))
-
-
-def _weight_of(ancestor: int) -> Weight:
-    resident = threads = 0
-    for pid in _descendants(ancestor):
-        try:
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            continue
-        fields = dict(line.split(":", 1) for line in status.splitlines())
-        if "VmRSS" in fields:
-            resident += int(fields["VmRSS"].split()[0]) * 1024
-            threads += int(fields["Threads"])
-    return Weight(resident, threads)
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    try:
-        children = [
-            int(child)
-            for task in Path(f"/proc/{pid}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except OSError:
-        return
-    for child in children:
-        yield child
-        yield from _descendants(child)
-
-
-def _noteworthy(runs: list[Run]) -> list[str]:
-    seen = {
-        f"hung (killed after {LIMIT:g} s)": sum(run.exit_code is None for run in runs),
-        "failed": sum(run.exit_code not in (None, 0) for run in runs),
-        "left processes running": sum(run.left_running > 0 for run in runs),
-    }
-    return [f"{what} in {count} of {len(runs)} runs" for what, count in seen.items() if count]
-
-
-# Reporting.
-
-
-def _table(rows: list[Row]) -> list[str]:
-    base = next(row.sound for row in rows if row.launcher.name == BASE)
-    return [HEADING, RULE, *(_line(row, base) for row in rows)]
-
-
-def _line(row: Row, base: list[Fan | None]) -> str:
-    fans = [fan for fan in row.sound if fan]
-    seconds = [fan.run.seconds for fan in fans]
-    # A ratio within one round: what disturbed the machine then disturbed both.
-    ratios = [fan.run.seconds / unit.run.seconds for fan, unit in zip(row.sound, base, strict=False) if fan and unit]
-    cells = ["-"] * 8
-    if seconds:
-        cells[:3] = [f"{value:.2f}" for value in (statistics.median(seconds), min(seconds), max(seconds))]
-        cells[4] = f"{statistics.median(fan.client_cpu for fan in fans):.2f}"
-        cells[5] = f"{statistics.median(fan.all_cpu for fan in fans):.2f}"
-    if ratios:
-        cells[3] = f"{statistics.median(ratios):.2f}"
-    if row.weight:
-        cells[6:] = [f"{row.weight.resident / 2**20:.0f}", str(row.weight.threads)]
-    ran = "-" if row.hosts_run is None else f"{row.hosts_run} of {row.job.tasks}"
-    return f"| {' | '.join([row.launcher.name, *cells, ran, '; '.join(row.notes)])} |"
-
-
-def _raw(row: Row) -> dict[str, object]:
-    return {
-        "client": row.launcher.name,
-        "program": row.launcher.program,
-        "hosts_run": row.hosts_run,
-        "weight": asdict(row.weight) if row.weight else None,
-        "notes": row.notes,
-        "rounds": [asdict(fan) for fan in row.fans],
-    }
-
-
-if __name__ == "__main__":
-    main()
+PART = Part("Hosts over SSH", TEXT, measure, section)

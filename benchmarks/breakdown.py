@@ -1,0 +1,123 @@
+"""What the time of `tflaunch up` is spent on: from its own journal, and three marks of a program that calls it.
+
+The journal says when the run began, the agent had joined, and so on. What lies before it is marked by the program that
+is started instead of the `tflaunch` command: it writes the time when the interpreter has come to its first line, when
+the command line is imported, and when a process is first started, the agent. The plain command is measured in the same
+round, so that it shows what the marks add.
+"""
+
+import itertools
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from brood import Brood, workshop
+from parts import Bench, Part, journal, nothing, outcome, own_directory
+from peers import TFLAUNCH, Job, launchers
+from rounds import Found, Sample, figure, figures, in_turn, median, table
+
+SIZES = (8, 64)
+LIMIT = 30.0
+MARKED = "with marks"
+PROGRAM = """
+import time
+marks = [time.monotonic()]
+import sys
+def mark():
+    marks.append(time.monotonic())
+    with open("marks", "w") as file:
+        file.write(" ".join(map(str, marks)))
+def hook(event, _):
+    if event == "subprocess.Popen" and len(marks) == 2:
+        mark()
+sys.addaudithook(hook)
+from tflaunch.cli import main
+mark()
+main()
+"""
+STEPS = {
+    "interpreter": "the launcher's interpreter starts",
+    "import": "it imports the command line",
+    "plan": "it reads the spec and makes the plan",
+    "run": "it starts the agent, and imports what runs a job meanwhile",
+    "join": "the agent greets",
+    "ports": "ports are held",
+    "start": "all tasks are started",
+    "tasks": "the last task ends, and it is certain that nothing of it is left",
+    "close": "the agent is dismissed, the journal closed",
+    "return": "agent and launcher end",
+}
+TEXT = """\
+Consecutive parts of one `tflaunch up` of N times `/bin/true`, from the times in its own journal and three marks
+of a program that calls it. Each is a median, so they add up only nearly.
+"""
+
+
+def measure(bench: Bench) -> dict[str, Found]:
+    """Measure `tflaunch up` with and without marks."""
+    found = {}
+    launcher = launchers(bench.peers)[TFLAUNCH]
+    with workshop("breakdown") as (brood, scratch):
+        for size in SIZES:
+
+            def one(name: str, size: int = size) -> Sample:
+                job = Job(size, ("/bin/true",), own_directory(scratch))
+                argv = launcher.argv(job)
+                if name == MARKED:
+                    argv = [sys.executable, "-c", PROGRAM, *argv[1:]]
+                return _one(brood, argv, job.directory, is_marked=name == MARKED)
+
+            one(MARKED)  # warms up
+            found[str(size)] = Found(in_turn(f"breakdown, {size} tasks", (TFLAUNCH, MARKED), bench.repeats, one), {})
+    return found
+
+
+def _one(brood: Brood, argv: list[str], directory: Path, *, is_marked: bool) -> Sample:
+    begun = time.monotonic()
+    wall = time.time() - begun
+    run = brood.run(argv, directory, nothing(), LIMIT)
+    sample = outcome(run.exit_code, whole=1000 * run.seconds)
+    if not is_marked or run.exit_code:
+        return sample
+    in_program = map(float, (directory / "marks").read_text().split())
+    records = journal(directory)
+    marks = [
+        begun,
+        *in_program,
+        _last(records, "plan"),
+        _last(records, "host_joined"),
+        _last(records, "ports_held"),
+        _last(records, "task_started", "at"),
+        _last(records, "task_gone"),
+        _last(records, "ended", "time") - wall,  # the one record without a monotonic time
+        begun + run.seconds,
+    ]
+    spans = [1000 * (later - earlier) for earlier, later in itertools.pairwise(marks)]
+    return {**sample, **dict(zip(STEPS, spans, strict=True))}
+
+
+def _last(records: list[dict[str, Any]], kind: str, field: str = "now") -> float:
+    return float(max(record[field] for record in records if record["kind"] == kind))
+
+
+def section(found: dict[str, Found]) -> list[str]:
+    """Return the lines of the document."""
+    rows = []
+    for step, words in STEPS.items():
+        rows.append([words, *(cell for one in found.values() for cell in _cells(one, step))])
+    whole = [cell for one in found.values() for cell in (figure(median(one, MARKED, "whole")), "100")]
+    plain = [cell for one in found.values() for cell in (figure(median(one, TFLAUNCH, "whole")), "")]
+    head = ["what happens meanwhile", *(f"N = {size}, {unit}" for size in found for unit in ("ms", "%"))]
+    return [
+        *table(head, [*rows, ["whole command", *whole], ["the same without marks", *plain]]),
+    ]
+
+
+def _cells(found: Found, step: str) -> list[str]:
+    milliseconds, whole = median(found, MARKED, step), median(found, MARKED, "whole")
+    share = 100 * milliseconds / whole if milliseconds is not None and whole else None
+    return [*figures([milliseconds]), "" if share is None else f"{share:.0f}"]
+
+
+PART = Part("What a start of tflaunch is spent on", TEXT, measure, section)

@@ -1,0 +1,247 @@
+"""The processes that are measured: started, looked at in /proc, and ended for certain.
+
+Standard library only, Linux only (/proc, pidfd, prctl).
+"""
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+SETTLE = 1.0  # seconds that a launcher's last processes have to vanish after it returned
+
+_PR_SET_CHILD_SUBREAPER = 36
+_T = TypeVar("_T")
+
+
+class Stuck(Exception):
+    """What was waited for did not come."""
+
+
+class Run(NamedTuple):
+    """One whole command, start to return; `exit_code` is None where it hung."""
+
+    seconds: float
+    exit_code: int | None
+    left_running: int
+
+
+class Brood:
+    """Every process that descends from this one, orphans included, and no other."""
+
+    def __init__(self) -> None:
+        """Adopt orphans from now on; children that were here before are not ours to end."""
+        # A launcher's child that made itself a session and lost its parent would be out of reach
+        # of any process group, so this process takes the place of init for its descendants.
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+        self._strangers = set(_descendants(os.getpid()))
+
+    def start(self, argv: list[str], directory: Path, output: Path | None, errors: Path | None = None) -> "Started":
+        """Start a command in its directory, its output in a file; None means a pipe, and errors to nowhere."""
+        with contextlib.ExitStack() as files:
+            sink = files.enter_context(output.open("wb")) if output else subprocess.PIPE
+            other = errors or output
+            errors_sink = files.enter_context(other.open("ab")) if other else subprocess.DEVNULL
+            begun = time.monotonic()
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=errors_sink,
+                cwd=directory,
+                env=_environment(directory),
+                start_new_session=True,
+            )
+        return Started(process, begun)
+
+    def run(self, argv: list[str], directory: Path, output: Path, limit: float) -> Run:
+        """Run a command to its end, or to the limit."""
+        return self.finish(self.start(argv, directory, output), limit)
+
+    def finish(self, started: "Started", limit: float) -> Run:
+        """Wait for the end of what was started, or for the limit; nothing lives afterwards."""
+        ended = started.wait(limit)
+        seconds = time.monotonic() - started.begun
+        left = self.left_running() if ended else 0
+        self.end()
+        return Run(seconds, started.process.returncode if ended else None, left)
+
+    def living(self) -> list[int]:
+        """Return all that live."""
+        return [pid for pid in _descendants(os.getpid()) if pid not in self._strangers]
+
+    def left_running(self) -> int:
+        """Count those that outlive the time to settle."""
+        deadline = time.monotonic() + SETTLE
+        while (living := len(self.living())) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return living
+
+    def end(self) -> None:
+        """Kill all, those included that they start meanwhile."""
+        while living := self.living():
+            for pid in living:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+class Started(NamedTuple):
+    """A command that runs, and when it was started (on the monotonic clock)."""
+
+    process: subprocess.Popen[bytes]
+    begun: float
+
+    def wait(self, limit: float) -> bool:
+        """Wait for its end; return whether it came within so many seconds of its start."""
+        if self.process.poll() is None:
+            # Popen.wait(timeout) sleeps up to 50 ms between looks; a pidfd wakes at the exit itself.
+            if not all_ended([self.process.pid], self.begun + limit):
+                return False
+            self.process.wait()
+        return True
+
+
+@contextlib.contextmanager
+def workshop(name: str) -> Iterator[tuple[Brood, Path]]:
+    """Give a brood and a directory; nothing is left of either afterwards."""
+    brood = Brood()
+    with tempfile.TemporaryDirectory(prefix=f"{name}-", ignore_cleanup_errors=True) as scratch:
+        try:
+            yield brood, Path(scratch)
+        finally:
+            brood.end()
+
+
+def forked(work: Callable[[], _T]) -> _T:
+    """Do the work in a process of its own, whose descendants are those that it starts, and return what it returns."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(work()))
+    process.start()
+    sender.close()
+    try:
+        result: _T = receiver.recv()
+        return result
+    except EOFError:
+        raise SystemExit("it broke off") from None
+    finally:
+        process.terminate()
+        process.join()
+
+
+def all_ended(pids: Iterable[int], deadline: float) -> bool:
+    """Wait until none of some processes lives, or until a time of the monotonic clock."""
+    for pid in pids:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if not select.select([pidfd], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                return False
+        finally:
+            os.close(pidfd)
+    return True
+
+
+def wait_for(look: Callable[[], _T], limit: float, *, pause: float = 0.01) -> _T:
+    """Look until there is something to see, and return it."""
+    end = time.monotonic() + limit
+    while not (seen := look()):
+        if time.monotonic() > end:
+            raise Stuck(f"nothing came within {limit:g} s")
+        time.sleep(pause)
+    return seen
+
+
+def cpu_seconds(pids: Iterable[int], *, with_ended_children: bool = False) -> float:
+    """Return the seconds of processor time that some processes have used, in ticks of 10 ms."""
+    last = 15 if with_ended_children else 13
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, _stat(pid)[11:last]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of_children() -> float:
+    """Return the processor time of all descendants that have ended and were waited for, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def command_of(pid: int) -> tuple[str, ...]:
+    """Return the command line of a process, nothing when it is gone."""
+    try:
+        return tuple(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")[:-1])
+    except OSError:
+        return ()
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process that lives."""
+    return int(_stat(pid)[1])
+
+
+def status_of(pid: int, task: int | None = None) -> dict[str, str]:
+    """Return the fields of a process, or of one of its threads; none when it is gone."""
+    where = Path(f"/proc/{pid}/task/{task}/status" if task else f"/proc/{pid}/status")
+    try:
+        return dict(line.split(":", 1) for line in where.read_text().splitlines())
+    except OSError:
+        return {}
+
+
+def _stat(pid: int) -> list[str]:
+    # The command's name stands in parentheses and may itself hold some.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    environment = {
+        **os.environ,
+        "NO_COLOR": "1",
+        "OMP_NUM_THREADS": "1",  # else torchrun warns about it
+        # GNU parallel takes the shell that it descends from, else; bash becomes the task, where dash stays beside it.
+        "PARALLEL_SHELL": shutil.which("bash") or "/bin/sh",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TFLAUNCH_HOME": str(directory / "home"),
+        "TMPDIR": str(directory),  # torchrun and mpirun leave directories behind
+    }
+    # Either would make every Python launcher pay for what a user's does not.
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
+        environment.pop(name, None)
+    return environment
+
+
+def _descendants(ancestor: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                state, parent = _stat(int(entry.name))[:2]
+                if state != "Z":
+                    children.setdefault(int(parent), []).append(int(entry.name))
+    found: list[int] = []
+    frontier = [ancestor]
+    while frontier:
+        offspring = children.get(frontier.pop(), [])
+        found += offspring
+        frontier += offspring
+    return found

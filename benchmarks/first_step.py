@@ -1,0 +1,65 @@
+"""How long it takes until N mirrored workers have trained a step, and until they do again after one was killed."""
+
+import os
+import signal
+import time
+from functools import partial
+
+from brood import cpu_seconds, workshop
+from parts import Bench, Part, own_directory
+from peers import TFLAUNCH
+from rounds import Found, Sample, in_turn, measured, remarks, table
+
+from training import ONE_STEP, PRELOAD, SCRIPT, VICTIM, WAYS, Workers
+
+SIZES = (2, 4, 8)
+KILLED = 4  # of so many workers one is killed
+TEXT = """\
+N workers of MultiWorkerMirroredStrategy on this machine, from the start of the command until each has trained
+its first step. CPU is that of all processes until then: the workers, the process that imports, agent, launcher.
+The ratio is to the shell script.
+"""
+
+
+def measure(bench: Bench) -> dict[str, Found]:
+    """Measure all ways with each number of workers."""
+    _one(SIZES[0], SCRIPT)  # warms up
+    found = {}
+    for size in SIZES:
+        rounds = in_turn(f"first step, {size} workers", WAYS, bench.repeats, partial(_one, size))
+        found[str(size)] = Found(rounds, {})
+    return found
+
+
+def _one(size: int, way: str) -> Sample:
+    with workshop("first-step") as (brood, scratch):
+        workers = Workers(brood, own_directory(scratch), way, size, ONE_STEP)
+        seconds = workers.wait_for() - workers.started.begun
+        sample = {"seconds": seconds, "cpu": cpu_seconds(brood.living(), with_ended_children=True)}
+        if size == KILLED and way != SCRIPT:
+            old = frozenset(workers.by_index.values())
+            killed = time.monotonic()
+            os.kill(workers.by_index[VICTIM], signal.SIGKILL)
+            sample["again"] = workers.wait_for(but=old) - killed
+        return sample
+
+
+def section(found: dict[str, Found]) -> list[str]:
+    """Return the lines of the document."""
+    kinds = {"seconds": "s", "cpu": "CPU s"}
+    tables = []
+    for name, unit in kinds.items():
+        head = ["until the first step", *(cell for size in found for cell in (f"N = {size}, {unit}", "ratio"))]
+        tables += [*table(head, [[way, *measured(found.values(), way, SCRIPT, name)] for way in WAYS]), ""]
+    again = [[way, *measured([found[str(KILLED)]], way, TFLAUNCH, "again")] for way in (TFLAUNCH, PRELOAD)]
+    return [
+        *tables,
+        f"One of {KILLED} workers that have trained is killed (SIGKILL), until all {KILLED} train again:",
+        "",
+        *table(["restarted by", "s", "ratio"], again),
+        "",
+        *remarks(found, "N = {}"),
+    ]
+
+
+PART = Part("First step of mirrored workers", TEXT, measure, section)
