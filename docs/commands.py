@@ -112,7 +112,8 @@ def _spelled(option: click.Option) -> str:
 
 def _in_list(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
-    value = f" `{_value(option)}`" if _value(option) else ""
+    taken = _value(option).replace("|", "\\|")  # else it ends the cell
+    value = f" `{taken}`" if taken else ""
     return f"| {names}{value} | {option.help} |"
 
 

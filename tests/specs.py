@@ -65,6 +65,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "timeouts": {"connect": 5, "grace": "20s", "lease": "1m", "start": 300, "finish": "5m", "deadline": "2d"},
         "success": "all",
         "legacy_keras": True,
+        "container": {"image": "ghcr.io/ann/train:1", "resources": {"memory": "4Gi"}, "volumes": {"/data": "claim"}},
     },
 }
 """Specs without a single error or warning."""

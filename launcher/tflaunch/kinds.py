@@ -6,7 +6,6 @@ on. A value that could not be read becomes None; nobody looks at it, because the
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Mapping
@@ -70,6 +69,8 @@ def shown(value: object) -> str:
 
 def nearest(word: str, known: list[str]) -> str | None:
     """Return the known word that a misspelt one probably means."""
+    import difflib  # most people spell well
+
     matches = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
     return matches[0] if matches else None
 
@@ -155,6 +156,19 @@ class Matching(Text):
     def schema(self) -> Schema:
         """Return the schema of such text."""
         return {"type": "string", "pattern": f"^{self._pattern.pattern}$"}
+
+
+class Quantity(Matching):
+    """A number, written as such or as text."""
+
+    def read(self, value: object, at: At) -> Any:
+        """Return the text."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return super().read(str(value) if is_number else value, at)
+
+    def schema(self) -> Schema:
+        """Return the schema of numbers and of such text."""
+        return {"anyOf": [{"type": "number", "minimum": 0}, super().schema()]}
 
 
 class Choice:

@@ -21,6 +21,7 @@ from tflaunch.kinds import (
     MapOf,
     Matching,
     Name,
+    Quantity,
     Record,
     Schema,
     Text,
@@ -37,6 +38,11 @@ MAX_TASKS = 10_000
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SOURCE = re.compile(r"dns:[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?|(file|command):.+")
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+_CORES = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
+_MEMORY = re.compile(r"[1-9][0-9]{0,6}(Mi|Gi)")
+_MOUNT = re.compile(r"/[^:\s]+")
+_VOLUME = re.compile(r"/[^:\s]*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SSH = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9._-]*@)?{_HOST.pattern}(:[0-9]{{1,5}})?")
 
 
@@ -124,6 +130,25 @@ class Timeouts(NamedTuple):
     deadline: float | None = None
 
 
+class Resources(NamedTuple):
+    """What an engine is to give each task: cores, memory with its unit (Mi or Gi), GPUs if it trains."""
+
+    cpu: str | None = None
+    memory: str | None = None
+    gpu: int | None = None
+
+
+class Container(NamedTuple):
+    """What `render` needs to know to have another engine start the tasks.
+
+    ``volumes``: a path in the container to a path on the host, or to the name of a claim or volume.
+    """
+
+    image: str | None = None
+    resources: Resources = Resources()
+    volumes: Mapping[str, str] = {}
+
+
 class Spec(NamedTuple):
     """A tflaunch cluster spec."""
 
@@ -145,6 +170,7 @@ class Spec(NamedTuple):
     elastic: Elastic | None = None
     discover: Mapping[str, str] = {}
     tensorboard: str | None = None
+    container: Container = Container()
 
     def effective_strategy(self) -> str:
         """Return the strategy, by default the one that the roles ask for."""
@@ -268,6 +294,24 @@ _ELASTIC = Record(
     Elastic,
     {"min_workers": Field(Count("a number of workers"), is_required=True), "retry": _DURATION},
 )
+_RESOURCES = Record(
+    Resources,
+    {
+        "cpu": Field(Quantity(_CORES, 'a number of cores such as "2" or "0.5"')),
+        "memory": Field(Matching(_MEMORY, 'memory such as "512Mi" or "4Gi"')),
+        "gpu": _GPUS,
+    },
+)
+_VOLUME_OF = Matching(_VOLUME, "a path of the host, or the name of a claim or volume")
+_MOUNTED_AT = Matching(_MOUNT, 'a path in the container such as "/data"')
+_CONTAINER_SETTINGS = Record(
+    Container,
+    {
+        "image": Field(Matching(_IMAGE, 'the name of an image such as "ghcr.io/ann/train:1"')),
+        "resources": Field(_RESOURCES),
+        "volumes": Field(MapOf(_VOLUME_OF, 'an object such as {"/data": "claim"}', _MOUNTED_AT)),
+    },
+)
 _TIMEOUTS = Record(Timeouts, dict.fromkeys(Timeouts._fields, _DURATION))
 _SPEC = Record(
     Spec,
@@ -290,11 +334,13 @@ _SPEC = Record(
         "sync": Field(_SYNC),
         "elastic": Field(_ELASTIC),
         "preload": Field(ListOf(Text("the name of a module"), 'a list of modules such as ["tensorflow"]')),
+        "container": Field(_CONTAINER_SETTINGS),
     },
     hints={
         "task": "remove it: tflaunch makes the task part of TF_CONFIG for every task",
         "ps_hosts": 'write "cluster": {"ps": [...]}',
         "worker_hosts": 'write "cluster": {"worker": [...]}',
+        "image": 'write "container": {"image": …}',
         "args": 'put the arguments into "command"',
         "logdir": 'write "tensorboard": "logs/" to have them shown',
     },

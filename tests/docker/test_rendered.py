@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
 from compose import Compose
 from engine import Engine
 from launch import Launch
+from mnist import digests
+from rendering import TRAINING, tf_configs, written
 
 pytestmark = pytest.mark.docker
-
-SCHEMA = json.loads(Path(__file__).with_name("compose-spec.json").read_text())
 
 
 @pytest.mark.tensorflow
@@ -29,24 +26,16 @@ def test_a_rendered_cluster_trains(engine: Engine, launch: Launch, tmp_path: Pat
     state = job / "state"
     state.mkdir()
     state.chmod(0o777)  # the image's user is another one
-    program = "tflaunch_worker.examples.mnist_multi_worker"
-    command = ["python", "-m", program, "--data=synthetic", "--epochs=1", "--steps-per-epoch=60", "--state-dir=state"]
     spec = launch.spec(
         "job/cluster.json",
         cluster={"worker": ["alpha:2222", "beta:2222"]},
-        command=[*command, "--min-accuracy=0.5"],
+        command=TRAINING,
         env={"TF_CPP_MIN_LOG_LEVEL": "2"},
     )
-    rendered = launch.run("render", spec, "--to", "compose")
-    assert rendered.returncode == 0, rendered.stderr
-    file = job / "docker-compose.yml"
-    file.write_text(rendered.stdout)
-    content = yaml.safe_load(rendered.stdout)
-    jsonschema.Draft7Validator(SCHEMA).validate(content)
-
-    planned = json.loads(launch.run("plan", spec, "--json").stdout)
-    expected = [task["env"]["TF_CONFIG"] for task in planned["tasks"]]
-    assert [service["environment"]["TF_CONFIG"] for service in content["services"].values()] == expected
+    file = written(launch, spec, "compose")
+    content = yaml.safe_load(file.read_text())
+    configs = {name: service["environment"]["TF_CONFIG"] for name, service in content["services"].items()}
+    assert configs == {task.replace(":", "-"): config for task, config in tf_configs(launch, spec).items()}
 
     project = Compose(engine, f"tfl{os.getpid()}", job, file)
     try:
@@ -56,4 +45,4 @@ def test_a_rendered_cluster_trains(engine: Engine, launch: Launch, tmp_path: Pat
         shutil.rmtree(state)
     assert ended.returncode == 0, ended.stdout
     assert not project.running()
-    assert len(set(re.findall(r"weights sha256 (\w+)", ended.stdout))) == 1
+    assert len(set(digests(ended.stdout))) == 1

@@ -7,36 +7,36 @@ from pathlib import Path
 import click
 
 from tflaunch.cli.loading import read_spec, set_option, spec_argument, warn
-from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.errors import SpecError
+
+_ENGINES = ("slurm", "jobset", "tfjob", "k8s", "compose", "systemd", "sh")
 
 
 @click.command(short_help="Write a spec for another engine.")
 @spec_argument
-@click.option("--to", "engine", type=click.Choice(["compose"]), required=True, help="The engine.")
+@click.option("--to", "engine", type=click.Choice(_ENGINES), required=True, help="The engine.")
 @set_option
 def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     """Print what another engine needs to start the tasks of SPEC itself, with the TF_CONFIG of `plan`.
 
-    compose: a file for docker-compose, one service per task. A task whose port is chosen at the start gets one
-    from 2222 on.
+    slurm: a script for sbatch. jobset, tfjob, k8s: manifests for Kubernetes. compose: a file for docker-compose.
+    systemd: units, as a script that writes them. sh: a script for bash. Tasks whose ports are chosen at the start
+    get them from 2222 on.
 
     \b
     Example:
+      tflaunch render cluster.json --to slurm > job.sh && sbatch job.sh
       tflaunch render cluster.json --to compose > docker-compose.cluster.yml
+      tflaunch render cluster.json --to k8s --set container.image=ghcr.io/ann/train:1 | kubectl apply -f -
     """
     loaded, warnings = read_spec(spec, settings)
     warn(spec, warnings)
     from tflaunch import look_around
-    from tflaunch.render import compose
-    from tflaunch.render.fixed import fixed
+    from tflaunch.render import engines
 
-    directory = spec.absolute().parent
-    machine = look_around.look([address.host for addresses in loaded.cluster.values() for address in addresses])
-    plan = fixed(loaded, directory, machine)
-    addresses = [task.address.host for task in plan.tasks if task.address is not None]
-    numeric = [address for address in addresses if address.replace(".", "").isdigit() and address != "127.0.0.1"]
-    if numeric:
-        message = f"{spec}: {numeric[0]} is an address, and containers get addresses of their own; use names of hosts"
-        raise TflaunchError(message, EXIT_USAGE)
-    assert engine == "compose"
-    click.echo(compose.render(plan, str(directory), machine.server_program), nl=False)
+    hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
+    machine = look_around.look([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
+    if problems := engines.problems(engine, loaded, machine):
+        raise SpecError(str(spec), problems)
+    server_text = Path(machine.server_program).read_text()
+    click.echo(engines.render(engine, loaded, spec.absolute().parent, machine, server_text), nl=False)

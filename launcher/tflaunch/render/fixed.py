@@ -15,7 +15,10 @@ from tflaunch.spec import Host, Spec
 FIRST_PORT = 2222
 SERVER_PROGRAM = "/tflaunch/server.py"
 """Where the program of `server: true` is in a rendered container."""
+HOST_VALUE = "${host:"
+"""How a value begins that the agent of a host fills in."""
 
+_SERVERS = ((SERVER_PROGRAM,), (planning.SERVER_PROGRAM,))
 _OURS = (
     "TFLAUNCH_RUN",
     "TFLAUNCH_TASK_DIR",
@@ -28,10 +31,16 @@ _OURS = (
 _OF_LOGIN = ("PATH", "LANG")
 
 
-def fixed(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
+def fixed(spec: Spec, directory: PurePath, machine: Machine, server: tuple[str, ...] = (SERVER_PROGRAM,)) -> Plan:
     """Return a spec's plan with a port for every task: those of the spec, else from `FIRST_PORT` on per host.
 
     How the hosts are reached, and what differs on them because of it, is left out: interpreter, directory, login.
+
+    Args:
+        spec: a spec without errors.
+        directory: where the spec's file is.
+        machine: the machine on which tflaunch runs.
+        server: what Python is told to run for `server: true`.
     """
     hosts = {name: Host(address=host.address, env=host.env, gpus=host.gpus) for name, host in spec.hosts.items()}
     bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)
@@ -39,7 +48,7 @@ def fixed(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
     plan = planning.resolve(plan, _ports(plan))
     given = {name for env in _environments(spec) for name in env}
     return plan._replace(
-        tasks=tuple(_without_ours(task, given) for task in plan.tasks),
+        tasks=tuple(_serving(_without_ours(task, given), server) for task in plan.tasks),
         sidecars=tuple(_without_ours(_open(task), given) for task in plan.sidecars),
     )
 
@@ -57,6 +66,12 @@ def _ports(plan: Plan) -> dict[str, int]:
     return ports
 
 
+def _serving(task: TaskPlan, server: tuple[str, ...]) -> TaskPlan:
+    """Give a task that is TensorFlow's standard server its program, where the engine has it."""
+    program = task.argv[1:]
+    return task._replace(argv=(task.argv[0], *server)) if program in _SERVERS else task
+
+
 def _open(task: TaskPlan) -> TaskPlan:
     """Have TensorBoard listen where the engine can reach it."""
     return board.on_every_interface(task) if board.is_board(task) else task
@@ -71,4 +86,5 @@ def _environments(spec: Spec) -> Iterator[Mapping[str, str]]:
 def _without_ours(task: TaskPlan, given: set[str]) -> TaskPlan:
     """Leave out what only an agent of ours could fill in, or holds ports for, and what a login would give."""
     left_out = {name for name in (*_OURS, *_OF_LOGIN) if name not in given}
+    left_out |= {name for name in task.reasons if HOST_VALUE in task.env[name]}
     return task._replace(env={name: value for name, value in task.env.items() if name not in left_out})

@@ -1,0 +1,177 @@
+"""A bash script that starts the tasks of a plan, and ends them all with the first that fails. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from tflaunch import policy
+from tflaunch.plan import Plan, TaskPlan
+
+_NAME = re.compile(r"(?!(BASHOPTS|EUID|IFS|LINENO|PPID|RANDOM|SECONDS|SHELLOPTS|SRANDOM|UID)$)[A-Z_][A-Z0-9_]*")
+"""Variables that the script can have as well: not bash's own, nor, in small letters, those of the script."""
+
+_TASK_OF_CONFIG = ',"task":'
+_WIDTH = 100
+
+_SETTINGS = """\
+declare -A deciding=({deciding})  # the job is done when these have ended with 0
+declare -A optional=({optional})  # these may fail
+"""
+
+_FRAME = """\
+declare -A session=()  # task to the session that it runs in
+
+news=$(mktemp -d) && mkfifo "$news/pipe" && exec 3<>"$news/pipe" && rm -r "$news" || exit 125
+
+start() {  # TASK COMMAND...: in a session of its own; how it goes is told through the pipe
+  session[$1]=
+  {
+    setsid "${@:2}" </dev/null 3>&- &
+    echo "$1 runs $!" >&3
+    wait $!
+    echo "$1 ended $?" >&3
+  } &
+}
+
+tell() {  # SIGNAL TASK: to its whole session; it may not have one yet
+  kill "-$1" -- "-${session[$2]}" 2>/dev/null || kill "-$1" "${session[$2]}" 2>/dev/null
+}
+
+end() {  # CODE SECONDS: TERM to all, after so many seconds KILL
+  trap '' HUP INT TERM
+  local late=$((SECONDS + $2)) task what number
+  for task in "${!session[@]}"; do tell TERM "$task"; done
+  while ((${#session[@]} && late > SECONDS)) && read -r -t $((late - SECONDS)) task what number <&3; do
+    if [[ $what == runs ]]; then
+      session[$task]=$number
+      tell TERM "$task"
+    else
+      tell KILL "$task"
+      unset "session[$task]"
+    fi
+  done
+  for task in "${!session[@]}"; do tell KILL "$task"; done
+  wait
+  exit "$1"
+}
+"""
+
+_TRAPS = """\
+trap 'end 129 {grace}' HUP
+trap 'end 130 {grace}' INT
+trap 'end 143 {grace}' TERM
+"""
+
+_WAIT = """\
+while read -r task what number <&3; do
+  if [[ $what == runs ]]; then
+    session[$task]=$number
+    continue
+  fi
+  tell KILL "$task"  # what it has left behind
+  unset "session[$task]"
+  if ((number == 0)); then
+    unset "deciding[$task]"
+    ((${{#deciding[@]}})) || end 0 {grace}
+  elif [[ -v optional[$task] ]]; then
+    echo "$task ended with $number" >&2
+  else
+    echo "$task failed with $number" >&2
+    end "$number" {survivor_grace}
+  fi
+done
+"""
+
+Quote = Callable[[str], str]
+
+
+def script(plan: Plan, head: str, starter: Callable[[TaskPlan], Sequence[str]], quote: Quote = shlex.quote) -> str:
+    """Return a script that ends with the exit code of the job.
+
+    Args:
+        plan: with fixed ports; its tasks start in the order of the plan.
+        head: what stands before everything else.
+        starter: the words, ready for a shell, that stand before the command of a task.
+        quote: makes any text one word of a shell.
+    """
+    processes = plan.processes()
+    times = {"grace": _seconds(plan.timeouts.grace), "survivor_grace": _seconds(policy.survivor_grace(plan))}
+    optional = [process.task for process in processes if not (policy.in_gang(process) or process.is_required)]
+    settings = _SETTINGS.format(deciding=_array(policy.deciders(plan)), optional=_array(optional))
+    frame = settings + _FRAME + "\n" + _TRAPS.format(**times)
+    common = _Common(plan, quote)
+    started = [common.start(process, starter(process)) for process in processes]
+    return "\n".join([head, frame, *common.lines(), "", *started, "", _WAIT.format(**times)])
+
+
+def comment(text: str) -> str:
+    """Return lines of text as comments."""
+    return "".join(f"# {line}\n" for line in text.splitlines())
+
+
+def _array(tasks: Sequence[str]) -> str:
+    return " ".join(f"[{task}]=1" for task in tasks)
+
+
+def _seconds(grace: float) -> int:
+    """Bash waits whole seconds, and for none at all it would not see who has ended."""
+    return max(1, math.ceil(grace))
+
+
+class _Common:
+    """What the processes of a plan have in common is written once; the rest stands where each is started."""
+
+    def __init__(self, plan: Plan, quote: Quote) -> None:
+        self._quote = quote
+        processes = plan.processes()
+        first = processes[0]
+        self._env = {
+            name: value
+            for name, value in first.env.items()
+            if _NAME.fullmatch(name) and all(process.env.get(name) == value for process in processes)
+        }
+        self._unset = [name for name in first.unset if all(name in process.unset for process in processes)]
+        self._directory = Counter(process.workdir for process in processes).most_common(1)[0][0]
+        self._cluster = _cluster(plan)
+
+    def lines(self) -> list[str]:
+        """Return the lines that hold for all processes."""
+        unset = [f"unset {' '.join(self._unset)}"] if self._unset else []
+        exported = [f"export {name}={self._quote(value)}" for name, value in self._env.items()]
+        cluster = [f"cluster={self._quote(self._cluster)}"] if self._cluster else []
+        return [*unset, *exported, *cluster, f"cd {self._quote(self._directory)} || exit 2"]
+
+    def start(self, process: TaskPlan, starter: Sequence[str]) -> str:
+        """Return the line that starts a process."""
+        own = {name: value for name, value in process.env.items() if name not in self._env}
+        assigned = [f"{name}={self._value(name, value)}" for name, value in own.items() if _NAME.fullmatch(name)]
+        env = ["--chdir", process.workdir] if process.workdir != self._directory else []
+        env += [word for name in process.unset if name not in self._unset for word in ("-u", name)]
+        env += [f"{name}={value}" for name, value in own.items() if not _NAME.fullmatch(name)]
+        command = [*(["env", *env] if env else []), *process.argv]
+        words = ["start", self._quote(process.task), *starter, *map(self._quote, command)]
+        return _wrapped([*assigned, " ".join(words)])
+
+    def _value(self, name: str, value: str) -> str:
+        if name == "TF_CONFIG" and self._cluster and _before_task(value) == self._cluster:
+            return "$cluster" + self._quote(value[len(self._cluster) :])
+        return self._quote(value)
+
+
+def _cluster(plan: Plan) -> str:
+    """What stands before the task in most TF_CONFIGs: each holds the addresses of all."""
+    configs = [task.env["TF_CONFIG"] for task in plan.tasks if "TF_CONFIG" in task.env]
+    return Counter(map(_before_task, configs)).most_common(1)[0][0] if len(configs) > 1 else ""
+
+
+def _before_task(config: str) -> str:
+    return config.rpartition(_TASK_OF_CONFIG)[0]
+
+
+def _wrapped(parts: Sequence[str]) -> str:
+    line = " ".join(parts)
+    return line if len(line) <= _WIDTH else " \\\n  ".join(parts)

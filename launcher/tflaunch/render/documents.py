@@ -1,0 +1,32 @@
+"""YAML as a person would write it, and as every reader of YAML understands it. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+_LIKE_A_NUMBER = re.compile(r"[-+.0-9].*|.")  # or, as `y` and `n` to some readers, like a truth value
+
+
+class _Dumper(yaml.SafeDumper):
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, indentless=False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else "'" if _LIKE_A_NUMBER.fullmatch(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def written(head: str, *documents: dict[str, Any]) -> str:
+    """Return documents as YAML, after a head of comments."""
+    comments = "".join(f"# {line}\n" for line in head.splitlines())
+    return comments + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1_000_000, allow_unicode=True)

@@ -1,0 +1,77 @@
+"""The engines that a spec can be written for: the one table of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import NamedTuple
+
+from tflaunch.errors import Problem
+from tflaunch.machine import Machine
+from tflaunch.plan import Plan
+from tflaunch.render import compose, jobs, jobset, limits, pods, sh, slurm, systemd, tfjob
+from tflaunch.render.fixed import SERVER_PROGRAM, fixed
+from tflaunch.render.needs import with_gpus
+from tflaunch.spec import Container, Spec
+
+
+def _as_it_is(spec: Spec) -> Spec:
+    return spec
+
+
+class Engine(NamedTuple):
+    """How a spec is written for an engine.
+
+    ``rules`` find what it cannot express; ``placed`` gives the tasks the addresses that they have there;
+    ``has_server``: the program of `server: true` is mounted, else its text is part of the command.
+    """
+
+    write: Callable[[Plan, str, str, Container], str]
+    rules: tuple[limits.Rule, ...]
+    placed: Callable[[Spec], Spec] = _as_it_is
+    has_server: bool = False
+
+
+_OF_PODS = (
+    limits.image,
+    limits.own_addresses,
+    limits.directories_of_the_image,
+    limits.alike_pods,
+    limits.gpus_of_roles,
+    pods.names,
+)
+ENGINES: Mapping[str, Engine] = {
+    "slurm": Engine(slurm.render, (limits.own_addresses, limits.one_gpu_task_per_node), slurm.placed),
+    "jobset": Engine(jobset.render, _OF_PODS, jobset.placed),
+    "tfjob": Engine(tfjob.render, _OF_PODS, tfjob.placed),
+    "k8s": Engine(jobs.render, _OF_PODS, jobs.placed),
+    "compose": Engine(compose.render, (limits.own_addresses,), has_server=True),
+    "systemd": Engine(systemd.render, (limits.names_of_hosts,)),
+    "sh": Engine(sh.render, (limits.this_machine,)),
+}
+
+
+def problems(engine: str, spec: Spec, machine: Machine) -> list[Problem]:
+    """Return what an engine cannot express of a spec."""
+    return limits.problems(spec, machine, ENGINES[engine].rules)
+
+
+def plan(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> Plan:
+    """Return the plan that is written for an engine.
+
+    Args:
+        engine: a name in `ENGINES`.
+        spec: a spec without errors and without `problems`.
+        directory: where the spec's file is.
+        machine: the machine on which tflaunch runs.
+        server_text: the program of `server: true`.
+    """
+    chosen = ENGINES[engine]
+    server = (SERVER_PROGRAM,) if chosen.has_server else ("-c", server_text)
+    return fixed(chosen.placed(with_gpus(spec)), directory, machine, server)
+
+
+def render(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> str:
+    """Return what an engine needs to start the tasks of a spec; arguments as of `plan`."""
+    made = plan(engine, spec, directory, machine, server_text)
+    return ENGINES[engine].write(made, str(directory), machine.server_program, spec.container)

@@ -1,0 +1,109 @@
+"""Plain Jobs of Kubernetes for a plan: an indexed Job per role, and the Service that gives their pods names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tflaunch import policy
+from tflaunch.plan import Plan, TaskPlan
+from tflaunch.render import documents, pods
+from tflaunch.render.pods import COMPLETION_INDEX, CONTAINER, template
+from tflaunch.spec import Container, Spec
+
+FOR_EVER = 2**31 - 1
+"""A backoffLimit that is never reached."""
+
+_SAVED = [42, 143]  # what a preempted task exits with when it has saved its state
+_HEAD = """\
+Made by `tflaunch render --to k8s`: kubectl apply -f FILE
+{name} has succeeded when these are complete: {deciding}. Then end the rest: kubectl delete -f FILE
+Pods reach each other as {example}. Jobs know nothing of each other: when one fails, the others
+are not ended and not started again (a JobSet does both).
+"""
+
+
+def placed(spec: Spec) -> Spec:
+    """Return the spec with the pods of indexed Jobs, which are called after their Job."""
+    return pods.placed(spec, lambda job, role, index: f"{job}-{role}-{index}.{job}")
+
+
+def render(plan: Plan, directory: str, server_program: str, container: Container) -> str:
+    """Return manifests: a Service, and a Job per role and sidecar.
+
+    Args:
+        plan: of a `placed` spec, with fixed ports.
+        directory: the spec's.
+        server_program: not used, as its text is in the plan.
+        container: the image, and what the pods are given.
+    """
+    roles = dict.fromkeys(plan.find(task).role for task in policy.deciders(plan))
+    head = _HEAD.format(
+        name=plan.name,
+        deciding=", ".join(f"job/{plan.name}-{role}" for role in roles),
+        example=plan.tasks[0].host,
+    )
+    jobs = [manifest(plan, name, tasks, directory, container) for name, tasks in pods.groups(plan).items()]
+    return documents.written(head, service(plan), *jobs)
+
+
+def manifest(plan: Plan, name: str, tasks: Sequence[TaskPlan], directory: str, container: Container) -> dict[str, Any]:
+    """Return a Job for the tasks of a role, or a sidecar, of this name; the rest as of `render`."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": f"{plan.name}-{name}", "labels": pods.labels(plan)},
+        "spec": job(plan, tasks, directory, container, plan.name),
+    }
+
+
+def service(plan: Plan) -> dict[str, Any]:
+    """Return the headless Service after which the names of pods are called; names count before a pod is ready."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": plan.name, "labels": pods.labels(plan)},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": pods.labels(plan)},
+    }
+
+
+def job(
+    plan: Plan, tasks: Sequence[TaskPlan], directory: str, container: Container, subdomain: str | None = None
+) -> dict[str, Any]:
+    """Return the spec of a Job for the tasks of one role.
+
+    Args:
+        plan: of a `placed` spec, with fixed ports.
+        tasks: those of one role, or a sidecar.
+        directory: the spec's.
+        container: the image, and what the pods are given.
+        subdomain: the Service of their names, None where something else sees to it.
+    """
+    pod = template(plan, tasks, directory, container, COMPLETION_INDEX, CONTAINER)
+    needed = is_needed(tasks[0])
+    beside = {} if subdomain is None else {"subdomain": subdomain}
+    pod["spec"] = {**beside, "restartPolicy": "Never" if needed else "OnFailure", **pod["spec"]}
+    alone = policy.restarts_alone(plan, tasks[0])
+    spec: dict[str, Any] = {"completionMode": "Indexed", "completions": len(tasks), "parallelism": len(tasks)}
+    spec["backoffLimit"] = FOR_EVER if not needed else plan.restart.max if alone else 0
+    if plan.timeouts.deadline is not None:
+        spec["activeDeadlineSeconds"] = max(1, round(plan.timeouts.deadline))
+    if needed and plan.restart.max > 0:
+        spec["podFailurePolicy"] = _free_ends("Ignore" if alone else "FailJob")
+    return {**spec, "template": pod}
+
+
+def is_needed(task: TaskPlan) -> bool:
+    """Whether the job fails with this task; the others come and go alone."""
+    return policy.in_gang(task) or task.is_required
+
+
+def _free_ends(action: str) -> dict[str, Any]:
+    """What is to happen at an end that is no failure: the task says so itself, or its pod was told to go."""
+    saved = {"containerName": CONTAINER, "operator": "In", "values": _SAVED}
+    return {
+        "rules": [
+            {"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            {"action": action, "onExitCodes": saved},
+        ]
+    }

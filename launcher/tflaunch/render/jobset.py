@@ -1,0 +1,65 @@
+"""A JobSet of Kubernetes for a plan: a replicated Job per role, which succeed, fail and start again together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tflaunch import policy
+from tflaunch.plan import Plan
+from tflaunch.render import documents, jobs, pods
+from tflaunch.spec import Container, Spec
+
+_HEAD = """\
+Made by `tflaunch render --to jobset`, for JobSet v1alpha2: kubectl apply -f FILE
+Pods reach each other as {example}.
+"""
+
+
+def placed(spec: Spec) -> Spec:
+    """Return the spec with the pods of a JobSet, whose names hold the number of the replica, too."""
+    return pods.placed(spec, lambda job, role, index: f"{job}-{role}-0-{index}.{job}")
+
+
+def render(plan: Plan, directory: str, server_program: str, container: Container) -> str:
+    """Return the manifest of a JobSet.
+
+    Args:
+        plan: of a `placed` spec, with fixed ports.
+        directory: the spec's.
+        server_program: not used, as its text is in the plan.
+        container: the image, and what the pods are given.
+    """
+    groups = pods.groups(plan)
+    deciding = list(dict.fromkeys(plan.find(task).role for task in policy.deciders(plan)))
+    replicated = [
+        {"name": name, "replicas": 1, "template": {"spec": jobs.job(plan, tasks, directory, container)}}
+        for name, tasks in groups.items()
+    ]
+    manifest = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": plan.name, "labels": pods.labels(plan)},
+        "spec": {
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": plan.name},
+            "successPolicy": {"operator": "All", "targetReplicatedJobs": deciding},
+            "failurePolicy": {"maxRestarts": plan.restart.max, **_rules(plan)},
+            "replicatedJobs": replicated,
+        },
+    }
+    return documents.written(_HEAD.format(example=plan.tasks[0].host), manifest)
+
+
+def _rules(plan: Plan) -> dict[str, Any]:
+    """What is not answered with a new start that counts: ends that are no failures, and limits that are reached."""
+    needed = {name: tasks[0] for name, tasks in pods.groups(plan).items() if jobs.is_needed(tasks[0])}
+    alone = [name for name, task in needed.items() if policy.restarts_alone(plan, task)]
+    rules: list[dict[str, Any]] = []
+    if plan.timeouts.deadline is not None:
+        rules.append({"name": "deadline", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]})
+    if plan.restart.max > 0:
+        free = {"action": "RestartJobSetAndIgnoreMaxRestarts", "onJobFailureReasons": ["PodFailurePolicy"]}
+        together = [name for name in needed if name not in alone]
+        rules.append({"name": "startedAgainForFree", **free, "targetReplicatedJobs": together})
+    if alone:
+        rules.append({"name": "startedAgainTooOften", "action": "FailJobSet", "targetReplicatedJobs": alone})
+    return {"rules": rules} if rules else {}

@@ -1,0 +1,149 @@
+"""What an engine cannot express of a spec: each rule is a function from the spec to problems. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from tflaunch.errors import Problem
+from tflaunch.machine import Machine
+from tflaunch.render.fixed import HOST_VALUE
+from tflaunch.render.needs import with_gpus
+from tflaunch.shares import trains_on_gpu
+from tflaunch.spec import Host, Role, Spec
+
+Rule = Callable[[Spec, Machine], Iterator[Problem]]
+
+
+def problems(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
+    """Return what keeps a spec from being rendered by these rules."""
+    return [problem for rule in (_host_values, *rules) for problem in rule(spec, machine)]
+
+
+def _error(where: str, message: str, hint: str) -> Problem:
+    return Problem("error", where, message, hint)
+
+
+def _host_values(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """An agent fills in `${host:NAME}`, and in directories `~`."""
+    places = dict(_directories(spec))
+    if spec.tensorboard is not None:
+        places["tensorboard"] = spec.tensorboard
+    for where, text in (*_texts(spec), *places.items()):
+        if HOST_VALUE in text or (where in places and text.startswith("~")):
+            message = f"{text!r:.60} is filled in by tflaunch's agent, and no other engine has one"
+            yield _error(where, message, "write the value itself")
+
+
+def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
+    for where, env in _environments(spec):
+        yield from ((f"{where}.{name}", value) for name, value in env.items())
+    yield from (("command", word) for word in spec.command or ())
+    for kind, parts in (("roles", spec.roles), ("sidecars", spec.sidecars)):
+        for name, part in parts.items():
+            yield from ((f"{kind}.{name}.command", word) for word in part.command or ())
+
+
+def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
+    yield "env", spec.env
+    for kind, parts in (("roles", spec.roles), ("sidecars", spec.sidecars), ("hosts", spec.hosts)):
+        yield from ((f"{kind}.{name}.env", part.env) for name, part in parts.items())
+
+
+def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
+    directories = {"workdir": spec.workdir}
+    directories |= {f"roles.{name}.workdir": role.workdir for name, role in spec.roles.items()}
+    yield from ((where, directory) for where, directory in directories.items() if directory is not None)
+
+
+def own_addresses(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Containers, pods and nodes of an allocation have addresses that nobody knows beforehand."""
+    for where, host in _first(spec, lambda host: _is_number(host) and not host.startswith("127.")):
+        message = f"{host} is an address, and the engine gives addresses of its own"
+        yield _error(where, message, "use names of hosts, or a number of tasks")
+
+
+def names_of_hosts(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """`ConditionHost=` of systemd compares names."""
+    for where, host in _first(spec, lambda host: _is_number(host) and host not in machine.local_names):
+        message = f"{host} is an address, and systemd knows its host by name"
+        yield _error(where, message, "use the host's name")
+
+
+def this_machine(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """A script reaches no other host."""
+    for where, host in _first(spec, lambda host: host not in machine.local_names):
+        message = f"{host} is another machine, and a script starts tasks on its own"
+        yield _error(where, message, "use `tflaunch up`, or --to slurm where Slurm gives the hosts")
+
+
+def _first(spec: Spec, is_such: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """The first host that is such a one, and its place: one is enough to know."""
+    places = [
+        (f"cluster.{role}[{index}]", address.host)
+        for role, addresses in spec.cluster.items()
+        for index, address in enumerate(addresses)
+    ]
+    places += [(f"sidecars.{name}.host", sidecar.host) for name, sidecar in spec.sidecars.items()]
+    return itertools.islice(((where, host) for where, host in places if is_such(host)), 1)
+
+
+def _is_number(host: str) -> bool:
+    return host.replace(".", "").isdigit()
+
+
+def one_gpu_task_per_node(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Steps that overlap see the same GPUs of their node."""
+    on_host = Counter(
+        address.host
+        for role, addresses in spec.cluster.items()
+        for address in addresses
+        if _wants_gpu(spec, role, address.host)
+    )
+    for host, count in on_host.items():
+        if count > 1:
+            message = f"{count} tasks on {host} want GPUs, and Slurm shows all steps of a node the same ones"
+            yield _error("cluster", message, "give each of these tasks a host of its own")
+
+
+def _wants_gpu(spec: Spec, role: str, host: str) -> bool:
+    gpus = (with_gpus(spec).roles.get(role) or Role()).gpus
+    if gpus is None:
+        gpus = (spec.hosts.get(host) or Host()).gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
+    return bool(gpus)
+
+
+def image(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """A pod is made of an image."""
+    if spec.container.image is None:
+        hint = 'add "container": {"image": "NAME"}, or --set container.image=NAME'
+        yield _error("container.image", "is missing, and pods are made of an image", hint)
+
+
+def directories_of_the_image(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """The directory of the spec is not in a pod."""
+    for where, directory in _directories(spec):
+        if not directory.startswith("/"):
+            message = f"{directory!r:.60} is relative to the spec's file, which no pod has"
+            yield _error(where, message, "give the path in the image, or leave it out for the image's own")
+
+
+def alike_pods(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """The pods of a role come from one template."""
+    for role, addresses in spec.cluster.items():
+        hosts = dict.fromkeys(address.host for address in addresses)
+        environments = [(spec.hosts.get(host) or Host()).env for host in hosts]
+        different = next((host for host, env in zip(hosts, environments, strict=True) if env != environments[0]), None)
+        if different is not None:
+            name = next(host for host in hosts if (spec.hosts.get(host) or Host()).env)
+            message = f"makes the tasks of {role} differ, and the pods of a role are alike"
+            yield _error(f"hosts.{name}.env", message, f"move it to roles.{role}.env")
+
+
+def gpus_of_roles(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """A pod asks for GPUs; which host has how many is the cluster's to know."""
+    for name, host in spec.hosts.items():
+        if host.gpus is not None and spec.container.resources.gpu is None:
+            message = "says what a host has, and pods ask for what they want"
+            yield _error(f"hosts.{name}.gpus", message, "set container.resources.gpu, or gpus in roles")

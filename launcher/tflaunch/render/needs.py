@@ -1,0 +1,38 @@
+"""What a task needs of an engine that gives it resources. Pure."""
+
+from __future__ import annotations
+
+from tflaunch.plan import TaskPlan
+from tflaunch.shares import HIDDEN, trains_on_gpu
+from tflaunch.spec import Role, Spec
+
+DEVICES = "CUDA_VISIBLE_DEVICES"
+
+
+def with_gpus(spec: Spec) -> Spec:
+    """Return the spec with the GPUs of its container in the roles that do not say how many they want."""
+    gpus = spec.container.resources.gpu
+    if gpus is None:
+        return spec
+    roles = dict(spec.roles)
+    for role in spec.cluster:
+        settings = roles.get(role) or Role()
+        if settings.gpus is None:
+            wanted = gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
+            roles[role] = settings._replace(gpus=wanted)
+    return spec._replace(roles=roles)
+
+
+def devices(process: TaskPlan) -> list[str] | None:
+    """Return the GPUs that the plan gives a task, none or more; None where nobody has said anything."""
+    if DEVICES not in process.reasons:
+        return None
+    named = process.env[DEVICES]
+    return [] if named == HIDDEN else named.split(",")
+
+
+def without_devices(process: TaskPlan) -> TaskPlan:
+    """Return a process whose GPUs are left to the engine."""
+    if devices(process) is None:
+        return process
+    return process._replace(env={name: value for name, value in process.env.items() if name != DEVICES})

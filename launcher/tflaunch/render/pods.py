@@ -1,0 +1,171 @@
+"""Tasks as pods, which all kinds of jobs of Kubernetes are made of. Pure.
+
+The pods of a role are alike and know their index: Kubernetes replaces `$(JOB_COMPLETION_INDEX)` in a value or a word of
+a command with the value of that variable, which is declared before.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tflaunch import board
+from tflaunch.errors import Problem
+from tflaunch.machine import Machine
+from tflaunch.plan import SIDECAR, Plan, TaskPlan
+from tflaunch.render.fixed import FIRST_PORT
+from tflaunch.render.needs import devices, without_devices
+from tflaunch.spec import Address, Container, Host, Spec
+
+_SIGNS = re.compile(r"[^a-z0-9]+")
+_LONGEST = 63  # letters of a name in DNS
+_LONGEST_ENDING = "-evaluator-0-9999"
+
+
+CONTAINER = "tensorflow"
+"""The name of the container of a task; the training operator insists on it."""
+
+
+class Index(NamedTuple):
+    """Where a pod finds its index: a variable, made of a field of its metadata."""
+
+    variable: str
+    field: str
+
+
+COMPLETION_INDEX = Index("JOB_COMPLETION_INDEX", "metadata.annotations['batch.kubernetes.io/job-completion-index']")
+
+
+def label(name: str) -> str:
+    """Return a name as Kubernetes allows it: a label of DNS that begins with a letter."""
+    text = _SIGNS.sub("-", name.lower()).strip("-")
+    return text if text[:1].isalpha() else f"job-{text}"
+
+
+def names(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Find names that are too long or no longer distinct once they are labels of DNS."""
+    if len(label(spec.name) + _LONGEST_ENDING) > _LONGEST:
+        message = f"{spec.name!r} is too long for the names of pods, which begin with it"
+        yield Problem("error", "name", message, f"use at most {_LONGEST - len(_LONGEST_ENDING)} letters")
+    seen = {name: name for name in (*spec.cluster, *([board.NAME] if spec.tensorboard is not None else []))}
+    for name in spec.sidecars:
+        other = seen.setdefault(label(name), name)
+        if other != name or len(f"{label(spec.name)}-{label(name)}-0-0") > _LONGEST:
+            message = f"{name!r} is too long for a pod, or {label(name)!r} there like {other!r}"
+            yield Problem("error", f"sidecars.{name}", message, "rename it")
+
+
+def placed(spec: Spec, name_of: Callable[[str, str, int], str]) -> Spec:
+    """Return the spec with a pod of its own for every task and sidecar.
+
+    Args:
+        spec: a spec whose hosts only say that tasks are apart.
+        name_of: gives the name of a pod by that of the job, of the role or sidecar, and the index in it.
+    """
+    job = label(spec.name)
+    old = [
+        (name_of(job, role, index), spec.hosts.get(address.host) or Host())
+        for role, addresses in spec.cluster.items()
+        for index, address in enumerate(addresses)
+    ]
+    return spec._replace(
+        name=job,
+        cluster={
+            role: tuple(Address(name_of(job, role, index), FIRST_PORT) for index in range(len(addresses)))
+            for role, addresses in spec.cluster.items()
+        },
+        sidecars={
+            label(name): sidecar._replace(host=name_of(job, label(name), 0)) for name, sidecar in spec.sidecars.items()
+        },
+        hosts={name: Host(env=host.env) for name, host in old},
+    )
+
+
+def groups(plan: Plan) -> dict[str, list[TaskPlan]]:
+    """Return the tasks of each role, and each sidecar, by the name of what its pods are made of."""
+    found: dict[str, list[TaskPlan]] = {}
+    for process in plan.processes():
+        found.setdefault(process.task if process.role == SIDECAR else process.role, []).append(process)
+    return found
+
+
+def template(
+    plan: Plan, tasks: Sequence[TaskPlan], directory: str, container: Container, index: Index, port: str
+) -> dict[str, Any]:
+    """Return what the pods of a role are made of.
+
+    Args:
+        plan: of a `placed` spec, with fixed ports.
+        tasks: those of one role, in the order of their index.
+        directory: the spec's; tasks that would start there start where the image says.
+        container: the image, and what the pods are given.
+        index: where a pod finds its index.
+        port: the name of the port of TensorFlow.
+    """
+    first = tasks[0]
+    pod: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": container.image,
+        "command": [indexed(words, index) for words in zip(*(task.argv for task in tasks), strict=True)],
+        **({} if first.workdir == directory else {"workingDir": first.workdir}),
+        "env": _environment(tasks, index),
+    }
+    if first.address is not None:
+        pod["ports"] = [{"name": board.NAME if board.is_board(first) else port, "containerPort": first.address.port}]
+    if limits := _limits(container, first):
+        pod["resources"] = {"limits": limits}
+    volumes = [(f"volume-{number}", *item) for number, item in enumerate(container.volumes.items())]
+    if volumes:
+        pod["volumeMounts"] = [{"name": volume, "mountPath": path} for volume, path, _ in volumes]
+    spec: dict[str, Any] = {"terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace), "containers": [pod]}
+    if volumes:
+        spec["volumes"] = [{"name": volume, **_source(source)} for volume, _, source in volumes]
+    return {"metadata": {"labels": labels(plan)}, "spec": spec}
+
+
+def labels(plan: Plan) -> dict[str, str]:
+    """Return what marks all that belongs to a job."""
+    return {"app.kubernetes.io/name": plan.name, "app.kubernetes.io/managed-by": "tflaunch"}
+
+
+def escaped(text: str) -> str:
+    """Keep Kubernetes from taking a dollar sign for a variable of its own."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
+def indexed(texts: Sequence[str], index: Index) -> str:
+    """Return one text for all pods of a role, in which Kubernetes puts the index where they differ.
+
+    Args:
+        texts: that of every task, in the order of their index; if they differ, then by their last number, the index.
+        index: where a pod finds its index.
+    """
+    if len(set(texts)) == 1:
+        return escaped(texts[0])
+    start, _, end = texts[0].rpartition("0")
+    assert all(text == f"{start}{number}{end}" for number, text in enumerate(texts)), texts
+    return f"{escaped(start)}$({index.variable}){escaped(end)}"
+
+
+def _environment(tasks: Sequence[TaskPlan], index: Index) -> list[dict[str, Any]]:
+    environments = [(without_devices(task) if devices(task) else task).env for task in tasks]
+    values = {name: indexed([env[name] for env in environments], index) for name in environments[0]}
+    env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
+    if len(tasks) > 1:
+        field = {"fieldRef": {"fieldPath": index.field}}
+        env.insert(0, {"name": index.variable, "valueFrom": field})  # before those that use it
+    return env
+
+
+def _limits(container: Container, task: TaskPlan) -> dict[str, Any]:
+    resources, gpus = container.resources, len(devices(task) or ())
+    limits: dict[str, Any] = {"cpu": resources.cpu, "memory": resources.memory, "nvidia.com/gpu": gpus or None}
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def _source(source: str) -> dict[str, Any]:
+    return (
+        {"hostPath": {"path": source}} if source.startswith("/") else {"persistentVolumeClaim": {"claimName": source}}
+    )

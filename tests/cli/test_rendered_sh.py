@@ -1,0 +1,110 @@
+"""`tflaunch render --to sh`: bash runs what it writes, to the same end as `up`, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch import PATIENCE, Launch
+from rendering import tf_configs, written
+
+pytestmark = pytest.mark.cli
+
+STUBBORN = "trap '' TERM; (trap '' TERM; sleep 100) & echo ready; wait; sleep 100"
+
+
+def start(launch: Launch, **fields: Any) -> subprocess.Popen[str]:
+    """Start the script for a spec."""
+    script = written(launch, launch.spec(**fields), "sh")
+    process = subprocess.Popen(
+        ["bash", str(script)], env=launch.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    launch.started.append(process)
+    return process
+
+
+def ends(launch: Launch, **fields: Any) -> tuple[int, str]:
+    """Run the script for a spec to its end."""
+    process = start(launch, **fields)
+    output, _ = process.communicate(timeout=PATIENCE)
+    return process.returncode, output
+
+
+def test_every_task_is_given_what_plan_says(launch: Launch) -> None:
+    """TF_CONFIG to the byte, also where a value or a name is hard to quote for a shell."""
+    spec: dict[str, Any] = {
+        "cluster": {"chief": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]},
+        "command": [
+            "sh",
+            "-c",
+            'printf %s "$TF_CONFIG" > "$TFLAUNCH_TASK"; cat /proc/$$/environ > "$TFLAUNCH_TASK.env"',
+        ],
+        "env": {"QUOTED": 'it\'s $HOME `x` "y"\\', "a-b": "c d", "IFS": "e", "cluster": "f"},
+        "roles": {"chief": {"workdir": "there", "env": {"OWN": "1"}}},
+    }
+    (launch.directory / "there").mkdir()
+    assert ends(launch, **spec) == (0, "")
+    for task, config in tf_configs(launch, launch.spec(**spec)).items():
+        place = launch.directory / "there" if task == "chief:0" else launch.directory
+        assert (place / task).read_text() == config
+        found = (place / f"{task}.env").read_text().split("\0")
+        assert {f"{name}={value}" for name, value in spec["env"].items()} <= set(found)
+        assert ("OWN=1" in found) == (task == "chief:0")
+
+
+def test_the_first_failure_ends_all_with_its_code(launch: Launch) -> None:
+    """Also those that ignore TERM, and what they have started."""
+    script = (
+        f'[ "$TFLAUNCH_TASK" = worker:1 ] && {{ until [ -e up ]; do sleep 0.01; done; exit 7; }}; touch up; {STUBBORN}'
+    )
+    code, output = ends(launch, cluster={"worker": 2}, command=["sh", "-c", script])
+    assert code == 7
+    assert "worker:1 failed with 7" in output
+
+
+def test_a_task_that_cannot_start_fails_like_in_a_shell(launch: Launch) -> None:
+    """With 127."""
+    assert ends(launch, cluster={"worker": 2}, command=["/no/such/program"])[0] == 127
+
+
+def test_servers_and_evaluator_end_with_the_chief(launch: Launch) -> None:
+    """An evaluator that fails is told, no more; what a task leaves behind goes with it."""
+    code, output = ends(
+        launch,
+        cluster={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1},
+        command=["sleep", "100"],
+        roles={
+            "chief": {"command": ["sh", "-c", "until [ -e failed ]; do sleep 0.01; done; sleep 100 & exit 0"]},
+            "evaluator": {"command": ["sh", "-c", "touch failed; exit 3"]},
+        },
+    )
+    assert code == 0
+    assert "evaluator:0" not in output or "evaluator:0 ended with 3" in output
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_all(launch: Launch, number: int, code: int) -> None:
+    """With TERM, and KILL when the grace is over."""
+    fields = {"cluster": {"worker": 2}, "command": ["sh", "-c", STUBBORN], "timeouts": {"grace": "1s"}}
+    process = start(launch, **fields)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    os.kill(process.pid, number)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == code
+
+
+def test_a_host_that_is_not_this_machine_is_refused(launch: Launch, tmp_path: Path) -> None:
+    """In one sentence, with a remedy."""
+    spec = launch.spec(cluster={"worker": ["far.example:2222"]}, command=["train"])
+    ended = launch.run("render", spec, "--to", "sh")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        f"tflaunch: {spec}: cluster.worker[0]: far.example is another machine, and a script starts tasks on its own; "
+        "use `tflaunch up`, or --to slurm where Slurm gives the hosts\n"
+    )

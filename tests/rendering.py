@@ -1,0 +1,59 @@
+"""What `tflaunch render` writes, for tests that run it or look at it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePath
+from typing import Any
+
+from launch import Launch
+from specs import DIRECTORY, MACHINE, REPOSITORY, made
+from tflaunch import discovery
+from tflaunch.plan import Plan
+from tflaunch.render import engines
+from tflaunch.spec import Spec
+
+SERVER = "print('a server')\n"
+TRAINING = [
+    *("python", "-m", "tflaunch_worker.examples.mnist_multi_worker", "--data=synthetic"),
+    *("--epochs=1", "--steps-per-epoch=30", "--state-dir=state", "--min-accuracy=0.3"),
+]
+"""The smallest training that shows that a cluster trains: 30 steps, and the same weights everywhere."""
+
+
+def shipped() -> dict[str, dict[str, Any]]:
+    """Return the specs in cluster_specs/ by their names."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted((REPOSITORY / "cluster_specs").glob("*.json"))}
+
+
+def to_render(data: dict[str, Any], engine: str) -> Spec:
+    """Return the spec in data, with an image where the engine needs one, without anything to look up."""
+    spec = made({"container": {"image": "ghcr.io/ann/train:1"}, **data})
+    spec = discovery.assumed(spec) if spec.discover else spec
+    assert not engines.problems(engine, spec, MACHINE)
+    return spec
+
+
+def rendered(data: dict[str, Any], engine: str) -> str:
+    """Return what is written of a spec for an engine."""
+    return engines.render(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
+
+
+def plan_of(data: dict[str, Any], engine: str) -> Plan:
+    """Return the plan that is written."""
+    return engines.plan(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
+
+
+def written(launch: Launch, spec: Path, engine: str, *arguments: str) -> Path:
+    """Run `tflaunch render`, and return the file with what it prints."""
+    ended = launch.run("render", spec, "--to", engine, *arguments)
+    assert ended.returncode == 0, ended.stderr
+    path = spec.with_suffix(f".{engine}")
+    path.write_text(ended.stdout)
+    return path
+
+
+def tf_configs(launch: Launch, spec: Path) -> dict[str, str]:
+    """Return the TF_CONFIG of every task by `tflaunch plan`."""
+    plan = json.loads(launch.run("plan", spec, "--json").stdout)
+    return {task["task"]: task["env"]["TF_CONFIG"] for task in plan["tasks"]}

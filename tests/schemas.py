@@ -1,0 +1,104 @@
+"""Schemas of Kubernetes' kinds, made strict, as an API server with strict validation takes manifests."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from specs import REPOSITORY
+
+SCHEMAS = REPOSITORY.parent / "shared" / "schemas"
+COMPOSE = Path(__file__).parent / "docker" / "compose-spec.json"
+_CRDS = {"TFJob": ("tfjob-v1.9.0.crd.yaml", "v1"), "JobSet": ("jobset-v0.12.0.crd.yaml", "v1alpha2")}
+_BUILT_IN = ("Job", "Service")
+
+
+def need_schemas(engine: str) -> None:
+    """Require the custom resource definitions, which stand beside the repository."""
+    if engine in ("jobset", "tfjob") and not SCHEMAS.is_dir():
+        pytest.skip(f"no {SCHEMAS}: put the definitions of TFJob and JobSet there")
+
+
+def violations(document: dict[str, Any]) -> Iterator[str]:
+    """Say where a manifest breaks the schema of its kind."""
+    kind = document.get("kind", "")
+    if kind in _CRDS:
+        yield from (f"{error.json_path}: {error.message:.200}" for error in _definition(kind).iter_errors(document))
+        yield from _violations_of_pods(document)
+    elif kind in _BUILT_IN:
+        yield from _built_in(document)
+    else:
+        yield f"unknown kind {kind!r}"
+
+
+def violations_of_compose(content: object) -> Iterator[str]:
+    """Say where a compose file breaks the compose specification."""
+    validator = jsonschema.Draft7Validator(json.loads(COMPOSE.read_text()))
+    yield from (f"{error.json_path}: {error.message:.200}" for error in validator.iter_errors(content))
+
+
+def _violations_of_pods(document: dict[str, Any]) -> Iterator[str]:
+    """The definitions hold their own copy of a pod's schema; the one of Kubernetes knows more."""
+    spec = document.get("spec", {})
+    for part in spec.get("replicatedJobs", []):
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, **part.get("template", {})}
+        yield from _built_in(job)
+
+
+def _built_in(document: dict[str, Any]) -> Iterator[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about a version that it does not know
+        try:
+            kubernetes_validate.validate(document, "1.30", strict=True)
+        except kubernetes_validate.ValidationError as error:
+            yield f"{'.'.join(map(str, error.path))}: {error.message:.200}"
+        except kubernetes_validate.SchemaNotFoundError as error:
+            yield str(error)
+
+
+@functools.cache
+def _definition(kind: str) -> jsonschema.Draft202012Validator:
+    file, version = _CRDS[kind]
+    loaded = yaml.load((SCHEMAS / file).read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    (found,) = (each for each in loaded["spec"]["versions"] if each["name"] == version)
+    schema = found["schema"]["openAPIV3Schema"]
+    _make_strict(schema)
+    schema["properties"]["kind"]["enum"] = [kind]
+    schema["properties"]["apiVersion"]["enum"] = [f"{loaded['spec']['group']}/{version}"]
+    schema["required"] = ["apiVersion", "kind", "metadata", "spec"]
+    schema["properties"]["metadata"] = {"type": "object", "required": ["name"]}
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _make_strict(schema: dict[str, Any]) -> None:
+    """Refuse fields that a schema does not name; take a number for text where Kubernetes does."""
+    if schema.get("x-kubernetes-int-or-string"):
+        schema.pop("type", None)
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        schema.setdefault("additionalProperties", False)
+    nested = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    for part in nested:
+        if isinstance(part, dict):
+            _make_strict(part)
+
+
+def expanded(text: str, variables: dict[str, str]) -> str:
+    """Return text as Kubernetes hands it to a container: `$(NAME)` is replaced if the name is known, `$$` by `$`."""
+
+    def replacement(match: re.Match[str]) -> str:
+        name = match[1]
+        if name is None:
+            return "$"
+        return variables.get(name, match[0])
+
+    return re.sub(r"\$(?:\$|\(([^)]*)\))", replacement, text)

@@ -1,0 +1,151 @@
+"""What is wrong with a rendered script for bash or sbatch: its tasks are listed by bash itself, nothing is started."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+
+from tflaunch import policy
+from tflaunch.plan import Plan
+
+_FIRST_OF_TASKS = "\ntrap 'end 129"
+_BEHIND_TASKS = "\nwhile read -r task"
+_LISTING = r"""
+scontrol() { [ "$1 $2" = "show hostnames" ] && printf '%s\n' NODES || echo unknown; }
+cd() { printf 'cd %s\0\001\0' "$1"; }
+start() { printf '%s\0' "$@"; printf '\001\0'; env -0; printf '\001\0'; }
+"""
+_END = r"""
+printf '%s\0' deciding "${!deciding[@]}"; printf '\001\0'
+printf '%s\0' optional "${!optional[@]}"; printf '\001\0'
+printf '%s\0' traps "$(trap -p)"; printf '\001\0'
+trap - HUP INT TERM
+"""
+_STEP = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]
+_OPTIONS = ("job-name", "nodes", "ntasks-per-node", "cpus-per-task", "mem", "gres", "time", "requeue", "no-requeue")
+
+Listed = list[list[str]]
+
+
+def found_in(text: str, plan: Plan) -> list[str]:
+    """Return all that is wrong with a script for bash that was rendered of a plan."""
+    if not text.startswith("#!/usr/bin/env bash\n"):
+        return ["it is no script for bash"]
+    return _found(text, plan, [])
+
+
+def found_in_slurm(text: str, plan: Plan) -> list[str]:
+    """Return all that is wrong with a script for sbatch that was rendered of a plan."""
+    if not text.startswith("#!/bin/bash\n"):
+        return ["it is no script for bash"]
+    hosts = list(dict.fromkeys(process.host for process in plan.processes()))
+    nodes = [f"n{number}" for number in range(len(hosts))]
+    found = list(_options(text, plan, len(nodes)))
+    return found or _found(text, plan, nodes, dict(zip(hosts, nodes, strict=True)))
+
+
+def _options(text: str, plan: Plan, nodes: int) -> Iterator[str]:
+    head, _, rest = text.partition("\n\n")
+    if "#SBATCH" in rest:
+        yield "sbatch reads options only before the first command"
+    options = dict(re.findall(r"^#SBATCH --([^=\n]*)=?(.*)$", head, re.MULTILINE))
+    yield from (f"sbatch has no option {name} here" for name in options if name not in _OPTIONS)
+    if options.get("nodes") != str(nodes):
+        yield f"it asks for {options.get('nodes')} nodes, not {nodes}"
+    hosts = [process.host for process in plan.processes()]
+    if int(options.get("ntasks-per-node", 0)) != max(map(hosts.count, hosts)):
+        yield f"it asks for {options.get('ntasks-per-node')} tasks on a node"
+
+
+def _found(text: str, plan: Plan, nodes: Sequence[str], names: Mapping[str, str] | None = None) -> list[str]:
+    checked = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    if checked.returncode:
+        return [checked.stderr]
+    listed = _listed(text, nodes)
+    if isinstance(listed, str):
+        return [listed]
+    started = [index for index, part in enumerate(listed) if part and part[0].partition(" ")[0] not in _TOLD]
+    tasks = {listed[index][0]: index for index in started[::2]}
+    wanted = {process.task: process for process in plan.processes()}
+    if list(tasks) != list(wanted):
+        return [f"it starts {list(tasks)}, not {list(wanted)}"]
+    found = []
+    for task, index in tasks.items():
+        command, env = listed[index][1:], dict(pair.partition("=")[::2] for pair in listed[index + 1])
+        found += [f"{task}: {problem}" for problem in _task(command, env, plan, task, names)]
+    return found + list(_rest(listed, plan))
+
+
+_TOLD = ("cd", "deciding", "optional", "traps")
+
+
+def _listed(text: str, nodes: Sequence[str]) -> Listed | str:
+    """Run the lines before and among those that start tasks, with a `start` that only lists."""
+    before, first, rest = text.partition(_FIRST_OF_TASKS)
+    tasks, _, _ = rest.partition(_BEHIND_TASKS)
+    settings = "\n".join(line for line in before.splitlines() if line.startswith(("declare ", "step=", "mapfile ")))
+    listing = _LISTING.replace("NODES", " ".join(nodes))
+    script = f"set -u\n{listing}\nSLURM_JOB_NODELIST=x\n{settings}{first}{tasks}\n{_END}"
+    env = {"PATH": os.environ["PATH"], "http_proxy": "x"}
+    ended = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        return ended.stderr or f"exit code {ended.returncode}"
+    return [part.split("\0")[:-1] if part.endswith("\0") else [part] for part in ended.stdout.split("\x01\0") if part]
+
+
+def _task(
+    command: list[str], env: dict[str, str], plan: Plan, task: str, names: Mapping[str, str] | None
+) -> Iterator[str]:
+    planned = plan.find(task)
+    if names is not None:
+        step, command = command[: len(_STEP)], command[len(_STEP) :]
+        if step != _STEP or command[:1] != [f"--nodelist={names[planned.host]}"]:
+            yield f"it is not a step of its own on its node: {step} {command[:1]}"
+        command = command[1:]
+    env, command = _through_env(env, command)
+    if command != list(planned.argv):
+        yield f"the command is {command}"
+    for name, value in planned.env.items():
+        for host, node in (names or {}).items():
+            value = value.replace(host, node)  # noqa: PLW2901
+        if env.get(name) != value:
+            yield f"{name} is {env.get(name)!r}, not {value!r}"
+    yield from (f"{name} is set" for name in planned.unset if name in env)
+
+
+def _through_env(env: dict[str, str], command: list[str]) -> tuple[dict[str, str], list[str]]:
+    """What env makes of variables and a command."""
+    if command[:1] != ["env"]:
+        return env, command
+    env, words = dict(env), command[1:]
+    while words and (words[0].startswith("-") or "=" in words[0]):
+        if words[0] == "-u":
+            env.pop(words[1], None)
+            words = words[2:]
+        elif words[0] == "--chdir":
+            words = words[2:]
+        else:
+            name, _, value = words[0].partition("=")
+            env[name] = value
+            words = words[1:]
+    return env, words
+
+
+def _rest(listed: Listed, plan: Plan) -> Iterator[str]:
+    told = {part[0].partition(" ")[0]: part for part in listed if part}
+    if set(told["deciding"][1:]) != set(policy.deciders(plan)):
+        yield f"the tasks that decide are {told['deciding'][1:]}"
+    optional = {process.task for process in plan.processes() if not (policy.in_gang(process) or process.is_required)}
+    if set(told["optional"][1:]) != optional:
+        yield f"the tasks that may fail are {told['optional'][1:]}"
+    traps = " ".join(told["traps"][1:])
+    yield from (
+        f"{name} does not end all"
+        for name in ("HUP", "INT", "TERM")
+        if not re.search(rf"'end \d+ \d+' SIG{name}", traps)
+    )
+    directory = told["cd"][0].removeprefix("cd ")
+    if directory not in {process.workdir for process in plan.processes()}:
+        yield f"it works in {directory}"

@@ -1,0 +1,35 @@
+"""`tflaunch render --to sh`: bash trains with what it writes; sbatch and docker-compose do so in their own tiers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+
+import pytest
+
+from launch import PATIENCE, Launch
+from mnist import digests
+from rendering import TRAINING, written
+from slurm_bed import free_ports
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+
+def test_the_script_trains(launch: Launch) -> None:
+    """All tasks end with the same weights."""
+    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    spec = launch.spec(cluster={"worker": addresses}, command=TRAINING, env={"TF_CPP_MIN_LOG_LEVEL": "2"})
+    ended = subprocess.run(
+        ["bash", written(launch, spec, "sh")],
+        env=launch.env, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert len(digests(ended.stdout)) == 2
+    assert len(set(digests(ended.stdout))) == 1

@@ -1,0 +1,218 @@
+"""Planted mistakes in what `render` writes: a dozen for each engine, each of which the checks of the tests report."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import compose_checks
+import pod_checks
+import script_checks
+import unit_checks
+from rendering import plan_of, rendered
+from schemas import need_schemas
+from tflaunch.plan import Plan
+
+pytestmark = pytest.mark.unit
+
+SPEC: dict[str, Any] = {
+    "cluster": {"chief": ["localhost:2222"], "worker": 2, "ps": 1, "evaluator": 1},
+    "command": ["python", "train.py"],
+    "env": {"DATA": "/data"},
+    "sidecars": {"feed": {"command": ["serve", "data"]}},
+    "container": {"image": "train:1", "volumes": {"/data": "claim"}},
+}
+CHECKS: dict[str, Callable[[str, Plan], list[str]]] = {
+    "k8s": pod_checks.found_in,
+    "jobset": pod_checks.found_in,
+    "tfjob": pod_checks.found_in,
+    "compose": compose_checks.found_in,
+    "slurm": script_checks.found_in_slurm,
+    "sh": script_checks.found_in,
+    "systemd": unit_checks.found_in,
+}
+JOBS = {
+    "a word for a number": ("completions: 2", "completions: two"),
+    "a field that does not exist": ("parallelism: 2", "paralelism: 2"),
+    "no completionMode": ("completionMode: Indexed", "completionMode: NonIndexed"),
+    "fewer pods than tasks": ("completions: 2", "completions: 1"),
+    "not all at once": ("parallelism: 2", "parallelism: 1"),
+    "another port than in TF_CONFIG": ("containerPort: 2222", "containerPort: 2223"),
+    "an index that is text": ('"index":$(JOB_COMPLETION_INDEX)', '"index":"$(JOB_COMPLETION_INDEX)"'),
+    "an index that nobody fills in": ("job-completion-index']", "job-index']"),
+    "a variable of another name": ("name: JOB_COMPLETION_INDEX", "name: INDEX"),
+    "the evaluator in the others' cluster": ('"task":{"type":"chief"', '"evaluator":["x:1"],"task":{"type":"chief"'),
+    "an address that no pod has": ("worker-0", "worker-9"),
+    "a restart that a Job cannot have": ("restartPolicy: Never", "restartPolicy: Always"),
+    "a container that the policy does not know": ("- name: tensorflow\n", "- name: train\n"),
+    "a variable less": ("name: DATA", "name: DATE"),
+    "a volume that is not defined": (
+        "volumeMounts:\n            - name: volume-0",
+        "volumeMounts:\n            - name: data",
+    ),
+    "a task that restarts without its peers": ("backoffLimit: 0", "backoffLimit: 6"),
+}
+MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
+    "k8s": {
+        **{name: change for name, change in JOBS.items() if name != "an address that no pod has"},
+        "a Service with an address": ("clusterIP: None", "clusterIP: 10.0.0.1"),
+        "no Service for the names": ("subdomain: job", "subdomain: jobs"),
+        "names only when ready": ("publishNotReadyAddresses: true", "publishNotReadyAddresses: false"),
+        "a Service of other pods": (
+            "selector:\n    app.kubernetes.io/name: job",
+            "selector:\n    app.kubernetes.io/name: other",
+        ),
+        "an address that no pod has": ('"job-worker-0.job:2222"', '"job-worker-9.job:2222"'),
+        "two Jobs of one name": ("name: job-ps", "name: job-chief"),
+        "a kind of another group": ("apiVersion: batch/v1", "apiVersion: batch/v1beta1"),
+    },
+    "jobset": {
+        **{
+            name: change
+            for name, change in JOBS.items()
+            if name not in ("an address that no pod has", "a volume that is not defined")
+        },
+        "two replicatedJobs of one name": ("- name: ps\n", "- name: worker\n"),
+        "pods without names": ("enableDNSHostnames: true", "enableDNSHostnames: false"),
+        "another subdomain": ("subdomain: job", "subdomain: jobs"),
+        "an operator that does not exist": ("operator: All", "operator: Some"),
+        "success when any has ended": ("operator: All", "operator: Any"),
+        "success by a job that is not there": (
+            "targetReplicatedJobs:\n      - chief\n  failure",
+            "targetReplicatedJobs:\n      - boss\n  failure",
+        ),
+        "another budget": ("maxRestarts: 3", "maxRestarts: 0"),
+        "an action that does not exist": ("action: FailJobSet", "action: Fail"),
+        "a rule for a failure that does not exist": ("- PodFailurePolicy", "- PodFailed"),
+        "an older version": ("jobset.x-k8s.io/v1alpha2", "jobset.x-k8s.io/v1alpha1"),
+    },
+    "tfjob": {
+        "a container of another name": ("- name: tensorflow", "- name: train"),
+        "a role in lower case": ("    Worker:\n", "    worker:\n"),
+        "a role of TensorFlow 1": ("    Chief:\n", "    Master:\n"),
+        "a restart that Jobs have": ("restartPolicy: ExitCode", "restartPolicy: OnError"),
+        "pods that are left": ("cleanPodPolicy: Running", "cleanPodPolicy: None"),
+        "a policy that does not exist": ("cleanPodPolicy: Running", "cleanPodPolicy: Finished"),
+        "success by all workers, with servers": ("  tfReplicaSpecs:", "  successPolicy: AllWorkers\n  tfReplicaSpecs:"),
+        "a word for a number": ("replicas: 2", "replicas: two"),
+        "fewer pods than tasks": ("replicas: 2", "replicas: 1"),
+        "another port": ("containerPort: 2222", "containerPort: 2223"),
+        "TF_CONFIG where the operator puts its own": (
+            "- name: DATA\n",
+            "- name: TF_CONFIG\n                  value: '{}'\n                - name: DATA\n",
+        ),
+        "an evaluator that is not in its own cluster": (',"evaluator":["job-evaluator-0:2222"]', ""),
+        "an index that is text": ('"evaluator","index":0', '"evaluator","index":"0"'),
+        "a field that does not exist": ("runPolicy:", "runPolicies:"),
+        "another budget": ("backoffLimit: 3", "backoffLimit: 0"),
+        "an index of Jobs": (
+            "metadata.labels['training.kubeflow.org/replica-index']",
+            "metadata.annotations['batch.kubernetes.io/job-completion-index']",
+        ),
+    },
+    "compose": {
+        "a word for a list": ("command:\n      - python\n      - train.py", "command: 7"),
+        "a field that does not exist": ("working_dir:", "workdir:"),
+        "a network that is not defined": ("network_mode: service:chief-0", "networks:\n      - cluster"),
+        "the network of a service that is not there": ("network_mode: service:chief-0", "network_mode: service:boss-0"),
+        "a network of its own for a task on localhost": ("    network_mode: service:chief-0\n", ""),
+        "an index that is text": ('"index":1', '"index":"1"'),
+        "an index twice": ('"type":"worker","index":1', '"type":"worker","index":0'),
+        "the evaluator in the others' cluster": (
+            '"ps":["localhost:2225"]},"task"',
+            '"ps":["localhost:2225"],"evaluator":["localhost:2226"]},"task"',
+        ),
+        "a port of somebody else": ("localhost:2223", "localhost:2229"),
+        "a service less": ("  ps-0:\n", "  server:\n"),
+        "a volume that is not defined": ("\nvolumes:\n  claim: {}", ""),
+        "no grace": ("stop_grace_period: '10s'", "stop_grace_period: '1s'"),
+        "a proxy": ("http_proxy: ''", "http_proxy: http://proxy"),
+        "another program": ("- train.py", "- test.py"),
+        "a variable of the user's shell": ("DATA: /data", "DATA: ${DATA}"),
+    },
+}
+SCRIPTS = {
+    "an index that is text": ('"worker","index":1}}', '"worker","index":"1"}}'),
+    "an index twice": ('"worker","index":1}}', '"worker","index":0}}'),
+    "a role that does not exist": ('{"type":"ps"', '{"type":"server"'),
+    "a cluster without a worker": ('],"ps"', 'x],"ps"'),
+    "a quote too few": ("export DATA=/data", "export DATA='/data"),
+    "another program": ("start chief:0", "start chief:0 echo"),
+    "a task less": ("TFLAUNCH_TASK=ps:0", "TFLAUNCH_TASK=ps:0 true"),
+    "a task of another name": ("start ps:0", "start ps:1"),
+    "another decider": ("deciding=([chief:0]=1)", "deciding=([worker:0]=1)"),
+    "an evaluator that decides": ("optional=([evaluator:0]=1", "optional=("),
+    "a variable less": ("export DATA=/data", "export DATE=/data"),
+    "a proxy": ("unset http_proxy", "unset http_prox"),
+    "another directory": ("cd /home/ann/training", "cd /home/ann"),
+    "TERM that ends the script alone": ("trap 'end 143", "trap 'exit 143"),
+    "not bash": ("bash\n", "sh\n"),
+}
+MISTAKES["sh"] = SCRIPTS
+MISTAKES["slurm"] = {
+    **SCRIPTS,
+    "an option too late": ("#SBATCH --nodes=1\n", "\necho now\n#SBATCH --nodes=1\n"),
+    "an option that does not exist": ("#SBATCH --nodes=", "#SBATCH --node="),
+    "fewer nodes": ("--nodes=1\n#", "--nodes=0\n#"),
+    "too few tasks on a node": ("--ntasks-per-node=6", "--ntasks-per-node=1"),
+    "steps that wait for each other": (" --overlap", ""),
+    "steps of many tasks": ("--ntasks=1)", "--ntasks=2)"),
+    "a step without a node": ('--nodelist="${nodes[0]}"', ""),
+    "a node that is not there": ("nodes[0]", "nodes[1]"),
+    "nodes that nobody asked for": ("scontrol show hostnames", "scontrol show hostname"),
+}
+MISTAKES["systemd"] = {
+    "an index that is text": ('"worker","index":1}}', '"worker","index":"1"}}'),
+    "an index twice": ('"worker","index":1}}', '"worker","index":0}}'),
+    "the evaluator in the others' cluster": (
+        '"ps":["localhost:2225"]},"task"',
+        '"ps":["localhost:2225"],"evaluator":["localhost:2226"]},"task"',
+    ),
+    "a key that does not exist": ("WorkingDirectory=", "WorkDirectory="),
+    "a section that does not exist": ("[Service]", "[Services]"),
+    "a type that does not exist": ("Type=exec", "Type=execute"),
+    "a decider that is not waited for": ("Type=oneshot\nWorking", "Type=exec\nWorking"),
+    "a failure that nobody hears of": ("OnFailure=job.failed.target", "OnFailure=job.fail.target"),
+    "a task that the target does not start": ("Wants=job-ps-0.service\n", ""),
+    "a task that does not end with the target": (
+        "PartOf=job.target\nAfter=job.target\nOnFailure",
+        "After=job.target\nOnFailure",
+    ),
+    "a circle": ("PartOf=job.target\nAfter=job.target\nRequires", "PartOf=job.target\nRequires"),
+    "an end that waits for nobody": ("After=job-chief-0.service\n", ""),
+    "an evaluator that ends the others": ("StartLimitIntervalSec=0", "OnFailure=job.failed.target"),
+    "a failure that ends nothing": ("Conflicts=job.target", "Wants=job.target"),
+    "another program": ("train.py", "test.py"),
+    "a proxy": ("UnsetEnvironment=http_proxy ", "UnsetEnvironment="),
+    "a variable less": ("Environment=DATA=/data\n", ""),
+    "no grace": ("TimeoutStopSec=10", "TimeoutStopSec=0"),
+}
+
+
+@functools.cache
+def good(engine: str) -> tuple[str, Plan]:
+    """Return what is written of the spec for an engine, and its plan."""
+    return rendered(SPEC, engine), plan_of(SPEC, engine)
+
+
+@pytest.mark.parametrize("engine", CHECKS)
+def test_nothing_is_wrong_without_a_mistake(engine: str) -> None:
+    """Else the rest would prove nothing; and there are a dozen."""
+    need_schemas(engine)
+    assert CHECKS[engine](*good(engine)) == []
+    assert len(MISTAKES[engine]) >= 12
+
+
+@pytest.mark.parametrize(
+    ("engine", "mistake"), [(engine, name) for engine, planted in MISTAKES.items() for name in planted]
+)
+def test_a_planted_mistake_is_found(engine: str, mistake: str) -> None:
+    """In one place, whichever comes first."""
+    need_schemas(engine)
+    right, wrong = MISTAKES[engine][mistake]
+    text, plan = good(engine)
+    assert right in text
+    assert CHECKS[engine](text.replace(right, wrong, 1), plan)

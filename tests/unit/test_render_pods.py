@@ -1,0 +1,155 @@
+"""`render --to k8s|jobset|tfjob`: what is written keeps to strict schemas and to what controllers expect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from pod_checks import found_in
+from rendering import plan_of, rendered, shipped, to_render
+from schemas import expanded, need_schemas
+from specs import GOOD, MACHINE, made
+from tflaunch import planner
+from tflaunch.render import engines
+
+pytestmark = pytest.mark.unit
+KINDS = ("k8s", "jobset", "tfjob")
+BY_NAME = {**shipped(), **{name: data for name, data in GOOD.items() if name not in ("smallest", "every-field")}}
+
+
+@pytest.fixture(autouse=True)
+def _schemas(request: pytest.FixtureRequest) -> None:
+    for name in ("engine", "kind"):
+        if name in request.fixturenames:
+            need_schemas(request.getfixturevalue(name))
+
+
+@pytest.mark.parametrize("engine", KINDS)
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_spec_gives_good_manifests(name: str, engine: str) -> None:
+    """All that is shipped, and all good ones of these tests that pods can express."""
+    assert found_in(rendered(BY_NAME[name], engine), plan_of(BY_NAME[name], engine)) == []
+
+
+FULL: dict[str, Any] = {
+    "name": "Night_ly",
+    "cluster": {"chief": ["a:2222"], "worker": [f"h{number}" for number in range(12)], "ps": 2, "evaluator": 1},
+    "command": ["python", "-c", "print('a $HOME $(NAME) $$')\nprint(2)\n"],
+    "env": {"YES": "y", "NUMBER": "1e3", "DOLLARS": "$(A) $$ $"},
+    "roles": {"worker": {"gpus": 2, "server": True, "command": None}, "evaluator": {"workdir": "/evaluate"}},
+    "sidecars": {"Data_a": {"command": ["serve", "data"]}},
+    "timeouts": {"deadline": "2h", "grace": "2500ms"},
+    "container": {
+        "image": "ghcr.io/ann/train:1",
+        "resources": {"cpu": 2, "memory": "4Gi", "gpu": 1},
+        "volumes": {"/data": "claim", "/cache": "/var/cache"},
+    },
+}
+FULL["roles"]["worker"].pop("command")
+
+
+@pytest.mark.parametrize("engine", KINDS)
+def test_a_spec_with_everything_gives_good_manifests(engine: str) -> None:
+    """With names that DNS refuses, text that YAML and Kubernetes would take for something else, GPUs and volumes."""
+    text = rendered(FULL, engine)
+    assert found_in(text, plan_of(FULL, engine)) == []
+    pods = {each["image"]: each for each in _containers(text)}
+    assert set(pods) == {"ghcr.io/ann/train:1"}
+    limits = [each["resources"]["limits"] for each in _containers(text)]
+    assert limits.count({"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": 2}) == 1
+    mounts = [each["mountPath"] for each in next(_containers(text))["volumeMounts"]]
+    assert mounts == ["/data", "/cache"]
+
+
+def _containers(text: str) -> Any:
+    def walk(node: Any) -> Any:
+        if isinstance(node, dict):
+            yield from node.get("containers", [])
+            for part in node.values():
+                yield from walk(part)
+        elif isinstance(node, list):
+            for part in node:
+                yield from walk(part)
+
+    return walk(list(yaml.safe_load_all(text)))
+
+
+@pytest.mark.parametrize("engine", ["k8s", "jobset"])
+def test_tf_config_in_a_pod_is_that_of_plan(engine: str) -> None:
+    """To the byte: what `plan` says for a cluster with the addresses of the pods."""
+    data = GOOD["parameter-servers"]
+    name = {"k8s": "job-{}-{}.job:2222", "jobset": "job-{}-0-{}.job:2222"}[engine]
+    cluster = {role: [name.format(role, index) for index in range(count)] for role, count in data["cluster"].items()}
+    directory = engines.PurePath("/here")
+    plan = planner.make(made({**data, "cluster": cluster}), directory, MACHINE)
+    expected = {task.task: task.env["TF_CONFIG"] for task in plan.tasks}
+    found = {}
+    for container in _containers(rendered(data, engine)):
+        env = {each["name"]: each.get("value") for each in container["env"]}
+        role = env["TFLAUNCH_TASK"].partition(":")[0]
+        for index in range(data["cluster"][role]):
+            variables = {"JOB_COMPLETION_INDEX": str(index)}
+            found[expanded(env["TFLAUNCH_TASK"], variables)] = expanded(env["TF_CONFIG"], variables)
+    assert found == expected
+
+
+def test_a_tfjob_has_no_tf_config_but_for_the_evaluator() -> None:
+    """The operator makes it, and leaves the evaluator out even in the evaluator's own."""
+    spec = yaml.safe_load(rendered(GOOD["evaluator"], "tfjob"))["spec"]["tfReplicaSpecs"]
+    evaluator, worker = (spec[kind]["template"]["spec"]["containers"][0] for kind in ("Evaluator", "Worker"))
+    assert "TF_CONFIG" not in str(worker)
+    assert evaluator["command"][0] == "env"
+    assert "evaluator" in json.loads(evaluator["command"][1].removeprefix("TF_CONFIG="))["cluster"]
+
+
+@pytest.mark.parametrize("kind", ["jobset"])
+def test_the_rules_of_a_spec_become_policies(kind: str) -> None:
+    """A worker of a parameter_server job starts alone; what ends for free is not counted; `max: 0` is never."""
+    spec = yaml.safe_load(rendered(GOOD["parameter-servers"], kind))["spec"]
+    assert spec["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["chief"]}
+    assert [(rule["action"], rule["targetReplicatedJobs"]) for rule in spec["failurePolicy"]["rules"]] == [
+        ("RestartJobSetAndIgnoreMaxRestarts", ["chief", "ps"]),
+        ("FailJobSet", ["worker"]),
+    ]
+    limits = {part["name"]: part["template"]["spec"]["backoffLimit"] for part in spec["replicatedJobs"]}
+    assert limits == {"chief": 0, "worker": 3, "ps": 0}
+    never = yaml.safe_load(rendered({**GOOD["evaluator"], "restart": {"max": 0}}, kind))["spec"]
+    assert never["failurePolicy"] == {"maxRestarts": 0}
+    assert "podFailurePolicy" not in str(never)
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"container": {}}, "container.image"),
+        ({"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}}, "cluster.worker[0]"),
+        ({"workdir": "here"}, "workdir"),
+        ({"workdir": "~/here"}, "workdir"),
+        ({"roles": {"worker": {"workdir": "here"}}}, "roles.worker.workdir"),
+        ({"env": {"CACHE": "${host:HOME}/cache"}}, "env.CACHE"),
+        ({"command": ["train", "${host:HOME}"]}, "command"),
+        ({"cluster": {"worker": ["a", "b"]}, "hosts": {"b": {"env": {"A": "1"}}}}, "hosts.b.env"),
+        ({"cluster": {"worker": ["a", "b"]}, "hosts": {"b": {"gpus": 2}}}, "hosts.b.gpus"),
+        ({"name": "a" * 60}, "name"),
+        ({"sidecars": {"Worker": {"command": "x"}}}, "sidecars.Worker"),
+        ({"sidecars": {"a_b": {"command": "x"}, "a-b": {"command": "x"}}}, "sidecars.a-b"),
+    ],
+)
+def test_what_pods_cannot_express_is_an_error(fields: dict[str, Any], where: str) -> None:
+    """At its place, with a remedy."""
+    spec = made({"container": {"image": "x"}, "cluster": {"worker": 2}, "command": "train", **fields})
+    for engine in KINDS:
+        problems = engines.problems(engine, spec, MACHINE)
+        assert where in [problem.where for problem in problems], problems
+        assert all(problem.severity == "error" and problem.hint for problem in problems)
+
+
+@pytest.mark.parametrize("engine", KINDS)
+def test_names_are_made_of_letters_that_dns_takes(engine: str) -> None:
+    """The file's stem is often none."""
+    names = [to_render({**GOOD["smallest-local"], "name": name}, engine).name for name in ("mnist_x.1", "7", "A-b")]
+    plans = [plan_of({**GOOD["smallest-local"], "name": name}, engine).name for name in names]
+    assert plans == ["mnist-x-1", "job-7", "a-b"]

@@ -1,0 +1,183 @@
+"""`render --to sh|slurm|systemd|compose`: what is written is what the plan says, for every spec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+import compose_checks
+import script_checks
+import unit_checks
+from rendering import plan_of, rendered, shipped
+from specs import GOOD, MACHINE, made
+from tflaunch import spec
+from tflaunch.render import engines
+from tflaunch.spec import Container, Resources
+
+pytestmark = pytest.mark.unit
+
+CHECKS = {
+    "compose": compose_checks.found_in,
+    "slurm": script_checks.found_in_slurm,
+    "sh": script_checks.found_in,
+    "systemd": unit_checks.found_in,
+}
+BY_NAME = {**shipped(), **GOOD}
+OF_SCRIPTS = {"cluster": "a", "task": "b", "session": "c", "IFS": "s", "SECONDS": "9", "UID": "1"}
+"""Variables that a script has itself."""
+
+ODD: dict[str, Any] = {
+    "cluster": {"chief": ["localhost:2222"], "worker": 1, "ps": 1, "evaluator": 1},
+    "command": ["python", "-c", "print(\"it's 100% $HOME\")\nprint('<node 0>')", ""],
+    "env": {"QUOTED": 'it\'s 100% "so" \\ $HOME `x`\t\n$$', "a-b": "c d", "EMPTY": "", "TILDE": "~/x", **OF_SCRIPTS},
+    "roles": {"worker": {"server": True}, "evaluator": {"workdir": "/else where", "env": {"OWN": "1"}}},
+    "sidecars": {"feed": {"command": ["serve"], "required": True}},
+    "timeouts": {"grace": "1500ms", "deadline": "90s"},
+    "tensorboard": "logs",
+}
+
+
+@pytest.mark.parametrize("engine", CHECKS)
+@pytest.mark.parametrize("name", [*BY_NAME, "odd"])
+def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
+    """Whatever is hard to quote in it; or there is an error that says why not."""
+    data = ODD if name == "odd" else BY_NAME[name]
+    read = made(data)
+    if not read.discover and engines.problems(engine, read, MACHINE):
+        assert name in EXCEPTIONS[engine]
+        return
+    if read.discover and engine == "sh":
+        return  # its hosts are found at the start, and are others than this machine
+    assert CHECKS[engine](rendered(data, engine), plan_of(data, engine)) == []
+
+
+EXCEPTIONS = {
+    "sh": ["ssh_multi_worker", "ssh_parameter_server", "smallest", "chosen-ports", "every-field"],
+    "slurm": ["smallest", "every-field"],
+    "systemd": ["smallest"],
+    "compose": ["smallest"],
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields", "message"),
+    [
+        ("sh", {"cluster": {"worker": ["far"]}}, "another machine"),
+        ("sh", {"sidecars": {"feed": {"command": "serve", "host": "far"}}}, "another machine"),
+        ("slurm", {"cluster": {"worker": ["10.0.0.1"]}}, "gives addresses of its own"),
+        ("slurm", {"roles": {"worker": {"gpus": 1}}}, "want GPUs"),
+        ("slurm", {"container": {"resources": {"gpu": 1}}}, "want GPUs"),
+        ("slurm", {"cluster": {"worker": ["a", "a"]}, "hosts": {"a": {"gpus": 2}}}, "want GPUs"),
+        ("compose", {"cluster": {"worker": ["10.0.0.1"]}}, "gives addresses of its own"),
+        ("systemd", {"cluster": {"worker": ["10.0.0.1"]}}, "by name"),
+        *((engine, {"env": {"A": "${host:HOME}"}}, "tflaunch's agent") for engine in CHECKS),
+        *((engine, {"workdir": "~/here"}, "tflaunch's agent") for engine in CHECKS),
+        *((engine, {"tensorboard": "~/logs"}, "tflaunch's agent") for engine in CHECKS),
+    ],
+)
+def test_what_an_engine_cannot_express_is_an_error(engine: str, fields: dict[str, Any], message: str) -> None:
+    """In one sentence, with a remedy."""
+    (problem,) = engines.problems(engine, made({"cluster": {"worker": 2}, "command": "train", **fields}), MACHINE)
+    assert problem.severity == "error"
+    assert message in problem.message
+    assert problem.hint
+
+
+def test_slurm_is_asked_for_what_the_tasks_want() -> None:
+    """For the fullest of the nodes; who wants no GPU is shown none."""
+    data = {
+        "cluster": {"chief": ["a"], "worker": ["b", "c"], "ps": ["a"]},
+        "command": "train",
+        "timeouts": {"deadline": "90m"},
+        "restart": {"max": 0},
+        "container": {"resources": {"cpu": 1.5, "memory": "4Gi", "gpu": 2}},
+    }
+    lines = rendered(data, "slurm").splitlines()
+    assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
+        *("--job-name=job", "--nodes=3", "--ntasks-per-node=2", "--cpus-per-task=2", "--mem=8G"),
+        *("--gres=gpu:2", "--time=90", "--no-requeue"),
+    ]
+    hidden = [line.split()[1] for line in lines if "CUDA_VISIBLE_DEVICES=-1" in line and "start" in line]
+    assert hidden == ["chief:0", "ps:0"]
+
+
+def test_compose_gives_tasks_resources_and_volumes() -> None:
+    """Each GPU to one task of a host."""
+    container = {
+        "image": "train:1",
+        "resources": {"cpu": "0.5", "memory": "512Mi", "gpu": 1},
+        "volumes": {"/data": "claim", "/cache": "/var/cache"},
+    }
+    data = {"cluster": {"worker": 2}, "command": "train", "container": container}
+    content = yaml.safe_load(rendered(data, "compose"))
+    for number, service in enumerate(content["services"].values()):
+        assert (service["image"], service["cpus"], service["mem_limit"]) == ("train:1", 0.5, "512m")
+        assert service["volumes"][1:] == ["claim:/data", "/var/cache:/cache"]
+        (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+        assert device["device_ids"] == [str(number)]
+        assert "CUDA_VISIBLE_DEVICES" not in service["environment"]
+    assert content["volumes"] == {"claim": {}}
+
+
+def test_units_of_several_hosts_start_where_they_belong() -> None:
+    """And the end of all is waited for on the hosts of those that decide."""
+    data = {"cluster": {"chief": ["h1"], "worker": ["h2"], "ps": ["h3"]}, "command": "train"}
+    text = rendered(data, "systemd")
+    assert "\nDescription=worker:0 of job\nPartOf=job.target\nAfter=job.target\nConditionHost=h2\n" in text
+    assert text.count("ConditionHost=|h1\n") == 1
+    assert "ConditionHost=|h2" not in text
+
+
+def test_a_worker_that_restarts_alone_has_its_budget_in_its_unit() -> None:
+    """And with `max: 0` nobody is started again."""
+    data = {"cluster": {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}, "command": "train"}
+    unit = rendered(data, "systemd").split("cat > ")
+    restarting = [part.split(".service")[0] for part in unit if "Restart=on-failure" in part]
+    assert restarting == ["job-worker-0", "job-evaluator-0"]
+    (worker,) = (part for part in unit if part.startswith("job-worker-0"))
+    assert "StartLimitBurst=4\n" in worker
+    assert "StartLimitIntervalSec=600\n" in worker
+    assert "Restart=" not in rendered({**data, "restart": {"max": 0}}, "systemd")
+
+
+def test_a_container_is_read_as_the_schema_has_it() -> None:
+    """Numbers may be written as such; nothing of it is needed."""
+    for cpu in (2, 0.5, "2", "0.5"):
+        volumes = {"/data": "claim-1", "/cache/x": "/var/cache"}
+        container = {
+            "image": "a.b/c:1@sha256",
+            "resources": {"cpu": cpu, "memory": "512Mi", "gpu": 0},
+            "volumes": volumes,
+        }
+        data = {"cluster": {"worker": 1}, "command": "train", "container": container}
+        jsonschema.Draft202012Validator(spec.json_schema()).validate(data)
+        assert made(data).container == Container("a.b/c:1@sha256", Resources(str(cpu), "512Mi", 0), volumes)
+    assert made({"cluster": {"worker": 1}, "container": {}}).container == Container()
+
+
+@pytest.mark.parametrize(
+    ("container", "where"),
+    [
+        ({"image": "a b"}, "container.image"),
+        ({"images": "a"}, "container.images"),
+        ({"resources": {"cpu": "2 cores"}}, "container.resources.cpu"),
+        ({"resources": {"cpu": True}}, "container.resources.cpu"),
+        ({"resources": {"cpu": -1}}, "container.resources.cpu"),
+        ({"resources": {"memory": "4"}}, "container.resources.memory"),
+        ({"resources": {"memory": "4GB"}}, "container.resources.memory"),
+        ({"resources": {"gpu": "1"}}, "container.resources.gpu"),
+        ({"resources": {"gpus": 1}}, "container.resources.gpus"),
+        ({"volumes": {"data": "claim"}}, "container.volumes.data"),
+        ({"volumes": {"/data": "Claim"}}, "container.volumes./data"),
+        ({"volumes": ["/data"]}, "container.volumes"),
+        ("train:1", "container"),
+    ],
+)
+def test_a_container_that_is_none_is_an_error(container: Any, where: str) -> None:
+    """At its place."""
+    problems = spec.read({"cluster": {"worker": 1}, "command": "train", "container": container})
+    assert isinstance(problems, list)
+    assert [problem.where for problem in problems] == [where]
