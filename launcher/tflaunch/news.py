@@ -99,9 +99,11 @@ def _board_news(before: Job, event: Event, after: Job) -> list[str]:
 def _hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
     """An evaluator or a sidecar has failed for good, and nobody will sum up the run because of that."""
     task = after.tasks.get(event.task) if isinstance(event, TaskGone) else None
-    if task is None or task is before.tasks[task.task] or policy.in_gang(after.plan.find(task.task)):
+    if task is None or task is before.tasks[task.task] or not task.code:
         return []
-    if after.culprit is not None or task.resume_at is not None or task.is_stopping or not task.code:
+    if after.culprit is not None or task.resume_at is not None or task.is_stopping:
+        return []
+    if policy.in_gang(after.plan.find(task.task)):
         return []
     hint = diagnosis.hint_for(after, task.task, logs.tail)
     return [f"hint: {hint}"] if hint is not None else []

@@ -132,16 +132,16 @@ def test_what_is_missing_is_named(bed: Bed, launch: Launch, change: dict[str, An
 
 def test_a_busy_port_is_found(bed: Bed, launch: Launch) -> None:
     """On its own host, with its owner's name."""
-    script = "import socket, time; s = socket.create_server(('', 2223)); print('in', flush=True); time.sleep(300)"
+    # It ends with its input: what is killed here would be the program that has started it there.
+    script = "import socket, sys; s = socket.create_server(('', 2223)); print('in', flush=True); sys.stdin.read()"
     holder = subprocess.Popen(
-        [*bed.host_prefix(2), "python3", "-c", script], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+        [*bed.host_prefix(2), "python3", "-c", script], stdout=subprocess.PIPE, stdin=subprocess.PIPE
     )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"in\n"
         code, found = examined(on(bed, launch), spec(launch))
     finally:
-        holder.kill()
         holder.communicate()
     assert code == 3
     assert "port 2223 is in use by" in found["ports"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import os
 import resource
 import signal
@@ -75,6 +76,7 @@ def start(command: Command, terms: Terms) -> Child:
     Raises:
         OSError: no process or no pipe could be made.
     """
+    _changed_signals()
     output, output_end = output_pipe()
     report, report_end = os.pipe()
     agent = os.getpid()
@@ -168,9 +170,14 @@ def _execute(command: Command) -> None:
     raise failure
 
 
+@functools.lru_cache(maxsize=None)
+def _changed_signals() -> list[int]:
+    """The signals that are not at their defaults here: the agent changes none once it starts tasks."""
+    return [number for number in _CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
+
+
 def _reset_signals() -> None:
     """Give the task the default dispositions: a launcher started with ``&`` has SIGINT ignored."""
-    for number in _CATCHABLE:
-        if signal.getsignal(number) != signal.SIG_DFL:  # to ask is cheaper than to set, and there are 62
-            signal.signal(number, signal.SIG_DFL)
+    for number in _changed_signals():
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
