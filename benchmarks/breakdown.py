@@ -32,6 +32,8 @@ def hook(event, _):
     if event == "subprocess.Popen" and len(marks) == 2:
         mark()
 sys.addaudithook(hook)
+import gc
+gc.set_threshold(50_000)  # as the command does
 from tflaunch.cli import main
 mark()
 main()

@@ -18,6 +18,7 @@ import document
 import failure
 import fan_out
 import first_step
+import growth
 import idle
 import output
 import peers
@@ -41,6 +42,7 @@ PARTS: dict[str, Part] = {
     "recovery": recovery.PART,
     "fan_out": fan_out.PART,
     "readers": readers.PART,
+    "growth": growth.PART,
 }
 
 

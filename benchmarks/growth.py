@@ -1,0 +1,138 @@
+"""What a job costs the supervisor's core as it grows. No process is started: what hosts would say is said here."""
+
+import itertools
+import json
+import time
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+
+from brood import workshop
+from parts import Bench, Part, own_directory
+from rounds import Found, Sample, figures, in_turn, median, ratio, table
+
+from tflaunch import look_around, planner, specfile, supervisor
+from tflaunch.actions import Action, HoldPorts, LookUpNames, StartTask, TryPeers
+from tflaunch.events import (
+    Event,
+    HostJoined,
+    NamesFound,
+    PeersTried,
+    PortOpened,
+    PortsHeld,
+    TaskExited,
+    TaskGone,
+    TaskStarted,
+)
+from tflaunch.news import Logs, news
+
+SIZES = (64, 250, 1000, 2000)
+PER_HOST = 8
+NAME = "core"
+LOGS = Logs("", lambda *_: [])
+TEXT = f"""\
+A job of mirrored workers, {PER_HOST} on a host, from its spec to its end, in the supervisor's core alone: each
+event, what becomes of the job, the next deadline and the news of it. Events are those of a
+task's life: it starts, its port opens, it exits, it is gone. A TF_CONFIG holds the addresses of all tasks, so all of them together grow with the square of
+their number, and with them the plan; everything else grows with the number of tasks.
+"""
+
+
+class _Job:
+    """A job to which everything happens that hosts would tell."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        spec = directory / "growth.json"
+        hosts = [f"h{number // PER_HOST}" for number in range(size)]
+        spec.write_text(json.dumps({"cluster": {"worker": hosts}, "command": ["python", "train.py"]}))
+        self.plan = planner.make(specfile.load(spec), directory, look_around.look([]))
+        self.now = 0.0
+        self.job = supervisor.begin("growth", self.plan, self.now)
+
+    def happens(self, event: Event) -> list[Action]:
+        """Let the supervisor decide, and tell."""
+        self.now += 1e-6
+        before = self.job
+        self.job, actions = supervisor.step(before, event, self.now)
+        supervisor.next_deadline(self.job)
+        news(before, event, self.job, self.now, LOGS)
+        return actions
+
+    def prepare(self) -> list[StartTask]:
+        """Do all that comes before tasks are started; return which are to be started."""
+        waiting: list[Action] = [action for host in self.plan.hosts for action in self.happens(HostJoined(host.host))]
+        started = []
+        while waiting:
+            action = waiting.pop()
+            match action:
+                case HoldPorts():
+                    waiting += self.happens(PortsHeld(action.host, dict.fromkeys(action.ports, 2222)))
+                case LookUpNames():
+                    waiting += self.happens(NamesFound(action.host, dict.fromkeys(action.names, "10.0.0.9")))
+                case TryPeers():
+                    waiting += self.happens(PeersTried(action.host, {}))
+                case StartTask():
+                    started.append(action)
+        return started
+
+    def live(self, started: Iterable[StartTask]) -> int:
+        """Let the tasks live and end; return how many events that were."""
+        tasks = [(action.host, action.task, action.attempt) for action in started]
+        events: list[Event] = [TaskStarted(*task, 1, 0.0) for task in tasks]
+        events += [PortOpened(*task) for task in tasks]
+        events += [event for task in tasks for event in (TaskExited(*task, 0, None, 0.0), TaskGone(*task))]
+        for event in events:
+            self.happens(event)
+        return len(events)
+
+
+def measure(bench: Bench) -> dict[str, Found]:
+    """Measure jobs of all sizes."""
+    found = {}
+    with workshop("growth") as (_, scratch):
+        for size in SIZES:
+
+            def one(_: str, size: int = size) -> Sample:
+                return _one(own_directory(scratch), size)
+
+            found[str(size)] = Found(in_turn(f"growth, {size} tasks", (NAME,), bench.repeats, one), {})
+            found[str(size)].rounds[NAME][0]["mib"] = _memory(own_directory(scratch), size)
+    return found
+
+
+def _one(directory: Path, size: int) -> Sample:
+    marks = [time.perf_counter()]
+    job = _Job(directory, size)
+    marks.append(time.perf_counter())
+    started = job.prepare()
+    marks.append(time.perf_counter())
+    count = job.live(started)
+    marks.append(time.perf_counter())
+    planned, prepared, lived = (later - earlier for earlier, later in itertools.pairwise(marks))
+    return {"plan": planned, "prepare": prepared, "event": 1e6 * lived / count}
+
+
+def _memory(directory: Path, size: int) -> float:
+    """MiB that a job holds when all its tasks are started."""
+    tracemalloc.start()
+    try:
+        job = _Job(directory, size)
+        job.prepare()
+        return tracemalloc.get_traced_memory()[0] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def section(found: dict[str, Found]) -> list[str]:
+    """Return the lines of the document."""
+    rows = []
+    smallest = next(iter(found.values()))
+    for size, one in found.items():
+        beside = Found({NAME: one.rounds[NAME], "smallest": smallest.rounds[NAME]}, {})
+        cells = figures([*(median(one, NAME, what) for what in ("plan", "prepare", "event"))])
+        rows.append([size, *cells, *figures([ratio(beside, NAME, "smallest", "event"), median(one, NAME, "mib")])])
+    head = ["tasks", "spec to plan, s", "hosts join to tasks start, s", "µs per event", "ratio", "memory, MiB"]
+    return table(head, rows)
+
+
+PART = Part("Growth", TEXT, measure, section)
