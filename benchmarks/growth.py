@@ -32,9 +32,10 @@ NAME = "core"
 LOGS = Logs("", lambda *_: [])
 TEXT = f"""\
 A job of mirrored workers, {PER_HOST} on a host, from its spec to its end, in the supervisor's core alone: each
-event, what becomes of the job, the next deadline and the news of it. Events are those of a
-task's life: it starts, its port opens, it exits, it is gone. A TF_CONFIG holds the addresses of all tasks, so all of them together grow with the square of
-their number, and with them the plan; everything else grows with the number of tasks.
+event, what becomes of the job, the next deadline and the news of it. Events are those of a task's life: it
+starts, its port opens, it exits, it is gone. A TF_CONFIG holds the addresses of all tasks, so all of them
+together grow with the square of their number, and with them the plan; everything else grows with the number of
+tasks.
 """
 
 
