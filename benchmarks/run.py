@@ -19,6 +19,7 @@ import failure
 import fan_out
 import first_step
 import growth
+import hot_paths
 import idle
 import output
 import peers
@@ -35,6 +36,7 @@ PEERS = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tfl
 PARTS: dict[str, Part] = {
     "startup": startup.PART,
     "breakdown": breakdown.PART,
+    "hot_paths": hot_paths.PART,
     "output": output.PART,
     "failure": failure.PART,
     "idle": idle.PART,

@@ -1,0 +1,19 @@
+"""The budgets of docs/architecture.md: what each part of tflaunch may cost."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+_PAGE = Path(__file__).resolve().parent.parent / "docs" / "architecture.md"
+_ROW = re.compile(r"^\| `([a-z ]+)` \|.*?\|((?: [\d.]+ \|)+)$", re.MULTILINE)
+
+
+def budgets() -> dict[str, list[float]]:
+    """Return part to its budgets, one for each column of its table."""
+    return {name: [float(cell) for cell in cells.split("|")[:-1]] for name, cells in _ROW.findall(_PAGE.read_text())}
+
+
+def exceeded(costs: Iterable[tuple[str, float | None, float]]) -> list[str]:
+    """Return a line of a list for each part whose cost is over its budget: its name, cost and budget."""
+    over = [f"{name} ({cost:.2f} of {budget:g})" for name, cost, budget in costs if cost is not None and cost > budget]
+    return ["", f"- Over budget: {', '.join(over)}."] if over else []
