@@ -13,23 +13,6 @@ from disks import MakeDisk, small_disks
 from launch import Launch
 from sshd import Keyring, Sshd, StartSshd, need_sshd
 
-DEAREST = ("package", "docker", "slurm", "ssh", "training", "cli", "agent")
-"""The directories whose tests take longest, the longest first: so that several processes end at about the same time."""
-WHOLE = ("package", "docker", "slurm")
-"""Directories whose tests share what there can be once only, or is dear to make: one process runs them all."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Divide the tests among processes, if several run them (`pytest -n 2 --dist loadgroup`)."""
-    if not getattr(config.option, "loadgroup", False):  # xdist's word to a process that runs some of the tests
-        return
-    items.sort(key=lambda item: DEAREST.index(name) if (name := item.path.parent.name) in DEAREST else len(DEAREST))
-    for item in items:
-        if item.path.parent.name in WHOLE:
-            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
-
-
 # How long an example takes says nothing on a shared machine.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
