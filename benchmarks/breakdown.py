@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from brood import Brood, workshop
+from budgets import budgets, exceeded
 from parts import Bench, Part, journal, nothing, outcome, own_directory
 from peers import TFLAUNCH, Job, launchers
-from rounds import Found, Sample, figure, figures, in_turn, median, table
+from rounds import Found, Sample, figure, figures, in_turn, median, ratio, table
 
 SIZES = (8, 64)
 LIMIT = 30.0
@@ -50,9 +51,11 @@ STEPS = {
     "close": "the agent is dismissed, the journal closed",
     "return": "agent and launcher end",
 }
+UNIT = "interpreter"
 TEXT = """\
 Consecutive parts of one `tflaunch up` of N times `/bin/true`, from the times in its own journal and three marks
-of a program that calls it. Each is a median, so they add up only nearly.
+of a program that calls it. Each is a median, so they add up only nearly. The unit is the start of the interpreter
+in the same run; budgets are those of [the architecture](architecture.md#budgets).
 """
 
 
@@ -105,21 +108,22 @@ def _last(records: list[dict[str, Any]], kind: str, field: str = "now") -> float
 
 def section(found: dict[str, Found]) -> list[str]:
     """Return the lines of the document."""
-    rows = []
+    allowed = budgets()
+    rows, over = [], []
     for step, words in STEPS.items():
-        rows.append([words, *(cell for one in found.values() for cell in _cells(one, step))])
-    whole = [cell for one in found.values() for cell in (figure(median(one, MARKED, "whole")), "100")]
-    plain = [cell for one in found.values() for cell in (figure(median(one, TFLAUNCH, "whole")), "")]
-    head = ["what happens meanwhile", *(f"N = {size}, {unit}" for size in found for unit in ("ms", "%"))]
-    return [
-        *table(head, [*rows, ["whole command", *whole], ["the same without marks", *plain]]),
+        cells = []
+        for (size, one), limit in zip(found.items(), allowed.get(step, [None] * len(found)), strict=True):
+            cost = ratio(one, MARKED, MARKED, step, UNIT)
+            cells += figures([median(one, MARKED, step), cost, limit])
+            over += [(f"{step} of {size} tasks", cost, limit)] if limit is not None else []
+        rows.append([words, *cells])
+    for words, name in (("whole command", MARKED), ("the same without marks", TFLAUNCH)):
+        rows.append([words, *(cell for one in found.values() for cell in (figure(median(one, name, "whole")), "", ""))])
+    head = [
+        "what happens meanwhile",
+        *(f"{cell}" for size in found for cell in (f"{size} tasks, ms", "units", "budget")),
     ]
-
-
-def _cells(found: Found, step: str) -> list[str]:
-    milliseconds, whole = median(found, MARKED, step), median(found, MARKED, "whole")
-    share = 100 * milliseconds / whole if milliseconds is not None and whole else None
-    return [*figures([milliseconds]), "" if share is None else f"{share:.0f}"]
+    return [*table(head, rows), *exceeded(over)]
 
 
 PART = Part("What a start of tflaunch is spent on", TEXT, measure, section)

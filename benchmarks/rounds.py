@@ -52,13 +52,14 @@ def median(found: Found, name: str, figure: str) -> float | None:
     return statistics.median(seen) if seen else None
 
 
-def ratio(found: Found, name: str, base: str, figure: str) -> float | None:
-    """Return the median of the ratios to the base in the same round."""
+def ratio(found: Found, name: str, base: str, figure: str, of_base: str = "") -> float | None:
+    """Return the median of the ratios to the base in the same round: to the same figure, or to one ``of_base``."""
+    unit_figure = of_base or figure
     pairs = zip(found.rounds.get(name, []), found.rounds.get(base, []), strict=False)
     ratios = [
-        mine[figure] / unit[figure]
+        mine[figure] / unit[unit_figure]
         for mine, unit in pairs
-        if _is_sound(mine) and _is_sound(unit) and figure in mine and unit.get(figure)
+        if _is_sound(mine) and _is_sound(unit) and figure in mine and unit.get(unit_figure)
     ]
     return statistics.median(ratios) if ratios else None
 
