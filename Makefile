@@ -3,9 +3,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# All directories of tests, the dearest first: most tests wait for processes, so two at a time take half as long.
-DEAREST := training ssh package cli docker
-TESTS := $(DEAREST) $(filter-out $(DEAREST) __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
+# All directories of tests, two at a time: `training` keeps the cores busy, beside those that wait or think; what trains
+# now and then comes last.
+LAST := ssh package docker slurm
+TESTS := training $(filter-out training $(LAST) __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/)))) $(LAST)
 RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
 
 .PHONY: help demo test test-preload lint check simulate matrix nightly benchmark clean

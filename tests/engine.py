@@ -24,7 +24,7 @@ from specs import REPOSITORY
 from sshd import DIE_WITH_US
 
 IMAGE = "tflaunch-tests"
-PATIENCE = 60
+PATIENCE = 240
 _BUILD_PATIENCE = 900
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,openssh-server"

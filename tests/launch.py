@@ -16,7 +16,7 @@ import psutil
 from specs import TFLAUNCH
 from tflaunch_worker import program_text
 
-PATIENCE = 60
+PATIENCE = 240
 PRELOADED = [name for name in os.environ.get("TFLAUNCH_TEST_PRELOAD", "").split(",") if name]
 """Modules that every Python task shall be preloaded with: what the tests say holds with them, too."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _PERIOD = 0.1  # seconds between samples
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 # Fields of /proc/PID/stat, counted from behind the name in parentheses: when the process started, and where its
 # arguments and variables are, which an exec changes.
 _STATE, _STARTED, _IMAGE = 0, 19, slice(45, 49)

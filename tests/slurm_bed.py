@@ -21,7 +21,7 @@ from sshd import DIE_WITH_US
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 _POLL = 0.1  # seconds between questions
 
 _CONFIG = """\
@@ -88,7 +88,7 @@ class SlurmBed:
 
     def __exit__(self, *_: object) -> None:
         """End the jobs, then the daemons, and wait for them."""
-        subprocess.run(["scancel", "--user", str(os.getuid())], env={**os.environ, **self.env}, check=False, timeout=10)
+        subprocess.run(["scancel", "--user", str(os.getuid())], env={**os.environ, **self.env}, check=False, timeout=30)
         try:
             self.wait_until(lambda: not self.asked("squeue", "--noheader"), "jobs do not end")
         finally:
@@ -100,7 +100,7 @@ class SlurmBed:
     def asked(self, *command: str) -> str:
         """Return what a command of Slurm prints."""
         env = {**os.environ, **self.env}
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False).stdout.strip()
 
     def _idle(self) -> int:
         return sum(map(int, self.asked("sinfo", "--noheader", "--states=idle", "--format=%D").split()))

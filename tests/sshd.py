@@ -18,7 +18,7 @@ import psutil
 
 from install import need
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 SSHD = "/usr/sbin/sshd"
 """It starts itself anew for every connection, so it insists on an absolute path."""
 USER = pwd.getpwuid(os.getuid()).pw_name

@@ -18,7 +18,7 @@ from tflaunch.hosts.ssh import SshWays
 from tflaunch.plan import HostPlan
 from tflaunch_worker import LOG_NAME, SOCKET_NAME, wire
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Process(Protocol):

@@ -17,7 +17,7 @@ from rendering import TRAINING, tf_configs, written
 from slurm_bed import SlurmBed, free_ports
 
 pytestmark = pytest.mark.slurm
-PATIENCE = 90
+PATIENCE = 240
 ENDED = re.compile(r"JobState=(COMPLETED|FAILED|CANCELLED)")
 
 

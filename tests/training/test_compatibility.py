@@ -33,7 +33,7 @@ PROGRAMS = Path(__file__).parent / "programs" / "keras"
 KERASES = ("tf_keras", "Keras 3")
 CLUSTERS = {"two_workers.py": {"worker": 2}, "servers.py": {"chief": 1, "worker": 1, "ps": 1}}
 ALONE = json.dumps({"cluster": {"worker": ["localhost:0"]}, "task": {"type": "worker", "index": 0}})
-PATIENCE = 120
+PATIENCE = 240
 
 Outcomes = dict[str, str]
 

@@ -37,7 +37,7 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 NEVER = {"max": 0}
 SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
 ALONE = {"cluster": {"worker": 1}, "strategy": "none"}
-PATIENCE = 120
+PATIENCE = 240
 SILENCE = "20s"
 """Longer than TensorFlow needs to start, also on a busy machine."""
 
