@@ -87,7 +87,7 @@ SIGNALS = """
 import os, signal, sys
 signal.signal(signal.SIGTERM, lambda number, frame: (print("heard", number), sys.exit(43)))
 signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-signal.setitimer(signal.ITIMER_REAL, 0.05)
+signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # again, as it may come just before the pause
 while True: signal.pause()
 """
 
