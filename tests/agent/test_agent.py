@@ -115,7 +115,7 @@ def test_children_keep_the_grace_when_their_leader_dies_at_once(agent: Agent) ->
     saver = "import os,signal,time;signal.signal(15,lambda *a:(time.sleep(.3),os.write(1,b'saved'),os._exit(0)));"
     # One long sleep would begin in spite of a signal that comes just before it.
     waiting = "os.write(1,b'up');[time.sleep(.1) for _ in range(3000)]"
-    agent.talk.start("worker:0", "sh", "-c", f"python3 -c \"{saver}{waiting}\" ; true")
+    agent.talk.start("worker:0", "sh", "-c", f'python3 -c "{saver}{waiting}" ; true')
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
     agent.talk.say("stop_task", task="worker:0", attempt=0, grace=10)
     assert "saved" in agent.talk.text("worker:0")
