@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _PAGE = Path(__file__).resolve().parent.parent / "docs" / "architecture.md"
-_ROW = re.compile(r"^\| `([a-z ]+)` \|.*?\|((?: [\d.]+ \|)+)$", re.MULTILINE)
+_ROW = re.compile(r"^\| `([a-z ]+)` \|(?:[^|]*[a-z][^|]*\|)?((?: [\d.]+ \|)+)$", re.MULTILINE)
 
 
 def budgets() -> dict[str, list[float]]:

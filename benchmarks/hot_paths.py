@@ -149,7 +149,7 @@ def section(found: dict[str, Found]) -> list[str]:
         over = []
         for name in one.rounds:
             cost = ratio(one, name, base, "cost")
-            limit = budgets().get(name, [None])[0]
+            limit = budgets().get(name if group == "paths" else f"tflaunch {name}", [None])[0]
             rows.append([f"`{name}`", *figures([median(one, name, "cost"), cost, limit])])
             over += [(name, cost, limit)] if limit is not None else []
         lines += ["", *table([group, unit, "units", "budget"], rows), *exceeded(over)]
