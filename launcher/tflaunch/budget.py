@@ -83,4 +83,9 @@ def _wait(restart: Restart, recent: int, salt: str) -> float:
     """The exponential backoff, a little shortened; pure, so that a journal gives the same again."""
     first, longest = restart.backoff
     share = zlib.crc32(salt.encode("utf-8")) / 2**32
-    return float(min(first * 2.0 ** min(recent, _MOST_DOUBLINGS), longest)) * (1 - _JITTER * share)
+    return doubled(first, recent, longest) * (1 - _JITTER * share)
+
+
+def doubled(first: float, times: int, longest: float) -> float:
+    """Return a wait that has doubled so often, at most the longest."""
+    return float(min(first * 2.0 ** min(times, _MOST_DOUBLINGS), longest))

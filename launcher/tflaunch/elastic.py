@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tflaunch import policy
+from tflaunch import budget, policy
 from tflaunch.plan import Plan, TaskPlan
 from tflaunch.states import HostPhase, Job
 
 _LONGEST_REST = 3600.0
-_MOST_DOUBLINGS = 64  # the longest rest is reached by then
 
 
 def can_lose(job: Job, task: TaskPlan) -> bool:
@@ -76,4 +75,4 @@ def rest_after(plan: Plan, failures: int, was_reached: bool) -> float:
         return plan.restart.backoff[0]
     if failures <= 1:
         return 0.0 if was_reached else plan.elastic.retry
-    return min(plan.elastic.retry * 2.0 ** min(failures - 2, _MOST_DOUBLINGS), max(_LONGEST_REST, plan.elastic.retry))
+    return budget.doubled(plan.elastic.retry, failures - 2, max(_LONGEST_REST, plan.elastic.retry))

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch import budget, elastic, policy, staying
+from tflaunch import board, budget, elastic, policy, staying
 from tflaunch import plan as planning
 from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
-from tflaunch.board import is_board
 from tflaunch.plan import TaskPlan
 from tflaunch.states import TIMED, Cause, Culprit, HostPhase, Job, Phase, TaskPhase, TaskState
 from tflaunch.tf_config import has_cluster
@@ -184,8 +183,8 @@ def _running(job: Job, now: float) -> Step:
         back = ", ".join(elastic.missed(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
-    board_there = [process for process in job.plan.sidecars if is_board(process)]
-    job, actions = _start_due(job, [*policy.waiting(job), *board_there], now)
+    looked_at = board.of(job.plan)  # it may have its first start yet to come
+    job, actions = _start_due(job, [*policy.waiting(job), *([] if looked_at is None else [looked_at])], now)
     timed = job.hosts.values() if job.hosts.count(TIMED) else ()
     due = [host.host for host in timed if host.retry_at is not None and now >= host.retry_at]
     job, more = join_hosts(job, due, now) if due else (job, [])

@@ -14,6 +14,7 @@ import unit_checks
 from rendering import plan_of, rendered, shipped
 from specs import GOOD, MACHINE, made
 from tflaunch import spec
+from tflaunch.cli import rendering
 from tflaunch.render import engines
 from tflaunch.spec import Container, Resources
 
@@ -181,3 +182,8 @@ def test_a_container_that_is_none_is_an_error(container: Any, where: str) -> Non
     problems = spec.read({"cluster": {"worker": 1}, "command": "train", "container": container})
     assert isinstance(problems, list)
     assert [problem.where for problem in problems] == [where]
+
+
+def test_the_command_offers_every_engine_that_there_is() -> None:
+    """It names them itself, as it does not import them to show its help."""
+    assert set(rendering._ENGINES) == set(engines.ENGINES)

@@ -76,7 +76,7 @@ def start(command: Command, terms: Terms) -> Child:
     Raises:
         OSError: no process or no pipe could be made.
     """
-    _changed_signals()
+    _changed_signals()  # looked up once, here: the fork would forget it
     output, output_end = output_pipe()
     report, report_end = os.pipe()
     agent = os.getpid()

@@ -9,6 +9,7 @@ import click
 from tflaunch.cli.loading import read_spec, set_option, spec_argument, warn
 from tflaunch.errors import SpecError
 
+# Those of `render.engines`, which is imported only when it is used.
 _ENGINES = ("slurm", "jobset", "tfjob", "k8s", "compose", "systemd", "sh")
 
 
