@@ -25,6 +25,7 @@ import output
 import peers
 import readers
 import recovery
+import scale
 import startup
 from brood import forked
 from parts import Bench, Part
@@ -45,6 +46,7 @@ PARTS: dict[str, Part] = {
     "fan_out": fan_out.PART,
     "readers": readers.PART,
     "growth": growth.PART,
+    "scale": scale.PART,
 }
 
 

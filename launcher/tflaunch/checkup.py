@@ -141,9 +141,9 @@ def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
     """What a host has to know to ask a task's interpreter."""
     (host,) = (host for host in plan.hosts if host.host == task.host)
     name = task.argv[0]
-    about = {"argv": task.argv, "env": task.env, "unset": task.unset, "workdir": task.workdir}
+    about = {"argv": task.argv, "env": dict(task.env), "unset": task.unset, "workdir": task.workdir}
     is_python = name == host.python or bool(_PYTHON.fullmatch(name.rpartition("/")[2]))
-    return {**about, "inherit": host.is_local, "is_python": is_python}
+    return {**about, "inherit": host.is_like_here, "is_python": is_python}
 
 
 def _hold_ports(visit: _Visit, interview: Interview) -> None:

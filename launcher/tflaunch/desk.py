@@ -90,8 +90,9 @@ def prepared(job: Job, outfit: Outfit, mailbox: Mailbox, fencing: int = 0, recor
     if fencing:
         journal.record_supervisor(fencing)
     else:
-        directory.write_plan(plan_forms.as_json(plan))
-        journal.record_plan(directory, plan_forms.as_json(plan), job.started_at)
+        kept = plan_forms.as_record(plan)
+        directory.write_plan(kept)
+        journal.record_plan(directory, kept, job.started_at)
     place = outfit.place([process.task for process in plan.processes()])
     words = TaskWords(directory.logs, Marks(directory.marks), directory.times, place, mailbox)
     terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat, fencing)

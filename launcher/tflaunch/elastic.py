@@ -36,6 +36,7 @@ def can_do_without(job: Job, hosts: Collection[str]) -> bool:
 
     Those who only look on are never waited for; workers may be missing when the spec says so.
     """
+    hosts = frozenset(hosts)
     tasks = [task for task in job.original.tasks if policy.in_gang(task)]
     lost = [task for task in tasks if task.host in hosts]
     if not job.has_started or any(task.role != "worker" for task in lost):
@@ -52,9 +53,8 @@ def missed(job: Job) -> list[str]:
     """
     if job.plan.strategy != "multi_worker_mirrored":
         return []
-    used = {task.host for task in job.plan.tasks if policy.in_gang(task)}
-    wanted = dict.fromkeys(task.host for task in job.original.tasks if policy.in_gang(task))
-    return [host for host in wanted if host not in used and job.hosts[host].phase is HostPhase.JOINED]
+    back = [host for host in job.left_out if job.hosts[host].phase is HostPhase.JOINED]
+    return [host for host in back if any(policy.in_gang(task) for task in job.original.on_host(host))]
 
 
 def grows_at(job: Job) -> float | None:

@@ -97,9 +97,8 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = 
                 was_lost = task.phase is not TaskPhase.EXITED
                 resume_at = now if was_lost and not policy.in_gang(process) else task.resume_at
                 tasks[process.task] = task._replace(phase=TaskPhase.GONE, since=now, resume_at=resume_at)
-        lost = {process.task for process in there}
-        ports = {task: port for task, port in job.ports.items() if task not in lost}
-        job = job._replace(tasks=job.tasks.replaced(tasks), ports=ports, unknown_names=job.unknown_names - {name})
+        ports = job.ports.without(process.task for process in there)
+        job = job._replace(tasks=job.tasks.replaced(tasks), ports=ports)
         job = _count_failure(job, name, reason, now)
         actions.append(AbandonHost(name, tuple(process.task for process in there)))
     for name, reason in reasons.items():

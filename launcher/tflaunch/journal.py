@@ -162,7 +162,7 @@ class Journal:
         self._write([{"kind": "kept", "exit_code": exit_code, "losses": losses}])
 
     def record_end(self, exit_code: int, losses: list[str]) -> None:
-        """Write the last record: tflaunch's exit code, and sentences about what could not be kept."""
+        """Write the last record: tflaunch's exit code, and sentences on what could not be kept and how a drill went."""
         self._write([{"kind": "ended", "exit_code": exit_code, "losses": losses}])
 
     def record(self, event: Event, actions: list[Action], now: float) -> None:
@@ -172,15 +172,15 @@ class Journal:
         self._write(entries)
 
     def _write(self, entries: list[dict[str, Any]]) -> None:
-        text = ""
+        lines = []
         for entry in entries:
             head = {"seq": self._seq, "time": round(time.time(), 6)}
-            text += _ENCODE({**head, **entry}) + "\n"
+            lines.append(_ENCODE({**head, **entry}) + "\n")
             self._seq += 1
         if self._dropped or len(self._waiting) > _MOST_WAITING:
             self._dropped += len(entries)
         else:
-            self._waiting += text.encode("utf-8")
+            self._waiting += "".join(lines).encode("utf-8")
         try:
             while self._waiting:
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]

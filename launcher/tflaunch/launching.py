@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.hosts import local
 from tflaunch.hosts.link import Link, LinkError, Way
 from tflaunch.hosts.reach import ways_to_hosts
 from tflaunch.journal import RunDirectory, read
@@ -24,13 +25,16 @@ class Manner(NamedTuple):
     """How a run is supervised.
 
     ``say`` shows a message; ``strikes``: a drill, if the user wants one; ``metrics_port``: where metrics are
-    served, if anywhere; ``is_detached``: by a process of its own, which survives this terminal.
+    served, if anywhere; ``is_detached``: by a process of its own, which survives this terminal. Of one that is not,
+    ``place`` takes the words, by default a screen, and ``begun`` is called when other terminals can see the run.
     """
 
     say: Callable[[str], None]
     strikes: Sequence[Strike] = ()
     metrics_port: int | None = None
     is_detached: bool = False
+    place: Callable[[Sequence[str]], Place] | None = None
+    begun: Callable[[], None] = lambda: None
 
 
 def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner) -> int:
@@ -55,7 +59,7 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
     Raises:
         TflaunchError: it has a supervisor, or nothing of it can live any more.
     """
-    from tflaunch import foreground, replay, runs
+    from tflaunch import batch, descriptors, foreground, replay, runs
     from tflaunch.states import Phase
 
     records = read(path)
@@ -66,12 +70,17 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
         raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE)
     if job.phase is Phase.ENDED:
         raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
+    if batch.job_of(path) is not None:
+        why = "is over; Slurm puts a job back into its queue itself"
+        raise TflaunchError(f"the job of run {path.name} {why}", EXIT_USAGE)
     if job.plan.lease == 0:
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
     directory = RunDirectory.existing(path, Path(records[0]["logs"]))
+    descriptors.require(len(job.original.hosts), len(job.original.processes()))
     code = code_for_hosts(job.original)
     ways = ways_to_hosts(job.original, directory)
+    local.dismiss_early()
 
     def supervise(place: Callable[[Sequence[str]], Place] | None, begun: Callable[[], None]) -> int:
         return foreground.resume(records, _outfit(directory, ways, code, manner, place, begun), stop)
@@ -84,7 +93,7 @@ _Supervise = Callable[["Callable[[Sequence[str]], Place] | None", Callable[[], N
 
 def _supervise(path: Path, supervise: _Supervise, manner: Manner) -> int:
     if not manner.is_detached:
-        return supervise(None, lambda: None)
+        return supervise(manner.place, manner.begun)
     from tflaunch import detached
 
     supervisor = detached.launch(path, lambda begun: supervise(detached.notes, begun))
@@ -118,6 +127,7 @@ def _links_on_this_machine(plan: Plan, ways: Mapping[str, Way]) -> dict[str, Lin
                 links[host.host] = ways[host.host].open()
             except LinkError:
                 pass  # it is tried again with the others, and told with them
+    local.dismiss_early()
     return links
 
 
@@ -127,7 +137,7 @@ def code_for_hosts(plan: Plan) -> Code | None:
     Raises:
         TflaunchError: some of it cannot be read.
     """
-    if plan.sync is None or all(host.is_local for host in plan.hosts):
+    if plan.sync is None or all(host.is_like_here for host in plan.hosts):
         return None
     from tflaunch.hosts.code import gather
 

@@ -224,28 +224,24 @@ def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _gpus(spec: Spec) -> Iterator[Problem]:
+    strategy = spec.effective_strategy()
     wanted: dict[str, int] = defaultdict(int)
+    sharing: dict[str, int] = defaultdict(int)
     for role, addresses in spec.cluster.items():
+        gpus = (spec.roles.get(role) or Role()).gpus
         for address in addresses:
-            settings = spec.roles.get(role)
-            wanted[address.host] += (settings.gpus or 0) if settings else 0
+            wanted[address.host] += gpus or 0
+            sharing[address.host] += gpus is None and trains_on_gpu(strategy, role)
     for name, host in spec.hosts.items():
         if host.gpus is not None and wanted[name] > host.gpus:
             message = f"its tasks ask for {wanted[name]} GPUs, and it has {host.gpus}"
             yield _error(f"hosts.{name}.gpus", message, "ask for fewer in roles, or move tasks to another host")
         elif host.gpus:
-            yield from _gpus_to_share(spec, name, host.gpus - wanted[name])
+            yield from _gpus_to_share(name, sharing[name], host.gpus - wanted[name])
 
 
-def _gpus_to_share(spec: Spec, host: str, left: int) -> Iterator[Problem]:
+def _gpus_to_share(host: str, sharing: int, left: int) -> Iterator[Problem]:
     """NCCL does not work with two tasks on one GPU, and all workers must have the same number of them."""
-    strategy = spec.effective_strategy()
-    sharing = sum(
-        address.host == host
-        for role, addresses in spec.cluster.items()
-        for address in addresses
-        if trains_on_gpu(strategy, role) and (spec.roles.get(role) or Role()).gpus is None
-    )
     if sharing > left:
         message = f"{sharing} tasks would share {left} GPUs, and no two can use one together"
         yield _error(f"hosts.{host}.gpus", message, "run fewer tasks there, or set gpus of a role to 0")

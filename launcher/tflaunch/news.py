@@ -133,8 +133,8 @@ def _given_up(before: Job, after: Job) -> list[str]:
     """Hosts that were lost while the job goes on without them: their agents ended, or the fence has passed."""
     if after.phase is not Phase.RUNNING or before.phase is not Phase.RUNNING or after.hosts is before.hosts:
         return []
-    there = before.hosts_in(HostPhase.JOINED, HostPhase.UNHEARD, HostPhase.LEAVING)
-    lost = [after.hosts[host] for host in there if after.hosts[host].phase in (HostPhase.AWAY, HostPhase.JOINING)]
+    there, lost_ones = (HostPhase.JOINED, HostPhase.UNHEARD, HostPhase.LEAVING), (HostPhase.AWAY, HostPhase.JOINING)
+    lost = [now for was, now in after.hosts.since(before.hosts) if was.phase in there and now.phase in lost_ones]
     return [f"host {host.host} was lost: {host.reason}; the job goes on without it" for host in lost]
 
 

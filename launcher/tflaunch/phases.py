@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from tflaunch import board, budget, elastic, policy, staying
 from tflaunch import plan as planning
 from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
-from tflaunch.plan import TaskPlan
-from tflaunch.states import TIMED, Cause, Culprit, HostPhase, Job, Phase, TaskPhase, TaskState
+from tflaunch.plan import SIDECAR, TaskPlan
+from tflaunch.states import CODE, NAMES, PEERS, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.table import Table
 from tflaunch.tf_config import has_cluster
 
 Step = tuple[Job, list[Action]]
@@ -48,18 +49,19 @@ def _joining(job: Job, now: float) -> Step:
 def _join_again(job: Job, now: float) -> Step:
     """Start agents on the hosts that have none any more; those that failed repeatedly rest, if they may."""
     away = job.hosts_in(HostPhase.AWAY)
-    resting = [host for host in away if (job.hosts[host].retry_at or now) > now]
+    resting = {host for host in away if (job.hosts[host].retry_at or now) > now}
     wanted = [host for host in away if host not in resting] if elastic.can_do_without(job, resting) else away
     return join_hosts(job._replace(phase=Phase.JOINING), wanted, now)
 
 
 def join_hosts(job: Job, hosts: Iterable[str], now: float) -> Step:
     """Have agents started on these hosts."""
-    actions: list[Action] = []
+    joining = {}
     for host in hosts:
-        job = job.with_host(host, phase=HostPhase.JOINING, has_code=False, is_drained=False, retry_at=None, since=now)
-        actions.append(JoinHost(host))
-    return job._replace(join_by=policy.join_limit(job.plan, now)), actions
+        state = job.hosts[host]._replace(phase=HostPhase.JOINING, is_drained=False, retry_at=None, since=now)
+        joining[host] = state._replace(awaits=policy.awaited_at_first(job.plan, host))
+    job = job._replace(hosts=job.hosts.replaced(joining), join_by=policy.join_limit(job.plan, now))
+    return job, [JoinHost(host) for host in joining]
 
 
 # ---- before an attempt
@@ -71,34 +73,39 @@ def _prepare(job: Job) -> Step:
     A fixed port stays, another one is chosen anew. Workers of hosts that are away are left out; what lives
     on (evaluators, sidecars) keeps what it has.
     """
-    away = job.hosts_in(HostPhase.AWAY)
+    away = frozenset(job.hosts_in(HostPhase.AWAY))
     plan = planning.without(job.original, away)
     tasks = {process.task: job.tasks[process.task] for process in plan.processes()}
     left_out = {name: TaskState(name, attempt=task.attempt) for name, task in job.tasks.items() if name not in tasks}
     ports = {task: port for task, port in job.ports.items() if task in tasks and tasks[task].is_alive}
     names = policy.names_to_find(plan, [host for host in job.hosts if host not in away])
+    asked = {
+        host.host: host._replace(awaits=host.awaits & {CODE} | ({NAMES} if host.host in names else frozenset()))
+        for host in job.hosts.values()
+    }
     job = job._replace(
         phase=Phase.PREPARING,
         plan=plan,
         tasks=job.tasks.replaced(left_out),
+        hosts=job.hosts.replaced(asked),
         deciders=policy.deciders(plan),
-        ports=ports,
-        unknown_names=frozenset(names),
-        untried=None,
+        ports=Table(ports),
+        are_peers_asked=False,
         unreached=(),
+        left_out=tuple(host for host in job.hosts if host in away),
     )
-    actions: list[Action] = [SendFiles(host) for host in policy.lacks_code(job)]
+    actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
     return job, actions + _hold_ports(job, _to_prepare(job)) + staying.hold_port(job)
 
 
 def _to_prepare(job: Job) -> list[TaskPlan]:
     """The tasks that do not live and whose hosts are there."""
-    return [
-        task
-        for task in job.plan.tasks
-        if not job.tasks[task.task].is_alive and job.hosts[task.host].phase is not HostPhase.AWAY
-    ]
+    return [task for task in job.plan.tasks if _is_to_prepare(job, task)]
+
+
+def _is_to_prepare(job: Job, task: TaskPlan) -> bool:
+    return not job.tasks[task.task].is_alive and job.hosts[task.host].phase is not HostPhase.AWAY
 
 
 def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
@@ -106,30 +113,32 @@ def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
     if not has_cluster(job.plan.strategy):
         return []
     wanted: dict[str, dict[str, int]] = {}
-    ports = planning.wanted_ports(job.plan)
     for task in tasks:
-        wanted.setdefault(task.host, {})[task.task] = ports[task.task]
+        wanted.setdefault(task.host, {})[task.task] = planning.wanted_port(task)
     return [HoldPorts(host, ports_there) for host, ports_there in wanted.items()]
 
 
 def welcome(job: Job, host: str) -> Step:
     """Prepare a host that has come back while the job runs, for those of its tasks that start alone."""
-    actions: list[Action] = [SendFiles(lacking) for lacking in policy.lacks_code(job) if lacking == host]
-    actions += _hold_ports(job, [task for task in _to_prepare(job) if task.host == host])
+    actions: list[Action] = [SendFiles(host)] if policy.lacks_code(job, host) else []
+    there = [task for task in job.plan.on_host(host) if task.role != SIDECAR]
+    actions += _hold_ports(job, [task for task in there if _is_to_prepare(job, task)])
     return job, actions + staying.hold_port(job, host)
 
 
 def _preparing(job: Job, now: float) -> Step:
-    if job.unknown_names or job.untried or policy.lacks_code(job) or not _are_ports_held(job):
+    if job.hosts.count(CODE, NAMES, PEERS) or not _are_ports_held(job):
         return job, []
-    if job.untried is None and not job.has_started:
-        wanted = policy.peers_to_try(planning.resolve(job.plan, job.ports))
-        job = job._replace(untried=frozenset(wanted))
+    plan = planning.resolve(job.plan, job.ports)
+    if not job.are_peers_asked and not job.has_started:
+        wanted = policy.peers_to_try(plan)
+        asked = {host: job.hosts[host]._replace(awaits=frozenset({PEERS})) for host in wanted}
+        job = job._replace(hosts=job.hosts.replaced(asked), are_peers_asked=True)
         if wanted:
             return job, list(wanted.values())
     job = job._replace(
         phase=Phase.RUNNING,
-        plan=planning.resolve(job.plan, job.ports),
+        plan=plan,
         attempt_started_at=now,
         is_complete=not policy.forms_cluster(job.plan),
         culprit=None,
@@ -185,9 +194,11 @@ def _running(job: Job, now: float) -> Step:
         return fail(job, culprit, now, may_retry=True)
     looked_at = board.of(job.plan)  # it may have its first start yet to come
     job, actions = _start_due(job, [*policy.waiting(job), *([] if looked_at is None else [looked_at])], now)
-    timed = job.hosts.values() if job.hosts.count(TIMED) else ()
-    due = [host.host for host in timed if host.retry_at is not None and now >= host.retry_at]
-    job, more = join_hosts(job, due, now) if due else (job, [])
+    soonest = job.hosts.soonest(HostState.retried)
+    if soonest is None or now < soonest:
+        return job, actions
+    due = [host.host for host in job.hosts.values() if host.retry_at is not None and now >= host.retry_at]
+    job, more = join_hosts(job, due, now)
     return job, actions + more
 
 
@@ -256,13 +267,14 @@ def stop_all(job: Job, grace: float, with_stacks: bool = False) -> Step:
 
 def stop(job: Job, processes: Iterable[TaskPlan], grace: float, with_stacks: bool = False) -> Step:
     """End those of these processes that live: TERM, and KILL after ``grace`` seconds."""
+    tasks: dict[str, TaskState] = {}
     actions: list[Action] = []
     for process in processes:
         task = job.tasks[process.task]
         if task.is_alive:
-            job = job.with_task(task, is_stopping=True)
+            tasks[task.task] = task._replace(is_stopping=True)
             actions.append(StopTask(process.host, process.task, task.attempt, grace, with_stacks))
-    return job, actions
+    return job._replace(tasks=job.tasks.replaced(tasks)) if tasks else job, actions
 
 
 def _stopping(job: Job, now: float) -> Step:

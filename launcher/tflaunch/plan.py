@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tflaunch.errors import Problem
 from tflaunch.spec import ROLES, Address, Elastic, Restart, Timeouts
-from tflaunch.tf_config import compile_tf_config
+from tflaunch.tf_config import WithTfConfig, common_part, without_tf_config
 
 AUTO = "auto"
 """Stands for a value that is known only at the start."""
@@ -49,7 +50,8 @@ class HostPlan(NamedTuple):
     """One host, and how it is reached: this machine has its agent at hand, others over SSH or in a container.
 
     ``ssh``, ``identity_file``, ``python`` and ``docker`` are as in the spec; ``home`` is where tflaunch keeps its
-    files on that host, None for the default place.
+    files on that host, None for the default place. ``engine`` reaches the host (see `engines`); where a task
+    ``inherits``, it has the environment of its agent.
     """
 
     host: str
@@ -59,6 +61,13 @@ class HostPlan(NamedTuple):
     python: str | None = None
     home: str | None = None
     docker: str | None = None
+    engine: str | None = None
+    inherits: bool = False
+
+    @property
+    def is_like_here(self) -> bool:
+        """Whether tasks there have the environment and the directories that they would have on this machine."""
+        return self.is_local or self.inherits
 
 
 class SyncPlan(NamedTuple):
@@ -69,13 +78,7 @@ class SyncPlan(NamedTuple):
     exclude: tuple[str, ...]
 
 
-class Plan(NamedTuple):
-    """Everything that `up` needs to know. Times are in seconds.
-
-    ``keep``: when the job has ended, TensorBoard stays until the user ends it. ``preload``: modules that each host
-    imports once for its tasks (see `preloading`).
-    """
-
+class _Fields(NamedTuple):
     name: str
     strategy: str
     success: str
@@ -90,6 +93,14 @@ class Plan(NamedTuple):
     preflight: bool = True
     keep: bool = False
     preload: tuple[str, ...] = ()
+
+
+class Plan(_Fields):
+    """Everything that `up` needs to know. Times are in seconds.
+
+    ``keep``: when the job has ended, TensorBoard stays until the user ends it. ``preload``: modules that each host
+    imports once for its tasks (see `preloading`).
+    """
 
     def processes(self) -> tuple[TaskPlan, ...]:
         """Return tasks and sidecars together."""
@@ -113,11 +124,28 @@ class Plan(NamedTuple):
 
     def on_host(self, host: str) -> tuple[TaskPlan, ...]:
         """Return the processes of one host."""
-        return tuple(process for process in self.processes() if process.host == host)
+        return tuple(self._processes_by_host.get(host, ()))
+
+    def is_like_here(self, host: str) -> bool:
+        """Whether tasks on a host have the environment and the directories that they would have on this machine."""
+        return host in self._hosts_by_name and self._hosts_by_name[host].is_like_here
 
     def is_local(self, host: str) -> bool:
         """Whether a host of the plan is the machine on which tflaunch runs."""
-        return any(known.host == host and known.is_local for known in self.hosts)
+        return host in self._hosts_by_name and self._hosts_by_name[host].is_local
+
+    # What follows from the fields is found once: to look through all tasks for each of them would take N times N looks.
+
+    @functools.cached_property
+    def _processes_by_host(self) -> dict[str, list[TaskPlan]]:
+        found: dict[str, list[TaskPlan]] = {}
+        for process in self.processes():
+            found.setdefault(process.host, []).append(process)
+        return found
+
+    @functools.cached_property
+    def _hosts_by_name(self) -> dict[str, HostPlan]:
+        return {host.host: host for host in self.hosts}
 
 
 def role_of(task: str) -> str:
@@ -154,12 +182,15 @@ def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
     addresses: dict[str, list[str]] = {}
     for task in placed:
         addresses.setdefault(task.role, []).append(str(task.address))
-    resolved = []
-    for task in placed:
-        tf_config = compile_tf_config(plan.strategy, addresses, task.role, task.task_index)
-        env = task.env if tf_config is None else {**task.env, "TF_CONFIG": tf_config}
-        resolved.append(task._replace(env=env))
-    return plan._replace(tasks=tuple(resolved), sidecars=sidecars)
+    common = {role: common_part(plan.strategy, addresses, role) for role in addresses}
+    tasks = tuple(task._replace(env=_configured(task, common[task.role])) for task in placed)
+    return plan._replace(tasks=tasks, sidecars=sidecars)
+
+
+def _configured(task: TaskPlan, common: str | None) -> Mapping[str, str]:
+    """The environment of a task with its TF_CONFIG."""
+    rest = without_tf_config(task.env)
+    return rest if common is None else WithTfConfig(rest, common, task.role, task.task_index)
 
 
 def _placed(task: TaskPlan, ports: Mapping[str, int]) -> TaskPlan:
@@ -180,9 +211,14 @@ def without(plan: Plan, hosts: Collection[str]) -> Plan:
 
 def _renumbered(task: TaskPlan, index: int) -> TaskPlan:
     name = f"{task.role}:{index}"
-    return task._replace(task=name, task_index=index, env={**task.env, "TFLAUNCH_TASK": name})
+    return task._replace(task=name, task_index=index, env={**without_tf_config(task.env), "TFLAUNCH_TASK": name})
 
 
 def wanted_ports(plan: Plan) -> dict[str, int]:
     """Return task to the port that an unresolved plan asks for, 0 where it is to be chosen."""
-    return {task.task: task.address.port or 0 for task in plan.tasks if task.address is not None}
+    return {task.task: wanted_port(task) for task in plan.tasks}
+
+
+def wanted_port(task: TaskPlan) -> int:
+    """Return the port that a task asks for, 0 where it is to be chosen."""
+    return (task.address.port if task.address is not None else None) or 0

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tflaunch import preloading
-from tflaunch.plan import SIDECAR, HostPlan, Plan, SyncPlan, TaskPlan
+from tflaunch.plan import SIDECAR, HostPlan, Plan, SyncPlan, TaskPlan, resolve
 from tflaunch.spec import Address, Elastic, Restart, Timeouts
+from tflaunch.tf_config import NAME as TF_CONFIG
+from tflaunch.tf_config import without_tf_config
 
 _SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
     """Return the plan in the shape that users were promised."""
+    return _as_json(plan, dict)
+
+
+def as_record(plan: Plan) -> dict[str, Any]:
+    """Return the plan as a run keeps it: without the TF_CONFIGs, which follow from the rest.
+
+    Each of N tasks has the addresses of all in its own, so that of 10,000 tasks more than a gigabyte would be kept.
+    """
+    return _as_json(plan, lambda env: dict(without_tf_config(env)))
+
+
+def _as_json(plan: Plan, env_as_json: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, Any]:
     return {
         "name": plan.name,
         "strategy": plan.strategy,
         "success": plan.success,
-        "tasks": [_task_as_json(plan, task) for task in plan.tasks],
-        "sidecars": [_task_as_json(plan, task) for task in plan.sidecars],
+        "tasks": [_task_as_json(plan, task, env_as_json(task.env)) for task in plan.tasks],
+        "sidecars": [_task_as_json(plan, task, env_as_json(task.env)) for task in plan.sidecars],
         "hosts": [host._asdict() for host in plan.hosts],
         "restart": plan.restart._asdict(),
         "timeouts": plan.timeouts._replace(lease=plan.lease)._asdict(),
@@ -32,14 +47,14 @@ def as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _task_as_json(plan: Plan, task: TaskPlan) -> dict[str, Any]:
+def _task_as_json(plan: Plan, task: TaskPlan, env: dict[str, str]) -> dict[str, Any]:
     return {
         "task": task.task,
         "host": task.host,
         "address": str(task.address) if task.address is not None else None,
         "argv": list(task.argv),
         "workdir": task.workdir,
-        "env": dict(task.env),
+        "env": env,
         "unset": list(task.unset),
         "required": task.is_required,
         "preload": preloading.prospect(plan, task),
@@ -48,13 +63,13 @@ def _task_as_json(plan: Plan, task: TaskPlan) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any]) -> Plan:
-    """Return the plan that `as_json` has written.
+    """Return the plan that `as_record` has written, or `as_json`, whose form earlier versions kept.
 
     Raises:
         KeyError, TypeError, ValueError: the data is none.
     """
     sync, elastic, restart = data["sync"], data["elastic"], data["restart"]
-    return Plan(
+    kept = Plan(
         name=data["name"],
         strategy=data["strategy"],
         success=data["success"],
@@ -70,6 +85,7 @@ def from_json(data: dict[str, Any]) -> Plan:
         keep=data.get("keep", False),  # a run of an earlier version does not say
         preload=tuple(data.get("preload", ())),
     )
+    return resolve(kept, {})  # with the TF_CONFIGs
 
 
 def _task_from_json(data: dict[str, Any]) -> TaskPlan:
@@ -82,7 +98,7 @@ def _task_from_json(data: dict[str, Any]) -> TaskPlan:
         address=None if data["address"] is None else _address(data["address"]),
         argv=tuple(data["argv"]),
         workdir=data["workdir"],
-        env=data["env"],
+        env={name: value for name, value in data["env"].items() if name != TF_CONFIG},
         unset=tuple(data["unset"]),
         is_required=data["required"],
         reasons=data.get("reasons", {}),  # a run of an earlier version does not say

@@ -9,6 +9,7 @@ Evaluators and sidecars come and go alone. A task that says "saved, start me aga
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from tflaunch.actions import TryPeers
 from tflaunch.board import is_board
@@ -18,6 +19,7 @@ from tflaunch.plan import SIDECAR, Plan, TaskPlan
 from tflaunch.spec import ROLES
 from tflaunch.states import (
     ALIVE,
+    CODE,
     SILENT,
     SUCCEEDED,
     UNOPENED,
@@ -31,6 +33,9 @@ from tflaunch.states import (
     TaskState,
 )
 from tflaunch.tf_config import has_cluster, members
+
+MOST_PEERS = 64
+"""How many other hosts a host tries at most: were it all, N hosts would open N times N connections at the same time."""
 
 WARN_AFTER = 60.0
 SHORTEST_TRAINING = 2.0  # seconds
@@ -132,7 +137,7 @@ def is_ready(job: Job, task: TaskPlan) -> bool:
     """Whether a task that is to start alone can: its host is there, has the user's code and holds the port."""
     needs_port = task.address is not None and (has_cluster(job.plan.strategy) or is_board(task))
     has_port = not needs_port or task.task in job.ports
-    return job.hosts[task.host].phase is HostPhase.JOINED and task.host not in lacks_code(job) and has_port
+    return job.hosts[task.host].phase is HostPhase.JOINED and not lacks_code(job, task.host) and has_port
 
 
 def is_due(job: Job, task: TaskPlan, now: float) -> bool:
@@ -220,25 +225,28 @@ def fence(plan: Plan) -> float:
     return plan.lease + plan.timeouts.grace + _FENCE_MARGIN
 
 
-def lacks_code(job: Job) -> list[str]:
-    """Return the hosts to which the user's code has yet to be brought."""
-    if job.plan.sync is None:
-        return []
-    remote = [host.host for host in job.plan.hosts if not host.is_local]
-    return [host for host in remote if not job.hosts[host].has_code and job.hosts[host].phase is not HostPhase.AWAY]
+def awaited_at_first(plan: Plan, host: str) -> frozenset[str]:
+    """Return what is awaited of a host whose agent is new: elsewhere, that the user's code is brought to it."""
+    return frozenset({CODE} if plan.sync is not None and not plan.is_like_here(host) else ())
+
+
+def lacks_code(job: Job, host: str) -> bool:
+    """Whether the user's code has yet to be brought to a host that is there."""
+    return CODE in job.hosts[host].marks
 
 
 def peers_to_try(plan: Plan) -> dict[str, TryPeers]:
-    """Return what each host has to try before the first start: tasks on other hosts that wait for each other."""
-    inside = [task for task in plan.tasks if task.address is not None and task.role in members(plan.strategy)]
-    hosts = dict.fromkeys(task.host for task in inside)
-    if not plan.preflight or not forms_cluster(plan) or len(hosts) < 2:
+    """Return what each host has to try before the first start: tasks on other hosts that wait for each other.
+
+    It tries all the others, or many of many.
+    """
+    inside = _inside(plan)
+    if not plan.preflight or not forms_cluster(plan) or len(inside) < 2:
         return {}
-    places = {task.task: (task.address.host, task.address.port or 0) for task in inside if task.address is not None}
-    wanted = {}
-    for host in hosts:
-        mine = {task.task: places[task.task][1] for task in inside if task.host == host}
-        others = {task: place for task, place in places.items() if task not in mine}
+    wanted, places = {}, _places(inside)
+    for host, tasks in inside.items():
+        mine = {task: port for task, (_, port) in tasks.items()}
+        others = {task: place for other in _looked_at(host, places) for task, place in inside[other].items()}
         wanted[host] = TryPeers(host, mine, others)
     return wanted
 
@@ -247,14 +255,50 @@ def names_to_find(plan: Plan, hosts: Collection[str]) -> dict[str, tuple[str, ..
     """Return, for each of these hosts, the names by which its tasks look for others; addresses need no look."""
     if not forms_cluster(plan):
         return {}
-    inside = [task for task in plan.tasks if task.address is not None and task.role in members(plan.strategy)]
-    wanted = {}
-    for host in dict.fromkeys(task.host for task in plan.tasks if task.host in hosts):
-        others = {task.address.host for task in inside if task.address is not None and task.host != host}
+    inside, there = _inside(plan), frozenset(hosts)
+    wanted, places = {}, _places(inside)
+    for host in dict.fromkeys(task.host for task in plan.tasks if task.host in there):
+        others = {name for other in _looked_at(host, places) for name, _ in inside[other].values()}
         names = tuple(sorted(name for name in others if not _is_number(name)))
         if names:
             wanted[host] = names
     return wanted
+
+
+def _inside(plan: Plan) -> dict[str, dict[str, tuple[str, int]]]:
+    """The tasks that wait for each other, by their hosts: each with host and port of its address."""
+    inside: dict[str, dict[str, tuple[str, int]]] = {}
+    roles = members(plan.strategy)
+    for task in plan.tasks:
+        if task.address is not None and task.role in roles:
+            inside.setdefault(task.host, {})[task.task] = task.address.host, task.address.port or 0
+    return inside
+
+
+class _Places(NamedTuple):
+    """Hosts in their order, and the place of each in it."""
+
+    hosts: tuple[str, ...]
+    of: Mapping[str, int]
+
+
+def _places(hosts: Iterable[str]) -> _Places:
+    ordered = tuple(hosts)
+    return _Places(ordered, {host: place for place, host in enumerate(ordered)})
+
+
+def _looked_at(host: str, places: _Places) -> list[str]:
+    """The other hosts that a host tries: all, or `MOST_PEERS` and the first one, which leads and which all tasks need.
+
+    They are spread evenly, beginning with the next one, so that each host is tried by as many others, and what one
+    part of a network does not let through to another is met.
+    """
+    hosts, count = places.hosts, len(places.hosts)
+    if count - 1 <= MOST_PEERS:
+        return [other for other in hosts if other != host]
+    steps = (1 + number * (count - 1) // MOST_PEERS for number in range(MOST_PEERS))
+    chosen = dict.fromkeys([hosts[0], *(hosts[(places.of.get(host, 0) + step) % count] for step in steps)])
+    return [other for other in chosen if other != host]
 
 
 def _is_number(name: str) -> bool:

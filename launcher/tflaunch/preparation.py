@@ -9,7 +9,7 @@ from tflaunch import board, policy
 from tflaunch import plan as planning
 from tflaunch.events import FilesPlaced, FilesRefused, NamesFound, PeersTried, PortsHeld, PortsRefused
 from tflaunch.phases import Step, fail
-from tflaunch.states import Cause, Culprit, Job, Phase, TaskPhase
+from tflaunch.states import CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, TaskPhase
 
 _MOST_SHOWN = 8
 _REMEDY = (
@@ -24,13 +24,13 @@ def on_preparation(
     """A host has done its part for the next attempt, or cannot."""
     match event:
         case FilesPlaced():
-            return job.with_host(event.host, has_code=True), []
+            return _has_answered(job, event.host, CODE), []
         case FilesRefused():
             message = f"the files of `sync` cannot be brought to {event.host}: {event.reason}"
             return _refuse(job, Cause.FILES, event.host, message, now)
         case NamesFound():
             # A name that misleads would let the tasks wait for ever.
-            job = job._replace(unknown_names=job.unknown_names - {event.host})
+            job = _has_answered(job, event.host, NAMES)
             problems = policy.name_problems(event.host, event.found)
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
         case PortsHeld():
@@ -48,11 +48,15 @@ def on_preparation(
 def _on_ports_held(job: Job, event: PortsHeld) -> Job:
     if board.NAME in event.ports and _has_board(job) and job.tasks[board.NAME].is_alive:
         return job  # it was asked for twice, and has started with the other one
-    job = job._replace(ports={**job.ports, **event.ports})
+    job = job._replace(ports=job.ports.replaced(event.ports))
     # A host is back, with tasks that start alone; or TensorBoard can start, while nobody waits for it.
     if job.phase is Phase.RUNNING or (board.NAME in event.ports and _has_board(job)):
         job = job._replace(plan=planning.resolve(job.plan, event.ports))
     return job
+
+
+def _has_answered(job: Job, host: str, what: str) -> Job:
+    return job.with_host(host, awaits=job.hosts[host].awaits - {what})
 
 
 def _has_board(job: Job) -> bool:
@@ -64,8 +68,8 @@ def _on_peers_tried(job: Job, event: PeersTried, now: float) -> Step:
     sentences = tuple(
         f"{event.host} cannot reach {task} at {_place(job, task)}: {reason}" for task, reason in event.failed.items()
     )
-    job = job._replace(untried=(job.untried or frozenset()) - {event.host}, unreached=job.unreached + sentences)
-    if job.untried or not job.unreached:
+    job = _has_answered(job, event.host, PEERS)._replace(unreached=job.unreached + sentences)
+    if job.hosts.count(PEERS) or not job.unreached:
         return job, []
     shown = [*job.unreached[:_MOST_SHOWN]]
     if len(job.unreached) > _MOST_SHOWN:

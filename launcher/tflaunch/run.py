@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -20,11 +21,14 @@ from tflaunch.actions import (
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.hosts.link import Link
+from tflaunch.hosts.orders import COMMON
 from tflaunch.hosts.session import Session
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.news import Logs, news
+from tflaunch.plan import TaskPlan
 from tflaunch.states import Job, Phase
+from tflaunch.tf_config import split
 
 if TYPE_CHECKING:
     from tflaunch.hosts.code import Code
@@ -91,7 +95,11 @@ class Run:
         return 128 + self._cut_short_by
 
     def execute(self, links: Mapping[str, Link]) -> None:
-        """Run the job to its end. ``links``: agents that were started already."""
+        """Run the job to its end. ``links``: agents that were started already.
+
+        Raises:
+            TflaunchError: this process may not have as many files as it needs.
+        """
         for host, session in self._parts.sessions.items():
             if host in links:
                 session.join_over(links[host])
@@ -180,7 +188,9 @@ class Run:
                 session.order("try_peers", **about, patience=self._job.plan.timeouts.connect)
             case StartTask():
                 words.begin(action.task, action.attempt)
-                session.order("start_task", **self._start_order(action))
+                process = self._job.plan.find(action.task)
+                env, common = split(process.env, COMMON)
+                session.order("start_task", common, **self._start_order(action, process._replace(env=env)))
             case StopTask():
                 session.order("stop_task", **_all_but_host(action))
 
@@ -189,9 +199,8 @@ class Run:
         for task in tasks:
             self._parts.words.abandon(task)
 
-    def _start_order(self, action: StartTask) -> dict[str, object]:
+    def _start_order(self, action: StartTask, process: TaskPlan) -> dict[str, object]:
         plan = self._job.plan
-        process = plan.find(action.task)
         env = {**process.env, "TFLAUNCH_RUN": self._job.run, "TFLAUNCH_ATTEMPT": str(action.attempt)}
         return {
             "task": action.task,
@@ -200,7 +209,7 @@ class Run:
             "env": env,
             "unset": process.unset,
             "workdir": process.workdir,
-            "inherit": plan.is_local(process.host),
+            "inherit": plan.is_like_here(process.host),
             "port": self._job.ports.get(action.task, 0),
             "exclusive": board.is_board(process),
             "preload": preloading.modules_for(plan, process),
@@ -212,8 +221,15 @@ class Run:
     def _leave(self) -> None:
         """Send the agents home, once the last output has arrived."""
         words, sessions = self._parts.words, self._parts.sessions.values()
+        connected = deque(sessions)
+
+        def are_all_gone() -> bool:
+            while connected and not connected[0].is_open:
+                connected.popleft()
+            return not connected
+
         # A reader may take its time; a host that is not heard may not: past the fence it has ended by itself.
-        while not self._wait(lambda: words.is_complete or not self._is_connected(), policy.fence(self._job.plan)):
+        while not self._wait(lambda: words.is_complete or are_all_gone(), policy.fence(self._job.plan)):
             for session in sessions:
                 if not session.is_linked:
                     self._abandon(session, [process.task for process in self._job.plan.on_host(session.host)])
@@ -221,7 +237,7 @@ class Run:
                 break
         for session in sessions:
             session.leave()
-        self._wait(lambda: not self._is_connected(), patience=_LEAVE_PATIENCE)
+        self._wait(are_all_gone, patience=_LEAVE_PATIENCE)
 
     def _wait(self, is_over: Callable[[], bool], patience: float) -> bool:
         """Serve the sessions until a condition holds, and return whether it does; a signal cuts the wait short."""
@@ -232,9 +248,6 @@ class Run:
             if isinstance(event, Interrupted):
                 self._cut_short_by = event.signal
         return is_over()
-
-    def _is_connected(self) -> bool:
-        return any(session.is_open for session in self._parts.sessions.values())
 
 
 def _all_but_host(action: StopTask) -> dict[str, object]:

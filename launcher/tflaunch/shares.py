@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tflaunch.spec import Role, Spec
@@ -36,8 +36,11 @@ def gpus_wanted(spec: Spec, strategy: str, members: Sequence[Member]) -> dict[st
         gpus = (spec.roles.get(member.role) or Role()).gpus
         if gpus is not None:
             wanted[member.task] = gpus
+    on_machine: dict[str, list[Member]] = {}
+    for member in members:
+        on_machine.setdefault(member.machine, []).append(member)
     for machine, total in _declared(spec, members).items():
-        there = [member for member in members if member.machine == machine]
+        there = on_machine[machine]
         open_ones = [member for member in there if member.task not in wanted]
         left = total - sum(wanted.get(member.task, 0) for member in there)
         trainers = [member for member in open_ones if trains_on_gpu(strategy, member.role)]
@@ -47,7 +50,10 @@ def gpus_wanted(spec: Spec, strategy: str, members: Sequence[Member]) -> dict[st
 
 
 def gpu_slices(
-    wanted: Mapping[str, int], members: Sequence[Member], visible: Mapping[str, Sequence[str]]
+    wanted: Mapping[str, int],
+    members: Sequence[Member],
+    visible: Mapping[str, Sequence[str]],
+    given: Collection[str] = (),
 ) -> Iterator[tuple[str, str]]:
     """Give each task the next devices of its machine, as CUDA_VISIBLE_DEVICES names them.
 
@@ -55,15 +61,20 @@ def gpu_slices(
         wanted: how many each is to have.
         members: the tasks, in the order in which they choose.
         visible: by machine, the devices that may be used there; a machine that is not in it counts from 0.
+        given: machines on which a scheduler says it, to the agent.
     """
-    given: Counter[str] = Counter()
+    used: Counter[str] = Counter()
     for member in members:
         count = wanted.get(member.task)
         if count is None:
             continue
-        first = given[member.machine]
-        given[member.machine] += count
-        names = visible.get(member.machine) or [str(number) for number in range(first + count)]
+        first = used[member.machine]
+        used[member.machine] += count
+        names = visible.get(member.machine)
+        if count and not names and member.machine in given:
+            yield member.task, f"${{host:CUDA_VISIBLE_DEVICES[{first}:{first + count}]}}"
+            continue
+        names = names or [str(number) for number in range(first + count)]
         yield member.task, ",".join(names[first : first + count]) or HIDDEN
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from enum import Enum
 from typing import Any, NamedTuple
 
 from tflaunch.budget import Budget
 from tflaunch.ledger import Ledger
 from tflaunch.plan import Plan, role_of
+from tflaunch.table import Table
 
 STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"
 """Marks of tasks: an attempt was begun; a process was seen; see `TaskState`; it is to start again alone."""
 
 ALIVE, SILENT, UNOPENED = "alive", "silent", "unopened"
 """Marks of tasks that stand beside their role: see `TaskState`; alive and silent; begun, and its port is not open."""
+
+CODE, NAMES, PEERS = "code", "names", "peers"
+"""Marks of hosts that are not away, beside their phase: what is awaited of them (see `HostState`)."""
 
 TIMED = "timed"
 """A mark of hosts, beside their phase: something becomes of it at a known time."""
@@ -62,7 +66,8 @@ class HostState(NamedTuple):
     """One host. Times are seconds of the supervisor's clock.
 
     ``reason`` says why it is away or unheard, ``since`` is when that became known, and ``fence_at`` when it
-    is certainly dead. ``has_code``: the user's code was brought to it. ``is_drained``: it leaves because
+    is certainly dead. ``awaits``: the user's code has yet to be brought to it (`CODE`), it has yet to say what the
+    others' names mean to it (`NAMES`), or whether it reaches them (`PEERS`). ``is_drained``: it leaves because
     somebody wants it to be free. ``failures`` counts how often in a row it was lost or not reached,
     ``joined_at`` is when it last joined; ``retry_at`` is when it is tried again while the job runs without it.
     """
@@ -70,7 +75,7 @@ class HostState(NamedTuple):
     host: str
     phase: HostPhase = HostPhase.JOINING
     reason: str = ""
-    has_code: bool = False
+    awaits: frozenset[str] = frozenset()
     since: float = 0.0
     fence_at: float | None = None
     is_drained: bool = False
@@ -82,7 +87,16 @@ class HostState(NamedTuple):
     def marks(self) -> tuple[Hashable, ...]:
         """What hosts are counted by."""
         is_timed = self.fence_at is not None or self.retry_at is not None
-        return (self.phase, TIMED) if is_timed else (self.phase,)
+        awaited = self.awaits if self.phase is not HostPhase.AWAY else ()
+        return (self.phase, *awaited, TIMED) if is_timed else (self.phase, *awaited)
+
+    def fenced(self) -> float | None:
+        """Return when it is certainly dead."""
+        return self.fence_at
+
+    def retried(self) -> float | None:
+        """Return when it is tried again."""
+        return self.retry_at
 
 
 class TaskPhase(Enum):
@@ -194,9 +208,9 @@ class Job(NamedTuple):
     without the workers of hosts that are lost. ``deciders``: the tasks whose clean exits end the job well.
     ``budget``: what restarts of the gang have cost; ``refusal`` says why there is no further one; ``wanted``
     counts those that were wanted: a host was back, or the user asked for one.
-    ``save_by``: until when a preempted gang may save. ``unknown_names``: the hosts that have not
-    yet said what the others' names mean to them. ``untried``: the hosts that have not yet said whether they
-    reach the others, None before they are asked; ``unreached``: what they did not reach. ``is_complete``: in this
+    ``save_by``: until when a preempted gang may save. ``are_peers_asked``: hosts were asked whether they reach the
+    others; ``unreached``: what they did not reach. ``left_out``: the hosts without whose workers the current attempt
+    is made. ``is_complete``: in this
     attempt every task of the cluster listens on its port; ``has_formed``: in this attempt or an earlier one.
     ``is_unwanted``: the user has asked for the end; ``was_kept``: the result was told before that, and stands.
     """
@@ -212,10 +226,10 @@ class Job(NamedTuple):
     attempt_started_at: float = 0.0
     hosts: Ledger[HostState] = Ledger({})
     join_by: float = 0.0
-    ports: Mapping[str, int] = {}
-    unknown_names: frozenset[str] = frozenset()
-    untried: frozenset[str] | None = None
+    ports: Table[int] = Table()
+    are_peers_asked: bool = False
     unreached: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     is_complete: bool = False
     has_formed: bool = False
     was_warned: bool = False

@@ -45,6 +45,7 @@ from tflaunch.phases import Step, advance, fail, stop, stop_all, stop_gang
 from tflaunch.plan import Plan, TaskPlan
 from tflaunch.preparation import on_preparation
 from tflaunch.states import TIMED, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.table import Table
 
 
 def begin(run: str, plan: Plan, now: float) -> Job:
@@ -63,10 +64,15 @@ def begin(run: str, plan: Plan, now: float) -> Job:
         tasks=Ledger({process.task: TaskState(process.task) for process in plan.processes()}),
         deciders=policy.deciders(plan),
         started_at=now,
-        hosts=Ledger({host.host: HostState(host.host, since=now) for host in plan.hosts}),
+        hosts=Ledger({host.host: _new_host(plan, host.host, now) for host in plan.hosts}),
         join_by=policy.join_limit(plan, now),
+        ports=Table(),
         has_formed=not policy.forms_cluster(plan),
     )
+
+
+def _new_host(plan: Plan, host: str, now: float) -> HostState:
+    return HostState(host, awaits=policy.awaited_at_first(plan, host), since=now)
 
 
 def step(job: Job, event: Event, now: float) -> Step:
@@ -80,8 +86,8 @@ def step(job: Job, event: Event, now: float) -> Step:
 
 def next_deadline(job: Job) -> float | None:
     """Return the time at which `step` wants a `TimePassed` if nothing else happens, None for never."""
-    timed = job.hosts.values() if job.hosts.count(TIMED) else ()
-    times: list[float | None] = [host.fence_at for host in timed]
+    is_timed = job.hosts.count(TIMED) > 0
+    times = [job.hosts.soonest(HostState.fenced) if is_timed else None]
     if job.exit_code is None and job.phase is not Phase.STOPPING:
         times.append(_deadline_at(job))
     if job.hosts.count(HostPhase.JOINING):
@@ -94,7 +100,7 @@ def next_deadline(job: Job) -> float | None:
         if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
             times.append(task.resume_at)
     if job.phase is Phase.RUNNING:
-        times += [host.retry_at for host in timed]
+        times.append(job.hosts.soonest(HostState.retried) if is_timed else None)
         times.append(elastic.grows_at(job))
         if not job.is_complete:
             times.append(_start_limit_at(job))
@@ -170,7 +176,7 @@ def _on_gone(job: Job, process: TaskPlan) -> Step:
     """Nothing of a task is left; if it is TensorBoard, its next start needs another port."""
     if not is_board(process):
         return job, []
-    job = job._replace(ports={name: port for name, port in job.ports.items() if name != process.task})
+    job = job._replace(ports=job.ports.without([process.task]))
     return job, staying.hold_port(job)
 
 
@@ -267,9 +273,10 @@ def _on_restart_asked(job: Job, event: RestartAsked, now: float) -> Step:
 
 
 def _on_time(job: Job, now: float) -> Step:
+    fenced = job.hosts.values() if job.hosts.count(TIMED) else ()
     dead = {
         host.host: f"{host.reason}, and it was not heard again for {policy.fence(job.plan):g} s"
-        for host in job.hosts.values()
+        for host in fenced
         if host.fence_at is not None and now >= host.fence_at
     }
     job, actions = give_up(job, dead, now, is_silent=True)

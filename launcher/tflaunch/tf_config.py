@@ -8,9 +8,12 @@ The rules are those of TensorFlow 2.21: ``tfconfig_cluster_resolver.py`` (keys),
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tflaunch.spec import ROLES
+
+NAME = "TF_CONFIG"
+"""The variable."""
 
 _CLUSTER_ROLES = {
     "multi_worker_mirrored": ("chief", "worker"),
@@ -35,6 +38,19 @@ def members(strategy: str) -> tuple[str, ...]:
 def compile_tf_config(strategy: str, addresses: Mapping[str, Sequence[str]], role: str, index: int) -> str | None:
     """Return the TF_CONFIG of one task as compact JSON, None when it must not have one.
 
+    Args:
+        strategy: a strategy of the spec.
+        addresses: role to the ``host:port`` of its tasks, in the order of their index.
+        role: the task's role.
+        index: the task's index within its role.
+    """
+    common = common_part(strategy, addresses, role)
+    return None if common is None else common + _own_part(role, index)
+
+
+def common_part(strategy: str, addresses: Mapping[str, Sequence[str]], role: str) -> str | None:
+    """Return how the TF_CONFIG of all tasks of a role begins: the cluster; None when they must not have one.
+
     A ``ps`` never stands in a MultiWorkerMirrored cluster: TensorFlow would wait for a coordination
     service on ps:0. The evaluator takes no part in the others' cluster (it would be counted and
     waited for); its own TF_CONFIG names it, because ``worker_count`` looks it up there.
@@ -42,12 +58,54 @@ def compile_tf_config(strategy: str, addresses: Mapping[str, Sequence[str]], rol
     Args:
         strategy: a strategy of the spec.
         addresses: role to the ``host:port`` of its tasks, in the order of their index.
-        role: the task's role.
-        index: the task's index within its role.
+        role: the role.
     """
     if not has_cluster(strategy):
         return None
     inside = members(strategy)
     cluster = {name: list(addresses[name]) for name in ROLES if name in addresses and (name in inside or name == role)}
-    config = {"cluster": cluster, "task": {"type": role, "index": index}}
-    return json.dumps(config, separators=(",", ":"))
+    return '{"cluster":' + json.dumps(cluster, separators=(",", ":")) + ","
+
+
+def _own_part(role: str, index: int) -> str:
+    """How the TF_CONFIG of a task ends."""
+    return '"task":' + json.dumps({"type": role, "index": index}, separators=(",", ":")) + "}"
+
+
+class WithTfConfig(Mapping[str, str]):
+    """The environment of a task with a TF_CONFIG that is put together when somebody asks for it.
+
+    Each of N tasks needs the addresses of all, so the texts of all tasks together would take N times N of them.
+    """
+
+    __slots__ = ("_role_and_index", "common", "rest")
+
+    def __init__(self, rest: Mapping[str, str], common: str, role: str, index: int) -> None:
+        """Add TF_CONFIG to the ``rest`` of an environment; ``common`` is what `common_part` gives for the role."""
+        self.rest = rest
+        self.common = common
+        self._role_and_index = role, index
+
+    def with_common(self, common: str) -> WithTfConfig:
+        """Return the environment with another common part."""
+        return WithTfConfig(self.rest, common, *self._role_and_index)
+
+    def __getitem__(self, name: str) -> str:
+        return self.common + _own_part(*self._role_and_index) if name == NAME else self.rest[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.rest
+        yield NAME
+
+    def __len__(self) -> int:
+        return len(self.rest) + 1
+
+
+def without_tf_config(env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what else is in the environment of a task."""
+    return env.rest if isinstance(env, WithTfConfig) else env
+
+
+def split(env: Mapping[str, str], mark: str) -> tuple[Mapping[str, str], str]:
+    """Return an environment with ``mark`` in the place of what its TF_CONFIG has in common with others, and that."""
+    return (env.with_common(mark), env.common) if isinstance(env, WithTfConfig) else (env, "")

@@ -45,6 +45,39 @@ def test_it_counts_what_a_look_at_each_would(first: dict[str, frozenset[str]], c
     assert list(ledger) == list(known)
 
 
+class Due(NamedTuple):
+    """A state that may have a time."""
+
+    time: float | None
+    marks: tuple[str, ...] = ()
+
+    def moment(self) -> float | None:
+        """Return the time."""
+        return self.time
+
+
+TIMES = some.dictionaries(
+    some.sampled_from([f"host{number}" for number in range(200)]), some.none() | some.floats(0, 9)
+)
+
+
+@given(TIMES, some.lists(TIMES))
+def test_the_soonest_is_that_of_a_look_at_each(first: dict[str, float | None], changes: list[Any]) -> None:
+    """Also when it was asked for before a change."""
+    known = {f"host{number}": first.get(f"host{number}") for number in range(200)}
+    ledger = Ledger({name: Due(time) for name, time in known.items()})
+    for change in changes:
+        earlier, before = ledger, dict(known)
+        ledger = ledger.replaced({name: Due(time) for name, time in change.items()})
+        known.update(change)
+        for one, expected in ((ledger, known), (earlier, before)):
+            times = [time for time in expected.values() if time is not None]
+            assert one.soonest(Due.moment) == min(times, default=None)
+        assert {pair for pair in ledger.since(earlier) if pair[0] != pair[1]} == {
+            (Due(before[name]), Due(known[name])) for name in known if before[name] != known[name]
+        }
+
+
 @pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
 def test_an_event_costs_no_more_looks_with_more_tasks(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor, its clock and the news: of a task in the middle of a running job."""

@@ -7,7 +7,15 @@ import json
 import pytest
 
 from tflaunch.spec import ROLES, STRATEGIES
-from tflaunch.tf_config import compile_tf_config, has_cluster, members
+from tflaunch.tf_config import (
+    WithTfConfig,
+    common_part,
+    compile_tf_config,
+    has_cluster,
+    members,
+    split,
+    without_tf_config,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -118,3 +126,36 @@ def test_only_the_four_roles_of_tensorflow_stand_in_the_cluster():
     """A sidecar with an address stays outside."""
     addresses = {"worker": WORKERS, "tensorboard": ["t:6006"]}
     assert compiled("none", addresses, "worker", 0)["cluster"] == {"worker": WORKERS}
+
+
+@pytest.mark.parametrize("strategy", [strategy for strategy in STRATEGIES if has_cluster(strategy)])
+@pytest.mark.parametrize("role", ROLES)
+def test_the_text_is_that_of_one_json_object(strategy: str, role: str):
+    """Though it is put together of two parts."""
+    text = compile_tf_config(strategy, ALL_ROLES, role, 1)
+    assert text == json.dumps(compiled(strategy, ALL_ROLES, role, 1), separators=(",", ":"))
+
+
+def test_an_environment_has_its_tf_config_last():
+    """As a dict would have it, made when it is asked for."""
+    common = common_part("none", ALL_ROLES, "worker")
+    assert common is not None
+    env = WithTfConfig({"A": "1", "B": "2"}, common, "worker", 1)
+    whole = {"A": "1", "B": "2", "TF_CONFIG": compile_tf_config("none", ALL_ROLES, "worker", 1)}
+    assert list({**env}.items()) == list(whole.items())
+    assert env == whole
+    assert len(env) == 3
+    assert "TF_CONFIG" in env
+    assert env.get("C") is None
+    assert without_tf_config(env) == without_tf_config({"A": "1", "B": "2"}) == {"A": "1", "B": "2"}
+
+
+def test_what_is_common_can_be_taken_out():
+    """With a mark in its place, so that the two together are the environment again."""
+    common = common_part("none", ALL_ROLES, "worker")
+    assert common is not None
+    env = WithTfConfig({"A": "1"}, common, "worker", 1)
+    marked, text = split(env, "MARK")
+    assert marked["TF_CONFIG"].replace("MARK", text) == env["TF_CONFIG"]
+    assert marked["TF_CONFIG"].startswith("MARK")
+    assert split({"A": "1"}, "MARK") == ({"A": "1"}, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,9 @@ from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
 
 _RECEIVE = 1024 * 1024
+
+Frame = tuple[bytes, ...]
+"""The pieces of a frame, in their order. Frames of a kind may share some."""
 
 
 class Frames:
@@ -36,17 +40,17 @@ class Frames:
         self._heard = heard
         self._lost = lost
         self._decoder = wire.Decoder()
-        self._out = bytearray()
+        self._out: deque[memoryview] = deque()
         self._is_open = True
         self._is_full = False
         self.heard_at = mailbox.now()
         link.socket.setblocking(False)
-        mailbox.watch(link.socket.fileno(), self._serve)
+        mailbox.watch(link.socket.fileno(), self.look)
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: Frame) -> None:
         """Send a frame, now or when the link can take it."""
         if self._is_open:
-            self._out += frame
+            self._out.extend(map(memoryview, frame))
             self._flush()
 
     def close(self) -> None:
@@ -60,18 +64,21 @@ class Frames:
         link = self._link.socket
         while self._out:
             try:
-                sent = link.send(self._out)
+                sent = link.send(self._out[0])
             except BlockingIOError:
                 break
             except OSError:
                 self._out.clear()  # the read side will notice that the link is down
                 break
-            del self._out[:sent]
+            self._out[0] = self._out[0][sent:]
+            if not self._out[0]:
+                self._out.popleft()
         if self._is_full != bool(self._out):
             self._is_full = bool(self._out)
             self._mailbox.watch_writable(link.fileno(), self._is_full)
 
-    def _serve(self) -> None:
+    def look(self) -> None:
+        """Send and read what can be at once."""
         self._flush()
         try:
             data = self._link.socket.recv(_RECEIVE)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import os
+import struct
 from collections import deque
 from collections.abc import Iterable
 
+from tflaunch.hosts.frames import Frame
 from tflaunch_worker import wire
+
+COMMON = os.urandom(16).hex()
+"""Stands in an order for a text that many orders have in common."""
+
+_WORTH_SHARING = 4096  # bytes
+_HEADER = struct.Struct("!II")  # as `wire` has it
 
 
 class Orders:
@@ -13,14 +24,14 @@ class Orders:
 
     def __init__(self, are_kept: bool) -> None:
         self._are_kept = are_kept
-        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._waiting: deque[tuple[int, Frame]] = deque()
         self._starts: dict[tuple[str, int], int] = {}
         self._last = 0
 
-    def add(self, kind: str, **fields: object) -> bytes:
-        """Return the frame of the next order."""
+    def add(self, kind: str, common: str = "", /, **fields: object) -> Frame:
+        """Return the frame of the next order; ``common`` is the text for which `COMMON` stands in it."""
         self._last += 1
-        frame = wire.encode({"kind": kind, "order": self._last, **fields})
+        frame = _frame({"kind": kind, "order": self._last, **fields}, common)
         if kind == "start_task":
             self._starts[(str(fields["task"]), int(str(fields["attempt"])))] = self._last
         if self._are_kept:
@@ -32,7 +43,7 @@ class Orders:
         while self._waiting and (obeyed is None or self._waiting[0][0] <= obeyed):
             self._waiting.popleft()
 
-    def waiting(self) -> list[bytes]:
+    def waiting(self) -> list[Frame]:
         """Return the frames that the agent may not have got."""
         return [frame for _, frame in self._waiting]
 
@@ -47,3 +58,27 @@ class Orders:
         """
         kept = {tuple(stream) for stream in streams}
         return [about for about, number in self._starts.items() if number <= obeyed and about not in kept]
+
+
+def _frame(message: dict[str, object], common: str) -> Frame:
+    """Return the frame of a message with ``common`` in the place of `COMMON`, as bytes that other frames have too.
+
+    A thousand orders with the addresses of a thousand tasks may wait for agents at the same time: the text is made fit
+    for JSON once, and stands in memory once.
+    """
+    frame = wire.encode(message)
+    before, _, behind = frame.partition(COMMON.encode("ascii"))
+    if len(before) == len(frame):
+        return (frame,)
+    text = _as_written(common)
+    size = len(before) - _HEADER.size + len(text) + len(behind)
+    if size > wire.MAX_MESSAGE:
+        raise wire.WireError(f"a frame of {size} bytes is too large")
+    pieces = _HEADER.pack(size, 0) + before[_HEADER.size :], text, behind
+    return pieces if len(text) > _WORTH_SHARING else (b"".join(pieces),)
+
+
+@functools.lru_cache(maxsize=4)  # the clusters of two attempts, each with and without the evaluator
+def _as_written(text: str) -> bytes:
+    """How a text is written within a JSON string."""
+    return json.dumps(text)[1:-1].encode("ascii")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tflaunch import events, measures
-from tflaunch.hosts.frames import Frames
+from tflaunch.hosts.frames import Frame, Frames
 from tflaunch.hosts.heard import Heard
 from tflaunch.hosts.host_clock import HostClock
 from tflaunch.hosts.link import Link, Way
@@ -77,7 +77,7 @@ class Session:
         self._is_wanted = False
         self._is_leaving = False
         self._has_joined = False
-        self._answered = 0.0
+        self._asked = self._answered = 0.0
         self._upload: Upload | None = None
         self._orders = Orders(terms.lease > 0)
         self._heard = Heard()
@@ -166,7 +166,7 @@ class Session:
 
     def _use(self, link: Link) -> None:
         self._frames = Frames(link, self._mailbox, self._read, self._lose)
-        self._answered = self._mailbox.now()
+        self._asked = self._answered = self._mailbox.now()
         terms = self._terms._asdict()
         del terms["heartbeat"]
         self._say("hello", protocol=wire.PROTOCOL, seen=self._heard.seen, **terms, **self._time())
@@ -178,6 +178,8 @@ class Session:
 
     def _beat(self, frames: Frames) -> None:
         """Tell the agent that we live, and see that it does; until this link is lost."""
+        if self._frames is frames:
+            frames.look()  # we may have been busy, and its words have come, only not been read
         if self._frames is not frames:
             return
         now = self._mailbox.now()
@@ -185,11 +187,12 @@ class Session:
         if silence >= self._terms.heartbeat:
             self._lose(f"nothing was heard for {silence:.1f} s")
             return
-        unanswered = now - self._answered
+        unanswered = self._asked - self._answered
         if unanswered >= self._terms.lease / 2:  # it may say much and hear nothing
             self._lose(f"nothing that was said in the last {unanswered:.1f} s was answered")
             return
         if self._is_greeted:
+            self._asked = now
             self._say("keep_alive", **self._time())
         self._mailbox.call_at(now + self._terms.heartbeat / _BEATS, lambda: self._beat(frames))
 
@@ -208,9 +211,9 @@ class Session:
 
     # ---- what we say
 
-    def order(self, kind: str, **fields: object) -> None:
-        """Have the agent do something, exactly once, however often the link is lost."""
-        frame = self._orders.add(kind, **fields)
+    def order(self, kind: str, common: str = "", /, **fields: object) -> None:
+        """Have the agent do something, exactly once, however often the link is lost; ``common`` as in `Orders.add`."""
+        frame = self._orders.add(kind, common, **fields)
         if self._is_greeted:
             self._send(frame)
 
@@ -240,7 +243,7 @@ class Session:
 
     def send_files(self, code: Code) -> None:
         """Bring the user's code to the host: `FilesPlaced` or `FilesRefused` will follow."""
-        self._upload = Upload(code, self._send)
+        self._upload = Upload(code, lambda frame: self._send((frame,)))
         if self._is_greeted:
             self._upload.offer()
 
@@ -266,9 +269,9 @@ class Session:
         self._is_greeted = False
 
     def _say(self, kind: str, **fields: object) -> None:
-        self._send(wire.encode({"kind": kind, **fields}))
+        self._send((wire.encode({"kind": kind, **fields}),))
 
-    def _send(self, frame: bytes) -> None:
+    def _send(self, frame: Frame) -> None:
         if self._frames is not None:
             self._frames.send(frame)
 

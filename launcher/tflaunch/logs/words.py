@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from tflaunch import descriptors
 from tflaunch.hosts.output import Times
 from tflaunch.logs.task_log import Marks, TaskLog, missing, path_of, times_of
 from tflaunch.mailbox import Mailbox
@@ -36,7 +36,7 @@ class TaskWords:
             screen: shows the words.
             mailbox: calls back, and tells the time.
         """
-        _raise_file_limit()
+        descriptors.raise_limit()
         self._directory = directory
         self._marks = marks
         self._times = times
@@ -44,7 +44,7 @@ class TaskWords:
         self._mailbox = mailbox
         self._changed: Callable[[], None] = lambda: None
         self._logs: dict[str, TaskLog] = {}
-        self._open_attempts: set[tuple[str, int]] = set()
+        self._open_attempts: dict[str, set[int]] = {}
 
     def tell_change(self, changed: Callable[[], None]) -> None:
         """Have ``changed`` called whenever a log has grown."""
@@ -52,7 +52,7 @@ class TaskWords:
 
     def begin(self, task: str, attempt: int) -> None:
         """An attempt of a task is about to start."""
-        self._open_attempts.add((task, attempt))
+        self._open_attempts.setdefault(task, set()).add(attempt)
         if task not in self._logs:
             self._logs[task] = TaskLog(task, path_of(self._directory, task), self._marks, times_of(self._times, task))
 
@@ -78,7 +78,13 @@ class TaskWords:
         """An attempt has said its last word."""
         self._log_of(task, attempt, self._now())
         self._screen.finish(task)
-        self._open_attempts.discard((task, attempt))
+        self._close(task, attempt)
+
+    def _close(self, task: str, attempt: int) -> None:
+        attempts = self._open_attempts.get(task, set())
+        attempts.discard(attempt)
+        if not attempts:
+            self._open_attempts.pop(task, None)
 
     def _log_of(self, task: str, attempt: int, moment: float) -> TaskLog:
         """Return the task's log, with a marked line where a new attempt begins to speak, at ``moment``."""
@@ -97,11 +103,10 @@ class TaskWords:
 
     def abandon(self, task: str) -> None:
         """Expect nothing more of a task: its host is lost, and what it could not say any more with it."""
-        for name, attempt in sorted(self._open_attempts):
-            if name == task:
-                log = self._log_of(name, attempt, self._now())
-                log.lose(0, "the end of this output may be missing: its host was lost", self._now())
-                self._open_attempts.discard((name, attempt))
+        for attempt in sorted(self._open_attempts.get(task, ())):
+            log = self._log_of(task, attempt, self._now())
+            log.lose(0, "the end of this output may be missing: its host was lost", self._now())
+            self._close(task, attempt)
 
     def leave_to_others(self) -> None:
         """Expect nothing more of any task: another supervisor hears them."""
@@ -114,7 +119,7 @@ class TaskWords:
 
     def is_complete_without(self, task: str) -> bool:
         """Whether all that was ever begun has ended, but for one task."""
-        return all(name == task for name, _ in self._open_attempts)
+        return self._open_attempts.keys() <= {task}
 
     def tail(self, task: str, lines: int) -> list[str]:
         """Return the last lines of a task's last attempt."""
@@ -127,14 +132,8 @@ class TaskWords:
 
     def close(self) -> None:
         """Close the logs."""
-        for task in {task for task, _ in self._open_attempts}:
+        for task in list(self._open_attempts):
             self.abandon(task)
         for log in self._logs.values():
             log.close()
         self._marks.close()
-
-
-def _raise_file_limit() -> None:
-    """Allow this process a log per task; agents were started before, and hand on the user's own limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

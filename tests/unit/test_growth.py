@@ -1,0 +1,130 @@
+"""What a plan, its record and its first steps take grows with the number of tasks, and not with its square."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from history import History
+from specs import GOOD, SMALLEST, clustered, planned
+from tflaunch import plan_forms, policy, replay
+from tflaunch.actions import StopTask
+from tflaunch.events import TaskExited
+from tflaunch.ledger import Ledger
+from tflaunch.plan import Plan
+from tflaunch.states import Phase
+from tflaunch.tf_config import WithTfConfig
+
+pytestmark = pytest.mark.unit
+
+
+def spread(count: int, per_host: int = 1, **fields: Any) -> Plan:
+    """The plan of so many workers."""
+    return clustered({"worker": [f"host{number // per_host:05}x" for number in range(count)]}, **fields)
+
+
+def test_twice_the_tasks_make_a_record_of_twice_the_size() -> None:
+    """What the journal and plan.json begin with."""
+    small, large = (len(json.dumps(plan_forms.as_record(spread(count)))) for count in (200, 400))
+    assert large < 2.1 * small
+
+
+def test_the_tasks_of_a_plan_hold_one_cluster() -> None:
+    """Resolved or not, by what was kept or made."""
+    plan = spread(100)
+    for one in (plan, plan_forms.from_json(json.loads(json.dumps(plan_forms.as_record(plan))))):
+        texts = {id(task.env.common) for task in one.tasks if isinstance(task.env, WithTfConfig)}
+        assert len(texts) == 1
+
+
+@pytest.mark.parametrize("data", [SMALLEST, *GOOD.values()], ids=["smallest", *GOOD])
+def test_a_record_gives_the_plan_again(data: dict[str, Any]) -> None:
+    """With its TF_CONFIGs; and so does the form with them, which earlier versions kept."""
+    plan = planned(data)
+    for form in (plan_forms.as_record, plan_forms.as_json):
+        kept = json.loads(json.dumps(form(plan)))
+        again = plan_forms.from_json(kept)
+        assert again == plan
+        assert [dict(task.env) for task in again.tasks] == [dict(task.env) for task in plan.tasks]
+    assert "TF_CONFIG" not in {name for task in plan_forms.as_record(plan)["tasks"] for name in task["env"]}
+
+
+def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
+    """Its plan has the TF_CONFIG of every task."""
+    plan = clustered({"worker": 2, "evaluator": 1})
+    ports = {"worker:0": 1, "worker:1": 2, "evaluator:0": 3}
+    events = [
+        {"kind": "host_joined", "now": 1.0, "host": "localhost"},
+        {"kind": "ports_held", "now": 2.0, "host": "localhost", "ports": ports},
+    ]
+    jobs = [
+        replay.fold(json.loads(json.dumps([{"kind": "plan", "run": "r", "now": 0.0, "plan": form(plan)}, *events])))
+        for form in (plan_forms.as_json, plan_forms.as_record)
+    ]
+    assert jobs[0] == jobs[1]
+    assert jobs[0].phase is Phase.RUNNING
+    assert '"localhost:2"' in jobs[0].plan.find("worker:0").env["TF_CONFIG"]
+
+
+def test_what_hosts_ask_of_each_other_grows_with_their_number() -> None:
+    """Names and addresses, past what all can try of all."""
+    small, large = (policy.peers_to_try(spread(count)) for count in (200, 400))
+    assert sum(len(one.peers) for one in large.values()) < 2.1 * sum(len(one.peers) for one in small.values())
+    names = [policy.names_to_find(spread(count), [f"host{n:05}x" for n in range(count)]) for count in (200, 400)]
+    assert sum(map(len, names[1].values())) < 2.1 * sum(map(len, names[0].values()))
+
+
+@pytest.mark.parametrize("count", [2, 64, 65])
+def test_few_hosts_all_try_all(count: int) -> None:
+    """As many tasks as hosts, without their own."""
+    plan = spread(count)
+    assert {len(one.peers) for one in policy.peers_to_try(plan).values()} == {count - 1}
+
+
+@pytest.mark.parametrize("count", [66, 67, 100, 301])
+def test_of_many_hosts_each_tries_and_is_tried_by_many(count: int) -> None:
+    """The first, which leads, by all; nobody tries itself."""
+    wanted = policy.peers_to_try(spread(count))
+    tried = [peer for one in wanted.values() for peer in one.peers]
+    least = min(policy.MOST_PEERS, count - 1)
+    assert tried.count("worker:0") == count - 1
+    assert all(least <= tried.count(f"worker:{number}") <= least + 1 for number in range(1, count))
+    assert all(least <= len(one.peers) <= least + 1 for one in wanted.values())
+    assert all(not one.peers.keys() & one.ports.keys() for one in wanted.values())
+    assert all(f"worker:{(number + 1) % count}" in wanted[f"host{number:05}x"].peers for number in range(count))
+
+
+def test_hosts_and_processes_are_found_by_name() -> None:
+    """As a look at each would find them."""
+    plan = clustered({"worker": ["a", "b", "a"]}, sidecars={"log": {"command": "x", "host": "b"}})
+    assert [process.task for process in plan.on_host("b")] == ["worker:1", "log"]
+    assert plan.on_host("c") == ()
+    assert not plan.is_local("a")
+    assert clustered({"worker": 1}).is_local("localhost")
+    smaller = plan._replace(tasks=plan.tasks[1:])
+    assert [process.task for process in smaller.on_host("a")] == ["worker:2"]
+
+
+def test_a_gang_is_stopped_in_one_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all its tasks together, however many they are."""
+    assert _changes(200, monkeypatch) == _changes(20, monkeypatch)
+
+
+def _changes(workers: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often the states of tasks are replaced when one of them fails."""
+    history = History(clustered({"worker": workers})).start()
+    count = 0
+    original = Ledger.replaced
+
+    def replaced(self: Ledger[Any], states: Any) -> Ledger[Any]:
+        nonlocal count
+        count += 1
+        return original(self, states)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "replaced", replaced)
+        history.happens(TaskExited("localhost", "worker:3", 0, 1, None, 0.0))
+    assert len([action for action in history.actions if isinstance(action, StopTask)]) == workers
+    return count

@@ -1,0 +1,45 @@
+"""Orders that have a text in common keep it once, and what is sent is what would be sent without that."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tflaunch.hosts.orders import COMMON, Orders
+from tflaunch_worker import wire
+
+pytestmark = pytest.mark.unit
+
+CLUSTER = json.dumps({"worker": [f'host{number}".ä:2222' for number in range(1000)]}, ensure_ascii=False)
+
+
+def fields(number: int, common: str) -> dict[str, object]:
+    """What an order to start a task says."""
+    env = {"A": "b", "TF_CONFIG": f"{common}task {number}"}
+    return {"task": f"worker:{number}", "attempt": 0, "env": env, "argv": ("python", "ä")}
+
+
+@pytest.mark.parametrize("common", [CLUSTER, "", '{"worker":["a:1"]}'], ids=["long", "none", "short"])
+def test_the_frame_is_that_of_the_whole_message(common: str) -> None:
+    """To the byte."""
+    orders = Orders(are_kept=True)
+    for number in range(3):
+        frame = orders.add("start_task", common, **fields(number, COMMON if common else ""))
+        whole = {"kind": "start_task", "order": number + 1, **fields(number, common)}
+        assert b"".join(frame) == wire.encode(whole)
+
+
+def test_the_text_is_kept_once() -> None:
+    """Orders that wait hold no more than a little each: the addresses of all tasks are in each of them."""
+    orders = [Orders(are_kept=True) for _ in range(50)]
+    for number, one in enumerate(orders):
+        one.add("start_task", CLUSTER, **fields(number, COMMON))
+    pieces = {id(piece): len(piece) for one in orders for frame in one.waiting() for piece in frame}
+    assert sum(pieces.values()) < len(json.dumps(CLUSTER)) + 50 * 500
+
+
+def test_a_message_that_is_too_large_is_none() -> None:
+    """An agent would hang up."""
+    with pytest.raises(wire.WireError):
+        Orders(are_kept=True).add("start_task", "x" * wire.MAX_MESSAGE, **fields(0, COMMON))

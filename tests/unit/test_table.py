@@ -1,0 +1,63 @@
+"""A table says what a dict would say, at every point of its history, and a change of it copies a part."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from tflaunch.table import Table
+
+pytestmark = pytest.mark.unit
+
+NAMES = some.sampled_from([f"task:{number}" for number in range(300)])  # more than are copied together
+CHANGES = some.one_of(some.dictionaries(NAMES, some.integers()), some.frozensets(NAMES, max_size=20))
+
+
+@given(some.dictionaries(NAMES, some.integers()), some.lists(CHANGES))
+def test_it_says_what_a_dict_would(first: dict[str, int], changes: list[dict[str, int] | frozenset[str]]) -> None:
+    """After any changes and removals; the tables before them stay what they were."""
+    table, known = Table(first), dict(first)
+    history = [(table, dict(known))]
+    for change in changes:
+        if isinstance(change, dict):
+            table = table.replaced(change)
+            known.update(change)
+        else:
+            table = table.without(change)
+            known = {name: value for name, value in known.items() if name not in change}
+        history.append((table, dict(known)))
+    for one, expected in history:
+        assert dict(one) == expected
+        assert len(one) == len(expected)
+        assert [one.get(f"task:{number}") for number in range(300)] == [
+            expected.get(f"task:{number}") for number in range(300)
+        ]
+
+
+def test_two_that_come_of_one_know_nothing_of_each_other() -> None:
+    """Each has a name that the other lacks."""
+    first = Table({"a": 1})
+    left, right = first.replaced({"b": 2}), first.replaced({"c": 3})
+    assert (dict(first), dict(left), dict(right)) == ({"a": 1}, {"a": 1, "b": 2}, {"a": 1, "c": 3})
+    assert dict(right.replaced({"b": 4})) == {"a": 1, "b": 4, "c": 3}
+
+
+def test_names_stay_in_their_order() -> None:
+    """Of a thousand, after each was replaced."""
+    names = [f"worker:{number}" for number in range(1000)]
+    table = Table(dict.fromkeys(names, 0))
+    for name in reversed(names):
+        table = table.replaced({name: 1})
+    assert list(table) == names
+    assert set(table.values()) == {1}
+
+
+@pytest.mark.parametrize("size", [1_000, 10_000])
+def test_a_change_copies_no_more_of_a_large_table(size: int) -> None:
+    """All entries but those of one block are the very same objects."""
+    table = Table({f"worker:{number}": 0 for number in range(size)})
+    changed = table.replaced({f"worker:{size // 2}": 1})
+    copied = [block for block, other in zip(changed._blocks, table._blocks, strict=True) if block is not other]
+    assert len(copied) == 1
+    assert len(copied[0]) <= 128
