@@ -10,7 +10,7 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tflaunch import lint, planner, spec
+from tflaunch import lint, planner, spec_form
 from tflaunch.machine import Machine
 from tflaunch.plan import Plan
 from tflaunch.spec import Spec
@@ -73,7 +73,7 @@ GOOD: dict[str, dict[str, Any]] = {
 
 def made(data: dict[str, Any]) -> Spec:
     """Return the spec in data that must be good to read."""
-    result = spec.read(data)
+    result = spec_form.read(data)
     assert isinstance(result, Spec), result
     return result
 

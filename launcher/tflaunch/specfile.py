@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tflaunch import kinds, spec
+from tflaunch import kinds, spec_form
 from tflaunch.errors import Problem, SpecError
 from tflaunch.spec import Spec
 
@@ -77,7 +77,7 @@ def from_data(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
         SpecError: with every problem that was found.
     """
     problems: list[Problem] = []
-    result = spec.read(_expand(data, (), environ, problems))
+    result = spec_form.read(_expand(data, (), environ, problems))
     if isinstance(result, list):
         problems += result
     if problems or isinstance(result, list):

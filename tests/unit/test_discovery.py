@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch import discovery, spec
+from tflaunch import discovery, spec_form
 from tflaunch.errors import SpecError
 from tflaunch.spec import Address, Spec
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 def found(directory: Path, where: str, **fields: object) -> tuple[Address, ...]:
     """Return the workers that are found in a place."""
-    read = spec.read({"discover": {"worker": where}, "command": ["x"], **fields})
+    read = spec_form.read({"discover": {"worker": where}, "command": ["x"], **fields})
     assert isinstance(read, Spec), read
     resolved = discovery.with_hosts("job.json", read, directory)
     assert not resolved.discover
@@ -49,7 +49,7 @@ def test_a_file_names_one_host_per_line(tmp_path: Path) -> None:
 def test_a_command_prints_the_same_lines(tmp_path: Path) -> None:
     """It runs beside the spec, without a shell."""
     (tmp_path / "hosts.txt").write_text(HOSTS)
-    assert found(tmp_path, "command:cat hosts.txt") == EXPECTED
+    assert found(tmp_path, "exec:cat hosts.txt") == EXPECTED
 
 
 def test_a_name_gives_a_task_per_address() -> None:
@@ -65,10 +65,10 @@ def test_a_name_gives_a_task_per_address() -> None:
         ("file:empty", "'file:empty' names no host"),
         ("file:odd", "line 2 is 'two words'"),
         ("file:bad", "line 1: 'h1:99999' has no valid port"),
-        ("command:nosuch-program", "'nosuch-program' cannot be run"),
-        ("command:cat 'x", "cannot be run: No closing quotation"),
-        ("command:sh -c 'echo why >&2; exit 3'", "ended with code 3: why"),
-        ("command:true", "names no host"),
+        ("exec:nosuch-program", "'nosuch-program' cannot be run"),
+        ("exec:cat 'x", "cannot be run: No closing quotation"),
+        ("exec:sh -c 'echo why >&2; exit 3'", "ended with code 3: why"),
+        ("exec:true", "names no host"),
         ("dns:nosuch.invalid", "DNS knows no 'nosuch.invalid'"),
     ],
 )
@@ -87,6 +87,6 @@ def test_a_role_has_its_hosts_from_one_place(tmp_path: Path) -> None:
 
 def test_offline_hosts_are_assumed() -> None:
     """`check` looks at a spec without the network."""
-    read = spec.read({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
+    read = spec_form.read({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
     assert isinstance(read, Spec)
-    assert set(discovery.assumed(read).cluster) == {"ps", "worker"}
+    assert set(discovery.assumed("job.json", read).cluster) == {"ps", "worker"}

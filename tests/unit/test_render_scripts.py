@@ -13,7 +13,7 @@ import script_checks
 import unit_checks
 from rendering import plan_of, rendered, shipped
 from specs import GOOD, MACHINE, made
-from tflaunch import spec
+from tflaunch import spec_form
 from tflaunch.cli import rendering
 from tflaunch.render import engines
 from tflaunch.spec import Container, Resources
@@ -154,7 +154,7 @@ def test_a_container_is_read_as_the_schema_has_it() -> None:
             "volumes": volumes,
         }
         data = {"cluster": {"worker": 1}, "command": "train", "container": container}
-        jsonschema.Draft202012Validator(spec.json_schema()).validate(data)
+        jsonschema.Draft202012Validator(spec_form.json_schema()).validate(data)
         assert made(data).container == Container("a.b/c:1@sha256", Resources(str(cpu), "512Mi", 0), volumes)
     assert made({"cluster": {"worker": 1}, "container": {}}).container == Container()
 
@@ -179,7 +179,7 @@ def test_a_container_is_read_as_the_schema_has_it() -> None:
 )
 def test_a_container_that_is_none_is_an_error(container: Any, where: str) -> None:
     """At its place."""
-    problems = spec.read({"cluster": {"worker": 1}, "command": "train", "container": container})
+    problems = spec_form.read({"cluster": {"worker": 1}, "command": "train", "container": container})
     assert isinstance(problems, list)
     assert [problem.where for problem in problems] == [where]
 

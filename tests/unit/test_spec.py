@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs import GOOD, SMALLEST_LOCAL, made
-from tflaunch import spec, specfile
+from tflaunch import spec_form, specfile
 from tflaunch.errors import Problem, SpecError
-from tflaunch.spec import Address, Restart, Spec, Timeouts
+from tflaunch.spec import ROLES, Address, Host, Restart, Role, Spec, Timeouts
 
 pytestmark = pytest.mark.unit
 
@@ -28,7 +28,7 @@ def changed(**fields: Any) -> dict[str, Any]:
 
 def problems_in(data: Any) -> list[Problem]:
     """The problems of data that must not be good to read."""
-    result = spec.read(data)
+    result = spec_form.read(data)
     assert isinstance(result, list)
     return result
 
@@ -341,7 +341,7 @@ _WORDS = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["worker", "chief", "ps", "alpha:2222", "10s", "python train.py", "auto", "${HOME}", "none"]),
 )
-_FIELDS = [*Spec._fields, *Timeouts._fields, *Restart._fields, *spec.Role._fields, *spec.Host._fields, "worker"]
+_FIELDS = [*Spec._fields, *Timeouts._fields, *Restart._fields, *Role._fields, *Host._fields, "worker"]
 _VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _WORDS),
     lambda inner: st.one_of(
@@ -350,7 +350,7 @@ _VALUES = st.recursive(
     max_leaves=20,
 )
 _SPECS = st.fixed_dictionaries(
-    {"cluster": st.dictionaries(st.sampled_from(spec.ROLES) | _WORDS, _VALUES, max_size=3)},
+    {"cluster": st.dictionaries(st.sampled_from(ROLES) | _WORDS, _VALUES, max_size=3)},
     optional=dict.fromkeys(Spec._fields[1:], _VALUES),
 )
 
@@ -362,7 +362,7 @@ class TestAnything:
     @settings(max_examples=300, deadline=None)
     def test_any_data_is_a_spec_or_has_problems(self, data: Any):
         """Reading never raises, and never returns a spec with an impossible port."""
-        result = spec.read(data)
+        result = spec_form.read(data)
         if isinstance(result, Spec):
             ports = [address.port for members in result.cluster.values() for address in members]
             assert all(port is None or 1 <= port <= 65_535 for port in ports)
@@ -375,7 +375,7 @@ class TestAnything:
     def test_reading_changes_nothing_in_the_data(self, data: Any):
         """A caller may use its data again."""
         before = repr(data)
-        spec.read(data)
+        spec_form.read(data)
         assert repr(data) == before
 
 
@@ -669,7 +669,7 @@ class TestAnyFile:
     def test_a_json_file_means_what_its_data_mean(self, data: Any):
         """Reading a file adds the name, the variables and limits, and nothing else."""
         data = {"name": "job", **data}
-        direct = spec.read(data)
+        direct = spec_form.read(data)
         try:
             text = json.dumps(data, allow_nan=False)
             assert load(text) == direct

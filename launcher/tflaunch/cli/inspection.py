@@ -142,6 +142,6 @@ def schema() -> None:
     Example:
       tflaunch schema > cluster.schema.json
     """
-    from tflaunch.spec import json_schema
+    from tflaunch.spec_form import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))
