@@ -29,7 +29,7 @@ def shipped() -> dict[str, dict[str, Any]]:
 def to_render(data: dict[str, Any], engine: str) -> Spec:
     """Return the spec in data, with an image where the engine needs one, without anything to look up."""
     spec = made({"container": {"image": "ghcr.io/ann/train:1"}, **data})
-    spec = discovery.assumed(spec) if spec.discover else spec
+    spec = discovery.assumed("job.json", spec) if spec.discover else spec
     assert not engines.problems(engine, spec, MACHINE)
     return spec
 

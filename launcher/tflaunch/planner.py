@@ -89,7 +89,8 @@ class _Maker:
         self._tasks_on = Counter(member.machine for member in members)
         wanted = shares.gpus_wanted(spec, self._strategy, members)
         visible = {member.machine: self._visible_gpus(member.host) for member in members}
-        self._gpus = dict(shares.gpu_slices(wanted, members, visible))
+        given = {member.machine for member in members if (spec.hosts.get(member.host) or Host()).inherits}
+        self._gpus = dict(shares.gpu_slices(wanted, members, visible, given))
 
     def task(self, role: str, index: int, address: Address) -> TaskPlan:
         """Plan one task of the cluster."""
@@ -163,6 +164,10 @@ class _Maker:
             return HostPlan(name, is_local=True)
         settings = self._spec.hosts.get(name) or Host()
         home = settings.env.get("TFLAUNCH_HOME")
+        if settings.engine is not None:
+            home = home or (self._machine.environ.get("TFLAUNCH_HOME") if settings.inherits else None)
+            python, engine, inherits = settings.python, settings.engine, settings.inherits
+            return HostPlan(name, False, python=python, home=home, engine=engine, inherits=inherits)
         return HostPlan(name, False, settings.ssh, settings.identity_file, settings.python, home, settings.docker)
 
     def _address_of(self, host: str) -> str:
@@ -196,7 +201,7 @@ class _Maker:
             chosen["CUDA_VISIBLE_DEVICES"] = devices, why
             chosen["TF_FORCE_GPU_ALLOW_GROWTH"] = "true", "TensorFlow would take all the memory of a GPU at once"
         neighbours = self._tasks_on[self._machine_of(host)]
-        is_given = self._is_local(host) and "TF_NUM_INTRAOP_THREADS" in self._machine.environ
+        is_given = self._is_like_here(host) and "TF_NUM_INTRAOP_THREADS" in self._machine.environ
         if neighbours > 1 and not is_given:
             cores = max(1, self._machine.cores // neighbours) if self._is_local(host) else None
             threads = f"${{host:TFLAUNCH_CORES/{neighbours}}}" if cores is None else str(cores)
@@ -206,7 +211,7 @@ class _Maker:
 
     def _wants_legacy_keras(self, host: str) -> bool:
         if self._spec.legacy_keras == "auto":
-            is_set = self._is_local(host) and "TF_USE_LEGACY_KERAS" in self._machine.environ
+            is_set = self._is_like_here(host) and "TF_USE_LEGACY_KERAS" in self._machine.environ
             return self._strategy in ("multi_worker_mirrored", "parameter_server") and not is_set
         return self._spec.legacy_keras is True
 
@@ -233,7 +238,7 @@ class _Maker:
 
     def _inherited(self, host: str) -> dict[str, str]:
         """What a process has besides: here the user's own environment, elsewhere nothing of a login."""
-        if self._is_local(host):
+        if self._is_like_here(host):
             directory = self._machine.python_directory
             path = f"{directory}:{self._machine.environ.get('PATH', '/usr/bin:/bin')}"
             return {} if directory is None else {"PATH": path}
@@ -254,7 +259,7 @@ class _Maker:
 
     def _argv(self, settings: Role, host: str) -> tuple[str, ...]:
         if settings.server:
-            if self._is_local(host):
+            if self._is_like_here(host):
                 return self._on_host(("python", self._machine.server_program), host)
             settings_of_host = self._spec.hosts.get(host)
             python = settings_of_host.python if settings_of_host is not None else None
@@ -272,7 +277,7 @@ class _Maker:
         chosen = specific or (settings.workdir if settings else None) or self._spec.workdir or "."
         if chosen.startswith(("~", "${host:")):
             return chosen
-        if self._spec.sync is not None and not self._is_local(host):
+        if self._spec.sync is not None and not self._is_like_here(host):
             return str(PurePosixPath(CODE_DIRECTORY) / chosen)
         return str(self._directory / chosen)
 
@@ -281,6 +286,10 @@ class _Maker:
         return LOCALHOST if self._is_local(host) else host.lower()
 
     def _is_local(self, host: str) -> bool:
-        settings = self._spec.hosts.get(host)
-        is_container = settings is not None and settings.docker is not None
-        return not is_container and (host == LOCALHOST or host in self._machine.local_names)
+        settings = self._spec.hosts.get(host) or Host()
+        is_reached_otherwise = settings.docker is not None or settings.engine is not None
+        return not is_reached_otherwise and (host == LOCALHOST or host in self._machine.local_names)
+
+    def _is_like_here(self, host: str) -> bool:
+        """Whether tasks there have the environment and the directories that they would have on this machine."""
+        return self._is_local(host) or (self._spec.hosts.get(host) or Host()).inherits

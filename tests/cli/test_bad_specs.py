@@ -233,6 +233,13 @@ NOT_FOR_TENSORFLOW = [
     ),
     field("backoff-backwards", {"restart": {"backoff": [2, 1]}}, "restart.backoff: the first wait is longer"),
     field("elastic", {"elastic": {"min_workers": 9}}, "elastic.min_workers: 9 is not between 1 and the 2 workers"),
+    field("no-place-of-hosts", {"hosts": {"discover": 5}}, "hosts.discover: must be where hosts are found"),
+    field(
+        "no-engine", {"hosts": {"discover": "dsn:worker"}}, "hosts.discover: there is no engine 'dsn'; use one of dns"
+    ),
+    field("slurm-array", {"slurm": {"array": "1-3"}}, "slurm.array: --array would make something else of the job"),
+    field("slurm-short-option", {"slurm": {"N": 2}}, "slurm.N: must be a long option of sbatch"),
+    field("slurm-value", {"slurm": {"exclusive": False}}, "slurm.exclusive: must be text, a number, or true"),
     field("preload", {"preload": ["tensor flow"]}, "preload[0]: 'tensor flow' is no name of a module"),
 ]
 ALL = [*NO_FILES, *NO_TEXTS, *NO_JSON, *NO_YAML, *NO_TOML, *WRONG_TYPES, *NOT_FOR_TENSORFLOW]
@@ -284,8 +291,9 @@ def test_no_two_bad_specs_have_one_title():
         (("--set", "cluster.ps=1"), "needs a chief"),
         (("--name", "a b"), "name: 'a b' cannot be a name"),
         (("--", ""), "command: is empty"),
+        (("--set", "hosts.discover=file:nosuch"), "nosuch cannot be read"),
     ],
-    ids=["no-value", "no-index", "no-field", "no-chief", "no-name", "no-command"],
+    ids=["no-value", "no-index", "no-field", "no-chief", "no-name", "no-command", "no-hosts"],
 )
 def test_a_command_line_that_makes_a_good_spec_bad_is_refused_like_a_bad_one(
     arguments: tuple[str, ...], words: str, tmp_path: Path

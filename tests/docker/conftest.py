@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from compose import Compose
-from engine import Engine, an_engine
+from engine import IMAGE, Engine, an_engine
+from launch import Launch
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +28,21 @@ def compose(engine: Engine, tmp_path: Path) -> Iterator[Compose]:
         yield project
     finally:
         project.end()
+
+
+@pytest.fixture
+def containers(engine: Engine, launch: Launch) -> Iterator[list[str]]:
+    """Two containers on a network of their own, with the engine at hand for the launcher."""
+    launch.env.update({name: value for name, value in engine.env.items() if name == "DOCKER_HOST"})
+    names = [f"tfl{os.getpid()}-c{number}" for number in (1, 2)]
+    network = f"tfl{os.getpid()}"
+    engine.docker("network", "create", network)
+    starting = ["run", "--detach", "--init", "--label", "tflaunch.test", "--network", network]
+    try:
+        for name in names:
+            engine.docker(*starting, "--name", name, IMAGE, "sleep", "infinity")
+        yield names
+    finally:
+        if left := [name for name in names if engine.has("container", name)]:
+            engine.docker("rm", "--force", *left)
+        engine.docker("network", "rm", network)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
 import pytest
 
-from engine import IMAGE, Engine
+from engine import Engine
 from launch import PATIENCE, Launch, read_until
 
 pytestmark = pytest.mark.docker
@@ -18,23 +15,6 @@ strategy = tf.distribute.MultiWorkerMirroredStrategy()
 value = strategy.run(lambda: tf.constant(1.0))
 print("sum", strategy.reduce("SUM", value, axis=None).numpy(), flush=True)
 """
-
-
-@pytest.fixture
-def containers(engine: Engine, launch: Launch) -> Iterator[list[str]]:
-    """Two containers on a network of their own, with the engine at hand for the launcher."""
-    launch.env.update({name: value for name, value in engine.env.items() if name == "DOCKER_HOST"})
-    names = [f"tfl{os.getpid()}-c{number}" for number in (1, 2)]
-    network = f"tfl{os.getpid()}"
-    engine.docker("network", "create", network)
-    try:
-        for name in names:
-            engine.docker("run", "--detach", "--init", "--name", name, "--network", network, IMAGE, "sleep", "infinity")
-        yield names
-    finally:
-        if left := [name for name in names if engine.has("container", name)]:
-            engine.docker("rm", "--force", *left)
-        engine.docker("network", "rm", network)
 
 
 def fields(containers: list[str], *command: str) -> dict[str, object]:

@@ -11,7 +11,7 @@ from tflaunch_worker.host_values import UnknownValue, expand, expand_path
 
 pytestmark = pytest.mark.unit
 
-KNOWN = {"SCRATCH": "/fast", "TFLAUNCH_CORES": "7"}
+KNOWN = {"SCRATCH": "/fast", "TFLAUNCH_CORES": "7", "GPUS": "3, GPU-8a,7"}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,10 @@ KNOWN = {"SCRATCH": "/fast", "TFLAUNCH_CORES": "7"}
         ("${host:TFLAUNCH_CORES/2}", "3"),
         ("${host:TFLAUNCH_CORES/8}", "1"),
         ("${host:TFLAUNCH_CORES/0}", "${host:TFLAUNCH_CORES/0}"),
+        ("${host:GPUS[0:1]}", "3"),
+        ("${host:GPUS[1:3]}", "GPU-8a,7"),
+        ("${host:GPUS[1:1]}", ""),
+        ("${host:GPUS[1]}", "${host:GPUS[1]}"),
     ],
 )
 def test_references_are_replaced(text: str, expected: str) -> None:
@@ -30,7 +34,14 @@ def test_references_are_replaced(text: str, expected: str) -> None:
     assert expand(text, KNOWN) == expected
 
 
-@pytest.mark.parametrize(("text", "said"), [("${host:NO}", "'NO' is not set"), ("${host:SCRATCH/2}", "is no number")])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("${host:NO}", "'NO' is not set"),
+        ("${host:SCRATCH/2}", "is no number"),
+        ("${host:GPUS[2:4]}", "has 3 entries on this host, and 4 are wanted"),
+    ],
+)
 def test_what_the_host_does_not_have_is_said(text: str, said: str) -> None:
     """By its name."""
     with pytest.raises(UnknownValue, match=said):

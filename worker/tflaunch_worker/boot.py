@@ -3,7 +3,8 @@
 It is sent as source and reads one request (a line of JSON) from its input:
 
     {"mode": "start" or "resume", "run", "host", "home": path or null, "agent": SHA-256, "size": bytes,
-     "patience": seconds, "names": [of the socket, the lock and the log in an agent's directory]}
+     "patience": seconds, "holds": whether what we start ends with us, so that we stay until the agent has ended,
+     "names": [of the socket, the lock and the log in an agent's directory]}
 
 It answers in lines of JSON, by their ``kind``: ``send`` (the agent's archive is not cached here: its
 bytes are expected), ``ready`` (from now on the link is the agent's), ``gone`` (there is nothing to resume:
@@ -27,7 +28,7 @@ from importlib.machinery import ModuleSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO
+    from typing import Any, BinaryIO, Callable
 
 _CHUNK = 256 * 1024
 _END_PATIENCE = 5.0  # seconds for a guard to kill what an agent left
@@ -43,7 +44,11 @@ def main(source: BinaryIO) -> None:
         request = json.loads(source.readline())
         home = _private(os.path.expanduser(request["home"] or _default_home()))
         place = _Place(os.path.join(home, "runs", request["run"], "agents", request["host"]), *request["names"])
-        connection = _start(request, home, place, source) if request["mode"] == "start" else _resume(place)
+        connection: socket.socket | None
+        if request["mode"] == "start":
+            connection, guard = _start(request, home, place, source)
+        else:
+            connection, guard = _resume(place), None
         if connection is None:
             _answer("gone", words=place.last_words())
             os._exit(0)
@@ -54,8 +59,11 @@ def main(source: BinaryIO) -> None:
         _fail(f"{prefix}{error.strerror or error}")
     else:
         _answer("ready")
-        _relay(connection)
-        place.is_free(_END_PATIENCE)  # the link ends with the guard: then nothing of the run is left here
+        if guard is None:
+            relay(connection)
+            place.is_free(_END_PATIENCE)  # the link ends with the guard: then nothing of the run is left here
+        else:
+            _stay(connection, guard)
         os._exit(0)
 
 
@@ -136,8 +144,8 @@ class _Place:
 # ---- starting
 
 
-def _start(request: dict[str, Any], home: str, place: _Place, source: BinaryIO) -> socket.socket:
-    """Start a guard and an agent, once nothing of an earlier one is left."""
+def _start(request: dict[str, Any], home: str, place: _Place, source: BinaryIO) -> tuple[socket.socket, int | None]:
+    """Start a guard and an agent, once nothing of an earlier one is left; what is returned is as of `_spawn`."""
     archive = os.path.join(_private(os.path.join(home, "agents")), f"{request['agent']}.zip")
     if _hash_of(archive) != request["agent"]:
         _answer("send")
@@ -145,7 +153,7 @@ def _start(request: dict[str, Any], home: str, place: _Place, source: BinaryIO) 
     os.makedirs(place.directory, mode=0o700, exist_ok=True)
     if not place.is_free(request["patience"]):
         raise Failure("an earlier agent of this run has not ended there")
-    return _spawn(_Agent(archive), place.directory)
+    return _spawn(_Agent(archive), place.directory, bool(request.get("holds")))
 
 
 class _Agent:
@@ -241,17 +249,18 @@ def _write(path: str, data: bytes) -> None:
         raise
 
 
-def _spawn(agent: _Agent, directory: str) -> socket.socket:
-    """Start the guard as a daemon: in a session of its own, as nobody's child.
+def _spawn(agent: _Agent, directory: str, holds: bool) -> tuple[socket.socket, int | None]:
+    """Start the guard as a daemon: in a session of its own, as nobody's child, or with ``holds`` as ours.
 
-    A fork is enough, and spares the host another start of Python.
+    A fork is enough, and spares the host another start of Python. Returns a link to the agent, and the guard if it
+    is our child.
     """
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
-            if os.fork() == 0:
+            if holds or os.fork() == 0:
                 ours.close()
                 agent.install()
                 from tflaunch_worker.guard import guard
@@ -261,9 +270,11 @@ def _spawn(agent: _Agent, directory: str) -> socket.socket:
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(1)
-    os.waitpid(pid, 0)
     theirs.close()
-    return ours
+    if holds:
+        return ours, pid
+    os.waitpid(pid, 0)
+    return ours, None
 
 
 # ---- resuming
@@ -288,11 +299,25 @@ def _resume(place: _Place) -> socket.socket | None:
 # ---- the link
 
 
-def _relay(connection: socket.socket) -> None:
-    """Pass bytes between the link and the agent until the agent has hung up; exit when the link has."""
+def relay(connection: socket.socket) -> None:
+    """Pass bytes between the link and a socket until that has hung up; exit when the link has."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    _pass_both_ways(connection, lambda: os._exit(0))
+
+
+def _stay(connection: socket.socket, guard: int) -> None:
+    """Pass bytes as `relay`; whoever hangs up, wait for the guard's end, and pass on to it when we are to end."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(guard, signal.SIGTERM))
+    _pass_both_ways(connection, lambda: connection.shutdown(socket.SHUT_RDWR))
+    connection.close()
+    os.waitpid(guard, 0)
+
+
+def _pass_both_ways(connection: socket.socket, hung_up: Callable[[], None]) -> None:
+    """Pass bytes until the other end of a socket has hung up; call ``hung_up`` when our input has."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
     def pass_in() -> None:
         try:
@@ -303,7 +328,7 @@ def _relay(connection: socket.socket) -> None:
                 connection.sendall(data)
         except OSError:
             pass
-        os._exit(0)
+        hung_up()
 
     threading.Thread(target=pass_in, daemon=True).start()
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.errors import Problem, SpecError
+from tflaunch.errors import EXIT_USAGE, Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.plan import Plan
@@ -27,8 +27,12 @@ def read_spec(
     name: str | None = None,
     command: Sequence[str] = (),
     is_offline: bool = False,
+    giver: str = "",
 ) -> tuple[Spec, list[Problem]]:
-    """Return a spec without errors, and the warnings about it; offline, hosts of `discover` are only assumed.
+    """Return a spec without errors, and the warnings about it.
+
+    Offline, hosts of `discover` are only assumed; those of the engine ``giver`` are not looked for, as it gives them
+    later.
 
     Raises:
         SpecError: with every error, and the warnings among them.
@@ -36,11 +40,13 @@ def read_spec(
     from tflaunch import specfile
 
     spec = specfile.load(path, settings, name, command, os.environ)
-    if spec.discover:
+    if spec.pool == giver:
+        spec = spec._replace(pool=None)
+    if spec.discover or spec.pool is not None:
         from tflaunch import discovery
 
         directory = path.absolute().parent
-        spec = discovery.assumed(spec) if is_offline else discovery.with_hosts(str(path), spec, directory)
+        spec = discovery.assumed(str(path), spec) if is_offline else discovery.with_hosts(str(path), spec, directory)
     return spec, linted(str(path), spec)
 
 
@@ -79,6 +85,18 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
     if problems:
         raise SpecError(source, problems)
     return plan
+
+
+def check_keep(plan: Plan, remedy: str) -> None:
+    """Refuse to keep a TensorBoard that there is not.
+
+    Raises:
+        TflaunchError: the plan has none.
+    """
+    from tflaunch import board
+
+    if plan.keep and board.of(plan) is None:
+        raise TflaunchError(f"--keep keeps TensorBoard, and this job has none: {remedy}", EXIT_USAGE)
 
 
 def seconds_in(text: str) -> float | None:

@@ -30,7 +30,7 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
       tflaunch render cluster.json --to compose > docker-compose.cluster.yml
       tflaunch render cluster.json --to k8s --set container.image=ghcr.io/ann/train:1 | kubectl apply -f -
     """
-    loaded, warnings = read_spec(spec, settings)
+    loaded, warnings = read_spec(spec, settings, giver=engine)
     warn(spec, warnings)
     from tflaunch import look_around
     from tflaunch.render import engines

@@ -66,8 +66,13 @@ class Stream(Protocol):
         """Return a sentence about a command that ended with ``code`` before it began; it ``said`` something, or ""."""
 
 
-def request(mode: str, run: str, host: HostPlan, agent: Archive, patience: float) -> dict[str, object]:
-    """Return what `tflaunch_worker.boot` is asked for: to ``start`` the agent of a run, or to ``resume`` it."""
+def request(
+    mode: str, run: str, host: HostPlan, agent: Archive, patience: float, holds: bool = False
+) -> dict[str, object]:
+    """Return what `tflaunch_worker.boot` is asked for: to ``start`` the agent of a run, or to ``resume`` it.
+
+    ``holds``: the agent ends with the command that starts it, which has to outlive the link.
+    """
     return {
         "mode": mode,
         "run": run,
@@ -76,6 +81,7 @@ def request(mode: str, run: str, host: HostPlan, agent: Archive, patience: float
         "agent": agent.sha256,
         "size": len(agent.data),
         "patience": patience / 2,
+        "holds": holds,
         "names": [tflaunch_worker.SOCKET_NAME, tflaunch_worker.LOCK_NAME, tflaunch_worker.LOG_NAME],
     }
 

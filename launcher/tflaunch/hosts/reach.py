@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from tflaunch import engines
+from tflaunch.engines import NotFound
+from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.hosts.link import Way
 from tflaunch.hosts.local import LocalWay
-from tflaunch.plan import Plan
+from tflaunch.plan import HostPlan, Plan
+
+if TYPE_CHECKING:
+    from tflaunch.hosts.commanded import Access
 
 
 class Directory(Protocol):
@@ -20,19 +26,38 @@ class Directory(Protocol):
 
 
 def ways_to_hosts(plan: Plan, directory: Directory) -> dict[str, Way]:
-    """Return the way to every host of a plan. Nothing is reached yet."""
+    """Return the way to every host of a plan. Nothing is reached yet.
+
+    Raises:
+        TflaunchError: a host needs an engine that is not installed here.
+    """
     found: dict[str, Way] = {
         host.host: LocalWay(directory.agent_directory(host.host), directory.run) for host in plan.hosts if host.is_local
     }
-    containers = [host for host in plan.hosts if host.docker is not None]
-    if containers:
-        from tflaunch.hosts.docker import DockerWays
+    commanded = [host for host in plan.hosts if host.docker is not None or host.engine is not None]
+    if commanded:
+        from tflaunch.hosts.commanded import CommandWays
 
-        docker = DockerWays(directory.run, plan.timeouts.connect)
-        found.update({host.host: docker.way(host) for host in containers})
+        commands = CommandWays(directory.run, plan.timeouts.connect)
+        found.update({host.host: commands.way(host, _access(host)) for host in commanded})
     if len(found) < len(plan.hosts):
         from tflaunch.hosts.ssh import SshWays  # paramiko takes a tenth of a second to import
 
         ssh = SshWays(directory.run, plan.timeouts.connect)
         found.update({host.host: ssh.way(host) for host in plan.hosts if host.host not in found})
     return found
+
+
+def _access(host: HostPlan) -> Access:
+    """How a command is run on a host that needs no SSH."""
+    from tflaunch.hosts.commanded import Access
+
+    if host.docker is not None:
+        return Access(("docker", "exec", "--interactive", host.docker))
+    name, handle = engines.split(host.engine or "")
+    try:
+        engine = engines.named(name)
+        words = engine.words(host.host, handle) or ()
+    except NotFound as error:
+        raise TflaunchError(f"{host.host}: {error}; {error.hint}", EXIT_USAGE) from None
+    return Access(tuple(words), engine.holds, lambda: engine.is_over(handle))

@@ -1,4 +1,4 @@
-"""Hosts that are containers: the agent is reached through `docker exec`, and no sshd is needed in them."""
+"""Hosts on which a command runs a shell for us, such as `docker exec` or `srun`: its input and output are the link."""
 
 from __future__ import annotations
 
@@ -8,68 +8,97 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 from tflaunch.hosts import archive, booting
 from tflaunch.hosts.archive import Archive
-from tflaunch.hosts.link import LinkError
+from tflaunch.hosts.link import AgentGone, LinkError
 from tflaunch.plan import HostPlan
 
 _CHUNK = 64 * 1024
-_END_PATIENCE = 5.0  # seconds for `docker exec` to end once nobody speaks with it
+_END_PATIENCE = 5.0  # seconds for a command to end once nobody speaks with it
 
 
-class DockerWays:
-    """Makes the ways to all containers of one run."""
+class Access(NamedTuple):
+    """How a command is run on one host.
+
+    ``words`` stand before those of a shell there. ``holds``: what was started ends with the command, which therefore
+    stays until the agent has ended. ``is_over``: whether nothing that was started there can live; it may wait.
+    """
+
+    words: tuple[str, ...]
+    holds: bool = False
+    is_over: Callable[[], bool] = lambda: False
+
+
+class CommandWays:
+    """Makes the ways to all such hosts of one run."""
 
     def __init__(self, run: str, patience: float) -> None:
         """Prepare what they share.
 
         Args:
             run: the run's name.
-            patience: seconds that reaching a container may take.
+            patience: seconds that reaching a host may take.
         """
         self.run = run
         self.patience = patience
         self.archive: Archive = archive.make()
 
-    def way(self, host: HostPlan) -> DockerWay:
-        """Return the way to a container."""
-        return DockerWay(self, host)
+    def way(self, host: HostPlan, access: Access) -> CommandWay:
+        """Return the way to a host."""
+        return CommandWay(self, host, access)
 
 
-class DockerWay:
-    """How the agent in one container is reached."""
+class CommandWay:
+    """How the agent on one host is reached."""
 
-    def __init__(self, ways: DockerWays, host: HostPlan) -> None:
+    def __init__(self, ways: CommandWays, host: HostPlan, access: Access) -> None:
         self._ways = ways
         self._host = host
+        self._access = access
+        self._holding: subprocess.Popen[bytes] | None = None
 
-    def open(self) -> DockerLink:
+    def open(self) -> CommandLink:
         """Start an agent.
 
         Raises:
             LinkError: why that is impossible.
         """
-        return self._reach("start")
+        link = self._reach("start")
+        if self._access.holds:
+            self._holding = link.keep()
+        return link
 
-    def resume(self) -> DockerLink:
+    def resume(self) -> CommandLink:
         """Find the agent again that was started before.
 
         Raises:
             AgentGone: it has ended.
             LinkError: why it cannot be reached, for now.
         """
-        return self._reach("resume")
+        try:
+            return self._reach("resume")
+        except LinkError as error:
+            if self._access.is_over():
+                raise AgentGone(str(error)) from None
+            raise
 
     def end(self) -> None:
-        """Nothing is left to wait for: the other end hangs up when the agent's guard has ended."""
+        """Wait, within reason, for the command that holds the agent; others end when the agent's guard has."""
+        if self._holding is not None:
+            try:
+                self._holding.wait(_END_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._holding.terminate()
 
-    def _reach(self, mode: str) -> DockerLink:
+    def _reach(self, mode: str) -> CommandLink:
         ways = self._ways
         end = time.monotonic() + ways.patience
-        link = DockerLink(self._host.docker or self._host.host)
+        link = CommandLink(self._access.words)
         try:
-            request = booting.request(mode, ways.run, self._host, ways.archive, ways.patience)
+            request = booting.request(mode, ways.run, self._host, ways.archive, ways.patience, self._access.holds)
             booting.Boot(link, self._host, end).bring(request, ways.archive)
         except BaseException:
             link.close()
@@ -78,14 +107,15 @@ class DockerWay:
         return link
 
 
-class DockerLink:
-    """The byte stream to an agent: input and output of a `docker exec` (also the `booting.Stream` before that)."""
+class CommandLink:
+    """The byte stream to an agent: input and output of a command (also the `booting.Stream` before that)."""
 
-    def __init__(self, container: str) -> None:
-        self._container = container
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self._words = words
         self._ours, self._theirs = socket.socketpair()
         self._errors, self._errors_in = os.pipe()
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_kept = False
 
     @property
     def socket(self) -> socket.socket:
@@ -93,18 +123,17 @@ class DockerLink:
         return self._ours
 
     def execute(self, command: str) -> None:
-        """Have a shell in the container execute a line.
+        """Have a shell there execute a line.
 
         Raises:
-            LinkError: there is no docker here.
+            LinkError: there is no such command here.
         """
-        docker = shutil.which("docker")
-        if docker is None:
-            raise LinkError("there is no command `docker` here; install Docker's client, or use SSH")
-        argv = [docker, "exec", "--interactive", self._container, "/bin/sh", "-c", command]
+        program = shutil.which(self._words[0])
+        if program is None:
+            raise LinkError(f"there is no command `{self._words[0]}` here; install it")
         # In a session of its own: Ctrl-C is the supervisor's, and not for the client that carries its words.
         self._process = subprocess.Popen(
-            argv,
+            [program, *self._words[1:], "/bin/sh", "-c", command],
             stdin=self._theirs.fileno(),
             stdout=self._theirs.fileno(),
             stderr=self._errors_in,
@@ -113,6 +142,12 @@ class DockerLink:
         self._theirs.close()
         os.close(self._errors_in)
         self._errors_in = -1
+
+    def keep(self) -> subprocess.Popen[bytes]:
+        """Leave the command running when this link is closed, and return it."""
+        assert self._process is not None
+        self._is_kept = True
+        return self._process
 
     def send(self, data: bytes, patience: float) -> None:
         """Send to the command's input.
@@ -152,17 +187,19 @@ class DockerLink:
             return -1
 
     def failure(self, code: int, said: str) -> str:
-        """Return a sentence about a `docker exec` that came to nothing."""
+        """Return a sentence about a command that came to nothing."""
         words = f", and said {said!r}" if said else ""
-        return f"`docker exec` ended with code {code}{words}; does `docker exec {self._container} true` work?"
+        name = " ".join(word for word in self._words[:2] if not word.startswith("-"))
+        return f"`{name}` ended with code {code}{words}; does `{' '.join(self._words)} true` work?"
 
     def close(self) -> None:
-        """Hang up. `docker exec` ends by itself when its input does, or is ended."""
+        """Hang up. The command ends by itself when its input does, or is ended, unless it is kept."""
         self._ours.close()
         os.close(self._errors)
         if self._process is None:
             self._theirs.close()
             os.close(self._errors_in)
             return
-        self._process.terminate()
+        if not self._is_kept:
+            self._process.terminate()
         self._process = None

@@ -1,0 +1,94 @@
+"""Which task goes to which of the hosts that an engine has found. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tflaunch.spec import LOCALHOST, ROLES, Address, Host, Spec
+
+_NOWHERE = Address(LOCALHOST, None)
+
+
+def named_hosts(spec: Spec) -> list[str]:
+    """Return the hosts of the cluster, in the order in which the spec names them."""
+    return list(dict.fromkeys(address.host for role in ROLES for address in spec.cluster.get(role, ())))
+
+
+def nodes_wanted(spec: Spec) -> int:
+    """Return how many nodes of a scheduler a spec asks for: one for each host that it names, or those of ``slurm``."""
+    asked = spec.slurm.get("nodes", "").partition("-")[0]
+    return int(asked) if asked.isdecimal() and int(asked) and _has_counts_alone(spec) else len(named_hosts(spec))
+
+
+def onto(spec: Spec, nodes: Sequence[str]) -> Spec:
+    """Return the spec on the nodes of a scheduler.
+
+    Tasks that are only counted are spread; else the nodes are the hosts that the spec names, in their order. Of the
+    settings of hosts only ``env`` and ``gpus`` are kept, and a sidecar without a host of the cluster goes to the first.
+
+    Args:
+        spec: a spec.
+        nodes: at least as many as it names hosts.
+    """
+    if _has_counts_alone(spec) and len(nodes) > 1:
+        sidecars = {name: sidecar._replace(host=nodes[0]) for name, sidecar in spec.sidecars.items()}
+        return spread(spec, nodes)._replace(sidecars=sidecars)
+    names = dict(zip(named_hosts(spec), nodes, strict=False))
+    return _renamed(spec, names, nodes[0])
+
+
+def _has_counts_alone(spec: Spec) -> bool:
+    """Whether no task has a host or a port of its own."""
+    return all(address == _NOWHERE for addresses in spec.cluster.values() for address in addresses)
+
+
+def spread(spec: Spec, slots: Sequence[str]) -> Spec:
+    """Return the spec with hosts for the tasks that have none of their own.
+
+    In the order of their roles and numbers they take hosts in blocks as equal as can be, each host once as long as
+    there are more hosts than tasks.
+
+    Args:
+        spec: a spec.
+        slots: hosts; one that stands here twice gets twice as many tasks as another.
+    """
+    total = sum(addresses.count(_NOWHERE) for addresses in spec.cluster.values())
+    distinct = list(dict.fromkeys(slots))
+    chosen = distinct[:total] if total <= len(distinct) else slots
+    hosts = iter(chosen[number * len(chosen) // total] for number in range(total))
+    cluster = {
+        role: tuple(Address(next(hosts), None) if each == _NOWHERE else each for each in spec.cluster[role])
+        for role in _in_order(spec)
+    }
+    return spec._replace(cluster={role: cluster[role] for role in spec.cluster})
+
+
+def _renamed(spec: Spec, names: Mapping[str, str], first: str) -> Spec:
+    return spec._replace(
+        cluster={
+            role: tuple(Address(names[address.host], address.port) for address in addresses)
+            for role, addresses in spec.cluster.items()
+        },
+        sidecars={
+            name: sidecar._replace(host=names.get(sidecar.host, first)) for name, sidecar in spec.sidecars.items()
+        },
+        hosts={
+            names[host]: Host(env=settings.env, gpus=settings.gpus)
+            for host, settings in spec.hosts.items()
+            if host in names
+        },
+    )
+
+
+def of_engine(spec: Spec, hosts: Iterable[str], engine: str, inherits: bool) -> Spec:
+    """Return the spec with hosts that an engine reaches, as ``NAME:HANDLE`` (see `engines`)."""
+    settings = {
+        host: (spec.hosts.get(host) or Host())._replace(engine=engine, inherits=inherits)
+        for host in dict.fromkeys(hosts)
+    }
+    return spec._replace(hosts={**spec.hosts, **settings})
+
+
+def _in_order(spec: Spec) -> list[str]:
+    """Its roles, the known ones in TensorFlow's order."""
+    return [role for role in ROLES if role in spec.cluster] + [role for role in spec.cluster if role not in ROLES]

@@ -1,0 +1,28 @@
+"""Hosts by DNS: one task per address of a name, as services of docker-compose and headless ones of Kubernetes have."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from pathlib import Path
+
+from tflaunch.engines import Engine, Found, NotFound
+
+
+class Dns(Engine):
+    """``dns:NAME`` or ``dns:NAME:PORT``."""
+
+    def find(self, where: str, directory: Path) -> Found:
+        """Return the addresses of a name, sorted as numbers, so that every look gives the same cluster.
+
+        Raises:
+            NotFound: there are none.
+        """
+        host, colon, port = where.partition(":")
+        try:
+            found = socket.getaddrinfo(host or ".", None, socket.AF_INET, socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise NotFound(f"DNS knows no {host!r}: {reason}", "start its service first, or correct the name") from None
+        addresses = sorted({str(entry[4][0]) for entry in found}, key=ipaddress.IPv4Address)
+        return Found([f"{address}{colon}{port}" for address in addresses])

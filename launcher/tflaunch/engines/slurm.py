@@ -1,0 +1,58 @@
+"""Hosts of the Slurm allocation that we run in; agents are steps of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tflaunch import slurm
+from tflaunch.engines import Engine, Found, NotFound
+
+_TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_REMEDY = "call tflaunch in one that salloc or sbatch has made, or let `up --on slurm` submit a job"
+
+
+class Slurm(Engine):
+    """``slurm``: the nodes of the allocation, as often as it has tasks there."""
+
+    inherits = True
+    holds = True
+
+    def find(self, where: str, directory: Path) -> Found:
+        """Return the nodes.
+
+        Raises:
+            NotFound: there is no allocation.
+        """
+        job, nodes = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")
+        if where:
+            raise NotFound(f"'slurm' is followed by {where!r}", 'write "slurm": the allocation is known by itself')
+        if job is None or nodes is None:
+            raise NotFound("this is no Slurm allocation: SLURM_JOB_ID is not set", _REMEDY)
+        try:
+            names = slurm.ask("scontrol", "show", "hostnames", nodes).split()
+        except slurm.SlurmError as error:
+            raise NotFound(f"Slurm does not name the nodes: {error}", _REMEDY) from None
+        slots = _tasks_per_node(os.environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
+        return Found([f"{name} slots={count}" for name, count in zip(names, slots, strict=True)], job)
+
+    def words(self, host: str, handle: str) -> Sequence[str]:
+        """Return a call of srun for one node of a job."""
+        return slurm.step(handle, host)
+
+    def is_over(self, handle: str) -> bool:
+        """Whether the job has ended: with it, all that ran in it."""
+        job = slurm.look(handle)
+        return job is None or not job.is_running
+
+
+def _tasks_per_node(text: str, nodes: int) -> list[int]:
+    """What SLURM_TASKS_PER_NODE says, such as ``2(x3),1``; one for each node if it does not fit."""
+    counts: list[int] = []
+    for part in text.split(","):
+        parts = _TASKS.fullmatch(part)
+        if parts is not None:
+            counts += [int(parts[1])] * int(parts[2] or 1)
+    return counts if len(counts) == nodes else [1] * nodes

@@ -1,0 +1,35 @@
+"""The engine of docs/discovery.md: containers by their label."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from engine import Engine
+from launch import Launch
+from own_engine import install
+from specs import REPOSITORY
+
+pytestmark = pytest.mark.docker
+
+PAGE = REPOSITORY / "docs" / "discovery.md"
+
+
+def test_the_engine_of_the_page(engine: Engine, launch: Launch, containers: list[str], tmp_path: Path) -> None:
+    """Its code, as it stands there, runs a task in every container with the label."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (points,) = re.findall(r"```toml\n\[project.*?\]\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(code.splitlines()) <= 60
+    install(launch, tmp_path / "packages", code, points.replace('"', ""))
+    spec = launch.spec(
+        hosts={"discover": "labelled:tflaunch.test"}, cluster={"worker": 2}, strategy="none", workdir="/state",
+        command=["sh", "-c", "echo in $(hostname)"], timeouts={"connect": 30},
+    )  # fmt: skip
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert len(set(re.findall(r"in (\w+)", ended.stdout))) == 2
+    ended = launch.up(spec, "--set", "hosts.discover=labelled:nobody")
+    assert ended.returncode == 2
+    assert "hosts.discover: no running container has the label 'nobody'; start one" in ended.stderr

@@ -1,0 +1,122 @@
+"""Which task goes to which host that was found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specs import DIRECTORY, MACHINE, made
+from tflaunch import allotment, planner, sbatch
+from tflaunch.spec import Spec
+
+pytestmark = pytest.mark.unit
+
+
+def spec(**fields: Any) -> Spec:
+    """Return a spec with a command."""
+    return made({"cluster": {"worker": 1}, "command": ["x"], **fields})
+
+
+def hosts(spec: Spec, role: str = "worker") -> list[str]:
+    """Return where the tasks of a role are."""
+    return [address.host for address in spec.cluster[role]]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "slots", "expected"),
+    [
+        (4, "ab", "aabb"),
+        (3, "ab", "aab"),
+        (2, "abcd", "ab"),
+        (2, "aabb", "ab"),
+        (3, "aab", "aab"),
+        (6, "aab", "aaaabb"),
+    ],
+)
+def test_counted_tasks_are_spread_in_blocks(tasks: int, slots: str, expected: str) -> None:
+    """A host once as long as there are more of them than tasks, else by its slots."""
+    assert hosts(allotment.spread(spec(cluster={"worker": tasks}), slots)) == list(expected)
+
+
+def test_tasks_that_have_a_host_keep_it() -> None:
+    """In the order of roles, whatever the order in the spec."""
+    mixed = spec(cluster={"ps": 1, "worker": ["h9", "localhost"], "chief": 1})
+    placed = allotment.spread(mixed, ["a", "b", "c"])
+    assert (hosts(placed, "chief"), hosts(placed), hosts(placed, "ps")) == (["a"], ["h9", "b"], ["c"])
+    assert list(placed.cluster) == ["ps", "worker", "chief"]
+
+
+@given(st.integers(1, 60), st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20))
+def test_a_spread_is_even(tasks: int, slots: list[str]) -> None:
+    """No slot has two tasks more than another."""
+    placed = hosts(allotment.spread(spec(cluster={"worker": tasks}), slots))
+    assert len(placed) == tasks
+    per_slot = [placed.count(host) / slots.count(host) for host in set(slots)]
+    if tasks >= len(set(slots)):
+        assert max(per_slot) - min(per_slot) < 2
+    else:
+        assert max(placed.count(host) for host in set(slots)) == 1
+
+
+def test_nodes_take_the_place_of_named_hosts() -> None:
+    """With their ports, environment and GPUs, and nothing that says how they were reached."""
+    named = spec(
+        cluster={"chief": ["a:2222"], "worker": ["b", "a"]},
+        hosts={"a": {"ssh": "ann@10.0.0.1", "env": {"X": "1"}, "gpus": 2}, "z": {"gpus": 1}},
+        sidecars={"board": {"command": ["x"], "host": "b"}, "other": {"command": ["x"]}},
+    )
+    placed = allotment.onto(named, ["n7", "n8", "n9"])
+    assert str(placed.cluster["chief"][0]) == "n7:2222"
+    assert hosts(placed) == ["n8", "n7"]
+    assert (placed.hosts["n7"].env, placed.hosts["n7"].gpus, placed.hosts["n7"].ssh) == ({"X": "1"}, 2, None)
+    assert set(placed.hosts) == {"n7"}
+    assert {name: sidecar.host for name, sidecar in placed.sidecars.items()} == {"board": "n8", "other": "n7"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"cluster": {"worker": 4}}, 1),
+        ({"cluster": {"worker": 4}, "slurm": {"nodes": 2}}, 2),
+        ({"cluster": {"worker": 4}, "slurm": {"nodes": "2-4"}}, 2),
+        ({"cluster": {"worker": ["a", "b"], "chief": ["c"]}, "slurm": {"nodes": 9}}, 3),
+    ],
+)
+def test_how_many_nodes_a_spec_asks_for(fields: dict[str, Any], expected: int) -> None:
+    """One per host that is named, else as many as it says."""
+    assert allotment.nodes_wanted(spec(**fields)) == expected
+
+
+def options(**fields: Any) -> set[str]:
+    """Return what sbatch is asked for."""
+    read = spec(**fields)
+    nodes = [f"n{number}" for number in range(allotment.nodes_wanted(read))]
+    read = allotment.onto(read, nodes)
+    return set(sbatch.options(planner.make(read, DIRECTORY, MACHINE), read))
+
+
+def test_a_job_has_what_its_plan_needs() -> None:
+    """Nodes, tasks per node, resources, time and restarts."""
+    usual = {"--job-name=job", "--nodes=1", "--ntasks-per-node=1", "--requeue"}
+    assert options() == usual
+    assert options(restart={"max": 0}) == usual - {"--requeue"} | {"--no-requeue"}
+    assert "--time=2" in options(timeouts={"deadline": "61s"})
+    assert "--no-kill" in options(cluster={"worker": ["a", "b"]}, elastic={"min_workers": 1})
+    assert "--signal=B:TERM@90" in options(timeouts={"grace": 60})
+    resources = {"cpu": "1.5", "memory": "4Gi"}
+    assert {"--cpus-per-task=2", "--mem=8G"} <= options(cluster={"worker": 2}, container={"resources": resources})
+    assert "--gres=gpu:3" in options(cluster={"worker": 3}, roles={"worker": {"gpus": 1}})
+
+
+def test_what_the_spec_says_of_the_job_counts() -> None:
+    """Also against what we would say; a text is quoted for the script."""
+    said = options(
+        slurm={"job-name": "my job", "exclusive": True, "no-requeue": True, "gpus-per-node": "a100:2"},
+        roles={"worker": {"gpus": 1}},
+    )
+    assert {"--job-name='my job'", "--exclusive", "--no-requeue", "--gpus-per-node=a100:2"} <= said
+    assert not any(option.startswith("--gres") for option in said)
+    assert "--requeue" not in said
