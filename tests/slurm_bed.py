@@ -1,7 +1,8 @@
-"""A Slurm of the test's own: a controller and nodes as processes on this machine, all they write in one directory.
+"""A Slurm of the test's own: a controller and nodes, all they write in one directory.
 
-Every node is this machine by a name of its own, which its tasks find in an /etc/hosts that only they see. Slurm ends a
-task here by its tree of processes, for want of cgroups: it may miss a child whose parent it has just killed.
+Its nodes are the hosts of a `Bed`, or this machine by names of its own, which tasks find in an /etc/hosts that only
+they see. Slurm ends a task here by its tree of processes, for want of cgroups: it may miss a child whose parent it has
+just killed.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import os
 import pwd
 import socket
+import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from bed import CONTROLLER, Bed
 from install import lacking, need, program
 from sshd import DIE_WITH_US
 
@@ -23,16 +26,17 @@ if TYPE_CHECKING:
 
 PATIENCE = 90.0
 _POLL = 0.1  # seconds between questions
+_PORTS = 6817  # of a controller and, next to it, of nodes that have addresses of their own
 
 _CONFIG = """\
 ClusterName=tflaunch
-SlurmctldHost={machine}(127.0.0.1)
+SlurmctldHost={controller}
 SlurmctldPort={port}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/none
 CredType=cred/none
-CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+AuthInfo=cred_expire=5
 StateSaveLocation={directory}/state
 SlurmdSpoolDir={directory}/%n
 SlurmctldPidFile={directory}/slurmctld.pid
@@ -46,10 +50,13 @@ MpiDefault=none
 SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
-KillWait=3
+KillWait={kill_wait}
+SlurmdTimeout=4
+MessageTimeout=2
 ReturnToService=2
 SchedulerParameters=sched_min_interval=10000,batch_sched_delay=0,bf_interval=1
 SlurmdParameters=config_overrides
+{options}
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -62,25 +69,88 @@ def need_slurm() -> None:
     need(["slurmctld", "slurmd", "sbatch", "unshare", "setpriv"], ["slurm-wlm", "munge"])
 
 
-class SlurmBed:
-    """A running Slurm with nodes n1, n2 and so on."""
+class SlurmNode(NamedTuple):
+    """A node: ``prefix`` stands before a command that shall run there, ``hostname`` is the machine's own name."""
 
-    def __init__(self, directory: Path, nodes: int) -> None:
+    name: str
+    hostname: str
+    address: str
+    port: int
+    prefix: Sequence[str]
+
+
+class SlurmBed:
+    """A running Slurm."""
+
+    def __init__(
+        self,
+        directory: Path,
+        controller: SlurmNode,
+        nodes: Sequence[SlurmNode],
+        options: Sequence[str] = (),
+        kill_wait: int = 3,
+        gpus: int = 0,
+    ) -> None:
+        """Describe it; `with` makes it.
+
+        Args:
+            directory: made for it.
+            controller: where slurmctld runs.
+            nodes: where tasks run.
+            options: more lines of its configuration.
+            kill_wait: seconds between TERM and KILL when a job is cancelled.
+            gpus: how many each node has; they are devices that swallow everything.
+        """
         self._directory = directory
-        self._names = [f"n{number}" for number in range(1, nodes + 1)]
+        self._controller = controller
+        self._nodes = {node.name: node for node in nodes}
+        self._options = options
+        self._kill_wait = kill_wait
+        self._gpus = gpus
         self._daemons: list[subprocess.Popen[bytes]] = []
+        self._slurmctld: subprocess.Popen[bytes] | None = None
         self.env = {"SLURM_CONF": str(directory / "slurm.conf")}
+
+    @classmethod
+    def on_this_machine(cls, directory: Path, count: int, gpus: int = 0) -> Self:
+        """Nodes n1, n2 and so on, each this machine by another name, with files for GPUs."""
+        machine = socket.gethostname().partition(".")[0]
+        names = [f"n{number}" for number in range(1, count + 1)]
+        hosts = directory / "hosts"
+        hosts.parent.mkdir(parents=True, exist_ok=True)
+        hosts.write_text(f"127.0.0.1 localhost {machine} {' '.join(names)}\n")
+        seeing = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts)]
+        first, *ports = free_ports(count + 1)
+        return cls(
+            directory,
+            SlurmNode(machine, machine, "127.0.0.1", first, DIE_WITH_US),
+            [
+                SlurmNode(name, machine, "127.0.0.1", port, [*DIE_WITH_US, *seeing])
+                for name, port in zip(names, ports, strict=True)
+            ],
+            ["CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"],
+            gpus=gpus,
+        )
+
+    @classmethod
+    def on_hosts(cls, directory: Path, bed: Bed, **options: int) -> Self:
+        """The hosts of a bed, with its controller for Slurm's."""
+        machine = bed.name(CONTROLLER)
+        return cls(
+            directory,
+            SlurmNode(machine, machine, bed.address(CONTROLLER), _PORTS, bed.run_prefix),
+            [SlurmNode(bed.name(i), bed.name(i), bed.address(i), _PORTS + 1, bed.host_prefix(i)) for i in bed.hosts],
+            **options,
+        )
 
     def __enter__(self) -> Self:
         """Start it, and wait until the nodes are there."""
         self._write()
-        self._start("slurmctld", "slurmctld", "-D")
-        seeing = 'mount --bind "$0" /etc/hosts && exec "$@"'
-        for name in self._names:
-            alone = ["unshare", "--mount", "sh", "-c", seeing, str(self._directory / "hosts")]
-            self._start(name, *alone, program("slurmd") or "slurmd", "-D", "-N", name)
+        self.start_controller()
+        for node in self._nodes.values():
+            self._start(node, "slurmd", "-D", "-N", node.name)
         try:
-            self.wait_until(lambda: self._idle() == len(self._names), "nodes do not come up")
+            self.wait_until(lambda: self._idle() == len(self._nodes), "nodes do not come up")
         except BaseException:
             self.__exit__()
             raise
@@ -88,19 +158,33 @@ class SlurmBed:
 
     def __exit__(self, *_: object) -> None:
         """End the jobs, then the daemons, and wait for them."""
-        subprocess.run(["scancel", "--user", str(os.getuid())], env={**os.environ, **self.env}, check=False, timeout=30)
+        self.asked("scancel", "--user", str(os.getuid()))
         try:
             self.wait_until(lambda: not self.asked("squeue", "--noheader"), "jobs do not end")
         finally:
-            for daemon in reversed(self._daemons):
-                daemon.terminate()
+            for node in (*self._nodes.values(), self._controller):
+                self._end(node)
             for daemon in self._daemons:
                 daemon.wait(PATIENCE)
 
+    def start_controller(self) -> None:
+        """Start slurmctld, which finds its state again."""
+        self._slurmctld = self._start(self._controller, "slurmctld", "-D")
+
+    def stop_controller(self) -> None:
+        """Have slurmctld write down its state and end."""
+        self._end(self._controller)
+        assert self._slurmctld is not None
+        self._slurmctld.wait(PATIENCE)
+
     def asked(self, *command: str) -> str:
         """Return what a command of Slurm prints."""
-        env = {**os.environ, **self.env}
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False).stdout.strip()
+        words = [*self._controller.prefix, *command]
+        done = subprocess.run(words, env=self._environ(), capture_output=True, text=True, timeout=30, check=False)
+        return done.stdout.strip()
+
+    def _environ(self) -> Mapping[str, str]:
+        return {**os.environ, **self.env}
 
     def _idle(self) -> int:
         return sum(map(int, self.asked("sinfo", "--noheader", "--states=idle", "--format=%D").split()))
@@ -116,28 +200,43 @@ class SlurmBed:
         return "\n".join(path.read_text()[-2000:] for path in sorted(self._directory.glob("*.log")))
 
     def _write(self) -> None:
-        machine = socket.gethostname().partition(".")[0]
-        for name in ("state", *self._names):
+        for name in ("state", *self._nodes):
             (self._directory / name).mkdir(parents=True)
-        ports = free_ports(len(self._names) + 1)
+        controller = self._controller
+        gres = f" Gres=gpu:{self._gpus}" if self._gpus else ""
         nodes = "\n".join(
-            f"NodeName={name} NodeHostname={machine} NodeAddr=127.0.0.1 Port={port} CPUs=8 State=UNKNOWN"
-            for name, port in zip(self._names, ports[1:], strict=True)
+            f"NodeName={node.name} NodeHostname={node.hostname} NodeAddr={node.address} Port={node.port} CPUs=8{gres}"
+            for node in self._nodes.values()
         )
-        user = pwd.getpwuid(os.getuid()).pw_name
-        text = _CONFIG.format(machine=machine, port=ports[0], user=user, directory=self._directory, nodes=nodes)
+        text = _CONFIG.format(
+            controller=f"{controller.name}({controller.address})",
+            port=controller.port,
+            user=pwd.getpwuid(os.getuid()).pw_name,
+            directory=self._directory,
+            kill_wait=self._kill_wait,
+            options="\n".join([*self._options, *(["GresTypes=gpu"] if self._gpus else [])]),
+            nodes=nodes,
+        )
         (self._directory / "slurm.conf").write_text(text)
-        (self._directory / "hosts").write_text(f"127.0.0.1 localhost {machine} {' '.join(self._names)}\n")
+        if self._gpus:
+            for number in range(self._gpus):
+                os.mknod(self._directory / f"gpu{number}", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+            files = f"{self._directory}/gpu[0-{self._gpus - 1}]"
+            lines = [f"NodeName={name} Name=gpu File={files}\n" for name in self._nodes]
+            (self._directory / "gres.conf").write_text("".join(lines))
 
-    def _start(self, name: str, *command: str) -> None:
-        path = program(command[0]) or command[0]
-        with (self._directory / f"{name}.out.log").open("wb") as log:
-            self._daemons.append(
-                subprocess.Popen(
-                    [*DIE_WITH_US, path, *command[1:]],
-                    env={**os.environ, **self.env}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                )
-            )  # fmt: skip
+    def _start(self, node: SlurmNode, daemon: str, *arguments: str) -> subprocess.Popen[bytes]:
+        words = [*node.prefix, program(daemon) or daemon, *arguments]
+        with (self._directory / f"{node.name}.out.log").open("wb") as log:
+            process = subprocess.Popen(words, env=self._environ(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._daemons.append(process)
+        return process
+
+    def _end(self, node: SlurmNode) -> None:
+        """Tell a daemon to end, where it runs: it may have a number of its own there."""
+        daemon = "slurmctld" if node is self._controller else node.name
+        script = f'kill "$(cat {self._directory}/{daemon}.pid)"'
+        subprocess.run([*node.prefix, "sh", "-c", script], capture_output=True, timeout=30, check=False)
 
 
 def free_ports(count: int) -> list[int]:

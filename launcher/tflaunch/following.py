@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tflaunch import diagnosis, policy
+from tflaunch import batch, diagnosis, policy
 from tflaunch.control.client import ControlClient, NoSupervisor
 from tflaunch.control.server import SOCKET_NAME
 from tflaunch.desk import Place
@@ -82,6 +82,10 @@ def last_words(observer: Observer, say: Callable[[str], None]) -> int:
 def lost(observer: Observer) -> str:
     """Return a sentence about a run whose end is not known: as a rule its supervisor was killed."""
     run, lease = observer.job.run, observer.job.plan.lease
+    job = batch.job_of(observer.directory)
+    if job is not None:
+        waits = batch.not_begun(observer.directory)
+        return waits or f"the supervisor of {run} is gone, and with it job {job} of Slurm; start its spec again"
     if not any((observer.directory / name).exists() for name in (SOCKET_NAME, RESERVE_NAME)):
         # Only a supervisor that ends by itself removes them.
         return f"{run} has ended, but the last records of its journal are lost: there was no room for them"
@@ -101,14 +105,20 @@ class Follower:
         self._viewed_at = 0.0
         self._told: int | None = None
 
-    def run(self, tail_lines: int) -> int:
+    def run(self, tail_lines: int | None) -> int:
         """Show the last lines of each task, then all that comes, until the run has ended; return its exit code.
+
+        Args:
+            tail_lines: how many of each; None for all of them, and for all news, too.
 
         Raises:
             TflaunchError: its supervisor was killed.
         """
         self._show(self._reader.read(tail=tail_lines))
-        self._observer.catch_up()
+        if tail_lines is None:
+            tell_news(self._observer, self._place.say)
+        else:
+            self._observer.catch_up()
         while self._observer.outcome is Outcome.LIVE:
             self._draw()
             self._observer.wait(_BETWEEN_VIEWS if self._status is not None else None)

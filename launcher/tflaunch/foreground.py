@@ -54,37 +54,39 @@ def resume(records: Sequence[dict[str, Any]], outfit: Outfit, stop: StopAsked | 
 
 def _tell_kept(run: Run, prepared: Desk) -> None:
     """Say how the job ended, and that TensorBoard stays."""
-    losses = _losses(prepared.parts.words, prepared.journal)
-    lines, exit_code = _result(run, prepared, losses)
-    prepared.parts.say("\n".join([*lines, diagnosis.stays(run.job, "Ctrl-C or `tflaunch down`")]))
-    prepared.journal.record_kept(exit_code, losses)
+    notes, exit_code = _result(run, prepared)
+    stays = diagnosis.stays(run.job, "Ctrl-C or `tflaunch down`")
+    prepared.parts.say("\n".join([*notes, _summary(run, prepared), stays]))
+    prepared.journal.record_kept(exit_code, notes)
     prepared.service.tell_change()
 
 
 def _last_words(run: Run, prepared: Desk) -> int:
     """Say how it ended, unless that was said, and return tflaunch's exit code."""
     prepared.journal.settle()
-    losses = _losses(prepared.parts.words, prepared.journal)
-    lines, exit_code = _result(run, prepared, losses)
-    if run.has_told_kept:
-        lines = losses
+    notes, exit_code = _result(run, prepared)
+    is_told = run.has_told_kept
+    lines = _losses(prepared.parts.words, prepared.journal) if is_told else [*notes, _summary(run, prepared)]
     if lines:
         prepared.parts.say("\n".join(lines))
-    prepared.journal.record_end(exit_code, losses)
+    prepared.journal.record_end(exit_code, notes)
     prepared.service.end(exit_code)
     return exit_code
 
 
-def _result(run: Run, prepared: Desk, losses: list[str]) -> tuple[list[str], int]:
-    """What there is to say about the job's end, and tflaunch's exit code."""
-    parts, driller = prepared.parts, prepared.driller
+def _result(run: Run, prepared: Desk) -> tuple[list[str], int]:
+    """What there is to say besides how the job ended: what was lost, and how a drill went; and the exit code."""
+    notes, driller = _losses(prepared.parts.words, prepared.journal), prepared.driller
     exit_code = run.exit_code
-    drilled = []
     if driller is not None:
-        drilled = driller.report(exit_code)
+        notes += driller.report(exit_code)
         if exit_code == 0 and not driller.is_done:
             exit_code = EXIT_INTERNAL  # a test that tested nothing must not look like one that passed
-    return [*losses, *drilled, diagnosis.summary(run.job, parts.logs, parts.words.tail)], exit_code
+    return notes, exit_code
+
+
+def _summary(run: Run, prepared: Desk) -> str:
+    return diagnosis.summary(run.job, prepared.parts.logs, prepared.parts.words.tail)
 
 
 def _losses(words: TaskWords, journal: Journal) -> list[str]:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tflaunch import batch
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.journal import JOURNAL_NAME
 
@@ -29,7 +30,8 @@ class JournalReader:
         try:
             self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise TflaunchError(f"{self._path}: {error.strerror}", EXIT_INTERNAL) from None
+            reason = batch.not_begun(directory) or f"{self._path}: {error.strerror}"
+            raise TflaunchError(reason, EXIT_INTERNAL) from None
 
     def new_records(self) -> list[dict[str, Any]]:
         """Return the records that came since the last call; a last line that is not whole is left for later.

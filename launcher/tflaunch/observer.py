@@ -39,8 +39,9 @@ class Seen(NamedTuple):
 class Observer:
     """Follows one run.
 
-    ``epoch`` turns times of its supervisor's clock into seconds since the epoch; ``losses`` are sentences about
-    what an ended run could not keep. ``kept`` is the exit code of a job that has ended while TensorBoard stays.
+    ``epoch`` turns times of its supervisor's clock into seconds since the epoch; ``losses`` are sentences about what
+    an ended run could not keep, and how a drill went. ``kept`` is the exit code of a job that has ended while
+    TensorBoard stays.
     """
 
     def __init__(self, directory: Path) -> None:

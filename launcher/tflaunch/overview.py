@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tflaunch import journal, replay, runs
+from tflaunch import batch, journal, replay, runs
 from tflaunch.errors import TflaunchError
 from tflaunch.journal_reader import ends
 from tflaunch.states import Phase
@@ -16,8 +16,8 @@ _COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED")
 def overview() -> list[dict[str, Any]]:
     """Return all runs, the newest first.
 
-    Each has ``run``, ``name``, ``state`` (the phase of a live one, else ``ended``, ``lost`` or ``unreadable``),
-    ``exit_code``, ``tasks`` (how many) and ``started`` (seconds since the epoch).
+    Each has ``run``, ``name``, ``state`` (the phase of a live one, ``queued`` by Slurm, else ``ended``, ``lost`` or
+    ``unreadable``), ``exit_code``, ``tasks`` (how many) and ``started`` (seconds since the epoch).
     """
     return [_entry(directory) for directory in runs.newest_first()]
 
@@ -27,13 +27,19 @@ def _entry(directory: Path) -> dict[str, Any]:
     unreadable = {"run": directory.name, "name": None, "exit_code": None, "tasks": None, "started": None}
     try:
         if found is None:
-            return {**unreadable, "state": "unreadable"}
+            return {**unreadable, "state": _state_without_journal(directory)}
         first, last = found
         about = {"run": directory.name, "name": first["plan"]["name"], "tasks": len(first["plan"]["tasks"])}
         state, exit_code = _state(directory, last)
         return {**about, "state": state, "exit_code": exit_code, "started": first["time"]}
     except (TflaunchError, KeyError, TypeError, ValueError):
         return {**unreadable, "state": "unreadable"}
+
+
+def _state_without_journal(directory: Path) -> str:
+    if batch.job_of(directory) is None:
+        return "unreadable"
+    return "queued" if batch.is_active(directory) else "ended"
 
 
 def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:

@@ -11,6 +11,7 @@ import os
 import time
 from pathlib import Path
 
+from tflaunch import batch
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.journal import home
 
@@ -56,11 +57,16 @@ def newest_first() -> list[Path]:
 
 
 def is_live(path: Path) -> bool:
-    """Whether a supervisor holds the lock of a run; looking does not take it.
+    """Whether a run has a supervisor: one that holds its lock, or a job of Slurm that may be on another machine.
 
     Args:
         path: the run's directory.
     """
+    return _is_locked(path) or batch.is_active(path)
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a supervisor holds the lock of a run; looking does not take it."""
     try:
         descriptor = os.open(path / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -1,17 +1,58 @@
-"""A real Slurm for the tests of this directory."""
+"""Real Slurms for the tests of this directory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from bed import Bed, need_bed
+from launch import Launch
 from slurm_bed import SlurmBed, need_slurm
+from sshd import Keyring
 
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBed]:
-    """Two nodes, for all tests."""
+    """Two nodes, which are this machine, for all tests."""
     need_slurm()
-    with SlurmBed(tmp_path_factory.mktemp("slurm"), nodes=2) as bed:
+    with SlurmBed.on_this_machine(tmp_path_factory.mktemp("slurm"), 2) as bed:
         yield bed
+
+
+@pytest.fixture(scope="session")
+def three_nodes(tmp_path_factory: pytest.TempPathFactory, keys: Keyring) -> Iterator[tuple[Bed, SlurmBed]]:
+    """Hosts h1, h2 and h3 that are nodes, for all tests that leave them as they are."""
+    need_slurm()
+    need_bed()
+    directory = tmp_path_factory.mktemp("nodes")
+    with Bed(directory / "bed", keys) as bed, SlurmBed.on_hosts(directory / "slurm", bed) as slurm:
+        yield bed, slurm
+
+
+@pytest.fixture
+def nodes(three_nodes: tuple[Bed, SlurmBed], launch: Launch) -> Iterator[SlurmBed]:
+    """Have tflaunch run where their Slurm is at hand; no job may be left, and no process on a node."""
+    bed, slurm = three_nodes
+    log_in(launch, bed, slurm)
+    yield slurm
+    slurm.wait_until(lambda: not slurm.asked("squeue", "--noheader"), "a job was left")
+    left = [process for process in bed.survivors() if "slurm" not in process.cmdline[0]]
+    assert not left, f"left running: {left}"
+
+
+@pytest.fixture
+def make_nodes(tmp_path: Path, keys: Keyring, launch: Launch) -> Iterator[tuple[Bed, SlurmBed]]:
+    """Hosts of the test's own that are nodes, to be switched off."""
+    need_slurm()
+    need_bed()
+    with Bed(tmp_path / "bed", keys) as bed, SlurmBed.on_hosts(tmp_path / "slurm", bed) as slurm:
+        log_in(launch, bed, slurm)
+        yield bed, slurm
+
+
+def log_in(launch: Launch, bed: Bed, slurm: SlurmBed) -> None:
+    """Run tflaunch on the machine from which jobs are submitted."""
+    launch.prefix = bed.run_prefix
+    launch.env |= slurm.env

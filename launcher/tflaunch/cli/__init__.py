@@ -32,6 +32,7 @@ _MODULES = {
     "schema": "inspection",
 }
 """Command to its module, the most important first: each is imported when it is called, as start-up is a feature."""
+_FOR_PROGRAMS = {"supervise": "submitting"}
 
 
 class _Commands(click.Group):
@@ -43,7 +44,7 @@ class _Commands(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Return a command, None when there is none of this name."""
-        module = _MODULES.get(name)
+        module = {**_MODULES, **_FOR_PROGRAMS}.get(name)
         if module is None:
             return None
         command: click.Command = getattr(import_module(f"tflaunch.cli.{module}"), name)

@@ -87,11 +87,13 @@ def plan_of(directory: Path) -> Plan:
     Raises:
         TflaunchError: it has none that can be read.
     """
-    from tflaunch import plan_forms
+    from tflaunch import batch, plan_forms
     from tflaunch.errors import EXIT_INTERNAL
     from tflaunch.journal_reader import ends
 
     found = ends(directory)
+    if found is None and (waits := batch.not_begun(directory)):
+        raise TflaunchError(waits, EXIT_INTERNAL)
     try:
         return plan_forms.from_json(found[0]["plan"] if found else {})
     except (KeyError, TypeError, ValueError):

@@ -6,12 +6,15 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tflaunch.cli.loading import json_option, say
 from tflaunch.cli.naming import run_argument
+
+if TYPE_CHECKING:
+    from tflaunch.observer import Observer
 
 _BETWEEN_LOOKS = 1.0  # seconds
 
@@ -129,10 +132,12 @@ def wait(run: str | None) -> int:
     Example:
       tflaunch up -d cluster.json && tflaunch wait
     """
-    from tflaunch import runs
+    from tflaunch import queued, runs
     from tflaunch.following import until_end
-    from tflaunch.observer import Observer
 
-    observer = Observer(runs.find(run))
-    observer.catch_up()
-    return until_end(observer, say)
+
+    def watch(observer: Observer) -> int:
+        observer.catch_up()
+        return until_end(observer, say)
+
+    return queued.follow(runs.find(run), say, watch)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.loading import seconds_in
+from tflaunch.cli.loading import say, seconds_in
 from tflaunch.cli.naming import choose, plan_of, run_and_tasks_argument, run_argument
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
@@ -101,12 +101,13 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
     Example:
       tflaunch attach
     """
-    from tflaunch import runs
+    from tflaunch import queued, runs
     from tflaunch.following import Follower, lost
     from tflaunch.observer import Observer, Outcome
     from tflaunch.view.screen import Screen
 
     directory = runs.find(run)
+    queued.until_begun(directory, say)
     observer = Observer(directory)
     observer.catch_up()
     if observer.outcome is Outcome.LOST:

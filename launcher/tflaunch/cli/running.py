@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.loading import make_plan, name_option, read_spec, say, set_option, warn
+from tflaunch.cli.loading import check_keep, make_plan, name_option, read_spec, say, set_option, warn
 from tflaunch.cli.naming import complete_runs
-from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.cli.submitting import slurm_options, slurm_settings, submit
 
 if TYPE_CHECKING:
     from tflaunch.drill import Strike
@@ -49,6 +49,7 @@ detach_option = click.option("-d", "--detach", is_flag=True, help="Leave it runn
 @detach_option
 @keep_option
 @preload_option
+@slurm_options
 @click.option("--drill", metavar="TEXT", help="Do this to the running job, and say whether it recovered.")
 @click.option(
     "--resume",
@@ -67,6 +68,7 @@ def up(
     detach: bool,
     keep: bool,
     preload: bool,
+    engine: str | None,
     drill: str | None,
     resume: str | None,
 ) -> int:
@@ -87,6 +89,9 @@ def up(
     A supervisor that was killed can be replaced while the lease of its agents runs (timeouts.lease): with
     --resume the job goes on, and its tasks never notice.
 
+    With --on slurm a batch job of Slurm is submitted, which starts the tasks on its nodes; this terminal follows it, or
+    with -d does not. ps, logs, attach, wait and down work as usual, also while it is in the queue.
+
     --drill tests how a job recovers: kill, term or stop a task, or cut the link to a host, after so much time
     of training. A drill that could not be done ends with 125.
 
@@ -97,29 +102,25 @@ def up(
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        if spec is not None or settings or name or log_dir or drill or keep or preload:
+        if spec is not None or settings or name or log_dir or drill or keep or preload or engine:
             raise click.UsageError("--resume takes the rest from the run itself; only -d and --metrics-port go with it")
         return take_over(resume, metrics_port, detach)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
-    loaded, warnings = read_spec(spec, (*settings, PRELOAD) if preload else settings, name, command)
+    settings += (PRELOAD,) * preload + slurm_settings(engine)
+    if engine is not None:
+        from tflaunch.submission import Order
+
+        logs = None if log_dir is None else str(log_dir.absolute())
+        home = str(spec.parent.absolute())
+        order = Order(home, spec.suffix, settings, name, command, logs, metrics_port, preflight, keep, drill)
+        return submit(spec, order, detach)
+    loaded, warnings = read_spec(spec, settings, name, command)
     plan = make_plan(str(spec), spec.parent, loaded, is_detached=detach)._replace(preflight=preflight, keep=keep)
     check_keep(plan, f'write "tensorboard": "logs/" into {spec}, or add --set tensorboard=logs/')
     warn(spec, warnings)
     strikes = _strikes(drill, plan)
     return start(plan, spec.suffix, spec.read_bytes(), log_dir, metrics_port, detach, strikes)
-
-
-def check_keep(plan: Plan, remedy: str) -> None:
-    """Refuse to keep a TensorBoard that there is not.
-
-    Raises:
-        TflaunchError: the plan has none.
-    """
-    from tflaunch import board
-
-    if plan.keep and board.of(plan) is None:
-        raise TflaunchError(f"--keep keeps TensorBoard, and this job has none: {remedy}", EXIT_USAGE)
 
 
 def start(
@@ -132,9 +133,10 @@ def start(
     strikes: tuple[Strike, ...] = (),
 ) -> int:
     """Run a plan; ``spec`` is what the user wrote, of which ``suffix`` says the format."""
-    from tflaunch import launching
+    from tflaunch import descriptors, launching
     from tflaunch.journal import RunDirectory
 
+    descriptors.require(len(plan.hosts), len(plan.processes()))
     code = launching.code_for_hosts(plan)
     directory = RunDirectory(plan.name, log_dir)
     directory.keep_spec(suffix, spec)

@@ -51,18 +51,35 @@ def _may_live(path: Path) -> bool:
     return runs.is_live(path) or (found is not None and found[1]["kind"] != "ended")
 
 
-def _end(path: Path, grace: float | None) -> None:
+def ask_to_end(path: Path, grace: float | None) -> None:
+    """Have a run ended, without waiting for it.
+
+    Args:
+        path: the run's directory.
+        grace: seconds between TERM and KILL, None for the spec's.
+    """
+    from tflaunch import batch
     from tflaunch.control.client import ControlClient, NoSupervisor
+
+    try:
+        ControlClient(path).ask("stop", grace=grace)
+    except NoSupervisor:  # it has ended meanwhile, or a job has not begun
+        batch.cancel(path)
+
+
+def _end(path: Path, grace: float | None) -> None:
+    from tflaunch import batch
     from tflaunch.observer import Observer, Outcome
     from tflaunch.states import Phase
 
+    if batch.not_begun(path):
+        batch.cancel(path)
+        say(f"run {path.name} was cancelled before it began")
+        return
     observer = Observer(path)
     observer.catch_up()
-    try:
-        if observer.outcome is Outcome.LIVE:
-            ControlClient(path).ask("stop", grace=grace)
-    except NoSupervisor:
-        pass  # it has ended meanwhile
+    if observer.outcome is Outcome.LIVE:
+        ask_to_end(path, grace)
     while observer.outcome is Outcome.LIVE:
         observer.wait()
         observer.catch_up()
@@ -71,6 +88,9 @@ def _end(path: Path, grace: float | None) -> None:
         say(f"run {path.name} has ended with exit code {code}")
     elif observer.job.plan.lease == 0:
         say(f"run {path.name} ended when its supervisor was killed")
+    elif batch.job_of(path) is not None:
+        batch.cancel(path)
+        say(f"run {path.name} ended with its job of Slurm")
     else:
         from tflaunch import launching
         from tflaunch.events import StopAsked

@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from tflaunch.cli.loading import linted, make_plan, name_option, warn
+from tflaunch.cli.loading import check_keep, linted, make_plan, name_option, warn
 from tflaunch.cli.running import (
-    check_keep,
     detach_option,
     keep_option,
     log_dir_option,

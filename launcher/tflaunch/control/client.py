@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import select
 import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+from tflaunch import batch
 from tflaunch.control.server import SOCKET_NAME
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch_worker import wire
@@ -34,12 +36,16 @@ class ControlClient:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._decoder = wire.Decoder()
         self._messages: list[dict[str, Any]] = []
+        self._carrier: subprocess.Popen[bytes] | None = None
         try:
             with short_path(str(directory)) as short:
                 self._socket.connect(f"{short}/{SOCKET_NAME}")
         except OSError as error:
             self._socket.close()
-            raise NoSupervisor(str(error)) from None
+            connected = batch.connect(directory, SOCKET_NAME)
+            if connected is None:
+                raise NoSupervisor(str(error)) from None
+            self._socket, self._carrier = connected
 
     def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Ask for something and return the answer.
@@ -85,6 +91,9 @@ class ControlClient:
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
+        if self._carrier is not None:
+            self._carrier.terminate()
+            self._carrier.wait()
 
     def _receive(self) -> None:
         try:

@@ -19,6 +19,11 @@ def _as_it_is(spec: Spec) -> Spec:
     return spec
 
 
+def _for(write: Callable[[Plan, str, str, Container], str]) -> Callable[[Plan, str, str, Spec], str]:
+    """What an engine needs that looks at nothing of the spec but its container."""
+    return lambda plan, directory, server_program, spec: write(plan, directory, server_program, spec.container)
+
+
 class Engine(NamedTuple):
     """How a spec is written for an engine.
 
@@ -26,7 +31,7 @@ class Engine(NamedTuple):
     ``has_server``: the program of `server: true` is mounted, else its text is part of the command.
     """
 
-    write: Callable[[Plan, str, str, Container], str]
+    write: Callable[[Plan, str, str, Spec], str]
     rules: tuple[limits.Rule, ...]
     placed: Callable[[Spec], Spec] = _as_it_is
     has_server: bool = False
@@ -42,12 +47,12 @@ _OF_PODS = (
 )
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(slurm.render, (limits.own_addresses, limits.one_gpu_task_per_node), slurm.placed),
-    "jobset": Engine(jobset.render, _OF_PODS, jobset.placed),
-    "tfjob": Engine(tfjob.render, _OF_PODS, tfjob.placed),
-    "k8s": Engine(jobs.render, _OF_PODS, jobs.placed),
-    "compose": Engine(compose.render, (limits.own_addresses,), has_server=True),
-    "systemd": Engine(systemd.render, (limits.names_of_hosts,)),
-    "sh": Engine(sh.render, (limits.this_machine,)),
+    "jobset": Engine(_for(jobset.render), _OF_PODS, jobset.placed),
+    "tfjob": Engine(_for(tfjob.render), _OF_PODS, tfjob.placed),
+    "k8s": Engine(_for(jobs.render), _OF_PODS, jobs.placed),
+    "compose": Engine(_for(compose.render), (limits.own_addresses,), has_server=True),
+    "systemd": Engine(_for(systemd.render), (limits.names_of_hosts,)),
+    "sh": Engine(_for(sh.render), (limits.this_machine,)),
 }
 
 
@@ -74,4 +79,4 @@ def plan(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_
 def render(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> str:
     """Return what an engine needs to start the tasks of a spec; arguments as of `plan`."""
     made = plan(engine, spec, directory, machine, server_text)
-    return ENGINES[engine].write(made, str(directory), machine.server_program, spec.container)
+    return ENGINES[engine].write(made, str(directory), machine.server_program, spec)

@@ -1,0 +1,138 @@
+"""Runs that are jobs of Slurm: which job, how it stands, and the way to its supervisor on another machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import tflaunch_worker
+from tflaunch import slurm
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.slurm import SlurmError, SlurmJob
+
+_JOB_NAME = "slurm.json"
+_LIFE_NAME = "life"
+_RELAY = (
+    "import os,socket,sys;sys.path.insert(0,{root!r});from tflaunch_worker.boot import relay;"
+    "os.chdir({directory!r});s=socket.socket(socket.AF_UNIX);s.connect({name!r});relay(s)"
+)
+
+
+def note_job(directory: Path, job: str) -> None:
+    """Write down which job a run is."""
+    _write(directory, {"job": job})
+
+
+def job_of(directory: Path) -> str | None:
+    """Return the job that a run is, None for one that is none."""
+    return _read(directory).get("job")
+
+
+def note_life(directory: Path, restarts: int) -> None:
+    """Write down that the job has begun for the ``restarts``-th time after the first."""
+    (directory / _LIFE_NAME).write_text(str(restarts))
+
+
+def has_begun(directory: Path, job: SlurmJob) -> bool:
+    """Whether the present life of the job has a journal, or had one when it ended."""
+    try:
+        return int((directory / _LIFE_NAME).read_text()) >= job.restarts
+    except (OSError, ValueError):
+        return False
+
+
+def stand(directory: Path) -> SlurmJob | None:
+    """Return how the job of a run stands; None if there is none that goes on.
+
+    Raises:
+        SlurmError: Slurm cannot be asked.
+    """
+    known = _read(directory)
+    if "job" not in known or known.get("is_over"):
+        return None
+    job = slurm.look(known["job"])
+    if job is not None and not job.is_over:
+        return job
+    try:
+        _write(directory, {**known, "is_over": True})  # nobody need ask again
+    except OSError:
+        pass
+    return None
+
+
+def is_active(directory: Path) -> bool:
+    """Whether the job of a run waits or runs, as far as Slurm can be asked here."""
+    try:
+        return stand(directory) is not None
+    except SlurmError:
+        return False
+
+
+def not_begun(directory: Path) -> str | None:
+    """Return a sentence about a run that waits in Slurm's queue; None if it does not."""
+    try:
+        job = stand(directory)
+    except SlurmError:
+        return None
+    if job is None or has_begun(directory, job):
+        return None
+    return f"run {directory.name} has not begun: job {job_of(directory)} is {job.state} ({job.reason})"
+
+
+def cancel(directory: Path) -> None:
+    """Have the job of a run ended, if it has one that goes on.
+
+    Raises:
+        TflaunchError: Slurm refuses.
+    """
+    job = job_of(directory)
+    try:
+        if job is not None and stand(directory) is not None:
+            slurm.cancel(job)
+    except SlurmError as error:
+        raise TflaunchError(f"job {job} cannot be cancelled: {error}", EXIT_INTERNAL) from None
+
+
+def connect(directory: Path, name: str) -> tuple[socket.socket, subprocess.Popen[bytes]] | None:
+    """Return a connection to a socket in a run's directory that is bound on the node of its job, and what carries it.
+
+    None if there is no such job.
+    """
+    try:
+        job = stand(directory)
+    except SlurmError:
+        return None
+    if job is None or not job.is_running:
+        return None
+    root = str(Path(tflaunch_worker.__file__).parent.parent)
+    program = _RELAY.format(root=root, directory=str(directory), name=name)
+    words = [*slurm.step(str(job_of(directory)), job.node), sys.executable, "-I", "-S", "-c", program]
+    ours, theirs = socket.socketpair()
+    try:
+        carrier = subprocess.Popen(
+            words, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError:
+        ours.close()
+        return None
+    finally:
+        theirs.close()
+    return ours, carrier
+
+
+def _read(directory: Path) -> dict[str, str]:
+    try:
+        known = json.loads((directory / _JOB_NAME).read_text())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _write(directory: Path, known: dict[str, object]) -> None:
+    temporary = directory / f"{_JOB_NAME}.{os.getpid()}"
+    temporary.write_text(json.dumps(known))
+    temporary.replace(directory / _JOB_NAME)

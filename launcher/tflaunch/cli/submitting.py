@@ -1,0 +1,175 @@
+"""`up --on slurm`: hand a run to Slurm, and follow it; and what its job calls when it begins."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tflaunch.cli.loading import check_keep, linted, make_plan, say, warn
+from tflaunch.errors import Problem, SpecError, TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.observer import Observer
+    from tflaunch.plan import Plan
+    from tflaunch.spec import Spec
+    from tflaunch.submission import Order
+
+ENGINE = "slurm"
+_OPTIONS = {
+    "partition": "Submit to this partition.",
+    "account": "Charge this account.",
+    "time": "Limit of time, as sbatch takes it.",
+    "nodes": "So many nodes, for tasks that are only counted.",
+    "gpus-per-node": "So many GPUs on each node.",
+}
+
+
+def slurm_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--on`, and options of sbatch for `slurm_settings`."""
+    for name, text in reversed(_OPTIONS.items()):
+        command = click.option(
+            f"--{name}", metavar="VALUE", expose_value=False, callback=_note, help=f"{text} With --on slurm."
+        )(command)
+    return click.option("--on", "engine", type=click.Choice([ENGINE]), help="Submit it as a job of Slurm.")(command)
+
+
+def _note(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        name = (option.name or "").replace("_", "-")
+        context.meta.setdefault(__name__, []).append(f"slurm.{name}={value}")
+
+
+def slurm_settings(engine: str | None) -> tuple[str, ...]:
+    """Return what was given of the options of sbatch, as settings of the spec.
+
+    Raises:
+        click.UsageError: they were given without ``--on slurm``.
+    """
+    settings = tuple(click.get_current_context().meta.get(__name__, ()))
+    if settings and engine is None:
+        name = settings[0].partition("=")[0].removeprefix("slurm.")
+        raise click.UsageError(f"--{name} is an option of sbatch; add --on slurm.")
+    return settings
+
+
+def submit(spec: Path, order: Order, is_detached: bool) -> int:
+    """Submit a run of a spec, and follow it unless it is detached; return its exit code."""
+    from tflaunch import sbatch, submission
+    from tflaunch.hosts import local
+    from tflaunch.journal import RunDirectory
+    from tflaunch.render.needs import with_gpus
+
+    local.dismiss_early()  # this machine starts nothing
+    loaded = with_gpus(_offline(spec, order))
+    warn(spec, linted(str(spec), loaded))
+    plan = make_plan(str(spec), spec.parent, loaded)
+    _check(plan, order)
+    directory = RunDirectory(plan.name, None if order.log_dir is None else Path(order.log_dir))
+    directory.keep_spec(order.suffix, spec.read_bytes())
+    job = submission.submit(directory, order, sbatch.options(plan, loaded))
+    say(f"run {directory.run} is job {job}")
+    if is_detached:
+        click.echo(directory.run)
+        return 0
+    return _follow(directory.path)
+
+
+def _offline(path: Path, order: Order) -> Spec:
+    """The spec as if its nodes were known."""
+    from tflaunch import allotment, discovery
+
+    spec = _load(path, order)
+    if spec.pool not in (None, ENGINE):
+        message = f"is {spec.pool!r}, and --on slurm takes the nodes that Slurm gives"
+        raise SpecError(str(path), [Problem("error", "hosts.discover", message, "remove one of them")])
+    spec = discovery.assumed(str(path), spec._replace(pool=None))
+    nodes = [f"node-{number}" for number in range(1, allotment.nodes_wanted(spec) + 1)]
+    return allotment.onto(spec, nodes)
+
+
+def _load(path: Path, order: Order) -> Spec:
+    from tflaunch import specfile
+
+    return specfile.load(path, order.settings, order.name, order.command, os.environ)
+
+
+def _check(plan: Plan, order: Order) -> None:
+    """Find now what the job would find when it begins."""
+    from tflaunch import drill
+
+    check_keep(plan._replace(keep=order.keep), 'write "tensorboard": "logs/" into the spec')
+    if order.drill is not None:
+        drill.parse(order.drill, plan)
+
+
+def _follow(directory: Path) -> int:
+    from tflaunch import queued
+    from tflaunch.following import Follower
+    from tflaunch.view.screen import Screen
+
+    def watch(observer: Observer) -> int:
+        tasks = [process.task for process in observer.job.original.processes()]
+        screen = Screen(tasks)
+        try:
+            return Follower(observer, screen, tasks).run(None)
+        finally:
+            screen.close()
+
+    with _interrupts_end(directory) as interrupts:
+        try:
+            code = queued.follow(directory, say, watch)
+        except TflaunchError as error:
+            if not interrupts:
+                raise
+            say(str(error))
+            code = error.exit_code
+    return 128 + interrupts[0] if interrupts and code != 0 else code
+
+
+@contextmanager
+def _interrupts_end(directory: Path) -> Iterator[list[int]]:
+    """Have Ctrl-C end the run as `up` does: the tasks may save, and a second one kills them. Yields the signals."""
+    from tflaunch.cli.steering import ask_to_end
+
+    seen: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        ask_to_end(directory, 0 if len(seen) > 1 else None)
+
+    earlier = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+@click.command(hidden=True)
+@click.argument("directory", type=click.Path(path_type=Path))
+def supervise(directory: Path) -> int:
+    """Begin the run in DIRECTORY: its job calls this, on its first node."""
+    from tflaunch import batch, descriptors, detached, discovery, drill, launching, sbatch, submission
+    from tflaunch.render.needs import with_gpus
+
+    order, run = submission.take_up(directory)
+    path, home = directory / f"spec{order.suffix}", Path(order.directory)
+    spec = discovery.with_hosts(str(path), _load(path, order), home, on=ENGINE)
+    spec = sbatch.with_gpus_of_nodes(with_gpus(spec))
+    linted(str(path), spec)
+    plan = make_plan(str(path), home, spec)._replace(preflight=order.preflight, keep=order.keep)
+    descriptors.require(len(plan.hosts), len(plan.processes()))
+    strikes = () if order.drill is None else drill.parse(order.drill, plan)
+
+    def begun() -> None:
+        batch.note_life(directory, submission.restart_count())
+
+    manner = launching.Manner(say, strikes, order.metrics_port, place=detached.notes, begun=begun)
+    return launching.start(plan, launching.code_for_hosts(plan), run, manner)

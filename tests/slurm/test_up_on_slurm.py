@@ -1,0 +1,394 @@
+"""`tflaunch up --on slurm`, and `up` in an allocation: on the nodes of a real Slurm."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bed import Bed
+from launch import Launch, read_until
+from mnist import digests, example
+from rendering import TRAINING
+from slurm_bed import SlurmBed, need_slurm
+
+pytestmark = pytest.mark.slurm
+STUBBORN = "trap '' TERM; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"
+ONE_GPU = {"resources": {"gpu": 1}}
+ON_TWO = {"cluster": {"worker": ["a", "b"]}, "strategy": "none"}
+
+
+def shell(launch: Launch, script: str, **fields: Any) -> Path:
+    """Write a spec with a task on each of two hosts that runs a shell script."""
+    return launch.spec(**{**ON_TWO, "command": ["sh", "-c", script], **fields})
+
+
+def job_of(launch: Launch) -> str:
+    """Return the number of the job of the only run."""
+    return str(json.loads((launch.run_directory() / "slurm.json").read_text())["job"])
+
+
+def wait_for_files(slurm: SlurmBed, launch: Launch, *names: str) -> None:
+    """Wait until tasks have made files."""
+    slurm.wait_until(lambda: all((launch.directory / name).exists() for name in names), f"no {names}")
+
+
+NEEDS_TENSORFLOW = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+    reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+)
+
+
+@pytest.mark.tensorflow
+@NEEDS_TENSORFLOW
+def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
+    """From cluster_specs/: tasks that are only counted are spread over the nodes, and train together."""
+    ended = launch.up(example(launch, "slurm_multi_worker", *TRAINING[3:]), "--on", "slurm")
+    assert ended.returncode == 0, ended.stderr
+    assert len(digests(ended.stdout)) == 3
+    assert len(set(digests(ended.stdout))) == 1
+    assert [host["host"] for host in launch.status()["hosts"]] == ["h1", "h2", "h3"]
+
+
+def test_tasks_are_on_the_nodes_as_the_spec_names_hosts(nodes: SlurmBed, launch: Launch) -> None:
+    """With the environment and the directory from which the job was submitted, and TF_CONFIG with the nodes' names."""
+    launch.env["GIVEN"] = "by the user"
+    (launch.directory / "json.py").write_text("raise SystemExit('not what tflaunch imports')")
+    tell = 'echo "$TFLAUNCH_TASK $SLURMD_NODENAME $GIVEN $(pwd) $TF_CONFIG"'
+    cluster = {"chief": ["a"], "worker": ["a", "b:2222"], "ps": ["b"]}
+    spec = shell(launch, tell, cluster=cluster, strategy="parameter_server", success="all")
+    ended = launch.up(spec, "--on=slurm")
+    assert ended.returncode == 0, ended.stderr
+    said = dict(re.findall(r"\| (\w+:\d) (h\d by the user \S+)", ended.stdout))
+    where = launch.directory.resolve()
+    assert said == {
+        "chief:0": f"h1 by the user {where}",
+        "worker:0": f"h1 by the user {where}",
+        "worker:1": f"h2 by the user {where}",
+        "ps:0": f"h2 by the user {where}",
+    }
+    assert re.search(r'"worker":\["h1:\d+","h2:2222"\]', ended.stdout)
+
+
+def test_the_first_failure_is_the_result_of_run_and_job(nodes: SlurmBed, launch: Launch) -> None:
+    """Not the 143 of those that are ended because of it."""
+    fail = "until [ -e up.worker:0 ]; do sleep 0.05; done; exit 7"
+    script = f'[ "$TFLAUNCH_TASK" = worker:1 ] && {{ {fail}; }}; {STUBBORN}'
+    spec = shell(launch, script, timeouts={"grace": 0.5}, restart={"max": 0})
+    ended = launch.up(spec, "--on", "slurm")
+    assert ended.returncode == 7, ended.stderr
+    assert "worker:1 exited with code 7" in ended.stderr
+    shown = nodes.asked("scontrol", "show", "job", job_of(launch))
+    assert " ExitCode=7:0" in shown
+
+
+def test_a_drill_is_told_where_the_run_was_submitted(nodes: SlurmBed, launch: Launch) -> None:
+    """It kills a task, and the rules start the job again in its allocation."""
+    script = "[ $TFLAUNCH_ATTEMPT = 1 ] && exit; sleep 60"
+    spec = shell(launch, script, restart={"backoff": [0, 0]}, timeouts={"grace": 0.5})
+    ended = launch.up(spec, "--on", "slurm", "--drill", "kill worker:1 after 0.2s")
+    assert ended.returncode == 0, ended.stderr
+    assert "drill" in ended.stderr
+    assert "attempt 1 starts" in ended.stderr
+
+
+def test_doctor_looks_at_the_nodes_of_an_allocation(nodes: SlurmBed, launch: Launch) -> None:
+    """Through agents of its own."""
+    spec = shell(launch, "true", hosts={"discover": "slurm"}, cluster={"worker": 2})
+    launch.prefix = [*launch.prefix, "salloc", "--quiet", "--nodes=2"]
+    ended = launch.run("doctor", spec)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "2 of 2 hosts reached" in ended.stdout
+
+
+def test_an_allocation_is_found(nodes: SlurmBed, launch: Launch) -> None:
+    """By `up` in it, which uses each node as often as it has tasks."""
+    spec = launch.spec(
+        hosts={"discover": "slurm"}, cluster={"worker": 3}, strategy="none",
+        command=["sh", "-c", "echo $TFLAUNCH_TASK $SLURMD_NODENAME; exit $CODE"], env={"CODE": "0"},
+    )  # fmt: skip
+    launch.prefix = [*launch.prefix, "salloc", "--quiet", "--nodes=2", "--ntasks=3", "--distribution=block"]
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert set(re.findall(r"\| (worker:\d h\d)", ended.stdout)) == {"worker:0 h1", "worker:1 h1", "worker:2 h2"}
+    assert launch.up(spec, "--set", "env.CODE=9", "--set", "restart.max=0").returncode == 9
+
+
+def test_a_supervisor_in_an_allocation_is_replaced(nodes: SlurmBed, launch: Launch) -> None:
+    """After kill -9: the steps that hold the agents outlive it, and the tasks do not notice."""
+    script = "touch up.$TFLAUNCH_TASK; until [ -e go ]; do sleep 0.05; done; echo went $TFLAUNCH_ATTEMPT"
+    spec = shell(launch, script, hosts={"discover": "slurm"}, cluster={"worker": 2})
+    prefix = launch.prefix
+    resume = f'"$0" "$@"; touch killed; "$0" up -d --resume "$(ls {launch.home}/runs)" && touch go && "$0" wait'
+    launch.prefix = [*prefix, "salloc", "--quiet", "--nodes=2", "sh", "-c", resume]
+    both = launch.start("up", spec)
+    wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
+    (supervisor,) = [process for process in launch.survivors() if process.name() == "tflaunch"]
+    supervisor.kill()
+    _, said = both.communicate(timeout=120)
+    assert both.returncode == 0, said
+    launch.prefix = prefix
+    assert launch.run("logs").stdout.count("went 0") == 2
+
+
+def test_a_role_has_a_task_per_task_of_the_allocation(nodes: SlurmBed, launch: Launch) -> None:
+    """`discover.worker` is the same thing for one role."""
+    spec = launch.spec(discover={"worker": "slurm"}, strategy="none", command=["sh", "-c", "echo on $SLURMD_NODENAME"])
+    launch.prefix = [*launch.prefix, "salloc", "--quiet", "--nodes=3"]
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert set(re.findall(r"on (h\d)", ended.stdout)) == {"h1", "h2", "h3"}
+
+
+def test_outside_an_allocation_that_is_said(nodes: SlurmBed, launch: Launch) -> None:
+    """With what to do about it."""
+    ended = launch.up(launch.spec(discover={"worker": "slurm"}, command=["true"]))
+    assert ended.returncode == 2
+    assert "this is no Slurm allocation" in ended.stderr
+    assert "--on slurm" in ended.stderr
+
+
+def test_what_slurm_refuses_is_said(nodes: SlurmBed, launch: Launch) -> None:
+    """In its own words."""
+    ended = launch.up(shell(launch, "true"), "--on", "slurm", "--partition", "nosuch")
+    assert ended.returncode == 125
+    assert "Slurm does not take the job" in ended.stderr
+    assert "nosuch" in ended.stderr or "partition" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert json.loads(launch.run("ls", "--json").stdout) == []
+    ended = launch.up(shell(launch, "true"), "--partition", "all")
+    assert ended.returncode == 2
+    assert "add --on slurm" in ended.stderr
+
+
+def test_a_job_that_fails_before_the_run_says_why(nodes: SlurmBed, launch: Launch) -> None:
+    """For example because its spec cannot be read there."""
+    spec = shell(launch, "true")
+    run = launch.up(spec, "--on", "slurm", "-d", "--set", "slurm.begin=now+1hour").stdout.strip()
+    (launch.run_directory() / "spec.json").write_text("{")
+    following = launch.start("wait", run)
+    nodes.asked("scontrol", "update", f"jobid={job_of(launch)}", "StartTime=now")
+    _, said = following.communicate(timeout=120)
+    assert following.returncode == 2, said
+    assert "before the run began" in said
+    assert "is no JSON" in said or "JSON" in said
+
+
+def cancelled(launch: Launch, slurm: SlurmBed, process: subprocess.Popen[str]) -> None:
+    slurm.asked("scancel", job_of(launch))
+
+
+def down(launch: Launch, slurm: SlurmBed, process: subprocess.Popen[str]) -> None:
+    ended = launch.run("down", "-t", "0.2")
+    assert ended.returncode == 0, ended.stderr
+
+
+def interrupted(launch: Launch, slurm: SlurmBed, process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("end", "codes"), [(cancelled, {143}), (down, {143}), (interrupted, {130})], ids=["scancel", "down", "ctrl-c"]
+)
+def test_an_end_that_is_asked_for_leaves_nothing(
+    nodes: SlurmBed, launch: Launch, end: Callable[..., None], codes: set[int]
+) -> None:
+    """Whatever the tasks do about TERM."""
+    up = launch.start("up", shell(launch, STUBBORN, timeouts={"grace": 0.5}), "--on", "slurm")
+    wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
+    end(launch, nodes, up)
+    _, said = up.communicate(timeout=120)
+    assert up.returncode in codes, said
+    nodes.wait_until(lambda: not launch.survivors(), "something was left")
+
+
+def test_a_job_in_the_queue(nodes: SlurmBed, launch: Launch) -> None:
+    """It has a place in `ls`, `ps` says what it waits for, and `down` takes it back."""
+    ended = launch.up(shell(launch, "true"), "--on", "slurm", "-d", "--set", "slurm.begin=now+1hour")
+    run = ended.stdout.strip()
+    assert ended.returncode == 0, ended.stderr
+    (listed,) = json.loads(launch.run("ls", "--json").stdout)
+    assert (listed["run"], listed["state"]) == (run, "queued")
+    for verb in ("ps", "logs", "events"):
+        shown = launch.run(verb, run)
+        assert shown.returncode == 125, verb
+        assert f"job {job_of(launch)} is PENDING (BeginTime)" in shown.stderr
+        assert "Traceback" not in shown.stderr
+    waiting = launch.start("wait", run)
+    taken_back = launch.run("down", run)
+    assert taken_back.returncode == 0
+    assert "cancelled before it began" in taken_back.stderr
+    _, said = waiting.communicate(timeout=60)
+    assert waiting.returncode == 125, said
+    assert "CANCELLED" in said
+    (listed,) = json.loads(launch.run("ls", "--json").stdout)
+    assert listed["state"] == "ended"
+
+
+def test_ctrl_c_takes_a_job_out_of_the_queue(nodes: SlurmBed, launch: Launch) -> None:
+    """With the exit code of Ctrl-C."""
+    up = launch.start("up", shell(launch, "true"), "--on", "slurm", "--set", "slurm.begin=now+1hour")
+    assert up.stderr is not None
+    while "PENDING" not in (line := up.stderr.readline()):
+        assert line, "it ended"
+    up.send_signal(signal.SIGINT)
+    _, said = up.communicate(timeout=60)
+    assert up.returncode == 130, said
+    assert "CANCELLED" in said
+
+
+def test_from_another_machine(nodes: SlurmBed, launch: Launch) -> None:
+    """Sockets and locks of the supervisor's node mean nothing there: its supervisor is reached through the job.
+
+    An overlay stands for a file system over the network: files are seen, sockets and locks are not.
+    """
+    script = "echo began; touch up.$TFLAUNCH_TASK; until [ -e go ]; do sleep 0.1; done; echo went"
+    started = launch.up(shell(launch, script), "--on", "slurm", "-d")
+    run = started.stdout.strip()
+    wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
+    (launch.directory / "nothing").mkdir()
+    mount = f"mount -t overlay overlay -o lowerdir={launch.home}:{launch.directory / 'nothing'} {launch.home}"
+    launch.prefix = [*launch.prefix, "unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    connect = "import os, socket; os.chdir({!r}); socket.socket(socket.AF_UNIX).connect('control.sock')"
+    program = [sys.executable, "-c", connect.format(str(launch.run_directory()))]
+    refused = subprocess.run([*launch.prefix, *program], capture_output=True, text=True, check=False)
+    assert "ConnectionRefusedError" in refused.stderr
+    shown = launch.status(run)
+    assert {task["state"] for task in shown["tasks"]} == {"running"}
+    assert shown["supervisor"] == "alive"
+    waiting, following = launch.start("wait", run), launch.start("logs", "-f", run)
+    read_until(following, "began", 2)
+    assert json.loads(launch.run("ls", "--json").stdout)[0]["state"] == "running"
+    assert launch.run("kill", "-s", "CONT", run, "worker:0").returncode == 0
+    (launch.directory / "go").touch()
+    out, _ = following.communicate(timeout=60)
+    assert out.count("went") == 2
+    _, said = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0, said
+
+
+@pytest.mark.parametrize(
+    ("wanted", "asked"),
+    [({"roles": {"worker": {"gpus": 1}}}, ()), ({}, ("--gpus-per-node", "2")), ({"container": ONE_GPU}, ())],
+    ids=["by the role", "by the node", "by the container"],
+)
+def test_tasks_share_the_gpus_of_their_node(
+    tmp_path: Path, launch: Launch, wanted: dict[str, Any], asked: tuple[str, ...]
+) -> None:
+    """Slurm says which there are, and each task sees its own."""
+    need_slurm()
+    spec = launch.spec(
+        cluster={"chief": 1, "worker": 2, "ps": 1}, strategy="parameter_server", success="all",
+        command=["sh", "-c", "echo $TFLAUNCH_TASK sees $CUDA_VISIBLE_DEVICES"], **wanted,
+    )  # fmt: skip
+    with SlurmBed.on_this_machine(tmp_path / "slurm", 1, gpus=2) as slurm:
+        launch.env |= slurm.env
+        ended = launch.up(spec, "--on", "slurm", *asked)
+    assert ended.returncode == 0, ended.stderr
+    seen = dict(re.findall(r"(\w+:\d) sees (\S*)", ended.stdout))
+    assert (seen["worker:0"], seen["worker:1"]) == ("0", "1")
+    if "roles" not in wanted:
+        assert (seen["chief:0"], seen["ps:0"]) == ("-1", "-1")
+
+
+RESUMING = """
+if [ -e checkpoint ]; then echo "$TFLAUNCH_TASK went on"; exit 0; fi
+touch up.$TFLAUNCH_TASK
+until [ -e save ]; do sleep 0.1; done
+"""
+
+
+def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None:
+    """It is the same run, for those who follow it, too."""
+    up = launch.start("up", shell(launch, RESUMING), "--on", "slurm")
+    wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
+    waiting = launch.start("wait")
+    (launch.directory / "checkpoint").touch()
+    nodes.asked("scontrol", "requeue", job_of(launch))
+    out, said = up.communicate(timeout=120)
+    assert up.returncode == 0, said
+    assert "worker:0 went on" in out
+    assert "worker:1 went on" in out
+    _, said = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0, said
+    assert (launch.run_directory() / "earlier-1" / "events.jsonl").exists()
+    assert launch.run("ps").returncode == 0
+
+
+@pytest.mark.tensorflow
+@NEEDS_TENSORFLOW
+def test_training_that_is_requeued_goes_on_from_its_checkpoint(nodes: SlurmBed, launch: Launch) -> None:
+    """Both workers restore the same step, and end with the same weights."""
+    command = [word for word in TRAINING if not word.startswith("--epochs")]
+    spec = launch.spec(
+        cluster={"worker": ["a", "b"]}, command=[*command, "--epochs=6"], env={"TF_CPP_MIN_LOG_LEVEL": "2"}
+    )
+    up = launch.start("up", spec, "--on", "slurm")
+    wait_for_files(nodes, launch, "state")
+    read_until(up, "epoch 2 of")
+    nodes.asked("scontrol", "requeue", job_of(launch))
+    out, said = up.communicate(timeout=300)
+    assert up.returncode == 0, said
+    assert len(set(re.findall(r"resumed at step (\d+)", out))) == 1
+    assert len(digests(out)) == 2
+    assert len(set(digests(out))) == 1
+
+
+def test_a_controller_that_is_away_for_a_while_is_waited_for(make_nodes: tuple[Bed, SlurmBed], launch: Launch) -> None:
+    """Jobs go on without it, and so do those who follow them."""
+    _, slurm = make_nodes
+    up = launch.start("up", shell(launch, "true"), "--on", "slurm", "--set", "slurm.begin=now+5")
+    slurm.wait_until(lambda: bool(slurm.asked("squeue", "--noheader")), "no job")
+    slurm.stop_controller()
+    assert up.stderr is not None
+    while "asking on" not in (line := up.stderr.readline()):
+        assert line, "it ended"
+    slurm.start_controller()
+    _, said = up.communicate(timeout=120)
+    assert up.returncode == 0, said
+
+
+def test_when_the_time_is_over_tasks_may_save(nodes: SlurmBed, launch: Launch) -> None:
+    """Slurm's TERM comes before its KILL."""
+    script = "trap 'touch saved.$TFLAUNCH_TASK; exit 0' TERM; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"
+    up = launch.start("up", shell(launch, script), "--on", "slurm", "--time", "1")
+    wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
+    _, said = up.communicate(timeout=200)
+    assert up.returncode == 143, said
+    assert (launch.directory / "saved.worker:0").exists()
+    assert (launch.directory / "saved.worker:1").exists()
+
+
+def test_a_node_fails_and_the_job_goes_on_elsewhere(make_nodes: tuple[Bed, SlurmBed], launch: Launch) -> None:
+    """Slurm puts it back into its queue, and it resumes on the nodes that are left."""
+    bed, slurm = make_nodes
+    up = launch.start("up", shell(launch, RESUMING), "--on", "slurm")
+    wait_for_files(slurm, launch, "up.worker:0", "up.worker:1")
+    (launch.directory / "checkpoint").touch()
+    bed.power_off(2)
+    out, said = up.communicate(timeout=120)
+    assert up.returncode == 0, said
+    assert "worker:1 went on" in out
+    assert [host["host"] for host in launch.status()["hosts"]] == ["h1", "h3"]
+    assert not launch.survivors()
+
+
+def test_a_node_fails_and_nothing_may_start_again(make_nodes: tuple[Bed, SlurmBed], launch: Launch) -> None:
+    """Then the job has failed, and the node is to blame."""
+    bed, slurm = make_nodes
+    up = launch.start("up", shell(launch, RESUMING, restart={"max": 0}), "--on", "slurm")
+    wait_for_files(slurm, launch, "up.worker:0", "up.worker:1")
+    bed.power_off(1)  # where the supervisor is
+    _, said = up.communicate(timeout=120)
+    assert up.returncode == 125, said
+    assert "NODE_FAIL" in said
+    slurm.wait_until(lambda: not launch.survivors(), "something was left")
