@@ -16,6 +16,8 @@ from tflaunch.slurm import SlurmError, SlurmJob
 
 _JOB_NAME = "slurm.json"
 _LIFE_NAME = "life"
+FILES = (_JOB_NAME, _LIFE_NAME)
+"""What a job's lives share in the directory of its run."""
 _RELAY = (
     "import os,socket,sys;sys.path.insert(0,{root!r});from tflaunch_worker.boot import relay;"
     "os.chdir({directory!r});s=socket.socket(socket.AF_UNIX);s.connect({name!r});relay(s)"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import tflaunch_worker
+from tflaunch import neighbours, policy
 from tflaunch import plan as planning
-from tflaunch import policy
 from tflaunch.doctor import Host
 from tflaunch.hosts.interview import Interview
 from tflaunch.hosts.link import AgentGone, LinkError, Way
@@ -123,7 +123,7 @@ def _ask_about_itself(visit: _Visit, interview: Interview) -> None:
     # Its clock was read at some moment between our question and its answer, most probably just before that.
     offset = float(facts["time"]) - time.time()
     offset = 0.0 if asked - 0.5 <= float(facts["time"]) <= time.time() + 0.5 else offset
-    names = policy.names_to_find(visit.plan, [visit.known.host]).get(visit.known.host, ())
+    names = neighbours.names_to_find(visit.plan, [visit.known.host]).get(visit.known.host, ())
     found = {}
     if names:
         found = interview.ask("look_up_names", "names_found", wait=_PATIENCE, names=names)["found"]
@@ -162,7 +162,7 @@ def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, An
     """What each host is asked to try: the tasks on hosts that hold their ports."""
     ports = {task: port for visit in visits for task, port in visit.ports.items()}
     wanted = {}
-    for host, action in policy.peers_to_try(planning.resolve(plan, ports)).items():
+    for host, action in neighbours.peers_to_try(planning.resolve(plan, ports)).items():
         mine = {task: port for task, port in action.ports.items() if task in ports}
         others = {task: place for task, place in action.peers.items() if task in ports}
         wanted[host] = {"ports": mine, "peers": others, "run": run}

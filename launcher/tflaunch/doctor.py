@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tflaunch import board, policy
+from tflaunch import board, neighbours, policy
 from tflaunch.diagnosis import counted, listed
 from tflaunch.plan import AUTO, Plan, TaskPlan
 
@@ -166,7 +166,7 @@ def _differing_programs(hosts: Iterable[Host]) -> Iterator[Finding]:
 
 
 def _names(host: Host) -> Iterator[Finding]:
-    for problem in policy.name_problems(host.host, host.names):
+    for problem in neighbours.name_problems(host.host, host.names):
         hint = "use addresses in cluster, hosts.X.address, or correct /etc/hosts there"
         yield Finding("names", "error", host.host, problem, hint)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch import board, budget, elastic, policy, staying
+from tflaunch import board, budget, elastic, neighbours, policy, staying
 from tflaunch import plan as planning
 from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.plan import SIDECAR, TaskPlan
@@ -78,7 +78,7 @@ def _prepare(job: Job) -> Step:
     tasks = {process.task: job.tasks[process.task] for process in plan.processes()}
     left_out = {name: TaskState(name, attempt=task.attempt) for name, task in job.tasks.items() if name not in tasks}
     ports = {task: port for task, port in job.ports.items() if task in tasks and tasks[task].is_alive}
-    names = policy.names_to_find(plan, [host for host in job.hosts if host not in away])
+    names = neighbours.names_to_find(plan, [host for host in job.hosts if host not in away])
     asked = {
         host.host: host._replace(awaits=host.awaits & {CODE} | ({NAMES} if host.host in names else frozenset()))
         for host in job.hosts.values()
@@ -131,7 +131,7 @@ def _preparing(job: Job, now: float) -> Step:
         return job, []
     plan = planning.resolve(job.plan, job.ports)
     if not job.are_peers_asked and not job.has_started:
-        wanted = policy.peers_to_try(plan)
+        wanted = neighbours.peers_to_try(plan)
         asked = {host: job.hosts[host]._replace(awaits=frozenset({PEERS})) for host in wanted}
         job = job._replace(hosts=job.hosts.replaced(asked), are_peers_asked=True)
         if wanted:

@@ -5,7 +5,7 @@ Pure, like everything on this floor.
 
 from __future__ import annotations
 
-from tflaunch import board, policy
+from tflaunch import board, neighbours
 from tflaunch import plan as planning
 from tflaunch.events import FilesPlaced, FilesRefused, NamesFound, PeersTried, PortsHeld, PortsRefused
 from tflaunch.phases import Step, fail
@@ -31,7 +31,7 @@ def on_preparation(
         case NamesFound():
             # A name that misleads would let the tasks wait for ever.
             job = _has_answered(job, event.host, NAMES)
-            problems = policy.name_problems(event.host, event.found)
+            problems = neighbours.name_problems(event.host, event.found)
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
         case PortsHeld():
             return _on_ports_held(job, event), []

@@ -15,7 +15,8 @@ from tflaunch import batch
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.journal import home
 
-_LOCK = "lock"
+LOCK_NAME = "lock"
+"""In the directory of a run; its supervisor holds it."""
 _SHOWN = 8
 
 
@@ -68,7 +69,7 @@ def is_live(path: Path) -> bool:
 def _is_locked(path: Path) -> bool:
     """Whether a supervisor holds the lock of a run; looking does not take it."""
     try:
-        descriptor = os.open(path / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -92,9 +93,9 @@ def take(path: Path) -> int:
         TflaunchError: another supervisor has it, or there can be no lock.
     """
     try:
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise TflaunchError(f"{path / _LOCK}: {error.strerror}", EXIT_INTERNAL) from None
+        raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
     try:
         _lock(descriptor)
     except BlockingIOError:
@@ -102,7 +103,7 @@ def take(path: Path) -> int:
         raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE) from None
     except OSError as error:
         os.close(descriptor)
-        raise TflaunchError(f"{path / _LOCK}: {error.strerror}", EXIT_INTERNAL) from None
+        raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
     return descriptor
 
 
@@ -113,7 +114,7 @@ def wait_for_end(path: Path) -> None:
         path: the run's directory.
     """
     try:
-        descriptor = os.open(path / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return
     try:

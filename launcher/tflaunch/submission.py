@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch import batch, slurm
+from tflaunch import batch, runs, slurm
 from tflaunch.detached import LOG_NAME
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.journal import RunDirectory
@@ -103,7 +103,7 @@ def restart_count() -> int:
 
 
 def _move_aside(path: Path, name: str, spec: str) -> None:
-    kept = {_ORDER_NAME, _SCRIPT_NAME, LOG_NAME, spec, "slurm.json", "life", "lock"}
+    kept = {_ORDER_NAME, _SCRIPT_NAME, LOG_NAME, spec, *batch.FILES, runs.LOCK_NAME}
     earlier = path / name
     earlier.mkdir(mode=0o700, exist_ok=True)
     for entry in list(path.iterdir()):

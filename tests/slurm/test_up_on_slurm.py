@@ -83,12 +83,13 @@ def test_the_first_failure_is_the_result_of_run_and_job(nodes: SlurmBed, launch:
     """Not the 143 of those that are ended because of it."""
     fail = "until [ -e up.worker:0 ]; do sleep 0.05; done; exit 7"
     script = f'[ "$TFLAUNCH_TASK" = worker:1 ] && {{ {fail}; }}; {STUBBORN}'
-    spec = shell(launch, script, timeouts={"grace": 0.5}, restart={"max": 0})
+    spec = shell(launch, script, timeouts={"grace": 0.5}, restart={"max": 0}, slurm={"comment": "it's two words"})
     ended = launch.up(spec, "--on", "slurm")
     assert ended.returncode == 7, ended.stderr
     assert "worker:1 exited with code 7" in ended.stderr
     shown = nodes.asked("scontrol", "show", "job", job_of(launch))
     assert " ExitCode=7:0" in shown
+    assert "Comment=it's two words" in shown
 
 
 def test_a_drill_is_told_where_the_run_was_submitted(nodes: SlurmBed, launch: Launch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from history import History
 from specs import GOOD, SMALLEST, clustered, planned
-from tflaunch import plan_forms, policy, replay
+from tflaunch import neighbours, plan_forms, replay
 from tflaunch.actions import StopTask
 from tflaunch.events import TaskExited
 from tflaunch.ledger import Ledger
@@ -70,9 +70,9 @@ def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
 
 def test_what_hosts_ask_of_each_other_grows_with_their_number() -> None:
     """Names and addresses, past what all can try of all."""
-    small, large = (policy.peers_to_try(spread(count)) for count in (200, 400))
+    small, large = (neighbours.peers_to_try(spread(count)) for count in (200, 400))
     assert sum(len(one.peers) for one in large.values()) < 2.1 * sum(len(one.peers) for one in small.values())
-    names = [policy.names_to_find(spread(count), [f"host{n:05}x" for n in range(count)]) for count in (200, 400)]
+    names = [neighbours.names_to_find(spread(count), [f"host{n:05}x" for n in range(count)]) for count in (200, 400)]
     assert sum(map(len, names[1].values())) < 2.1 * sum(map(len, names[0].values()))
 
 
@@ -80,15 +80,15 @@ def test_what_hosts_ask_of_each_other_grows_with_their_number() -> None:
 def test_few_hosts_all_try_all(count: int) -> None:
     """As many tasks as hosts, without their own."""
     plan = spread(count)
-    assert {len(one.peers) for one in policy.peers_to_try(plan).values()} == {count - 1}
+    assert {len(one.peers) for one in neighbours.peers_to_try(plan).values()} == {count - 1}
 
 
 @pytest.mark.parametrize("count", [66, 67, 100, 301])
 def test_of_many_hosts_each_tries_and_is_tried_by_many(count: int) -> None:
     """The first, which leads, by all; nobody tries itself."""
-    wanted = policy.peers_to_try(spread(count))
+    wanted = neighbours.peers_to_try(spread(count))
     tried = [peer for one in wanted.values() for peer in one.peers]
-    least = min(policy.MOST_PEERS, count - 1)
+    least = min(neighbours.MOST_PEERS, count - 1)
     assert tried.count("worker:0") == count - 1
     assert all(least <= tried.count(f"worker:{number}") <= least + 1 for number in range(1, count))
     assert all(least <= len(one.peers) <= least + 1 for one in wanted.values())
