@@ -1,9 +1,9 @@
 """What the time of `tflaunch up` is spent on: from its own journal, and three marks of a program that calls it.
 
 The journal says when the run began, the agent had joined, and so on. What lies before it is marked by the program that
-is started instead of the `tflaunch` command: it writes the time when the interpreter has come to its first line, when
-the command line is imported, and when a process is first started, the agent. The plain command is measured in the same
-round, so that it shows what the marks add.
+is started instead of the `tflaunch` command: it writes the time when the interpreter has come to its first line, and
+when it begins to import what reads a spec, and what starts a run. The plain command is measured in the same round, so
+that it shows what the marks add.
 """
 
 import itertools
@@ -25,25 +25,22 @@ PROGRAM = """
 import time
 marks = [time.monotonic()]
 import sys
-def mark():
-    marks.append(time.monotonic())
-    with open("marks", "w") as file:
-        file.write(" ".join(map(str, marks)))
-def hook(event, _):
-    if event == "subprocess.Popen" and len(marks) == 2:
-        mark()
+waited_for = ["tflaunch.launching", "tflaunch.specfile"]
+def hook(event, arguments):
+    if event == "import" and waited_for and arguments[0] == waited_for[-1]:
+        waited_for.pop()
+        marks.append(time.monotonic())
+        with open("marks", "w") as file:
+            file.write(" ".join(map(str, marks)))
 sys.addaudithook(hook)
-import gc
-gc.set_threshold(50_000)  # as the command does
-from tflaunch.cli import main
-mark()
+from tflaunch.__main__ import main
 main()
 """
 STEPS = {
     "interpreter": "the launcher's interpreter starts",
-    "import": "it imports the command line",
+    "import": "it starts the agent's interpreter, and imports the command line",
     "plan": "it reads the spec and makes the plan",
-    "run": "it starts the agent, and imports what runs a job meanwhile",
+    "run": "it tells the agent which run it is, and imports what runs a job",
     "join": "the agent greets",
     "ports": "ports are held",
     "start": "all tasks are started",

@@ -162,6 +162,10 @@ class SimHere:
         """Prepare an attempt of a task."""
         return Task(name, attempt, command, stream, self._loop, listener)
 
+    def task_directory(self, name: str) -> str:
+        """Return the directory of a task, which nothing here looks into."""
+        return f"{self.directory}/{name}"
+
     def progress(self, came: Callable[[], None]) -> None:
         """Return nothing: programs here only print."""
 

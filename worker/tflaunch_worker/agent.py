@@ -169,6 +169,8 @@ class Agent:
             self._client.say("ports_refused", refused=refused)
         else:
             self._client.say("ports_held", ports=held)
+            for task in held:
+                self._here.task_directory(task)  # now, as nobody waits for us: the supervisor compiles TF_CONFIG
 
     def _look_up_names(self, message: dict[str, Any]) -> None:
         names = [str(name) for name in message["names"]]

@@ -12,14 +12,14 @@ import os
 import resource
 import signal
 
-from tflaunch_worker import linux
+from tflaunch_worker import linux, trampoline
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
+_ELF = b"\x7fELF"
 _PIPE_BYTES = 1024 * 1024  # a larger pipe lets a chatty task run on while the agent is busy
 _F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ has a name since Python 3.10
-_CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 class Command:
@@ -42,10 +42,10 @@ class Command:
 
 
 class Child:
-    """A process just forked.
+    """A process just made.
 
-    ``output`` is the read end of its stdout and stderr. ``start_report`` turns readable when the
-    program has replaced the fork (nothing to read) or could not (then `start_failure` says why).
+    ``output`` is the read end of its stdout and stderr. ``start_report`` turns readable when the task's
+    program runs in it (nothing to read) or could not (then `start_failure` says why).
     """
 
     def __init__(self, pid: int, output: int, start_report: int) -> None:
@@ -57,17 +57,21 @@ class Child:
 class Terms:
     """What a task gets of this host, where the agent has something else for itself.
 
-    ``umask``: the mode mask; ``max_files``: the soft and hard limit of open files; ``niceness``.
+    ``umask``: the mode mask; ``max_files``: the soft and hard limit of open files; ``niceness``. ``program`` gives
+    them to it without a fork, where there is one and as long as it works.
     """
 
-    def __init__(self, umask: int, max_files: tuple[int, int], niceness: int) -> None:
+    def __init__(
+        self, umask: int, max_files: tuple[int, int], niceness: int, program: trampoline.Trampoline | None = None
+    ) -> None:
         self.umask = umask
         self.max_files = max_files
         self.niceness = niceness
+        self.program = program
 
 
 def start(command: Command, terms: Terms) -> Child:
-    """Fork and execute; never waits for the new program.
+    """Have a process execute a command; never waits for the new program.
 
     Args:
         command: what to execute.
@@ -76,19 +80,57 @@ def start(command: Command, terms: Terms) -> Child:
     Raises:
         OSError: no process or no pipe could be made.
     """
-    _changed_signals()  # looked up once, here: the fork would forget it
     output, output_end = output_pipe()
     report, report_end = os.pipe()
+    pid = _spawn(command, output_end, report_end, terms) or _fork(command, output_end, report_end, terms)
+    os.close(output_end)
+    os.close(report_end)
+    return Child(pid, output, report)
+
+
+def program_of(command: Command) -> str:
+    """Return the file that a command's first word means, "" when there is none or it needs another one to run."""
+    name = command.argv[0]
+    places = [""] if "/" in name else [f"{place}/" for place in command.env.get("PATH", os.defpath).split(":") if place]
+    for place in places:
+        path = os.path.join(command.workdir, place + name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            try:
+                with open(path, "rb") as file:
+                    return path if file.read(len(_ELF)) == _ELF else ""
+            except OSError:
+                return ""
+    return ""
+
+
+def _spawn(command: Command, output: int, report: int, terms: Terms) -> int:
+    """Return the new process, 0 if it has to be forked."""
+    path = program_of(command) if terms.program is not None else ""
+    if terms.program is None or not os.path.isabs(path):
+        return 0  # a search may have to go on after a failure; a fork does that
+    words = [command.name or command.argv[0], *command.argv[1:]]
+    try:
+        return terms.program.start(path, words, command.env, command.workdir, output, report)
+    except OSError:
+        terms.program = None  # the kernel's reasons will be the same for the next one
+        return 0
+
+
+def _fork(command: Command, output: int, report: int, terms: Terms) -> int:
+    """Return the new process.
+
+    Raises:
+        OSError: none could be made.
+    """
+    _changed_signals()  # looked up once, here: the fork would forget it
     agent = os.getpid()
     # Until the fork has its own dispositions, these would run the agent's handlers in it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
     pid = os.fork()
     if pid == 0:
-        _become(command, output_end, report_end, agent, terms)
+        _become(command, output, report, agent, terms)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    os.close(output_end)
-    os.close(report_end)
-    return Child(pid, output, report)
+    return pid
 
 
 def output_pipe() -> tuple[int, int]:
@@ -110,12 +152,12 @@ def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
     """Return (exit code, sentence) when ``start_report`` says that the program did not start."""
     if not report:
         return None
-    stage, _, number = report.decode("ascii").partition(" ")
-    reason = os.strerror(int(number))
-    if stage == "workdir":
+    stage, number = trampoline.failure(report) or _failure(report)
+    reason = os.strerror(number)
+    if stage == trampoline.WORKDIR:
         return NOT_EXECUTABLE, f"working directory {command.workdir!r}: {reason}"
     name = command.argv[0]
-    if int(number) != errno.ENOENT:
+    if number != errno.ENOENT:
         return NOT_EXECUTABLE, f"command {name!r} cannot be executed: {reason}"
     if "/" in name and os.path.exists(os.path.join(command.workdir, name)):
         return NOT_FOUND, f"command {name!r}: the interpreter that its first line names does not exist"
@@ -124,9 +166,14 @@ def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
     return NOT_FOUND, f"command not found: {name!r}{remedy}"
 
 
+def _failure(report: bytes) -> tuple[str, int]:
+    stage, _, number = report.decode("ascii").partition(" ")
+    return stage, int(number)
+
+
 def _become(command: Command, output: int, report: int, agent: int, terms: Terms) -> None:
     """Turn this fork into the task. Never returns."""
-    stage = "setup"
+    stage = trampoline.SETUP
     try:
         os.setsid()
         linux.die_with_parent(signal.SIGKILL)
@@ -139,9 +186,9 @@ def _become(command: Command, output: int, report: int, agent: int, terms: Terms
         os.umask(terms.umask)
         os.setpriority(os.PRIO_PROCESS, 0, terms.niceness)
         resource.setrlimit(resource.RLIMIT_NOFILE, terms.max_files)
-        stage = "workdir"
+        stage = trampoline.WORKDIR
         os.chdir(command.workdir)
-        stage = "command"
+        stage = trampoline.COMMAND
         _execute(command)
     except OSError as error:
         os.write(report, f"{stage} {error.errno}".encode("ascii"))
@@ -159,7 +206,7 @@ def _execute(command: Command) -> None:
     """
     name = command.argv[0]
     places = [""] if "/" in name else [f"{place}/" for place in command.env.get("PATH", os.defpath).split(":") if place]
-    failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    failure = OSError(errno.ENOENT, "")
     for place in places:
         try:
             os.execve(place + name, [command.name or name, *command.argv[1:]], command.env)
@@ -173,7 +220,7 @@ def _execute(command: Command) -> None:
 @functools.lru_cache(maxsize=None)
 def _changed_signals() -> list[int]:
     """The signals that are not at their defaults here: the agent changes none once it starts tasks."""
-    return [number for number in _CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
+    return [number for number in trampoline.CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
 
 
 def _reset_signals() -> None:

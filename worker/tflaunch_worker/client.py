@@ -42,7 +42,7 @@ class Client:
         self._unseen: deque[tuple[int, bytes]] = deque()
         self._seq = 0
         self._is_greeted = False
-        self._streams: dict[tuple[str, int], Stream] = {}
+        self._streams: dict[str, dict[int, Stream]] = {}  # by task, then by attempt
         self._ready: dict[tuple[str, int], Stream] = {}
 
     # ---- the socket
@@ -125,12 +125,13 @@ class Client:
     def greet(self, seen: int, **fields: object) -> None:
         """Answer a supervisor that has seen our events up to ``seen``, and catch up with it."""
         self.forget_seen(seen)
-        self._out += wire.encode({"kind": "greeted", "streams": list(self._streams), **fields})
+        streams = {(task, number): one for task, attempts in self._streams.items() for number, one in attempts.items()}
+        self._out += wire.encode({"kind": "greeted", "streams": list(streams), **fields})
         for _, frame in self._unseen:
             self._out += frame
-        for key, stream in self._streams.items():
+        for stream in streams.values():
             stream.rewind()
-            self._ready[key] = stream
+        self._ready.update(streams)
         self._is_greeted = True
 
     def refuse(self, reason: str) -> None:
@@ -156,7 +157,7 @@ class Client:
 
     def add(self, stream: Stream) -> None:
         """Carry this stream until it is acknowledged to its end."""
-        self._streams[(stream.task, stream.attempt)] = stream
+        self._streams.setdefault(stream.task, {})[stream.attempt] = stream
 
     def has_output(self, stream: Stream) -> None:
         """A stream has something to send."""
@@ -165,18 +166,23 @@ class Client:
 
     def acknowledge(self, task: str, attempt: int, offset: int, is_complete: bool) -> None:
         """The supervisor has this stream up to ``offset``; ``is_complete``: and knows that it has ended."""
-        key = (task, attempt)
-        stream = self._streams.get(key)
+        attempts = self._streams.get(task, {})
+        stream = attempts.get(attempt)
         if stream is None:
             return
         stream.acknowledge(offset)
         if is_complete:
-            del self._streams[key]
-            self._ready.pop(key, None)
-            stream.close()
-            self._ready.update({key: later for key, later in self._streams.items() if key[0] == task})
+            self._forget(stream)
+            self._ready.update({(task, number): later for number, later in attempts.items()})
         else:
-            self._ready[key] = stream
+            self._ready[(task, attempt)] = stream
+
+    def _forget(self, stream: Stream) -> None:
+        del self._streams[stream.task][stream.attempt]
+        if not self._streams[stream.task]:
+            del self._streams[stream.task]
+        self._ready.pop((stream.task, stream.attempt), None)
+        stream.close()
 
     @property
     def has_heard_all(self) -> bool:
@@ -214,4 +220,4 @@ class Client:
 
     def _has_earlier(self, stream: Stream) -> bool:
         """Whether an earlier attempt of the task has not been heard to its end: its words come first."""
-        return any(task == stream.task and attempt < stream.attempt for task, attempt in self._streams)
+        return any(attempt < stream.attempt for attempt in self._streams.get(stream.task, ()))

@@ -5,7 +5,10 @@ and whatever session they moved to. When the agent is gone, for whatever reason 
 the guard kills all that is left and exits. Should guard and agent be killed together, the kernel
 kills the tasks: each asked for that before it started (PR_SET_PDEATHSIG).
 
-Usage: python -c '<import and call main>' DIRECTORY SOCKET-DESCRIPTOR TITLE
+Usage: python -c '<import and call main>' SOCKET-DESCRIPTOR ROOM-FOR-THE-TITLE
+
+It may be started before it is known what for: it waits for the directory and a title on its input, each with a zero
+byte behind it, and has done nothing when there are none.
 
 While it lives it holds a lock in the directory: there is one agent of a run on a host, or none.
 
@@ -21,14 +24,31 @@ import signal
 import socket
 import sys
 
-from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux
+from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, trampoline
 from tflaunch_worker.daemon import serve
+
+_PATIENCE = 60  # seconds for who started it to say what for
 
 
 def main() -> None:
     """Do what the command line says."""
     gc.set_threshold(50_000)  # as `tflaunch.__main__`; and a search writes to pages that forks would share
-    guard(sys.argv[1], int(sys.argv[2]))
+    signal.alarm(_PATIENCE)
+    words = b""
+    while words.count(b"\0") < 2:
+        more = os.read(0, 4096)
+        if not more:
+            os._exit(0)  # it was not needed
+        words += more
+    signal.alarm(0)
+    directory, title, _ = map(os.fsdecode, words.split(b"\0"))
+    from tflaunch_worker import own_image  # only here: an agent at the end of a link has its title from the start
+
+    try:
+        own_image.show([*sys.orig_argv[:-1], title], dict(os.environ))
+    except OSError:
+        pass  # only people look for it
+    guard(directory, int(sys.argv[1]))
 
 
 def guard(directory: str, descriptor: int) -> None:
@@ -87,17 +107,19 @@ def _lock(directory: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         sys.exit("another agent of this run still lives on this host")
-    _remove(os.path.join(directory, SOCKET_NAME))
+    _remove_passing(directory)
+
+
+def _remove_passing(directory: str) -> None:
+    """Remove what is there only as long as an agent lives."""
+    for name in (SOCKET_NAME, trampoline.NAME):
+        _remove(os.path.join(directory, name))
 
 
 def _tidy(directory: str) -> None:
     """Remove what nobody needs any more; a log with words in it stays, and so does what is not ours."""
-    place = os.path.join(directory, TASKS_NAME)
-    for parent, directories, files in os.walk(place, topdown=False):
-        for name in directories + files:
-            _remove(os.path.join(parent, name))
-    _remove(place)
-    _remove(os.path.join(directory, SOCKET_NAME))
+    _remove_tasks(os.path.join(directory, TASKS_NAME))
+    _remove_passing(directory)
     log = os.path.join(directory, LOG_NAME)
     if os.fstat(2).st_size == 0:
         _remove(log)
@@ -105,6 +127,16 @@ def _tidy(directory: str) -> None:
     agents = os.path.dirname(directory)
     for place in (directory, agents, os.path.dirname(agents)):
         _remove(place)
+
+
+def _remove_tasks(place: str) -> None:
+    """Remove the directories of all tasks: most are empty, so each is tried before it is looked into."""
+    for name in os.listdir(place) if os.path.isdir(place) else ():
+        _remove(os.path.join(place, name))
+    for parent, directories, files in os.walk(place, topdown=False):
+        for name in directories + files:
+            _remove(os.path.join(parent, name))
+    _remove(place)
 
 
 def _remove(path: str) -> None:

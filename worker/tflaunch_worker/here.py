@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, cores, host_values, interpreter, linux
+from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, cores, host_values, interpreter, linux, trampoline
 from tflaunch_worker.measure import Measurer
 from tflaunch_worker.memory import OomWatch
 from tflaunch_worker.peers import Listeners
@@ -45,7 +45,9 @@ class Here:
         self.max_files = _raise_file_limit()
         self._values: dict[str, str] = {}
         self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
-        self._terms = child.Terms(umask, self.max_files, linux.be_punctual())
+        niceness = linux.be_punctual()
+        program = trampoline.make(directory, umask, self.max_files, niceness)
+        self._terms = child.Terms(umask, self.max_files, niceness, program)
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
@@ -122,7 +124,7 @@ class Here:
         env.update({variable: host_values.expand(value, known) for variable, value in message["env"].items()})
         for variable in message["unset"]:
             env.pop(variable, None)
-        env["TFLAUNCH_TASK_DIR"] = self._task_directory(task)
+        env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         env["TFLAUNCH_PROGRESS"] = "" if progress is None else progress.path
         env.pop("TFLAUNCH_PRELOAD", None)  # that of a task in which tflaunch itself was started
         program, *arguments = message["argv"]
@@ -160,7 +162,8 @@ class Here:
             file.write(loader.get_data(program))
         return copy
 
-    def _task_directory(self, name: str) -> str:
+    def task_directory(self, name: str) -> str:
+        """Return the private directory of a task; made when it is missing."""
         path = os.path.join(self.directory, TASKS_NAME, name.replace(":", "-"))
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path

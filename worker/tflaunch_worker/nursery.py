@@ -35,7 +35,6 @@ _ROOM = {"TFLAUNCH_ROOM": " " * 600}
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The working directory, "", must not be looked into: it may have a module of any name.
 _CODE = f"import sys; sys.path[: sys.path[:1] == ['']] = [{_ROOT!r}]; from tflaunch_worker import zygote; zygote.main()"
-_ELF = b"\x7fELF"
 _PATIENCE = 120.0  # seconds that imports may take; what takes longer may never end
 _LOOK_AGAIN = 0.05  # seconds
 _READ = 64 * 1024
@@ -74,7 +73,7 @@ class Nursery:
             refused()
 
         reason = program_text.reason_in_words(command.argv)
-        path = "" if reason else _interpreter(command)
+        path = "" if reason else child.program_of(command)
         if not reason and not path:
             reason = f"{command.argv[0]} is not the interpreter itself"
         key = _key(command, path)
@@ -307,18 +306,3 @@ def _key(command: child.Command, path: str) -> tuple[object, ...]:
 
 def _flags(argv: list[str]) -> list[str]:
     return ["-u"] if argv[1:2] == ["-u"] else []
-
-
-def _interpreter(command: child.Command) -> str:
-    """The file that a command's first word means, "" when it is not found or something that starts another one."""
-    name = command.argv[0]
-    places = [""] if "/" in name else [f"{place}/" for place in command.env.get("PATH", os.defpath).split(":") if place]
-    for place in places:
-        path = os.path.join(command.workdir, place + name)
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            try:
-                with open(path, "rb") as file:
-                    return path if file.read(len(_ELF)) == _ELF else ""
-            except OSError:
-                return ""
-    return ""

@@ -15,6 +15,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import os
 import socket
@@ -91,8 +92,14 @@ def _chosen() -> Iterator[int]:
     The kernel never picks from there, and the choice is random, so that two launchers on one
     machine do not follow each other around.
     """
-    width = max(linux.first_ephemeral_port() - LOWEST_CHOSEN, 1000)
+    width = _width()
     return (LOWEST_CHOSEN + int.from_bytes(os.urandom(4), "big") % width for _ in range(_TRIES))
+
+
+@functools.lru_cache(maxsize=None)
+def _width() -> int:
+    """How many ports there are to choose from; the kernel is asked once, not for every task."""
+    return max(linux.first_ephemeral_port() - LOWEST_CHOSEN, 1000)
 
 
 def _bind(port: int) -> socket.socket:

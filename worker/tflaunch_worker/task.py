@@ -74,7 +74,7 @@ class Task:
         }
 
     def start(self, terms: child.Terms, nursery: Nursery | None = None) -> None:
-        """Fork, or have it forked; what becomes of it is said to the listener."""
+        """Start it, or have it forked; what becomes of it is said to the listener."""
         if nursery is None:
             # When all that came together was prepared: each fork makes the agent pay for all that it then touches.
             self._birth = self._loop.at(self._loop.now(), lambda: self._start_plainly(terms))

@@ -135,7 +135,6 @@ def wait(run: str | None) -> int:
     from tflaunch import queued, runs
     from tflaunch.following import until_end
 
-
     def watch(observer: Observer) -> int:
         observer.catch_up()
         return until_end(observer, say)

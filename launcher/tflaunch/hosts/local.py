@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import tflaunch_worker
 from tflaunch.hosts.link import AgentGone, LinkError
@@ -17,8 +18,66 @@ from tflaunch_worker import linux
 from tflaunch_worker.short_path import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
+_TITLE = "tflaunch-agent:"
+_ROOM = 100  # characters of a run's name that are shown in process lists
 _LAST_WORDS = 300
 _END_PATIENCE = 10.0
+
+
+class _Newborn(NamedTuple):
+    """A guard that has not been told yet what to guard, and our end of its agent's connection."""
+
+    guard: subprocess.Popen[bytes]
+    connection: socket.socket
+
+    def tell(self, directory: Path, run: str) -> None:
+        """Let it begin."""
+        assert self.guard.stdin is not None
+        with self.guard.stdin as orders:
+            orders.write(b"\0".join((os.fsencode(directory), os.fsencode(f"{_TITLE}{run}"), b"")))
+
+    def dismiss(self) -> None:
+        """End it: it has done nothing yet."""
+        self.guard.kill()
+        self.guard.wait()
+        self.connection.close()
+
+
+_early: list[_Newborn] = []
+
+
+def start_early() -> None:
+    """Start a guard before it is known for which run: it starts while this process imports."""
+    try:
+        _early.append(_start())
+    except OSError:
+        pass  # it is tried again when it is needed, and told
+
+
+def dismiss_early() -> None:
+    """End a guard that was started early and that no run has taken."""
+    while _early:
+        _early.pop().dismiss()
+
+
+def _start() -> _Newborn:
+    """Start a guard.
+
+    Raises:
+        OSError: the process could not be started.
+    """
+    ours, theirs = socket.socketpair()
+    root = str(Path(tflaunch_worker.__file__).parent.parent)
+    # -I -S: nothing of the user's environment can change what the agent is or how fast it starts.
+    argv = [sys.executable, "-I", "-S", "-c", _BOOT.format(root=root), str(theirs.fileno()), _TITLE + " " * _ROOM]
+    try:
+        guard = subprocess.Popen(argv, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.PIPE)
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return _Newborn(guard, ours)
 
 
 class LocalWay:
@@ -37,27 +96,32 @@ class LocalWay:
         self._guard_end: int | None = None
 
     def open(self) -> LocalLink:
-        """Start them.
+        """Start them, unless they have been started early.
 
         Raises:
             LinkError: the process could not be started.
         """
-        ours, theirs = socket.socketpair()
-        root = str(Path(tflaunch_worker.__file__).parent.parent)
-        # -I -S: nothing of the user's environment can change what the agent is or how fast it starts.
-        argv = [sys.executable, "-I", "-S", "-c", _BOOT.format(root=root)]
-        argv += [str(self._directory), str(theirs.fileno()), f"tflaunch-agent:{self._run}"]
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.guard = subprocess.Popen(
-                argv, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.DEVNULL
-            )
+            newborn = self._told()
         except OSError as error:
-            ours.close()
             raise LinkError(f"the agent cannot be started: {error}") from None
-        finally:
-            theirs.close()
-        return LocalLink(ours)
+        self.guard = newborn.guard
+        self._guard_end = linux.open_pidfd(self.guard.pid)
+        return LocalLink(newborn.connection)
+
+    def _told(self) -> _Newborn:
+        """A guard that has been told what to guard."""
+        if _early:
+            newborn = _early.pop()
+            try:
+                newborn.tell(self._directory, self._run)
+                return newborn
+            except BrokenPipeError:
+                newborn.dismiss()  # it has waited for too long, and ended
+        newborn = _start()
+        newborn.tell(self._directory, self._run)
+        return newborn
 
     def resume(self) -> LocalLink:
         """Find the agent by its socket, or wait for the guard, which outlives it and every task.
@@ -76,8 +140,6 @@ class LocalWay:
 
     def end(self) -> None:
         """Wait for the guard's end, within reason; `Popen.wait` with a timeout would poll."""
-        if self._guard_end is None and self.guard is not None and self.guard.returncode is None:
-            self._guard_end = os.pidfd_open(self.guard.pid)
         if self._guard_end is not None:
             has_ended = bool(select.select([self._guard_end], [], [], _END_PATIENCE)[0])
             os.close(self._guard_end)
