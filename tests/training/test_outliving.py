@@ -76,10 +76,12 @@ def begin_and_kill(launch: Launch, spec: Path) -> str:
     """Start a detached run, kill its supervisor as soon as there is a plan in the journal, and return its name."""
     before = {*launch.home.glob("runs/*")}
     starting = launch.start("up", "-d", spec)
-    children = Path(f"/proc/{starting.pid}/task/{starting.pid}/children")
-    while not (found := children.read_text().split()):
+    command = psutil.Process(starting.pid)
+    while not (
+        found := [child for child in command.children() if _is_supervisor(child)]
+    ):  # another is an agent's guard
         assert starting.poll() is None
-    supervisor = psutil.Process(int(found[0]))
+    (supervisor,) = found
     while not any(path.read_bytes() for path in launch.home.glob("runs/*/events.jsonl") if path.parent not in before):
         assert supervisor.is_running()
     supervisor.kill()
@@ -87,6 +89,13 @@ def begin_and_kill(launch: Launch, spec: Path) -> str:
     assert starting.returncode in (0, 125), err  # 0: the tasks ran already
     (directory,) = {*launch.home.glob("runs/*")} - before
     return directory.name
+
+
+def _is_supervisor(child: psutil.Process) -> bool:
+    try:
+        return str(TFLAUNCH) in child.cmdline()
+    except psutil.Error:
+        return False
 
 
 def resume(launch: Launch, run: str) -> psutil.Process:
