@@ -43,6 +43,20 @@ status = [line for line in open("/proc/self/status") if line.startswith(("Sig", 
 print([line for line in status if "SigQ" not in line])
 """
 
+MAKES_GARBAGE = """
+import gc, weakref
+print(gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.callbacks, gc.garbage)
+class Garbage: pass
+marks = []
+for n in range(1000):
+    cycle = [Garbage()]
+    cycle.append(cycle)
+    if n == 0:
+        marks.append(weakref.ref(cycle[0]))
+kept = [[] for n in range(100000)]
+print(marks[0]() is None)
+"""
+
 DAEMONISES = """
 import os, sys, time
 reader, writer = os.pipe()
@@ -152,6 +166,7 @@ NOTICERS: dict[str, Noticer] = {
     "looks at its process": Noticer(ABOUT_THE_PROCESS),
     "looks at its process, unbuffered": Noticer(ABOUT_THE_PROCESS, ("-u", "prog.py")),
     "looks at its process, other encoding": Noticer(ABOUT_THE_PROCESS, env=(("PYTHONIOENCODING", "latin-1"),)),
+    "makes garbage": Noticer(MAKES_GARBAGE),
     "daemonises": Noticer(DAEMONISES),
     "does things at its end": Noticer(FINALIZES),
     "has pools of processes": Noticer(POOLS),

@@ -203,6 +203,18 @@ def test_what_imports_write_is_in_every_task_s_output(local: LocalAgent, tmp_pat
     assert local.talk.text("none") == "x\n", "it does not import them"
 
 
+@pytest.mark.parametrize("decision", ["set_threshold(0, 5, 5)", "set_threshold(900)", "disable()", "set_debug(1)"])
+def test_what_imports_decide_about_garbage_holds(local: LocalAgent, tmp_path: Path, decision: str) -> None:
+    """For a fork as for a program that imports them itself."""
+    write(tmp_path, {"lib/mine.py": f"import gc; gc.{decision}"})
+    text = "import gc, mine; print(gc.isenabled(), gc.get_threshold(), gc.get_debug(), end='|'); gc.set_debug(0)"
+    for task, modules in (("forked", ["mine"]), ("started", [])):
+        start(local.talk, task, tmp_path, *python(("-c", text)), modules=modules, PYTHONPATH="lib")
+    seen = [local.talk.text(task).partition("|")[0] for task in ("forked", "started")]
+    assert seen[0] == seen[1]
+    assert told(local.talk, "task_started", "forked")["preload"] == "mine"
+
+
 def test_it_works_over_every_link(agent: Agent, tmp_path: Path) -> None:
     """Also where the agent's code is an archive, and the program may have a package of our name."""
     write(tmp_path, {"prog.py": "import tflaunch_worker; print(tflaunch_worker.mine)"})

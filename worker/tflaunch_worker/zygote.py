@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _LENGTH = 4
 _MOST_SAID = 64 * 1024
 _LONGEST_REASON = 500
+_NEVER = 2**31 - 1  # objects to be made until garbage is looked for; not 0, which a module might set
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
@@ -47,8 +48,6 @@ def main() -> None:
     modules = sys.argv[2].split(",")
     said = _import(modules)
     failure = said if isinstance(said, str) else ""
-    gc.collect()
-    gc.freeze()  # a collection in a task would otherwise copy all the memory that they share
     while True:
         request, (output, report) = _receive(link)
         names: set[str] = set()
@@ -72,7 +71,22 @@ def main() -> None:
 
 
 def _import(modules: list[str]) -> bytes | str:
-    """Import modules and return what they wrote, which every task shall write in turn; or why it failed."""
+    """Import modules and return what they wrote, which every task shall write in turn; or why it failed.
+
+    Garbage is not looked for meanwhile, which takes a fifth of an import of TensorFlow. What there is stays, as what is
+    used does: a collection in a task would otherwise copy all the memory that they share.
+    """
+    usual = gc.get_threshold()
+    gc.set_threshold(_NEVER, *usual[1:])
+    try:
+        return _import_each(modules)
+    finally:
+        gc.freeze()
+        if gc.get_threshold()[0] == _NEVER:  # else a module has decided otherwise, for the tasks as well
+            gc.set_threshold(*usual)
+
+
+def _import_each(modules: list[str]) -> bytes | str:
     with tempfile.TemporaryFile() as file:
         kept = [os.dup(number) for number in (1, 2)]
         for number in (1, 2):
