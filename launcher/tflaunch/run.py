@@ -135,18 +135,18 @@ class Run:
 
     def _serve(self) -> None:
         mailbox = self._parts.mailbox
+        deadline = supervisor.next_deadline(self._job)
         while self._job.phase is not Phase.ENDED:
             self._tell_kept()
-            event = mailbox.take(supervisor.next_deadline(self._job))
+            event = mailbox.take(deadline)
             now = mailbox.now()
             if isinstance(event, Superseded):
                 self._parts.words.leave_to_others()
                 raise TflaunchError(f"another tflaunch has taken over run {self._job.run}", EXIT_INTERNAL)
             if event is not None:
-                self._handle(event, now)
-            deadline = supervisor.next_deadline(self._job)
+                deadline = self._handle(event, now)
             if deadline is not None and now >= deadline:
-                self._handle(TimePassed(), now)
+                deadline = self._handle(TimePassed(), now)
 
     def _tell_kept(self) -> None:
         is_kept = self._job.phase is Phase.KEEPING and not self.has_told_kept
@@ -154,7 +154,8 @@ class Run:
             self.has_told_kept = True
             self._kept()
 
-    def _handle(self, event: Event, now: float) -> None:
+    def _handle(self, event: Event, now: float) -> float | None:
+        """Do what an event asks for; return the time of the next one if nothing happens, None for never."""
         before = self._job
         self._job, actions = supervisor.step(before, event, now)
         self._parts.journal.record(event, actions, now)
@@ -167,6 +168,7 @@ class Run:
             watcher.watch(self._job, now)
         for message in news(before, event, self._job, now, Logs(self._parts.logs, self._parts.words.tail)):
             self._parts.say(message)
+        return supervisor.next_deadline(self._job)
 
     def _perform(self, action: Action) -> None:
         session = self._parts.sessions[action.host]
