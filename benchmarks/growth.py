@@ -11,9 +11,9 @@ from brood import workshop
 from parts import Bench, Part, own_directory
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
-from tflaunch import look_around, planner, specfile, supervisor
-from tflaunch.actions import Action, HoldPorts, LookUpNames, StartTask, TryPeers
-from tflaunch.events import (
+from tflaunch.job import supervisor
+from tflaunch.job.actions import Action, HoldPorts, LookUpNames, StartTask, TryPeers
+from tflaunch.job.events import (
     Event,
     HostJoined,
     NamesFound,
@@ -24,7 +24,9 @@ from tflaunch.events import (
     TaskGone,
     TaskStarted,
 )
-from tflaunch.news import Logs, news
+from tflaunch.job.news import Logs, news
+from tflaunch.plan import planner
+from tflaunch.spec import look_around, specfile
 
 SIZES = (100, 1_000, 10_000)
 PER_HOST = 8

@@ -14,9 +14,9 @@ from parts import Bench, Part, nothing, outcome, own_directory
 from peers import TFLAUNCH, Job, launchers
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
-from tflaunch.events import TaskStarted
-from tflaunch.journal import Journal, RunDirectory
+from tflaunch.job.events import TaskStarted
 from tflaunch.logs.task_log import Marks, TaskLog
+from tflaunch.records.journal import Journal, RunDirectory
 from tflaunch.view.screen import Screen
 from tflaunch_worker import wire
 from tflaunch_worker.stream import Stream

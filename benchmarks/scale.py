@@ -21,16 +21,18 @@ from parts import Bench, Part, own_directory
 from rounds import Found, Sample, figures, in_turn, median, table
 from simulated_hosts import FINISH, KILL, Door, SimulatedHosts
 
-from tflaunch import descriptors, lint, look_around, plan_forms, planner, specfile, supervisor
-from tflaunch.detached import Notes
+from tflaunch import descriptors
 from tflaunch.hosts.session import Session, Terms
-from tflaunch.journal import JOURNAL_NAME, Journal, RunDirectory
+from tflaunch.job import supervisor
+from tflaunch.job.states import Job, Phase
 from tflaunch.logs.task_log import Marks
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import Plan
-from tflaunch.run import Parts, Run
-from tflaunch.states import Job, Phase
+from tflaunch.plan import Plan, lint, plan_forms, planner
+from tflaunch.records.journal import JOURNAL_NAME, Journal, RunDirectory
+from tflaunch.spec import look_around, specfile
+from tflaunch.supervision.detached import Notes
+from tflaunch.supervision.run import Parts, Run
 
 SHAPES = {"1 task on a host": (1, (100, 1_000, 5_000, 10_000)), "10 tasks on a host": (10, (100, 1_000, 10_000))}
 """How many tasks are on a host, and in all."""

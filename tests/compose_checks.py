@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from schemas import violations_of_compose
-from tflaunch import board
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan import Plan, TaskPlan, board
 from tflaunch.render.needs import devices, without_devices
 
 _LONGER = re.compile(r"\$(?!\$)")

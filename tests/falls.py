@@ -6,8 +6,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tflaunch import journal, replay
-from tflaunch.states import Phase
+from tflaunch.job import replay
+from tflaunch.job.states import Phase
+from tflaunch.records import journal
 
 ATTEMPTS = 50
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from specs import clustered
-from tflaunch import supervisor
-from tflaunch.actions import Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
-from tflaunch.events import (
+from tflaunch.job import supervisor
+from tflaunch.job.actions import Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
+from tflaunch.job.events import (
     Event,
     HostJoined,
     HostLost,

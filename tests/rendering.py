@@ -8,8 +8,7 @@ from typing import Any
 
 from launch import Launch
 from specs import DIRECTORY, MACHINE, REPOSITORY, made
-from tflaunch import discovery
-from tflaunch.plan import Plan
+from tflaunch.plan import Plan, discovery
 from tflaunch.render import engines
 from tflaunch.spec import Spec
 

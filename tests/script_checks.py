@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 
-from tflaunch import policy
+from tflaunch.job import policy
 from tflaunch.plan import Plan
 
 _FIRST_OF_TASKS = "\ntrap 'end 129"

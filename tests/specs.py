@@ -10,10 +10,9 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tflaunch import lint, planner, spec_form
-from tflaunch.machine import Machine
-from tflaunch.plan import Plan
-from tflaunch.spec import Spec
+from tflaunch.plan import Plan, lint, planner
+from tflaunch.spec import Spec, spec_form
+from tflaunch.spec.machine import Machine
 
 TFLAUNCH = Path(sys.executable).with_name("tflaunch")
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tflaunch import policy
+from tflaunch.job import policy
 from tflaunch.plan import Plan, TaskPlan
 
 _KEYS = {

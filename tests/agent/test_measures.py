@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from talk import Agent, Talk, wait_gone
-from tflaunch import measures
-from tflaunch.measures import Measure
+from tflaunch.job import measures
+from tflaunch.job.measures import Measure
 from tflaunch_worker import measure
 from tflaunch_worker.loop import Loop
 from tflaunch_worker.measure import Measurer

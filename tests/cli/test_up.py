@@ -17,8 +17,10 @@ import pytest
 import falls
 from launch import PATIENCE, Launch, read_until
 from specs import TFLAUNCH
-from tflaunch import events, look_around, planner, replay, specfile, supervisor
-from tflaunch.states import Phase
+from tflaunch.job import events, replay, supervisor
+from tflaunch.job.states import Phase
+from tflaunch.plan import planner
+from tflaunch.spec import look_around, specfile
 
 pytestmark = pytest.mark.cli
 

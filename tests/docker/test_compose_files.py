@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from specs import REPOSITORY, made
-from tflaunch import lint
+from tflaunch.plan import lint
 from tflaunch.spec import Address
 
 pytestmark = pytest.mark.unit

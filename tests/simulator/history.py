@@ -15,13 +15,14 @@ from simulator.programs import Stage
 from simulator.shapes import draw_plan, draw_script
 from simulator.ways import Aside, SimLocalWay, SimWay
 from simulator.world import Violation, World
-from tflaunch import events, journal, policy, supervisor
-from tflaunch.actions import Action
-from tflaunch.events import Event, Interrupted
 from tflaunch.hosts import session as sessions
-from tflaunch.journal import Journal
-from tflaunch.run import Parts, Run
-from tflaunch.states import Job
+from tflaunch.job import events, policy, supervisor
+from tflaunch.job.actions import Action
+from tflaunch.job.events import Event, Interrupted
+from tflaunch.job.states import Job
+from tflaunch.records import journal
+from tflaunch.records.journal import Journal
+from tflaunch.supervision.run import Parts, Run
 
 _AHEAD = 5000.0  # of the supervisor's clock
 _FAULTS_WITHIN = (4.0, 15.0, 40.0)  # seconds

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from simulator import history
-from tflaunch import budget, policy, supervisor
-from tflaunch.events import Event, PortOpened, TaskExited
 from tflaunch.hosts import output
-from tflaunch.ledger import Ledger
-from tflaunch.phases import Step
-from tflaunch.states import Job, Phase
+from tflaunch.job import budget, policy, supervisor
+from tflaunch.job.events import Event, PortOpened, TaskExited
+from tflaunch.job.ledger import Ledger
+from tflaunch.job.phases import Step
+from tflaunch.job.states import Job, Phase
 from tflaunch_worker import agent, lease, stream, task
 
 

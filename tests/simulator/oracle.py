@@ -13,12 +13,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.world import Violation, World
-from tflaunch import board
-from tflaunch.actions import Action, StartTask
-from tflaunch.budget import MOST_FREE
-from tflaunch.events import Event, Interrupted, StopAsked
-from tflaunch.plan import Plan
-from tflaunch.states import Cause, Job, Phase, TaskPhase
+from tflaunch.job.actions import Action, StartTask
+from tflaunch.job.budget import MOST_FREE
+from tflaunch.job.events import Event, Interrupted, StopAsked
+from tflaunch.job.states import Cause, Job, Phase, TaskPhase
+from tflaunch.plan import Plan, board
 
 if TYPE_CHECKING:
     from simulator.processes import Process

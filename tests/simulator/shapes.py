@@ -9,8 +9,7 @@ from typing import Any
 
 from simulator.programs import Script, Trouble
 from specs import MACHINE, planned
-from tflaunch import board
-from tflaunch.plan import Plan
+from tflaunch.plan import Plan, board
 
 _MACHINE = MACHINE._replace(local_names=frozenset({"localhost", "here"}))
 _BOARD = {"board": {"command": "board"}}

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from specs import DIRECTORY, MACHINE, made
-from tflaunch import lint, planner
 from tflaunch import plan as planning
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan import Plan, TaskPlan, lint, planner
+from tflaunch.plan.tf_config import has_cluster
 from tflaunch.spec import ROLES, STRATEGIES
-from tflaunch.tf_config import has_cluster
 
 pytestmark = pytest.mark.tensorflow
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specs import DIRECTORY, MACHINE, made
-from tflaunch import allotment, planner, sbatch
+from tflaunch.plan import allotment, planner
+from tflaunch.render import sbatch
 from tflaunch.spec import Spec
 
 pytestmark = pytest.mark.unit

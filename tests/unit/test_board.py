@@ -11,10 +11,11 @@ import yaml
 
 from history import HERE, History
 from specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, planned
-from tflaunch import board, diagnosis, doctor, lint, plan_forms, supervisor
+from tflaunch import doctor
 from tflaunch import plan as planning
-from tflaunch.actions import HoldPorts, StartTask
-from tflaunch.events import (
+from tflaunch.job import diagnosis, supervisor
+from tflaunch.job.actions import HoldPorts, StartTask
+from tflaunch.job.events import (
     HostJoined,
     HostLost,
     Interrupted,
@@ -26,12 +27,12 @@ from tflaunch.events import (
     StopAsked,
     TaskStarted,
 )
-from tflaunch.news import Logs, news
-from tflaunch.plan import TaskPlan
+from tflaunch.job.news import Logs, news
+from tflaunch.job.states import Phase, TaskPhase
+from tflaunch.job.status import Sight, status
+from tflaunch.plan import TaskPlan, board, lint, plan_forms
 from tflaunch.render import compose
 from tflaunch.render.fixed import fixed
-from tflaunch.states import Phase, TaskPhase
-from tflaunch.status import Sight, status
 
 pytestmark = pytest.mark.unit
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tflaunch import budget
-from tflaunch.budget import ALIKE, MOST_FREE, QUICK, Answer, Budget, Failure
+from tflaunch.job import budget
+from tflaunch.job.budget import ALIKE, MOST_FREE, QUICK, Answer, Budget, Failure
 from tflaunch.spec import Restart
 
 pytestmark = pytest.mark.unit

@@ -8,9 +8,9 @@ import pytest
 
 from history import HERE, History, mirrored, parameter_server
 from specs import clustered
-from tflaunch import diagnosis
-from tflaunch.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted, TimePassed
-from tflaunch.news import Logs, news
+from tflaunch.job import diagnosis
+from tflaunch.job.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted, TimePassed
+from tflaunch.job.news import Logs, news
 
 pytestmark = pytest.mark.unit
 

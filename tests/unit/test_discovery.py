@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch import discovery, spec_form
 from tflaunch.errors import SpecError
-from tflaunch.spec import Address, Spec
+from tflaunch.plan import discovery
+from tflaunch.spec import Address, Spec, spec_form
 
 pytestmark = pytest.mark.unit
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.unit
 ROOT = Path(__file__).parents[2]
 SOURCES = {"tflaunch": ROOT / "launcher" / "tflaunch", "tflaunch_worker": ROOT / "worker" / "tflaunch_worker"}
 FLOOR = re.compile(r"^\| (\d) \| (.+?) \|", re.MULTILINE)
+PACKAGE = re.compile(r"^\| `([a-z]+)/` \|", re.MULTILINE)
 FORBIDDEN_IN_THOUGHT = {"os", "time", "threading", "socket", "subprocess", "click", "paramiko", "selectors", "random"}
 THOUGHT = 2
 
@@ -79,6 +80,20 @@ def test_no_module_imports_upwards() -> None:
             target = known_module(name, known)
             if target is not None and target != module and module in known:
                 assert known[target] < known[module], f"{module} imports {target}, which does not stand below it"
+
+
+def test_no_package_imports_upwards() -> None:
+    """Subjects build on each other in one order, and all are in it."""
+    packages = PACKAGE.findall((ROOT / "docs" / "architecture.md").read_text())
+    known = floors()
+    found = {module.partition(".")[0] for module in known if "." in module} - {"worker"}
+    assert set(packages) == found
+    for module, path in modules().items():
+        package = module.partition(".")[0]
+        for name in imports(path) if package in packages else ():
+            target = (known_module(name, known) or "").partition(".")[0]
+            if target in packages:
+                assert packages.index(package) <= packages.index(target), f"{module} imports {name}, of {target}/"
 
 
 def test_thought_touches_nothing() -> None:

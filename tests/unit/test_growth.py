@@ -9,13 +9,13 @@ import pytest
 
 from history import History
 from specs import GOOD, SMALLEST, clustered, planned
-from tflaunch import neighbours, plan_forms, replay
-from tflaunch.actions import StopTask
-from tflaunch.events import TaskExited
-from tflaunch.ledger import Ledger
-from tflaunch.plan import Plan
-from tflaunch.states import Phase
-from tflaunch.tf_config import WithTfConfig
+from tflaunch.job import neighbours, replay
+from tflaunch.job.actions import StopTask
+from tflaunch.job.events import TaskExited
+from tflaunch.job.ledger import Ledger
+from tflaunch.job.states import Phase
+from tflaunch.plan import Plan, plan_forms
+from tflaunch.plan.tf_config import WithTfConfig
 
 pytestmark = pytest.mark.unit
 

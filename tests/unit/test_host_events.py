@@ -6,8 +6,8 @@ import pytest
 
 from history import History
 from specs import clustered
-from tflaunch.actions import JoinHost
-from tflaunch.events import (
+from tflaunch.job.actions import JoinHost
+from tflaunch.job.events import (
     HostJoined,
     HostLost,
     HostUnreachable,
@@ -21,7 +21,7 @@ from tflaunch.events import (
     TaskGone,
     TaskStarted,
 )
-from tflaunch.states import Cause, Phase
+from tflaunch.job.states import Cause, Phase
 
 pytestmark = pytest.mark.unit
 

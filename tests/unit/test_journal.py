@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tflaunch import journal
-from tflaunch.events import Interrupted
-from tflaunch.journal import Journal, RunDirectory
+from tflaunch.job.events import Interrupted
+from tflaunch.records import journal
+from tflaunch.records.journal import Journal, RunDirectory
 
 pytestmark = pytest.mark.unit
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as some
 
 from history import HERE, History
 from specs import clustered
-from tflaunch import supervisor
-from tflaunch.events import PortOpened, TaskExited, TaskGone, TaskStarted
-from tflaunch.ledger import Ledger
-from tflaunch.news import Logs, news
+from tflaunch.job import supervisor
+from tflaunch.job.events import PortOpened, TaskExited, TaskGone, TaskStarted
+from tflaunch.job.ledger import Ledger
+from tflaunch.job.news import Logs, news
 
 pytestmark = pytest.mark.unit
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tflaunch.logs import one_log
 from tflaunch.logs.lines import Line
-from tflaunch.logs.reader import LogReader
 from tflaunch.logs.task_log import Marks, TaskLog, path_of, times_of
+from tflaunch.records.log_reader import LogReader
 
 pytestmark = pytest.mark.unit
 

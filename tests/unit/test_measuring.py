@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflaunch import measures
 from tflaunch.hosts.output import Output
-from tflaunch.measures import Measure, Progress
+from tflaunch.job import measures
+from tflaunch.job.measures import Measure, Progress
 from tflaunch_worker import measure, times
 from tflaunch_worker.linux import Process
 from tflaunch_worker.times import Times

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
 from tflaunch import plan as planning
-from tflaunch import plan_forms
-from tflaunch.plan import HostPlan, Plan, TaskPlan, problems
+from tflaunch.plan import HostPlan, Plan, TaskPlan, plan_forms, problems
 from tflaunch.spec import Address
 
 pytestmark = pytest.mark.unit

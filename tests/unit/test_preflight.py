@@ -6,9 +6,9 @@ import pytest
 
 from history import History, Willing
 from specs import clustered
-from tflaunch.actions import StartTask, TryPeers
-from tflaunch.events import HostJoined, NamesFound, PeersTried, PortsHeld, TaskExited, TaskGone
-from tflaunch.states import Phase
+from tflaunch.job.actions import StartTask, TryPeers
+from tflaunch.job.events import HostJoined, NamesFound, PeersTried, PortsHeld, TaskExited, TaskGone
+from tflaunch.job.states import Phase
 
 pytestmark = pytest.mark.unit
 

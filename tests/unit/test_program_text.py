@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specs import SMALLEST_LOCAL, planned
-from tflaunch import plan_forms, preloading
+from tflaunch.plan import plan_forms, preloading
 from tflaunch_worker import program_text
 
 pytestmark = pytest.mark.unit

@@ -12,7 +12,7 @@ from pod_checks import found_in
 from rendering import plan_of, rendered, shipped, to_render
 from schemas import expanded, need_schemas
 from specs import GOOD, MACHINE, made
-from tflaunch import planner
+from tflaunch.plan import planner
 from tflaunch.render import engines
 
 pytestmark = pytest.mark.unit

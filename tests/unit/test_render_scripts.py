@@ -13,10 +13,9 @@ import script_checks
 import unit_checks
 from rendering import plan_of, rendered, shipped
 from specs import GOOD, MACHINE, made
-from tflaunch import spec_form
 from tflaunch.cli import rendering
 from tflaunch.render import engines
-from tflaunch.spec import Container, Resources
+from tflaunch.spec import Container, Resources, spec_form
 
 pytestmark = pytest.mark.unit
 

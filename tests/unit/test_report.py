@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch import report
-from tflaunch.report import Curtain, looks_secret
+from tflaunch.records import report
+from tflaunch.records.report import Curtain, looks_secret
 
 pytestmark = pytest.mark.unit
 

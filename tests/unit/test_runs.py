@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch import runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.records import runs
 
 pytestmark = pytest.mark.unit
 
@@ -21,7 +21,7 @@ OTHER = "eval-20251231-120000-cccc"
 HOLD = """
 import sys
 from pathlib import Path
-from tflaunch import runs
+from tflaunch.records import runs
 runs.take(Path(sys.argv[1]))
 print("taken", flush=True)
 sys.stdin.read()

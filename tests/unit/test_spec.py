@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs import GOOD, SMALLEST_LOCAL, made
-from tflaunch import spec_form, specfile
 from tflaunch.errors import Problem, SpecError
-from tflaunch.spec import ROLES, Address, Host, Restart, Role, Spec, Timeouts
+from tflaunch.spec import ROLES, Address, Host, Restart, Role, Spec, Timeouts, spec_form, specfile
 
 pytestmark = pytest.mark.unit
 

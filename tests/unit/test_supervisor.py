@@ -6,9 +6,9 @@ import pytest
 
 from history import HERE, History, mirrored, parameter_server
 from specs import clustered
-from tflaunch import supervisor
-from tflaunch.actions import HoldPorts, StartTask, StopTask
-from tflaunch.events import (
+from tflaunch.job import supervisor
+from tflaunch.job.actions import HoldPorts, StartTask, StopTask
+from tflaunch.job.events import (
     HostJoined,
     HostLost,
     Interrupted,
@@ -23,7 +23,7 @@ from tflaunch.events import (
     TaskSpoke,
     TaskStarted,
 )
-from tflaunch.states import Cause, Phase, TaskPhase
+from tflaunch.job.states import Cause, Phase, TaskPhase
 
 pytestmark = pytest.mark.unit
 

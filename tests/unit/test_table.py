@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tflaunch.table import Table
+from tflaunch.job.table import Table
 
 pytestmark = pytest.mark.unit
 

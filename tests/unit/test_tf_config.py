@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from tflaunch.spec import ROLES, STRATEGIES
-from tflaunch.tf_config import (
+from tflaunch.plan.tf_config import (
     WithTfConfig,
     common_part,
     compile_tf_config,
@@ -16,6 +15,7 @@ from tflaunch.tf_config import (
     split,
     without_tf_config,
 )
+from tflaunch.spec import ROLES, STRATEGIES
 
 pytestmark = pytest.mark.unit
 

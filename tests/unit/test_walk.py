@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from specs import clustered
-from tflaunch import policy, supervisor
-from tflaunch.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
-from tflaunch.budget import Budget
-from tflaunch.events import (
+from tflaunch.job import policy, supervisor
+from tflaunch.job.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
+from tflaunch.job.budget import Budget
+from tflaunch.job.events import (
     Event,
     HostJoined,
     HostLost,
@@ -36,8 +36,8 @@ from tflaunch.events import (
     TaskStarted,
     TimePassed,
 )
+from tflaunch.job.states import Cause, Job, Phase
 from tflaunch.plan import Plan
-from tflaunch.states import Cause, Job, Phase
 
 pytestmark = pytest.mark.unit
 

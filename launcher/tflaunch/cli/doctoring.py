@@ -35,8 +35,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     loaded, warnings = read_spec(spec, settings, command=command)
     plan = make_plan(str(spec), spec.parent, loaded)
     warn(spec, warnings)
-    from tflaunch import checkup
-    from tflaunch.doctor import findings
+    from tflaunch.doctor import checkup, findings
 
     hosts = checkup.examine(plan)
     found = findings(plan, hosts)

@@ -35,13 +35,13 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     loaded, warnings = read_spec(spec, settings, name, command)
     made = make_plan(str(spec), spec.parent, loaded)
     warn(spec, warnings)
-    from tflaunch import plan_forms
+    from tflaunch.plan import plan_forms
 
     click.echo(json.dumps(plan_forms.as_json(made), indent=2) if as_json else _plan_as_text(made))
 
 
 def _plan_as_text(plan: Plan) -> str:
-    from tflaunch import preloading
+    from tflaunch.plan import preloading
 
     lines = [f"{plan.name}: {plan.strategy}, done when {_done_rule(plan)}"]
     for process in plan.processes():
@@ -58,7 +58,7 @@ def _plan_as_text(plan: Plan) -> str:
 
 
 def _done_rule(plan: Plan) -> str:
-    from tflaunch import policy
+    from tflaunch.job import policy
 
     names = policy.deciders(plan)
     return f"{names[0]} ends with 0" if len(names) == 1 else f"all {len(names)} tasks end with 0"
@@ -83,15 +83,15 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
     names = [process.task for process in made.processes()]
     if task not in names:
         raise TflaunchError(f"{spec}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE)
-    from tflaunch import board
     from tflaunch import plan as planning
+    from tflaunch.plan import board
 
     made = planning.resolve(made, {board.NAME: board.USUAL_PORT})
     unknown = [process.task for process in made.tasks if process.address and process.address.port is None]
     if unknown:
         hint = 'give it in the spec, for example "localhost:12345"'
         warn(spec, [Problem("warning", unknown[0], "its port is chosen only at the start", hint)])
-    from tflaunch import plan_forms
+    from tflaunch.plan import plan_forms
 
     click.echo(plan_forms.shell_exports(made, _settled(made, made.find(task))))
 
@@ -142,6 +142,6 @@ def schema() -> None:
     Example:
       tflaunch schema > cluster.schema.json
     """
-    from tflaunch.spec_form import json_schema
+    from tflaunch.spec.spec_form import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))

@@ -37,13 +37,13 @@ def read_spec(
     Raises:
         SpecError: with every error, and the warnings among them.
     """
-    from tflaunch import specfile
+    from tflaunch.spec import specfile
 
     spec = specfile.load(path, settings, name, command, os.environ)
     if spec.pool == giver:
         spec = spec._replace(pool=None)
     if spec.discover or spec.pool is not None:
-        from tflaunch import discovery
+        from tflaunch.plan import discovery
 
         directory = path.absolute().parent
         spec = discovery.assumed(str(path), spec) if is_offline else discovery.with_hosts(str(path), spec, directory)
@@ -56,7 +56,7 @@ def linted(source: str, spec: Spec) -> list[Problem]:
     Raises:
         SpecError: there are errors; with every one, and the warnings among them.
     """
-    from tflaunch import lint
+    from tflaunch.plan import lint
 
     problems = lint.check(spec)
     if any(problem.severity == "error" for problem in problems):
@@ -73,8 +73,9 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
     Raises:
         SpecError: the spec does not fit the hosts that it names.
     """
-    from tflaunch import look_around, planner
     from tflaunch import plan as planning
+    from tflaunch.plan import planner
+    from tflaunch.spec import look_around
 
     if is_detached and spec.timeouts.lease is None:
         spec = spec._replace(timeouts=spec.timeouts._replace(lease=planning.DEFAULT_LEASE))
@@ -93,7 +94,7 @@ def check_keep(plan: Plan, remedy: str) -> None:
     Raises:
         TflaunchError: the plan has none.
     """
-    from tflaunch import board
+    from tflaunch.plan import board
 
     if plan.keep and board.of(plan) is None:
         raise TflaunchError(f"--keep keeps TensorBoard, and this job has none: {remedy}", EXIT_USAGE)
@@ -101,7 +102,7 @@ def check_keep(plan: Plan, remedy: str) -> None:
 
 def seconds_in(text: str) -> float | None:
     """Return the seconds that ``90``, ``90s`` or ``10m`` on the command line means, None when it means none."""
-    from tflaunch.kinds import seconds_of
+    from tflaunch.spec.kinds import seconds_of
 
     return seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text)
 

@@ -20,7 +20,7 @@ _ROLE_OR_HOST = re.compile(r"(chief|worker|ps|evaluator)(:.*)?|host=.*")
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the runs whose names begin so, the newest first."""
-    from tflaunch import runs
+    from tflaunch.records import runs
 
     try:
         names = [path.name for path in runs.newest_first()]
@@ -59,7 +59,8 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
     Raises:
         TflaunchError: there is no such run.
     """
-    from tflaunch import choosing, runs
+    from tflaunch.plan import choosing
+    from tflaunch.records import runs
 
     if words and not _ROLE_OR_HOST.fullmatch(words[0]):
         try:
@@ -73,7 +74,7 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def _default_run(error: TflaunchError) -> Path:
-    from tflaunch import runs
+    from tflaunch.records import runs
 
     try:
         return runs.find(None)
@@ -87,9 +88,10 @@ def plan_of(directory: Path) -> Plan:
     Raises:
         TflaunchError: it has none that can be read.
     """
-    from tflaunch import batch, plan_forms
     from tflaunch.errors import EXIT_INTERNAL
-    from tflaunch.journal_reader import ends
+    from tflaunch.plan import plan_forms
+    from tflaunch.records.journal_reader import ends
+    from tflaunch.slurm import batch
 
     found = ends(directory)
     if found is None and (waits := batch.not_begun(directory)):

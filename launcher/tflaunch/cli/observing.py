@@ -14,7 +14,7 @@ from tflaunch.cli.loading import json_option, say
 from tflaunch.cli.naming import run_argument
 
 if TYPE_CHECKING:
-    from tflaunch.observer import Observer
+    from tflaunch.records.observer import Observer
 
 _BETWEEN_LOOKS = 1.0  # seconds
 
@@ -35,8 +35,8 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     Example:
       tflaunch ps --watch
     """
-    from tflaunch import runs
-    from tflaunch.standing import standing
+    from tflaunch.records import runs
+    from tflaunch.records.standing import standing
     from tflaunch.view import watching
     from tflaunch.view.layout import table
 
@@ -55,7 +55,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
 
 def _statuses(directory: Path) -> Iterator[dict[str, Any]]:
     """How the run stands, once per second, for the last time when it has ended."""
-    from tflaunch.standing import standing
+    from tflaunch.records.standing import standing
 
     while True:
         current = standing(directory)
@@ -79,7 +79,7 @@ def ls(as_json: bool) -> None:
     Example:
       tflaunch ls --json
     """
-    from tflaunch.overview import overview, table
+    from tflaunch.records.overview import overview, table
 
     found = overview()
     click.echo(json.dumps(found, indent=2) if as_json else table(found, time.time()), nl=as_json)
@@ -96,9 +96,9 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
     Example:
       tflaunch events -f --json | jq -c 'select(.kind == "task_exited")'
     """
-    from tflaunch import runs
-    from tflaunch.journal_reader import JournalReader
-    from tflaunch.observer import Observer, Outcome
+    from tflaunch.records import runs
+    from tflaunch.records.journal_reader import JournalReader
+    from tflaunch.records.observer import Observer, Outcome
 
     directory = runs.find(run)
     observer = Observer(directory) if follow else None
@@ -132,8 +132,9 @@ def wait(run: str | None) -> int:
     Example:
       tflaunch up -d cluster.json && tflaunch wait
     """
-    from tflaunch import queued, runs
-    from tflaunch.following import until_end
+    from tflaunch.records import runs
+    from tflaunch.supervision import queued
+    from tflaunch.supervision.following import until_end
 
     def watch(observer: Observer) -> int:
         observer.catch_up()

@@ -15,8 +15,8 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.logs.printer import LogPrinter
-    from tflaunch.logs.reader import LogReader
-    from tflaunch.observer import Observer
+    from tflaunch.records.log_reader import LogReader
+    from tflaunch.records.observer import Observer
 
 
 @click.command(short_help="Show what tasks wrote.")
@@ -45,10 +45,10 @@ def logs(
     Example:
       tflaunch logs -f worker:0-3 --tail 20
     """
-    from tflaunch import choosing
     from tflaunch.logs.printer import LogPrinter
-    from tflaunch.logs.reader import LogReader
-    from tflaunch.observer import Observer
+    from tflaunch.plan import choosing
+    from tflaunch.records.log_reader import LogReader
+    from tflaunch.records.observer import Observer
 
     directory, selectors = choose(words)
     moment = None if since is None else _moment(since)
@@ -65,7 +65,7 @@ def logs(
 
 def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:
     """Print what comes until the run has ended; it ends when that is read."""
-    from tflaunch.observer import Outcome
+    from tflaunch.records.observer import Outcome
 
     try:
         while observer.outcome is Outcome.LIVE:
@@ -101,9 +101,10 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
     Example:
       tflaunch attach
     """
-    from tflaunch import queued, runs
-    from tflaunch.following import Follower, lost
-    from tflaunch.observer import Observer, Outcome
+    from tflaunch.records import runs
+    from tflaunch.records.observer import Observer, Outcome
+    from tflaunch.supervision import queued
+    from tflaunch.supervision.following import Follower, lost
     from tflaunch.view.screen import Screen
 
     directory = runs.find(run)

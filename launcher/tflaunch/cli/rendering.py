@@ -32,8 +32,8 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     """
     loaded, warnings = read_spec(spec, settings, giver=engine)
     warn(spec, warnings)
-    from tflaunch import look_around
     from tflaunch.render import engines
+    from tflaunch.spec import look_around
 
     hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
     machine = look_around.look([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])

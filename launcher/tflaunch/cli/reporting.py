@@ -30,8 +30,8 @@ def report(run: str | None, output: str | None) -> None:
     Example:
       tflaunch report -o question.tar.gz
     """
-    from tflaunch import report as reporting
-    from tflaunch import runs
+    from tflaunch.records import report as reporting
+    from tflaunch.records import runs
 
     directory = runs.find(run)
     diagnosis = _diagnosis(directory)
@@ -50,9 +50,10 @@ def report(run: str | None, output: str | None) -> None:
 
 def _diagnosis(directory: Path) -> str:
     """What the journal tells about how the run stands, or how it ended."""
-    from tflaunch import diagnosis, journal, replay, runs
+    from tflaunch.job import diagnosis, replay
+    from tflaunch.job.states import Phase
     from tflaunch.logs.task_log import tail
-    from tflaunch.states import Phase
+    from tflaunch.records import journal, runs
 
     head = f"run {directory.name} {'is live' if runs.is_live(directory) else 'has no supervisor'}"
     try:

@@ -12,7 +12,7 @@ from tflaunch.cli.naming import complete_runs
 from tflaunch.cli.submitting import slurm_options, slurm_settings, submit
 
 if TYPE_CHECKING:
-    from tflaunch.drill import Strike
+    from tflaunch.job.drill import Strike
     from tflaunch.plan import Plan
 
 log_dir_option = click.option(
@@ -109,7 +109,7 @@ def up(
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
     settings += (PRELOAD,) * preload + slurm_settings(engine)
     if engine is not None:
-        from tflaunch.submission import Order
+        from tflaunch.supervision.submission import Order
 
         logs = None if log_dir is None else str(log_dir.absolute())
         home = str(spec.parent.absolute())
@@ -133,8 +133,9 @@ def start(
     strikes: tuple[Strike, ...] = (),
 ) -> int:
     """Run a plan; ``spec`` is what the user wrote, of which ``suffix`` says the format."""
-    from tflaunch import descriptors, launching
-    from tflaunch.journal import RunDirectory
+    from tflaunch import descriptors
+    from tflaunch.records.journal import RunDirectory
+    from tflaunch.supervision import launching
 
     descriptors.require(len(plan.hosts), len(plan.processes()))
     code = launching.code_for_hosts(plan)
@@ -148,7 +149,8 @@ def start(
 
 def take_over(name: str, metrics_port: int | None = None, is_detached: bool = False) -> int:
     """Go on with a run whose supervisor was killed."""
-    from tflaunch import launching, runs
+    from tflaunch.records import runs
+    from tflaunch.supervision import launching
 
     path = runs.find(name)
     code = launching.take_over(path, launching.Manner(say, (), metrics_port, is_detached))
@@ -160,6 +162,6 @@ def take_over(name: str, metrics_port: int | None = None, is_detached: bool = Fa
 def _strikes(text: str | None, plan: Plan) -> tuple[Strike, ...]:
     if text is None:
         return ()
-    from tflaunch import drill
+    from tflaunch.job import drill
 
     return drill.parse(text, plan)

@@ -26,7 +26,7 @@ def down(run: str | None, grace: str | None, everything: bool) -> None:
     Example:
       tflaunch down -t 30s
     """
-    from tflaunch import runs
+    from tflaunch.records import runs
 
     if everything and run is not None:
         raise click.UsageError("give a RUN or --all, not both")
@@ -44,8 +44,8 @@ def down(run: str | None, grace: str | None, everything: bool) -> None:
 
 def _may_live(path: Path) -> bool:
     """Whether a run may have tasks: it is live, or nobody has seen its end."""
-    from tflaunch import runs
-    from tflaunch.journal_reader import ends
+    from tflaunch.records import runs
+    from tflaunch.records.journal_reader import ends
 
     found = ends(path)
     return runs.is_live(path) or (found is not None and found[1]["kind"] != "ended")
@@ -58,8 +58,8 @@ def ask_to_end(path: Path, grace: float | None) -> None:
         path: the run's directory.
         grace: seconds between TERM and KILL, None for the spec's.
     """
-    from tflaunch import batch
     from tflaunch.control.client import ControlClient, NoSupervisor
+    from tflaunch.slurm import batch
 
     try:
         ControlClient(path).ask("stop", grace=grace)
@@ -68,9 +68,9 @@ def ask_to_end(path: Path, grace: float | None) -> None:
 
 
 def _end(path: Path, grace: float | None) -> None:
-    from tflaunch import batch
-    from tflaunch.observer import Observer, Outcome
-    from tflaunch.states import Phase
+    from tflaunch.job.states import Phase
+    from tflaunch.records.observer import Observer, Outcome
+    from tflaunch.slurm import batch
 
     if batch.not_begun(path):
         batch.cancel(path)
@@ -92,8 +92,8 @@ def _end(path: Path, grace: float | None) -> None:
         batch.cancel(path)
         say(f"run {path.name} ended with its job of Slurm")
     else:
-        from tflaunch import launching
-        from tflaunch.events import StopAsked
+        from tflaunch.job.events import StopAsked
+        from tflaunch.supervision import launching
 
         default = observer.job.plan.timeouts.grace
         launching.take_over(path, launching.Manner(say), StopAsked(default if grace is None else grace))
@@ -118,7 +118,7 @@ def restart(words: tuple[str, ...]) -> None:
     Example:
       tflaunch restart evaluator
     """
-    from tflaunch import choosing
+    from tflaunch.plan import choosing
 
     directory, selectors = choose(words)
     tasks = choosing.choose(plan_of(directory), selectors) if selectors else []
@@ -135,7 +135,7 @@ def kill(name: str, words: tuple[str, ...]) -> None:
     Example:
       tflaunch kill -s USR1 worker:0
     """
-    from tflaunch import choosing
+    from tflaunch.plan import choosing
 
     number = _signal(name)
     directory, selectors = choose(words)
@@ -160,8 +160,8 @@ def _ask(directory: Path, kind: str, **fields: object) -> None:
         TflaunchError: it refuses, or there is none.
     """
     from tflaunch.control.client import ControlClient, NoSupervisor
-    from tflaunch.following import lost
-    from tflaunch.observer import Observer
+    from tflaunch.records.observer import Observer
+    from tflaunch.supervision.following import lost
 
     try:
         client = ControlClient(directory)

@@ -16,10 +16,10 @@ from tflaunch.cli.loading import check_keep, linted, make_plan, say, warn
 from tflaunch.errors import Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.observer import Observer
     from tflaunch.plan import Plan
+    from tflaunch.records.observer import Observer
     from tflaunch.spec import Spec
-    from tflaunch.submission import Order
+    from tflaunch.supervision.submission import Order
 
 ENGINE = "slurm"
 _OPTIONS = {
@@ -61,10 +61,11 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
 
 def submit(spec: Path, order: Order, is_detached: bool) -> int:
     """Submit a run of a spec, and follow it unless it is detached; return its exit code."""
-    from tflaunch import sbatch, submission
     from tflaunch.hosts import local
-    from tflaunch.journal import RunDirectory
+    from tflaunch.records.journal import RunDirectory
+    from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
+    from tflaunch.supervision import submission
 
     local.dismiss_early()  # this machine starts nothing
     loaded = with_gpus(_offline(spec, order))
@@ -83,7 +84,7 @@ def submit(spec: Path, order: Order, is_detached: bool) -> int:
 
 def _offline(path: Path, order: Order) -> Spec:
     """The spec as if its nodes were known."""
-    from tflaunch import allotment, discovery
+    from tflaunch.plan import allotment, discovery
 
     spec = _load(path, order)
     if spec.pool not in (None, ENGINE):
@@ -95,14 +96,14 @@ def _offline(path: Path, order: Order) -> Spec:
 
 
 def _load(path: Path, order: Order) -> Spec:
-    from tflaunch import specfile
+    from tflaunch.spec import specfile
 
     return specfile.load(path, order.settings, order.name, order.command, os.environ)
 
 
 def _check(plan: Plan, order: Order) -> None:
     """Find now what the job would find when it begins."""
-    from tflaunch import drill
+    from tflaunch.job import drill
 
     check_keep(plan._replace(keep=order.keep), 'write "tensorboard": "logs/" into the spec')
     if order.drill is not None:
@@ -110,8 +111,8 @@ def _check(plan: Plan, order: Order) -> None:
 
 
 def _follow(directory: Path) -> int:
-    from tflaunch import queued
-    from tflaunch.following import Follower
+    from tflaunch.supervision import queued
+    from tflaunch.supervision.following import Follower
     from tflaunch.view.screen import Screen
 
     def watch(observer: Observer) -> int:
@@ -156,8 +157,13 @@ def _interrupts_end(directory: Path) -> Iterator[list[int]]:
 @click.argument("directory", type=click.Path(path_type=Path))
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
-    from tflaunch import batch, descriptors, detached, discovery, drill, launching, sbatch, submission
+    from tflaunch import descriptors
+    from tflaunch.job import drill
+    from tflaunch.plan import discovery
+    from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
+    from tflaunch.slurm import batch
+    from tflaunch.supervision import detached, launching, submission
 
     order, run = submission.take_up(directory)
     path, home = directory / f"spec{order.suffix}", Path(order.directory)

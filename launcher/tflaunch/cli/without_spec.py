@@ -81,7 +81,7 @@ def run(
         data["tensorboard"] = tensorboard
     if preload:
         data["preload"] = ["tensorflow"]
-    from tflaunch import specfile
+    from tflaunch.spec import specfile
 
     spec = specfile.from_data(_SOURCE, data, os.environ)
     warnings = linted(_SOURCE, spec)
@@ -110,7 +110,7 @@ def _cluster(hosts: list[str], workers: int | None, ps: int, chief: bool, evalua
 
 def _name_from(command: tuple[str, ...]) -> str:
     """The name of the program that is run: the script rather than its interpreter."""
-    from tflaunch import specfile
+    from tflaunch.spec import specfile
 
     words = [word for word in command if not word.startswith("-")]
     if len(words) > 1 and _PYTHON.fullmatch(Path(words[0]).name):

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tflaunch import batch
 from tflaunch.control.server import SOCKET_NAME
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.slurm import batch
 from tflaunch_worker import wire
 from tflaunch_worker.short_path import short_path
 

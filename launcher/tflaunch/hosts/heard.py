@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from tflaunch.events import Event
+from tflaunch.job.events import Event
 
 
 class Heard:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tflaunch import events, measures
 from tflaunch.hosts.frames import Frame, Frames
 from tflaunch.hosts.heard import Heard
 from tflaunch.hosts.host_clock import HostClock
@@ -19,8 +18,9 @@ from tflaunch.hosts.orders import Orders
 from tflaunch.hosts.output import KINDS, Output, Words
 from tflaunch.hosts.seeker import Seeker
 from tflaunch.hosts.upload import Upload
+from tflaunch.job import events, measures
+from tflaunch.job.measures import Measure
 from tflaunch.mailbox import Mailbox
-from tflaunch.measures import Measure
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:

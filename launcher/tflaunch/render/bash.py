@@ -8,7 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from tflaunch import policy
+from tflaunch.job import policy
 from tflaunch.plan import Plan, TaskPlan
 
 _NAME = re.compile(r"(?!(BASHOPTS|EUID|IFS|LINENO|PPID|RANDOM|SECONDS|SHELLOPTS|SRANDOM|UID)$)[A-Z_][A-Z0-9_]*")

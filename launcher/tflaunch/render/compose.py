@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tflaunch import board, policy
-from tflaunch.plan import SIDECAR, Plan, TaskPlan
+from tflaunch.job import policy
+from tflaunch.plan import SIDECAR, Plan, TaskPlan, board
 from tflaunch.render import documents
 from tflaunch.render.fixed import SERVER_PROGRAM
 from tflaunch.render.needs import devices, without_devices

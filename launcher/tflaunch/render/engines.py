@@ -7,12 +7,12 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from tflaunch.errors import Problem
-from tflaunch.machine import Machine
 from tflaunch.plan import Plan
 from tflaunch.render import compose, jobs, jobset, limits, pods, sh, slurm, systemd, tfjob
 from tflaunch.render.fixed import SERVER_PROGRAM, fixed
 from tflaunch.render.needs import with_gpus
 from tflaunch.spec import Container, Spec
+from tflaunch.spec.machine import Machine
 
 
 def _as_it_is(spec: Spec) -> Spec:

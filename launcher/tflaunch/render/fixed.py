@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from tflaunch import board, planner
 from tflaunch import plan as planning
-from tflaunch.machine import Machine
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan import Plan, TaskPlan, board, planner
 from tflaunch.spec import Host, Spec
+from tflaunch.spec.machine import Machine
 
 FIRST_PORT = 2222
 SERVER_PROGRAM = "/tflaunch/server.py"

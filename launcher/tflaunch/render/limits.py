@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from tflaunch.errors import Problem
-from tflaunch.machine import Machine
+from tflaunch.plan.shares import trains_on_gpu
 from tflaunch.render.fixed import HOST_VALUE
 from tflaunch.render.needs import with_gpus
-from tflaunch.shares import trains_on_gpu
 from tflaunch.spec import Host, Role, Spec
+from tflaunch.spec.machine import Machine
 
 Rule = Callable[[Spec, Machine], Iterator[Problem]]
 

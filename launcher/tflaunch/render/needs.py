@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tflaunch.plan import TaskPlan
-from tflaunch.shares import HIDDEN, trains_on_gpu
+from tflaunch.plan.shares import HIDDEN, trains_on_gpu
 from tflaunch.spec import Role, Spec
 
 DEVICES = "CUDA_VISIBLE_DEVICES"

@@ -11,13 +11,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tflaunch import board
 from tflaunch.errors import Problem
-from tflaunch.machine import Machine
-from tflaunch.plan import SIDECAR, Plan, TaskPlan
+from tflaunch.plan import SIDECAR, Plan, TaskPlan, board
 from tflaunch.render.fixed import FIRST_PORT
 from tflaunch.render.needs import devices, without_devices
 from tflaunch.spec import Address, Container, Host, Spec
+from tflaunch.spec.machine import Machine
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a name in DNS

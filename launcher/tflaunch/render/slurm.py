@@ -6,11 +6,10 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from tflaunch import allotment, sbatch
-from tflaunch.plan import Plan, TaskPlan
-from tflaunch.render import bash
+from tflaunch.plan import Plan, TaskPlan, allotment
+from tflaunch.plan.shares import HIDDEN
+from tflaunch.render import bash, sbatch
 from tflaunch.render.needs import DEVICES, devices, without_devices
-from tflaunch.shares import HIDDEN
 from tflaunch.spec import Spec
 
 _HEAD = """\

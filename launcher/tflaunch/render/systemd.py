@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tflaunch import policy
+from tflaunch.job import policy
 from tflaunch.plan import Plan, TaskPlan
 from tflaunch.render.compose import service_of
 from tflaunch.spec import LOCALHOST, Container

@@ -1,0 +1,228 @@
+"""Asking all hosts of a plan about themselves and about each other, before anything starts on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import tflaunch_worker
+from tflaunch import plan as planning
+from tflaunch.doctor import Host
+from tflaunch.hosts.interview import Interview
+from tflaunch.hosts.link import AgentGone, LinkError, Way
+from tflaunch.hosts.reach import ways_to_hosts
+from tflaunch.job import neighbours, policy
+from tflaunch.plan import Plan, TaskPlan
+from tflaunch.records.journal import home
+
+_AT_ONCE = 128
+_PATIENCE = 30.0  # seconds for what should take one
+_OF_TASK = ("TFLAUNCH_TASK", "TF_CONFIG", "CUDA_VISIBLE_DEVICES")
+_PYTHON = re.compile(r"python[\d.]*")
+_DIRECTORY_OPTION = re.compile(r"--[\w-]*(dir|ckpt|checkpoint|backup|state)[\w-]*")
+
+
+class _Place:
+    """Where agents of this machine are while they are asked: what `ways_to_hosts` needs of a run directory."""
+
+    def __init__(self) -> None:
+        self.run = f"doctor-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+    def agent_directory(self, host: str) -> Path:
+        """Return the place of the agent on this machine that serves ``host``; it removes it at its end."""
+        return home() / "doctor" / self.run / "agents" / host
+
+
+class _Visit:
+    """What is learnt of one host, step by step; a step that fails makes it unreachable."""
+
+    def __init__(self, plan: Plan, host: str, way: Way, run: str) -> None:
+        self.known = Host(host)
+        self.ports: dict[str, int] = {}
+        self.backups: set[str] = set()
+        self.plan = plan
+        self._way = way
+        self._run = run
+        self._interview: Interview | None = None
+
+    def attempt(self, step: Callable[[_Visit, Interview], None]) -> None:
+        """Do a step, if the host could be reached so far."""
+        if self._interview is None:
+            return
+        try:
+            step(self, self._interview)
+        except (LinkError, KeyError, TypeError, ValueError) as error:
+            self.known = Host(self.known.host, reason=str(error) or type(error).__name__)
+
+    def reach(self) -> None:
+        """Start an agent there."""
+        try:
+            self._interview = Interview(self._way.open(), self._run)
+        except (LinkError, AgentGone) as error:
+            self.known = Host(self.known.host, reason=str(error))
+
+    def leave(self) -> None:
+        """Let the agent end, and wait until it has."""
+        if self._interview is not None:
+            self._interview.close()
+            self._way.end()
+
+    @property
+    def tasks(self) -> tuple[TaskPlan, ...]:
+        """The tasks and sidecars of the host."""
+        return self.plan.on_host(self.known.host)
+
+
+def examine(plan: Plan) -> dict[str, Host]:
+    """Return what was learnt of every host of a plan. All are asked side by side, in four rounds.
+
+    First each is asked about itself, and holds the ports of its tasks. When all do, each tries to reach the others.
+    Then the first that uses a directory for checkpoints leaves a mark there, for which the others look.
+    """
+    place = _Place()
+    visits = [_Visit(plan, host, way, place.run) for host, way in ways_to_hosts(plan, place).items()]
+    with ThreadPoolExecutor(min(len(visits), _AT_ONCE), "visit") as pool:
+
+        def everywhere(step: Callable[[_Visit, Interview], None], chosen: Iterable[_Visit] = visits) -> None:
+            list(pool.map(lambda visit: visit.attempt(step), chosen))
+
+        try:
+            list(pool.map(_Visit.reach, visits))
+            everywhere(_ask_about_itself)
+            everywhere(_hold_ports)
+            wanted = _peers(plan, visits, place.run)
+            everywhere(lambda visit, interview: _try_peers(visit, interview, wanted))
+            _compare_directories(visits, everywhere)
+        finally:
+            list(pool.map(_Visit.leave, visits))
+    return {visit.known.host: visit.known for visit in visits}
+
+
+# ---- the steps
+
+
+def _ask_about_itself(visit: _Visit, interview: Interview) -> None:
+    groups: dict[str, list[TaskPlan]] = {}
+    for task in visit.tasks:
+        groups.setdefault(_gist(task), []).append(task)
+    programs = [_program(visit.plan, tasks[0]) for tasks in groups.values()]
+    probe = Path(tflaunch_worker.__file__).with_name("probe.py").read_text("utf-8")
+    asked = time.time()
+    answer = interview.ask("examine", "examined", wait=_PATIENCE, programs=programs, probe=probe)
+    facts: Mapping[str, Any] = answer["facts"]
+    known: dict[str, Mapping[str, Any]] = {}
+    for tasks, program in zip(groups.values(), facts["programs"], strict=True):
+        known.update({task.task: program for task in tasks})
+        visit.backups |= _backups(tasks, program)
+    # Its clock was read at some moment between our question and its answer, most probably just before that.
+    offset = float(facts["time"]) - time.time()
+    offset = 0.0 if asked - 0.5 <= float(facts["time"]) <= time.time() + 0.5 else offset
+    names = neighbours.names_to_find(visit.plan, [visit.known.host]).get(visit.known.host, ())
+    found = {}
+    if names:
+        found = interview.ask("look_up_names", "names_found", wait=_PATIENCE, names=names)["found"]
+    rest = {name: value for name, value in facts.items() if name != "programs"}
+    visit.known = visit.known._replace(programs=known, facts=rest, offset=offset, names=found)
+
+
+def _gist(task: TaskPlan) -> str:
+    """What tells this task's interpreter from others."""
+    env = {name: value for name, value in task.env.items() if name not in _OF_TASK}
+    return json.dumps([task.argv, task.workdir, env], sort_keys=True)
+
+
+def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
+    """What a host has to know to ask a task's interpreter."""
+    (host,) = (host for host in plan.hosts if host.host == task.host)
+    name = task.argv[0]
+    about = {"argv": task.argv, "env": dict(task.env), "unset": task.unset, "workdir": task.workdir}
+    is_python = name == host.python or bool(_PYTHON.fullmatch(name.rpartition("/")[2]))
+    return {**about, "inherit": host.is_like_here, "is_python": is_python}
+
+
+def _hold_ports(visit: _Visit, interview: Interview) -> None:
+    wanted = planning.wanted_ports(visit.plan)
+    mine = {task.task: wanted[task.task] for task in visit.tasks if task.task in wanted}
+    if not mine or not policy.forms_cluster(visit.plan):
+        return
+    answer = interview.ask("hold_ports", "ports_held", "ports_refused", wait=_PATIENCE, ports=mine)
+    if answer["kind"] == "ports_held":
+        visit.ports = {str(task): int(port) for task, port in answer["ports"].items()}
+    else:
+        visit.known = visit.known._replace(refused=dict(answer["refused"]))
+
+
+def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, Any]]:
+    """What each host is asked to try: the tasks on hosts that hold their ports."""
+    ports = {task: port for visit in visits for task, port in visit.ports.items()}
+    wanted = {}
+    for host, action in neighbours.peers_to_try(planning.resolve(plan, ports)).items():
+        mine = {task: port for task, port in action.ports.items() if task in ports}
+        others = {task: place for task, place in action.peers.items() if task in ports}
+        wanted[host] = {"ports": mine, "peers": others, "run": run}
+    return wanted
+
+
+def _try_peers(visit: _Visit, interview: Interview, wanted: Mapping[str, dict[str, Any]]) -> None:
+    about = wanted.get(visit.known.host)
+    if about is None:
+        return
+    seconds = visit.plan.timeouts.connect
+    order = {**about, "patience": seconds}
+    answer = interview.ask("try_peers", "peers_tried", wait=seconds + _PATIENCE, **order)
+    visit.known = visit.known._replace(unreached=dict(answer["failed"]))
+
+
+# ---- directories
+
+
+def _backups(tasks: list[TaskPlan], program: Mapping[str, Any]) -> set[str]:
+    """The directories in which a program that uses BackupAndRestore keeps its state, as far as one can see."""
+    if not program.get("backs_up"):
+        return set()
+    found = {str(path) for path in program.get("backups", ())}
+    argv = tasks[0].argv
+    for word, following in zip(argv, (*argv[1:], ""), strict=True):
+        option, equals, value = word.partition("=")
+        if _DIRECTORY_OPTION.fullmatch(option):
+            found.add(value if equals else following)
+    return {os.path.join(tasks[0].workdir, path) for path in found if path and not path.startswith("-")}
+
+
+def _compare_directories(
+    visits: list[_Visit], everywhere: Callable[[Callable[[_Visit, Interview], None], Iterable[_Visit]], None]
+) -> None:
+    """See which directories for checkpoints are the same on all hosts that use them."""
+    first = next((visit for visit in visits if visit.backups), None)
+    others = [visit for visit in visits if visit is not first and visit.backups]
+    if first is None or not others:
+        return
+    token = os.urandom(8).hex()
+    marks: dict[str, str] = {}
+
+    def leave(visit: _Visit, interview: Interview) -> None:
+        directories = sorted(visit.backups)
+        answer = interview.ask("leave_marks", "marks_left", wait=_PATIENCE, directories=directories, token=token)
+        marks.update({place: path for place, path in answer["places"].items() if path is not None})
+
+    def look(visit: _Visit, interview: Interview) -> None:
+        paths = [path for place, path in marks.items() if place in visit.backups]
+        seen = interview.ask("look_for_marks", "marks_seen", wait=_PATIENCE, paths=paths)["seen"]
+        unshared = tuple(place for place in visit.backups if place in marks and marks[place] not in seen)
+        visit.known = visit.known._replace(unshared=unshared)
+
+    everywhere(leave, [first])
+    if marks:
+        everywhere(look, others)
+        clean = {"paths": list(marks.values())}
+        everywhere(lambda _, interview: _unmark(interview, clean), [first])
+
+
+def _unmark(interview: Interview, paths: dict[str, list[str]]) -> None:
+    interview.ask("remove_marks", "marks_removed", wait=_PATIENCE, **paths)

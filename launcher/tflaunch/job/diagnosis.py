@@ -1,0 +1,177 @@
+"""Why a job ended as it did, in words: one screen for a tired person. Explains, never decides."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tflaunch.job.states import Cause, Culprit, Job, TaskState
+from tflaunch.plan import Plan, TaskPlan, board
+
+if TYPE_CHECKING:
+    from tflaunch.job.hints import Facts
+
+_TAIL_LINES = 10
+_LOOKED_AT = 500  # after a traceback TensorFlow may write hundreds of lines more
+_MANY = 8
+_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+
+
+def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
+    """Return the last words about an ended job.
+
+    Args:
+        job: the job, ended.
+        logs: where the logs are.
+        tail: gives the last lines of a task's log.
+    """
+    if job.exit_code == 0:
+        again = f", after {counted(restarts(job), 'restart')}" if restarts(job) else ""
+        return f"done: {counted(len(job.plan.tasks), 'task')}{again}"
+    assert job.culprit is not None
+    lines = [describe(job.culprit)]
+    if job.culprit.cause is Cause.TASK:
+        lines += _words_of(job, job.culprit.name, tail(job.culprit.name, _LOOKED_AT))
+        victims = [name for name, task in job.tasks.items() if task.is_stopping and name != job.culprit.name]
+        if job.was_kept and board.NAME in victims:
+            victims.remove(board.NAME)
+        lines += [f"ended because of it: {listed(victims)}"] if victims else []
+    elif job.culprit.cause is Cause.TIME:
+        lines += _hint_for_limit(job, tail)
+    if job.refusal:
+        lines.append(f"not restarted: {job.refusal}")
+    if job.has_started and job.culprit.cause is not Cause.NOT_STARTED:
+        lines.append(f"logs: {logs}")
+    return "\n".join(lines)
+
+
+def _words_of(job: Job, task: str, said: list[str]) -> list[str]:
+    """The end of a task's log: its traceback if there is one, else its last lines; and what they mean."""
+    from tflaunch.job import hints  # a hundred patterns, which only a failure needs
+
+    lines = []
+    shown = hints.last_traceback(said)
+    if shown:
+        # The first line and the place that raised say more than what is between.
+        shown = shown if len(shown) <= _TAIL_LINES else [shown[0], "  …", *shown[2 - _TAIL_LINES :]]
+        lines.append(f"traceback of {task}:")
+    elif said:
+        shown = said[-_TAIL_LINES:]
+        lines.append(f"last lines of {task}:")
+    lines += [f"    {line}" for line in shown]
+    hint = hints.hint(said, _facts(job, task))
+    if hint is not None:
+        lines.append(f"hint: {hint}")
+    elif hints.saw_peer_vanish(said):
+        lines.append("hint: it says that a peer had vanished, though no other task failed before it")
+    return lines
+
+
+def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str]:
+    """What may keep those from going on who were waited for."""
+    from tflaunch.job import hints
+
+    for process in job.plan.tasks:
+        if job.tasks[process.task].is_stopping:
+            hint = hints.hint(tail(process.task, _LOOKED_AT), _facts(job, process.task))
+            if hint is not None:
+                return [f"hint: {hint}"]
+    return []
+
+
+def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str | None:
+    """Return what the last lines of a task's log mean, None if they say nothing known."""
+    from tflaunch.job import hints
+
+    return hints.hint(tail(name, _LOOKED_AT), _facts(job, name))
+
+
+def stays(job: Job, until: str) -> str:
+    """Return the sentence that TensorBoard stays; ``until`` is what ends it."""
+    sentence = f"TensorBoard stays until {until}"
+    is_open = job.tasks[board.NAME].is_port_open and board.NAME in job.ports
+    return f"{sentence}: {board.reach(job.plan, job.ports[board.NAME]).url}" if is_open else sentence
+
+
+def _facts(job: Job, name: str) -> Facts:
+    from tflaunch.job.hints import Facts
+
+    process, task = job.plan.find(name), job.tasks[name]
+    return Facts(
+        strategy=job.plan.strategy,
+        task=name,
+        role=process.role,
+        attempt=task.attempt,
+        code=task.code,
+        signal=task.signal,
+        legacy_keras=process.env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"),
+        python=process.argv[0],
+        hosts=len(job.plan.hosts),
+        proxies=_proxies(process),
+        has_formed=job.has_formed,
+        finished=_finished(job.plan, job),
+    )
+
+
+def _proxies(process: TaskPlan) -> tuple[str, ...]:
+    return tuple(sorted(name for name in process.env if name.lower() in _PROXIES))
+
+
+def _finished(plan: Plan, job: Job) -> tuple[str, ...]:
+    return tuple(task.task for task in plan.tasks if job.tasks[task.task].has_succeeded)
+
+
+def restarts(job: Job) -> int:
+    """Return how often the gang was started again, charged or not."""
+    return len(job.budget.charged) + len(job.budget.free) + job.wanted
+
+
+def describe(culprit: Culprit) -> str:
+    """Return a sentence about the first cause."""
+    match culprit.cause:
+        case Cause.TASK:
+            evidence = f": {culprit.message}" if culprit.message else ""
+            return f"{culprit.name} {_exit_words(culprit.code, culprit.signal)}{evidence}"
+        case Cause.NOT_STARTED:
+            return f"{culprit.name} did not start: {culprit.message}"
+        case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE | Cause.REQUEST | Cause.PEERS:
+            return culprit.message
+        case Cause.HOST:
+            return f"host {culprit.name} was lost: {culprit.message}"
+        case Cause.DRAIN:
+            return f"host {culprit.name} is being emptied: {culprit.message}"
+        case Cause.GROWTH:
+            return f"{culprit.message}; the gang restarts with it"
+        case Cause.TIME:
+            return f"time limit {culprit.name!r}: {culprit.message}"
+        case Cause.SIGNAL:
+            return culprit.message or f"interrupted by {signal_name(culprit.signal or 0)}"
+
+
+def describe_exit(task: TaskState) -> str:
+    """Return how a task's process ended, for example ``exited with code 7``."""
+    return _exit_words(task.code, task.signal)
+
+
+def _exit_words(code: int | None, number: int | None) -> str:
+    return f"exited with code {code}" if number is None else f"was killed by {signal_name(number)}"
+
+
+def signal_name(number: int) -> str:
+    """Return ``SIGKILL`` for 9; ``signal 99`` for a number without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 task``, ``2 tasks``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    shown = ", ".join(names[:_MANY])
+    return shown if len(names) <= _MANY else f"{shown} and {len(names) - _MANY} more"

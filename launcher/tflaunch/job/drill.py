@@ -1,0 +1,150 @@
+"""Drills: faults that a user asks for, to see whether a job recovers from them. Pure.
+
+``kill worker:1 after 20s; stop ps:0 for 10s; cut host=b for 5s``
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import NamedTuple
+
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.job.policy import gang_runs
+from tflaunch.job.states import Job
+from tflaunch.plan import Plan
+from tflaunch.spec.kinds import seconds_of
+
+_SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
+_EXAMPLE = "write for example 'kill worker:1 after 20s; stop ps:0 for 10s; cut host=b for 5s'"
+_LASTING = ("stop", "cut")
+
+
+class Strike(NamedTuple):
+    """One fault: ``after`` so many seconds of training, ``lasts`` so long (None: for good)."""
+
+    verb: str
+    task: str | None
+    host: str
+    after: float
+    lasts: float | None
+
+    @property
+    def signal(self) -> int:
+        """The signal that the task gets."""
+        return int(_SIGNALS[self.verb])
+
+    def __str__(self) -> str:
+        target = self.task or f"host={self.host}"
+        lasts = "" if self.lasts is None else f" for {self.lasts:g} s"
+        return f"{self.verb} {target} after {self.after:g} s{lasts}"
+
+
+def parse(text: str, plan: Plan) -> tuple[Strike, ...]:
+    """Return the strikes of a drill.
+
+    Raises:
+        TflaunchError: it is not to be understood, or does not fit the plan.
+    """
+    clauses = [clause.split() for clause in text.split(";") if clause.strip()]
+    if not clauses:
+        raise _wrong(text, "it says nothing")
+    return tuple(sorted((_strike(words, plan) for words in clauses), key=lambda strike: strike.after))
+
+
+def _strike(words: list[str], plan: Plan) -> Strike:
+    clause = " ".join(words)
+    if len(words) < 2 or len(words) % 2 or (words[0] not in _SIGNALS and words[0] != "cut"):
+        raise _wrong(clause, "it must begin with kill, term, stop or cut, and a task or host=NAME")
+    times = dict(zip(words[2::2], words[3::2], strict=True))
+    if not times.keys() <= {"after", "for"} or 2 * len(times) != len(words) - 2:
+        raise _wrong(clause, "after the target only 'after TIME' and 'for TIME' may follow")
+    after, lasts = (_seconds(clause, times.get(word)) for word in ("after", "for"))
+    if (lasts is not None) != (words[0] in _LASTING):
+        raise _wrong(clause, "stop and cut need 'for TIME', kill and term cannot have it")
+    task, host = _target(clause, words[0], words[1], plan)
+    return Strike(words[0], task, host, after or 0.0, lasts)
+
+
+def _seconds(clause: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise _wrong(clause, f"{text!r} is no duration")
+    return seconds
+
+
+def _target(clause: str, verb: str, name: str, plan: Plan) -> tuple[str | None, str]:
+    if verb == "cut":
+        host = name.removeprefix("host=")
+        if host == name or all(known.host != host for known in plan.hosts):
+            raise _wrong(clause, f"the hosts are {', '.join(f'host={known.host}' for known in plan.hosts)}")
+        if plan.lease == 0:
+            raise _wrong(clause, "without a lease (timeouts.lease) a cut link is the end of its tasks")
+        return None, host
+    tasks = {process.task: process.host for process in plan.processes()}
+    if name not in tasks:
+        raise _wrong(clause, f"the tasks are {', '.join(tasks)}")
+    return name, tasks[name]
+
+
+def _wrong(clause: str, reason: str) -> TflaunchError:
+    return TflaunchError(f"--drill {clause!r}: {reason}; {_EXAMPLE}", EXIT_USAGE)
+
+
+class Course(NamedTuple):
+    """What became of one strike. Times are seconds of the supervisor's clock.
+
+    ``attempts``: the attempt of each task when it struck. ``was_noticed``: some task ended because of it.
+    ``recovered_at``: all that trains ran again. ``is_settled``: another strike has followed.
+    """
+
+    strike: Strike
+    struck_at: float | None = None
+    attempts: tuple[int, ...] = ()
+    was_noticed: bool = False
+    recovered_at: float | None = None
+    is_settled: bool = False
+
+
+def settle(course: Course) -> Course:
+    """Return the course when another strike comes: what happens from now on is that one's doing."""
+    return course._replace(is_settled=course.struck_at is not None and not course.was_noticed)
+
+
+def strike_now(course: Course, job: Job, now: float) -> Course:
+    """Return the course of a strike that happens ``now``."""
+    return course._replace(struck_at=now, attempts=_attempts(job))
+
+
+def follow(course: Course, job: Job, now: float) -> Course:
+    """Return the course of a strike as it looks when the job has become ``job``."""
+    is_over = course.is_settled or course.recovered_at is not None or job.exit_code == 0
+    if course.struck_at is None or is_over:
+        return course
+    is_whole = gang_runs(job)
+    if not is_whole or _attempts(job) != course.attempts:
+        course = course._replace(was_noticed=True)
+    if course.was_noticed and is_whole:
+        course = course._replace(recovered_at=now)
+    return course
+
+
+def _attempts(job: Job) -> tuple[int, ...]:
+    return tuple(job.tasks[process.task].attempt for process in job.plan.tasks)
+
+
+def report(courses: list[Course], exit_code: int | None) -> list[str]:
+    """Return a sentence for each strike."""
+    return [f"drill: {course.strike}: {_outcome(course, exit_code)}" for course in courses]
+
+
+def _outcome(course: Course, exit_code: int | None) -> str:
+    if course.struck_at is None:
+        return "not done, the job had ended before"
+    if not course.was_noticed:
+        return "no task ended because of it"
+    if course.recovered_at is None:
+        return "the job ended well without a restart" if exit_code == 0 else "the job did not recover"
+    took = course.recovered_at - course.struck_at
+    return f"all tasks ran again after {took:.1f} s" + ("" if exit_code == 0 else ", but the job failed")

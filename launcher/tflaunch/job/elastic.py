@@ -1,0 +1,78 @@
+"""Jobs with fewer workers: what may be missing, when hosts are tried again, and when a gang grows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tflaunch.job import budget, policy
+from tflaunch.job.states import HostPhase, Job
+from tflaunch.plan import Plan, TaskPlan
+
+_LONGEST_REST = 3600.0
+
+
+def can_lose(job: Job, task: TaskPlan) -> bool:
+    """Whether the job goes on when this task has failed for good.
+
+    A chief waits without limit for workers that have never been there.
+    """
+    if policy.in_gang(task) and not job.is_complete:
+        return False
+    if task.role != "worker" or job.plan.elastic is None or job.plan.strategy != "parameter_server":
+        return not task.is_required
+    left = [other.task for other in job.plan.tasks if other.role == "worker" and other.task != task.task]
+    return sum(_will_work(job, name) for name in left) >= job.plan.elastic.min_workers
+
+
+def _will_work(job: Job, name: str) -> bool:
+    """Whether a task works, or will as soon as its wait is over."""
+    task = job.tasks[name]
+    is_there = job.hosts[job.plan.find(name).host].phase not in (HostPhase.AWAY, HostPhase.JOINING)
+    return is_there and (task.is_alive or task.resume_at is not None)
+
+
+def can_do_without(job: Job, hosts: Collection[str]) -> bool:
+    """Whether the next attempt can start without these hosts.
+
+    Those who only look on are never waited for; workers may be missing when the spec says so.
+    """
+    hosts = frozenset(hosts)
+    tasks = [task for task in job.original.tasks if policy.in_gang(task)]
+    lost = [task for task in tasks if task.host in hosts]
+    if not job.has_started or any(task.role != "worker" for task in lost):
+        return False
+    workers_left = sum(task.role == "worker" and task.host not in hosts for task in tasks)
+    least = job.plan.elastic.min_workers if job.plan.elastic is not None else workers_left + len(lost)
+    return not lost or workers_left >= max(least, 1)
+
+
+def missed(job: Job) -> list[str]:
+    """Return the hosts that are back and could train, but have no part in the current attempt.
+
+    Only a MirroredStrategy gang grows while it runs; a parameter_server job takes them at its next restart.
+    """
+    if job.plan.strategy != "multi_worker_mirrored":
+        return []
+    back = [host for host in job.left_out if job.hosts[host].phase is HostPhase.JOINED]
+    return [host for host in back if any(policy.in_gang(task) for task in job.original.on_host(host))]
+
+
+def grows_at(job: Job) -> float | None:
+    """Return when the gang restarts with the hosts that are back: not sooner than it was given to work in peace."""
+    is_whole = len(job.plan.tasks) == len(job.original.tasks)
+    if job.plan.elastic is None or is_whole or not missed(job):
+        return None
+    return job.attempt_started_at + job.plan.elastic.retry
+
+
+def rest_after(plan: Plan, failures: int, was_reached: bool) -> float:
+    """Return the seconds that a host is left alone after it was lost, or could not be reached.
+
+    The first loss may be an accident, and the host is tried at once. One that is lost again and again is left alone
+    for longer and longer: every return costs the others the work since their last checkpoint.
+    """
+    if plan.elastic is None:
+        return plan.restart.backoff[0]
+    if failures <= 1:
+        return 0.0 if was_reached else plan.elastic.retry
+    return budget.doubled(plan.elastic.retry, failures - 2, max(_LONGEST_REST, plan.elastic.retry))

@@ -1,0 +1,202 @@
+"""What becomes of a job when something happens to one of its hosts. Pure, like everything on this floor.
+
+A host that cannot be heard is not dead: its tasks may live and train. Only its agent's end, or the fence
+(`policy.fence`), makes them certainly dead, and only then may they be started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tflaunch.job import budget, elastic, policy
+from tflaunch.job.actions import AbandonHost, Action
+from tflaunch.job.budget import Failure
+from tflaunch.job.events import HostJoined, HostLeaving, HostLost, HostUnreachable, LinkLost, LinkRestored
+from tflaunch.job.phases import Step, fail, welcome
+from tflaunch.job.states import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.plan import TaskPlan
+
+
+def on_host_event(
+    job: Job, event: HostJoined | HostUnreachable | LinkLost | LinkRestored | HostLeaving | HostLost, now: float
+) -> Step:
+    """An agent was reached or could not be, the link to it was lost or is back, or it has ended."""
+    host = job.hosts[event.host]
+    if isinstance(event, HostJoined | HostUnreachable):
+        return _on_joining_news(job, event, now) if host.phase is HostPhase.JOINING else (job, [])
+    if host.phase is HostPhase.AWAY:
+        return job, []  # it has been given up
+    match event:
+        case LinkLost():
+            since = host.since if host.phase is HostPhase.UNHEARD else now
+            fence_at = now + policy.fence(job.plan)
+            unheard = {"phase": HostPhase.UNHEARD, "reason": event.reason, "since": since, "fence_at": fence_at}
+            return job.with_host(event.host, **unheard), []
+        case LinkRestored(is_leaving=False):
+            return job.with_host(event.host, phase=HostPhase.JOINED, fence_at=None), []
+        case LinkRestored():
+            reason = f"nothing was heard of it for longer than the lease of {job.plan.lease:g} s"
+            job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=None)
+            return _blame(job, host, reason, now)
+        case HostLeaving():
+            changes = {"phase": HostPhase.LEAVING, "fence_at": None, "is_drained": event.is_drain}
+            job = job.with_host(event.host, **changes)
+            return _save(job, event, now) if event.is_drain else _blame(job, host, event.reason, now)
+        case HostLost():
+            return give_up(job, {event.host: event.reason}, now)
+
+
+# ---- reaching hosts
+
+
+def _on_joining_news(job: Job, event: HostJoined | HostUnreachable, now: float) -> Step:
+    job = job._replace(join_by=policy.join_limit(job.plan, now))
+    if isinstance(event, HostUnreachable):
+        return not_reached(job, event.host, event.reason, now)
+    job = job.with_host(event.host, phase=HostPhase.JOINED, joined_at=now)
+    return welcome(job, event.host) if job.phase is Phase.RUNNING else (job, [])
+
+
+def not_reached(job: Job, host: str, reason: str, now: float) -> Step:
+    """A host could not be joined; if the job runs without it, what waits for it waits longer, or no more."""
+    job = _count_failure(job, host, reason, now)
+    return _replace_tasks(job, host, now) if job.phase is Phase.RUNNING else (job, [])
+
+
+def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
+    """Note that a host is away. One that had worked well for long starts anew with its failures."""
+    state = job.hosts[host]
+    was_reached = state.phase is not HostPhase.JOINING
+    was_well = was_reached and (state.is_drained or now - state.joined_at > job.plan.restart.window)
+    failures = (0 if was_well else state.failures) + was_reached
+    retry_at = now + elastic.rest_after(job.plan, failures, was_reached)
+    changes = {"phase": HostPhase.AWAY, "reason": reason, "fence_at": None, "failures": failures}
+    return job.with_host(host, retry_at=retry_at, **changes)
+
+
+# ---- losing them
+
+
+def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = False) -> Step:
+    """Count the tasks of these hosts as gone: they are certainly dead.
+
+    Args:
+        job: the job.
+        reasons: host to why it was lost.
+        now: the time.
+        is_silent: nothing was heard of the end, so connections to it may stay open for ever.
+    """
+    before = job
+    actions: list[Action] = []
+    for name, reason in reasons.items():
+        tasks: dict[str, TaskState] = {}
+        there = job.plan.on_host(name)
+        for process in there:
+            task = job.tasks[process.task]
+            if task.is_alive:
+                was_lost = task.phase is not TaskPhase.EXITED
+                resume_at = now if was_lost and not policy.in_gang(process) else task.resume_at
+                tasks[process.task] = task._replace(phase=TaskPhase.GONE, since=now, resume_at=resume_at)
+        ports = job.ports.without(process.task for process in there)
+        job = job._replace(tasks=job.tasks.replaced(tasks), ports=ports)
+        job = _count_failure(job, name, reason, now)
+        actions.append(AbandonHost(name, tuple(process.task for process in there)))
+    for name, reason in reasons.items():
+        job, more = _blame(job, before.hosts[name], reason, now)
+        actions += more
+        if job.phase is Phase.RUNNING:
+            job, more = _replace_tasks(job, name, now, is_silent)
+            actions += more
+    return job, actions
+
+
+def _needed(job: Job, host: str) -> list[TaskPlan]:
+    """The tasks of a host that train and have not ended well."""
+    there = job.plan.on_host(host)
+    return [task for task in there if policy.in_gang(task) and not job.tasks[task.task].has_succeeded]
+
+
+def _takes_all_along(job: Job, host: str) -> bool:
+    """Whether the gang cannot go on without this host."""
+    return any(not policy.restarts_alone(job.plan, task) for task in _needed(job, host))
+
+
+def _blame(job: Job, host: HostState, reason: str, now: float) -> Step:
+    """Make a host that was lost the culprit, unless something else had failed before."""
+    culprit = Culprit(Cause.HOST, host.host, job.attempt, None, None, reason, now, host.host)
+    if job.phase is Phase.PREPARING or (job.phase is Phase.RUNNING and _takes_all_along(job, host.host)):
+        return fail(job, culprit, now, may_retry=True)
+    return _accuse_instead(job, culprit, since=host.since if host.phase is HostPhase.UNHEARD else now), []
+
+
+def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
+    """Move the blame from a task elsewhere to its host ``culprit``: it failed because its peer was gone."""
+    accused = job.culprit
+    if job.phase is not Phase.STOPPING or job.was_kept or accused is None or accused.cause is not Cause.TASK:
+        return job
+    if accused.host == culprit.host or since > job.failed_at + policy.BLAME_WINDOW:
+        return job
+    code = None if job.exit_code is None else policy.exit_code(culprit, has_started=True)
+    return job._replace(culprit=culprit, exit_code=code)
+
+
+def _save(job: Job, event: HostLeaving, now: float) -> Step:
+    """A host is drained: its tasks were told to save, and the others may have to save with them."""
+    if not _takes_all_along(job, event.host):
+        return job, []
+    culprit = Culprit(Cause.DRAIN, event.host, job.attempt, None, None, event.reason, now, event.host)
+    if job.phase is not Phase.RUNNING:
+        return _accuse_instead(job, culprit, since=now), []
+    save_by = now + job.plan.timeouts.grace
+    return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now, save_by=save_by), []
+
+
+# ---- starting alone again
+
+
+def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False) -> Step:
+    """Have the tasks of a host that is away start again alone when it is back; try it again when the first is due.
+
+    An elastic job goes on without them. But a chief waits for ever for the answer of a worker whose connection
+    nobody has closed (measured with TensorFlow 2.21): then all start again.
+    """
+    state = job.hosts[host]
+    waiting = [task for task in job.plan.on_host(host) if _is_missed(job, task)]
+    actions: list[Action] = []
+    if job.plan.elastic is not None:
+        for task in waiting:
+            job = job.with_task(job.tasks[task.task], resume_at=now)
+        is_stuck = is_silent and any(policy.in_gang(task) for task in waiting)
+        if is_stuck or not all(elastic.can_lose(job, task) for task in waiting):
+            culprit = Culprit(Cause.HOST, host, job.attempt, None, None, state.reason, now, host)
+            return fail(job, culprit, now, may_retry=True)
+        soonest = now + job.plan.restart.backoff[0]
+        return job.with_host(host, retry_at=max(state.retry_at or soonest, soonest)), []
+    for task in waiting:
+        failure = Failure("", now - job.tasks[task.task].since, is_free=state.is_drained)
+        job, more = replace_alone(job, task.task, failure, now)
+        actions += more
+    due = [when for task in waiting if (when := job.tasks[task.task].resume_at) is not None]
+    return job.with_host(host, retry_at=min(due, default=None)), actions
+
+
+def _is_missed(job: Job, task: TaskPlan) -> bool:
+    """Whether a task that was lost with its host is to run again."""
+    state = job.tasks[task.task]
+    was_lost = state.phase is TaskPhase.GONE and state.code is None and state.signal is None
+    return policy.restarts_alone(job.plan, task) and (was_lost or state.resume_at is not None)
+
+
+def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
+    """Have a task that ended start again alone, while its own budget lasts; else go on without it, or fail."""
+    task = job.tasks[name]
+    answer = budget.ask(task.budget, job.plan.restart, failure, now, f"{job.run} {name}")
+    resume_at = None if answer.wait is None else now + answer.wait
+    job = job.with_task(task, budget=answer.budget, resume_at=resume_at)
+    process = job.plan.find(name)
+    if answer.wait is not None or elastic.can_lose(job, process):
+        return job, []
+    culprit = Culprit(Cause.TASK, name, task.attempt, task.code, task.signal, "", now, process.host)
+    if task.code is None and task.signal is None:
+        culprit = culprit._replace(cause=Cause.HOST, name=process.host, message=job.hosts[process.host].reason)
+    return fail(job._replace(refusal=answer.refusal), culprit, now, may_retry=False)

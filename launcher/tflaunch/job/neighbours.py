@@ -1,0 +1,96 @@
+"""Which other hosts a host looks at before the first start, and what their names must mean to it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from tflaunch.job.actions import TryPeers
+from tflaunch.job.policy import forms_cluster
+from tflaunch.plan import Plan
+from tflaunch.plan.tf_config import members
+
+MOST_PEERS = 64
+"""How many other hosts a host tries at most: were it all, N hosts would open N times N connections at the same time."""
+
+
+def peers_to_try(plan: Plan) -> dict[str, TryPeers]:
+    """Return what each host has to try before the first start: tasks on other hosts that wait for each other.
+
+    It tries all the others, or many of many.
+    """
+    inside = _inside(plan)
+    if not plan.preflight or not forms_cluster(plan) or len(inside) < 2:
+        return {}
+    wanted, places = {}, _places(inside)
+    for host, tasks in inside.items():
+        mine = {task: port for task, (_, port) in tasks.items()}
+        others = {task: place for other in _looked_at(host, places) for task, place in inside[other].items()}
+        wanted[host] = TryPeers(host, mine, others)
+    return wanted
+
+
+def names_to_find(plan: Plan, hosts: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return, for each of these hosts, the names by which its tasks look for others; addresses need no look."""
+    if not forms_cluster(plan):
+        return {}
+    inside, there = _inside(plan), frozenset(hosts)
+    wanted, places = {}, _places(inside)
+    for host in dict.fromkeys(task.host for task in plan.tasks if task.host in there):
+        others = {name for other in _looked_at(host, places) for name, _ in inside[other].values()}
+        names = tuple(sorted(name for name in others if not _is_number(name)))
+        if names:
+            wanted[host] = names
+    return wanted
+
+
+def _inside(plan: Plan) -> dict[str, dict[str, tuple[str, int]]]:
+    """The tasks that wait for each other, by their hosts: each with host and port of its address."""
+    inside: dict[str, dict[str, tuple[str, int]]] = {}
+    roles = members(plan.strategy)
+    for task in plan.tasks:
+        if task.address is not None and task.role in roles:
+            inside.setdefault(task.host, {})[task.task] = task.address.host, task.address.port or 0
+    return inside
+
+
+class _Places(NamedTuple):
+    """Hosts in their order, and the place of each in it."""
+
+    hosts: tuple[str, ...]
+    of: Mapping[str, int]
+
+
+def _places(hosts: Iterable[str]) -> _Places:
+    ordered = tuple(hosts)
+    return _Places(ordered, {host: place for place, host in enumerate(ordered)})
+
+
+def _looked_at(host: str, places: _Places) -> list[str]:
+    """The other hosts that a host tries: all, or `MOST_PEERS` and the first one, which leads and which all tasks need.
+
+    They are spread evenly, beginning with the next one, so that each host is tried by as many others, and what one
+    part of a network does not let through to another is met.
+    """
+    hosts, count = places.hosts, len(places.hosts)
+    if count - 1 <= MOST_PEERS:
+        return [other for other in hosts if other != host]
+    steps = (1 + number * (count - 1) // MOST_PEERS for number in range(MOST_PEERS))
+    chosen = dict.fromkeys([hosts[0], *(hosts[(places.of.get(host, 0) + step) % count] for step in steps)])
+    return [other for other in chosen if other != host]
+
+
+def _is_number(name: str) -> bool:
+    return name.replace(".", "").isdigit()
+
+
+def name_problems(host: str, found: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each name that leads a task on ``host`` to nobody, or back to its own host."""
+    problems = []
+    for name, addresses in found.items():
+        loopback = [address for address in addresses.split() if address.startswith("127.") or address == "::1"]
+        if not addresses:
+            problems.append(f"{host} does not know the name {name!r}")
+        elif loopback:
+            problems.append(f"on {host} the name {name!r} means {loopback[0]}, which is {host} itself")
+    return problems

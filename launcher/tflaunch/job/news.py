@@ -1,0 +1,187 @@
+"""The news of a running job: what a person wants to read while it happens. Explains, never decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tflaunch.job import diagnosis, policy
+from tflaunch.job.diagnosis import counted, describe, describe_exit, listed, restarts
+from tflaunch.job.events import (
+    Event,
+    LinkLost,
+    LinkRestored,
+    PortOpened,
+    TaskExited,
+    TaskGone,
+    TaskNotStarted,
+    TaskStarted,
+)
+from tflaunch.job.states import HAS_RUN, Cause, HostPhase, Job, Phase
+from tflaunch.plan import board, preloading
+
+
+class Logs(NamedTuple):
+    """Where the logs are, and what gives the last lines of a task's."""
+
+    place: str
+    tail: Callable[[str, int], list[str]]
+
+
+def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[str]:
+    """Return what a person wants to read about one step of the supervisor; mostly nothing.
+
+    Args:
+        before: the job before the step.
+        event: what happened.
+        after: the job after the step.
+        now: the time of the step.
+        logs: those of the tasks.
+    """
+    lines = []
+    is_running = after.phase is Phase.RUNNING
+    is_first = not after.attempt and not before.tasks.count(HAS_RUN)
+    if is_running and is_first and isinstance(event, TaskStarted):
+        lines.append(f"run {after.run}: {counted(len(after.plan.tasks), 'task')}, logs in {logs.place}")
+    lines += _preload_news(before, event)
+    lines += _board_news(before, event, after)
+    lines += _hint_news(before, event, after, logs)
+    if isinstance(event, LinkLost | LinkRestored):
+        lines += _host_news(before, event, after)
+    lines += _given_up(before, after)
+    if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
+        lines += _task_news(before, event, after)
+    if after.culprit is not None and after.culprit is not before.culprit:
+        lines += _failure_news(before, after)
+    if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
+        lines.append(_verdict_news(after, now))
+    if after.was_warned and not before.was_warned:
+        waiting = policy.unopened(after)
+        if waiting and len(waiting) < len(after.deciders):
+            lines.append(f"the cluster waits for {listed(waiting)}: nobody listens on their ports yet")
+    if after.phase is not before.phase is Phase.RUNNING and after.exit_code == 0:
+        lines += _quiet_disaster(policy.trained_alone(after, now))
+    if is_running and before.phase is not Phase.RUNNING and after.attempt:
+        lines.append(f"attempt {after.attempt} starts" + _without(after))
+    return lines
+
+
+def _quiet_disaster(alone: list[str]) -> list[str]:
+    if not alone:
+        return []
+    return [
+        f"warning: {listed(alone)} never opened their ports: each has trained for itself, or without TensorFlow",
+        "hint: a program that sets or removes TF_CONFIG, or is started through sudo, ssh or env -i, does not get ours; "
+        'for tasks that are not to train together set "strategy": "none"',
+    ]
+
+
+def _preload_news(before: Job, event: Event) -> list[str]:
+    """Why a task was started in the ordinary way, said once for each reason."""
+    if not isinstance(event, TaskStarted) or not event.preload.startswith(preloading.REFUSED):
+        return []
+    if any(task.preload == event.preload for task in before.tasks.values()):
+        return []
+    return [f"{event.task} starts without preload: {event.preload.removeprefix(preloading.REFUSED)}"]
+
+
+def _board_news(before: Job, event: Event, after: Job) -> list[str]:
+    """TensorBoard can be looked at, or is ended."""
+    if board.of(after.plan) is None:
+        return []
+    if before.phase is Phase.KEEPING and after.phase is Phase.STOPPING:
+        return [f"ending {board.NAME}"]
+    task = after.tasks[board.NAME]
+    if task is before.tasks[board.NAME]:
+        return []
+    return board.reach(after.plan, after.ports[board.NAME]).lines() if isinstance(event, PortOpened) else []
+
+
+def _hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
+    """An evaluator or a sidecar has failed for good, and nobody will sum up the run because of that."""
+    task = after.tasks.get(event.task) if isinstance(event, TaskGone) else None
+    if task is None or task is before.tasks[task.task] or not task.code:
+        return []
+    if after.culprit is not None or task.resume_at is not None or task.is_stopping:
+        return []
+    if policy.in_gang(after.plan.find(task.task)):
+        return []
+    hint = diagnosis.hint_for(after, task.task, logs.tail)
+    return [f"hint: {hint}"] if hint is not None else []
+
+
+def _without(job: Job) -> str:
+    """Which hosts a smaller gang lacks."""
+    tasks = {task.task for task in job.plan.tasks}
+    lacking = dict.fromkeys(task.host for task in job.original.tasks if task.task not in tasks)
+    away = [host for host in job.hosts_in(HostPhase.AWAY) if lacking]
+    return f" without {listed(away)}: {counted(len(tasks), 'task')} of {len(job.original.tasks)}" if away else ""
+
+
+def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[str]:
+    """A link that comes and goes while the job lives on."""
+    was, phase = before.hosts[event.host].phase, after.hosts[event.host].phase
+    lease = after.plan.lease
+    match event:
+        case LinkLost() if lease > 0 and was is not phase:
+            return [f"lost the link to {event.host}: {event.reason}; its tasks live on for {lease:g} s"]
+        case LinkRestored() if phase is HostPhase.JOINED:
+            return [f"the link to {event.host} is restored"]
+    return []
+
+
+def _given_up(before: Job, after: Job) -> list[str]:
+    """Hosts that were lost while the job goes on without them: their agents ended, or the fence has passed."""
+    if after.phase is not Phase.RUNNING or before.phase is not Phase.RUNNING or after.hosts is before.hosts:
+        return []
+    there, lost_ones = (HostPhase.JOINED, HostPhase.UNHEARD, HostPhase.LEAVING), (HostPhase.AWAY, HostPhase.JOINING)
+    lost = [now for was, now in after.hosts.since(before.hosts) if was.phase in there and now.phase in lost_ones]
+    return [f"host {host.host} was lost: {host.reason}; the job goes on without it" for host in lost]
+
+
+def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> list[str]:
+    """A task that ends alone while the job goes on."""
+    task = after.tasks.get(event.task)
+    if task is None or task is before.tasks[event.task]:
+        return []
+    if task.code == 0:
+        process = after.plan.find(task.task)
+        is_server = policy.in_gang(process) and not policy.ends_by_itself(after.plan, process)
+        if after.phase is Phase.KEEPING:
+            return [f"{task.task} ended, and the run ends with it"]
+        is_missed = is_server and after.phase is Phase.RUNNING
+        return [f"{task.task} ended with code 0, though the job still needs it"] if is_missed else []
+    if after.phase in (Phase.RUNNING, Phase.KEEPING):
+        what = event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)
+        if task.resume_at is not None:
+            return [f"{task.task} {what}; it starts again alone in {task.resume_at - task.since:g} s"]
+        return [
+            f"{task.task} {what}; the {'job goes on without' if after.phase is Phase.RUNNING else 'run ends with'} it"
+        ]
+    if after.phase is Phase.DRAINING and not task.is_stopping:
+        return [f"{task.task} {describe_exit(task)}, after the job had succeeded"]
+    return []
+
+
+def _failure_news(before: Job, job: Job) -> list[str]:
+    assert job.culprit is not None
+    living = [task.task for task in job.alive() if task.is_stopping and task.task != job.culprit.name]
+    grace = job.plan.timeouts.grace
+    if job.culprit.cause is Cause.SIGNAL and job.culprit.message:
+        return [f"ending {listed(living)}, as `tflaunch down` asks"] if living else []
+    if job.culprit.cause is Cause.SIGNAL:
+        return [f"ending {listed(living)} ({grace:g} s to save); Ctrl-C again kills"] if living else []
+    if job.exit_code is not None:
+        return []  # the summary will say it
+    if job.phase is Phase.SAVING:
+        return [f"{describe(job.culprit)}: preempted; the others have {grace:g} s to save"]
+    if before.culprit is not None and job.phase is before.phase:
+        return [f"{describe(job.culprit)} before that"]
+    return [describe(job.culprit) + (f"; ending {listed(living)}" if living else "")]
+
+
+def _verdict_news(job: Job, now: float) -> str:
+    """Another attempt follows."""
+    assert job.resume_at is not None
+    wait = max(job.resume_at - now, 0.0)
+    return f"restart {restarts(job)} in {wait:.2g} s"

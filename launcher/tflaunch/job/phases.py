@@ -1,0 +1,350 @@
+"""How a job moves on: its phases, and how attempts of tasks start and end.
+
+`advance` takes a job as far as its own state allows. The rest is what `supervisor` does when something
+happens: `fail`, `stop_all`. Pure, like everything on this floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tflaunch import plan as planning
+from tflaunch.job import budget, elastic, neighbours, policy, staying
+from tflaunch.job.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
+from tflaunch.job.states import (
+    CODE,
+    NAMES,
+    PEERS,
+    Cause,
+    Culprit,
+    HostPhase,
+    HostState,
+    Job,
+    Phase,
+    TaskPhase,
+    TaskState,
+)
+from tflaunch.job.table import Table
+from tflaunch.plan import SIDECAR, TaskPlan, board
+from tflaunch.plan.tf_config import has_cluster
+
+Step = tuple[Job, list[Action]]
+"""What a step gives: the next job, and what is to be done."""
+
+
+def advance(job: Job, now: float) -> Step:
+    """Return the job where it comes to rest when nothing else happens."""
+    actions: list[Action] = []
+    while (take_phase := _PHASES.get(job.phase)) is not None:
+        advanced, more = take_phase(job, now)
+        actions += more
+        if advanced.phase is job.phase:
+            return advanced, actions
+        job = advanced
+    return job, actions
+
+
+# ---- reaching hosts
+
+
+def _joining(job: Job, now: float) -> Step:
+    if job.hosts.count(HostPhase.JOINING):
+        return job, []
+    away = job.hosts_in(HostPhase.AWAY)
+    if away and not elastic.can_do_without(job, away):
+        message = "\n".join(f"{host}: {job.hosts[host].reason}" for host in away)
+        culprit = Culprit(Cause.UNREACHABLE, ", ".join(away), job.attempt, None, None, message)
+        return fail(job, culprit, now, may_retry=job.has_started)
+    return _prepare(job) if policy.are_hosts_settled(job) else (job, [])
+
+
+def _join_again(job: Job, now: float) -> Step:
+    """Start agents on the hosts that have none any more; those that failed repeatedly rest, if they may."""
+    away = job.hosts_in(HostPhase.AWAY)
+    resting = {host for host in away if (job.hosts[host].retry_at or now) > now}
+    wanted = [host for host in away if host not in resting] if elastic.can_do_without(job, resting) else away
+    return join_hosts(job._replace(phase=Phase.JOINING), wanted, now)
+
+
+def join_hosts(job: Job, hosts: Iterable[str], now: float) -> Step:
+    """Have agents started on these hosts."""
+    joining = {}
+    for host in hosts:
+        state = job.hosts[host]._replace(phase=HostPhase.JOINING, is_drained=False, retry_at=None, since=now)
+        joining[host] = state._replace(awaits=policy.awaited_at_first(job.plan, host))
+    job = job._replace(hosts=job.hosts.replaced(joining), join_by=policy.join_limit(job.plan, now))
+    return job, [JoinHost(host) for host in joining]
+
+
+# ---- before an attempt
+
+
+def _prepare(job: Job) -> Step:
+    """Bring every host what its tasks need: the user's code, the others' names, ports.
+
+    A fixed port stays, another one is chosen anew. Workers of hosts that are away are left out; what lives
+    on (evaluators, sidecars) keeps what it has.
+    """
+    away = frozenset(job.hosts_in(HostPhase.AWAY))
+    plan = planning.without(job.original, away)
+    tasks = {process.task: job.tasks[process.task] for process in plan.processes()}
+    left_out = {name: TaskState(name, attempt=task.attempt) for name, task in job.tasks.items() if name not in tasks}
+    ports = {task: port for task, port in job.ports.items() if task in tasks and tasks[task].is_alive}
+    names = neighbours.names_to_find(plan, [host for host in job.hosts if host not in away])
+    asked = {
+        host.host: host._replace(awaits=host.awaits & {CODE} | ({NAMES} if host.host in names else frozenset()))
+        for host in job.hosts.values()
+    }
+    job = job._replace(
+        phase=Phase.PREPARING,
+        plan=plan,
+        tasks=job.tasks.replaced(left_out),
+        hosts=job.hosts.replaced(asked),
+        deciders=policy.deciders(plan),
+        ports=Table(ports),
+        are_peers_asked=False,
+        unreached=(),
+        left_out=tuple(host for host in job.hosts if host in away),
+    )
+    actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
+    actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
+    return job, actions + _hold_ports(job, _to_prepare(job)) + staying.hold_port(job)
+
+
+def _to_prepare(job: Job) -> list[TaskPlan]:
+    """The tasks that do not live and whose hosts are there."""
+    return [task for task in job.plan.tasks if _is_to_prepare(job, task)]
+
+
+def _is_to_prepare(job: Job, task: TaskPlan) -> bool:
+    return not job.tasks[task.task].is_alive and job.hosts[task.host].phase is not HostPhase.AWAY
+
+
+def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
+    """Ask hosts for the ports of these tasks, as the job's plan has them."""
+    if not has_cluster(job.plan.strategy):
+        return []
+    wanted: dict[str, dict[str, int]] = {}
+    for task in tasks:
+        wanted.setdefault(task.host, {})[task.task] = planning.wanted_port(task)
+    return [HoldPorts(host, ports_there) for host, ports_there in wanted.items()]
+
+
+def welcome(job: Job, host: str) -> Step:
+    """Prepare a host that has come back while the job runs, for those of its tasks that start alone."""
+    actions: list[Action] = [SendFiles(host)] if policy.lacks_code(job, host) else []
+    there = [task for task in job.plan.on_host(host) if task.role != SIDECAR]
+    actions += _hold_ports(job, [task for task in there if _is_to_prepare(job, task)])
+    return job, actions + staying.hold_port(job, host)
+
+
+def _preparing(job: Job, now: float) -> Step:
+    if job.hosts.count(CODE, NAMES, PEERS) or not _are_ports_held(job):
+        return job, []
+    plan = planning.resolve(job.plan, job.ports)
+    if not job.are_peers_asked and not job.has_started:
+        wanted = neighbours.peers_to_try(plan)
+        asked = {host: job.hosts[host]._replace(awaits=frozenset({PEERS})) for host in wanted}
+        job = job._replace(hosts=job.hosts.replaced(asked), are_peers_asked=True)
+        if wanted:
+            return job, list(wanted.values())
+    job = job._replace(
+        phase=Phase.RUNNING,
+        plan=plan,
+        attempt_started_at=now,
+        is_complete=not policy.forms_cluster(job.plan),
+        culprit=None,
+        resume_at=None,
+        save_by=None,
+        finish_by=None,
+        was_warned=False,
+    )
+    gang = [task for task in job.plan.tasks if policy.in_gang(task)]
+    others = [process for process in job.plan.processes() if not policy.in_gang(process)]
+    fresh = [process for process in others if job.tasks[process.task].phase is TaskPhase.IDLE]
+    job, actions = _start(job, gang, job.attempt, now)
+    for process in fresh:
+        if policy.is_ready(job, process):
+            job, more = _start(job, [process], job.attempt, now)
+            actions += more
+    return job, actions
+
+
+def _are_ports_held(job: Job) -> bool:
+    """Whether hosts that are there hold a port for every task that is to start."""
+    if not has_cluster(job.plan.strategy):
+        return True
+    if not job.hosts.count(HostPhase.AWAY) and len(job.ports) < len(job.plan.tasks):
+        return False  # the usual answer, without a look at every task
+    return all(task.task in job.ports for task in _to_prepare(job))
+
+
+def _start(job: Job, processes: Iterable[TaskPlan], attempt: int, now: float) -> Step:
+    tasks: dict[str, TaskState] = {}
+    actions: list[Action] = []
+    for process in processes:
+        earlier = job.tasks[process.task]
+        tasks[process.task] = TaskState(process.task, TaskPhase.STARTING, attempt, since=now, budget=earlier.budget)
+        actions.append(StartTask(process.host, process.task, attempt))
+    return job._replace(tasks=job.tasks.replaced(tasks)), actions
+
+
+# ---- while it runs
+
+
+def _running(job: Job, now: float) -> Step:
+    if policy.has_succeeded(job):
+        return _drain(job, now)
+    if policy.is_stalled(job):
+        limit = job.plan.timeouts.stall
+        message = f"nothing that trains has written a word for {limit:g} s; their stacks are in their logs"
+        return fail(job, Culprit(Cause.TIME, "stall", job.attempt, None, None, message), now, may_retry=True)
+    grows_at = elastic.grows_at(job)
+    if grows_at is not None and now >= grows_at:
+        back = ", ".join(elastic.missed(job))
+        culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
+        return fail(job, culprit, now, may_retry=True)
+    looked_at = board.of(job.plan)  # it may have its first start yet to come
+    job, actions = _start_due(job, [*policy.waiting(job), *([] if looked_at is None else [looked_at])], now)
+    soonest = job.hosts.soonest(HostState.retried)
+    if soonest is None or now < soonest:
+        return job, actions
+    due = [host.host for host in job.hosts.values() if host.retry_at is not None and now >= host.retry_at]
+    job, more = join_hosts(job, due, now)
+    return job, actions + more
+
+
+def _start_due(job: Job, processes: Iterable[TaskPlan], now: float) -> Step:
+    """Start those of these that start alone and whose time has come."""
+    actions: list[Action] = []
+    for process in processes:
+        if policy.is_due(job, process, now):
+            task = job.tasks[process.task]
+            attempt = job.attempt if task.phase is TaskPhase.IDLE else task.attempt + 1
+            job, more = _start(job, [process], attempt, now)
+            actions += more
+    return job, actions
+
+
+def _saving(job: Job, now: float) -> Step:
+    if policy.has_succeeded(job):
+        return _drain(job, now)
+    if policy.is_saving(job):
+        return job, []
+    return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan))
+
+
+def _drain(job: Job, now: float) -> Step:
+    """The job has succeeded: end what never ends by itself and is needed by nobody any more; sidecars come last."""
+    limit = job.plan.timeouts.finish
+    patience = job.plan.timeouts.grace if limit is None else limit
+    job = job._replace(phase=Phase.DRAINING, culprit=None, exit_code=0, finish_by=now + patience)
+    servers = [
+        process
+        for process in job.plan.tasks
+        if not policy.ends_by_itself(job.plan, process) and job.tasks[process.task].is_alive
+    ]
+    return stop(job, servers, job.plan.timeouts.grace)
+
+
+def _draining(job: Job, now: float) -> Step:
+    if policy.is_ending(job):
+        return job, []
+    return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
+
+
+# ---- the end of an attempt
+
+
+def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
+    """End the current attempt: all others are victims. Whether another one follows is judged when they are gone."""
+    job = job._replace(phase=Phase.STOPPING, culprit=culprit, failed_at=now)
+    grace = policy.stop_grace(job.plan, culprit)
+    if not may_retry:
+        job = job._replace(exit_code=policy.exit_code(culprit, job.has_started))
+        return stop_all(job, grace, policy.has_hung(culprit))
+    return stop_gang(job, grace, policy.has_hung(culprit))
+
+
+def stop_gang(job: Job, grace: float, with_stacks: bool = False) -> Step:
+    """End those that train together: TERM, and KILL after ``grace`` seconds."""
+    return stop(job, [task for task in job.plan.tasks if policy.in_gang(task)], grace, with_stacks)
+
+
+def stop_all(job: Job, grace: float, with_stacks: bool = False) -> Step:
+    """End everything that lives and does not stay: TERM, and KILL after ``grace`` seconds."""
+    ended = [process for process in job.plan.processes() if not staying.may_stay(job, process)]
+    return stop(job, ended, grace, with_stacks)
+
+
+def stop(job: Job, processes: Iterable[TaskPlan], grace: float, with_stacks: bool = False) -> Step:
+    """End those of these processes that live: TERM, and KILL after ``grace`` seconds."""
+    tasks: dict[str, TaskState] = {}
+    actions: list[Action] = []
+    for process in processes:
+        task = job.tasks[process.task]
+        if task.is_alive:
+            tasks[task.task] = task._replace(is_stopping=True)
+            actions.append(StopTask(process.host, process.task, task.attempt, grace, with_stacks))
+    return job._replace(tasks=job.tasks.replaced(tasks)) if tasks else job, actions
+
+
+def _stopping(job: Job, now: float) -> Step:
+    if policy.gang_alive(job):
+        return job, []
+    if job.exit_code is None:
+        job = _judge(job, now)
+    if job.exit_code is None:
+        return job._replace(phase=Phase.BACKING_OFF), []
+    processes = [process for process in job.plan.processes() if not staying.may_stay(job, process)]
+    lookers_on = [process for process in processes if not job.tasks[process.task].is_stopping]
+    job, actions = stop(job, lookers_on, job.plan.timeouts.grace)
+    stays = staying.who_stays(job)
+    if any(stays is None or task.task != stays.task for task in job.alive()):
+        return job, actions
+    if stays is None:
+        return job._replace(phase=Phase.ENDED), actions
+    return job._replace(phase=Phase.KEEPING, was_kept=True), actions
+
+
+def _keeping(job: Job, now: float) -> Step:
+    stays = staying.who_stays(job)
+    return _start_due(job, [stays], now) if stays is not None else (job._replace(phase=Phase.STOPPING), [])
+
+
+def _judge(job: Job, now: float) -> Job:
+    """Decide whether another attempt follows: now that all are dead, the culprit is known."""
+    culprit = job.culprit
+    assert culprit is not None
+    if culprit.cause in (Cause.GROWTH, Cause.REQUEST):
+        return job._replace(resume_at=now, wanted=job.wanted + 1)
+    if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.code):
+        answer = budget.Answer(job.budget, None, "it failed before the cluster had formed, and would again")
+    else:
+        failure = policy.failure_of_gang(job, culprit)
+        answer = budget.ask(job.budget, job.plan.restart, failure, now, job.run)
+    job = job._replace(budget=answer.budget, refusal=answer.refusal)
+    if answer.wait is None:
+        return job._replace(exit_code=policy.exit_code(culprit, job.has_started))
+    return job._replace(resume_at=now + answer.wait)
+
+
+def _backing_off(job: Job, now: float) -> Step:
+    if job.resume_at is None or now < job.resume_at or not policy.are_hosts_settled(job):
+        return job, []
+    attempt = 1 + max(task.attempt for task in job.tasks.values())
+    job = job._replace(attempt=attempt)
+    is_whole = job.hosts.count(HostPhase.JOINED) == len(job.hosts)
+    return _prepare(job) if is_whole else _join_again(job, now)
+
+
+_PHASES: Mapping[Phase, Callable[[Job, float], Step]] = {
+    Phase.JOINING: _joining,
+    Phase.PREPARING: _preparing,
+    Phase.RUNNING: _running,
+    Phase.SAVING: _saving,
+    Phase.DRAINING: _draining,
+    Phase.STOPPING: _stopping,
+    Phase.BACKING_OFF: _backing_off,
+    Phase.KEEPING: _keeping,
+}

@@ -1,0 +1,284 @@
+"""The rules: when a job is done, who restarts with whom, how often, and what its exit code is.
+
+They come from what TensorFlow does. A MultiWorkerMirrored task can never rejoin its cluster, so the
+gang restarts together. Worker and ps of a parameter_server job wait for ever, so the chief's end is
+the job's; a lost worker is replaced at its address, a lost ps or chief takes the others with it.
+Evaluators and sidecars come and go alone. A task that says "saved, start me again" has not failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
+from tflaunch.job.budget import Failure
+from tflaunch.job.states import (
+    ALIVE,
+    CODE,
+    SILENT,
+    SUCCEEDED,
+    UNOPENED,
+    WAITING,
+    Cause,
+    Culprit,
+    HostPhase,
+    Job,
+    Phase,
+    TaskPhase,
+    TaskState,
+)
+from tflaunch.plan import SIDECAR, Plan, TaskPlan
+from tflaunch.plan.board import is_board
+from tflaunch.plan.tf_config import has_cluster, members
+from tflaunch.spec import ROLES
+
+WARN_AFTER = 60.0
+SHORTEST_TRAINING = 2.0  # seconds
+"""Seconds after which the tasks that the others wait for are named."""
+
+_GANG = tuple(role for role in ROLES if role != "evaluator")
+_JOIN_SLACK = 5.0  # beyond timeouts.connect, so that each host can say itself why it was not reached
+_FENCE_MARGIN = 5.0  # seconds for a KILL to be done, and for words that were on their way
+BLAME_WINDOW = 1.0
+"""Seconds within which news of a lost host may come after that of a victim elsewhere."""
+
+_SURVIVOR_GRACE = 0.05
+_STACKS_GRACE = 10.0  # py-spy may take some seconds
+_TERM = 15
+_PREEMPTED = (42, 128 + _TERM)  # what PreemptionCheckpointHandler exits with (failure_handling_util.py)
+_PLAIN_CODES = range(1, 124)
+
+
+def deciders(plan: Plan) -> tuple[str, ...]:
+    """Return the tasks that must end with exit code 0 for the job to have succeeded."""
+    decisive = [task.task for task in plan.tasks if in_gang(task)]
+    if plan.success == "chief":
+        leader = "chief:0" if "chief:0" in decisive else "worker:0"
+        return (leader,) if leader in decisive else tuple(decisive)
+    return tuple(decisive) or tuple(task.task for task in plan.tasks)
+
+
+def forms_cluster(plan: Plan) -> bool:
+    """Whether the tasks wait for each other at the start: only then can a cluster be said to have formed."""
+    return plan.strategy in ("multi_worker_mirrored", "parameter_server")
+
+
+def unopened(job: Job) -> list[str]:
+    """Return the tasks that the others wait for: nobody listens on their ports yet."""
+    if not forms_cluster(job.plan):
+        return []
+    inside = members(job.plan.strategy)
+    return [task.task for task in job.plan.tasks if task.role in inside and not job.tasks[task.task].is_port_open]
+
+
+def is_open(job: Job) -> bool:
+    """Whether all the tasks of an attempt that has begun listen on their ports."""
+    inside = members(job.plan.strategy) if forms_cluster(job.plan) else ()
+    return not job.tasks.count(*((UNOPENED, role) for role in inside))
+
+
+def trained_alone(job: Job, now: float) -> list[str]:
+    """Return the tasks of a job that has succeeded without a cluster: none of them was ever seen to listen on its port.
+
+    A TF_CONFIG that gets lost, or that the program writes itself, makes each task train for itself, and all end well.
+    Who ends within the first seconds cannot have trained: importing TensorFlow takes longer.
+    """
+    alone = unopened(job)
+    is_short = now - job.attempt_started_at < SHORTEST_TRAINING
+    return alone if 1 < len(alone) == len(_listening(job.plan)) and not is_short else []
+
+
+def _listening(plan: Plan) -> list[str]:
+    inside = members(plan.strategy)
+    return [task.task for task in plan.tasks if task.role in inside]
+
+
+def has_succeeded(job: Job) -> bool:
+    """Whether the job is done by its rule."""
+    are_enough = job.tasks.count(SUCCEEDED) >= len(job.deciders)
+    return are_enough and all(job.tasks[name].has_succeeded for name in job.deciders)
+
+
+def in_gang(task: TaskPlan) -> bool:
+    """Whether the task trains with the others: evaluators and sidecars only look on."""
+    return task.role in _GANG
+
+
+def gang_alive(job: Job) -> bool:
+    """Whether any process of the gang may live."""
+    return _living(job, _GANG) > 0
+
+
+def _living(job: Job, roles: Iterable[str]) -> int:
+    return job.tasks.count(*((ALIVE, role) for role in roles))
+
+
+def waiting(job: Job) -> list[TaskPlan]:
+    """Return the processes that are to start again alone, now or later."""
+    if not job.tasks.count(WAITING):
+        return []
+    return [process for process in job.plan.processes() if job.tasks[process.task].resume_at is not None]
+
+
+def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
+    """Whether a new attempt of this task can join the others while they run on.
+
+    A ParameterServerStrategy chief waits for a lost worker and takes it back at the same address.
+    """
+    return not in_gang(task) or (plan.strategy == "parameter_server" and task.role == "worker")
+
+
+def is_ready(job: Job, task: TaskPlan) -> bool:
+    """Whether a task that is to start alone can: its host is there, has the user's code and holds the port."""
+    needs_port = task.address is not None and (has_cluster(job.plan.strategy) or is_board(task))
+    has_port = not needs_port or task.task in job.ports
+    return job.hosts[task.host].phase is HostPhase.JOINED and not lacks_code(job, task.host) and has_port
+
+
+def is_due(job: Job, task: TaskPlan, now: float) -> bool:
+    """Whether a task is to start alone, and can. TensorBoard may come late, because nobody waits for its port."""
+    state = job.tasks[task.task]
+    is_time = state.phase is TaskPhase.GONE and state.resume_at is not None and now >= state.resume_at
+    return (is_time or (state.phase is TaskPhase.IDLE and is_board(task))) and is_ready(job, task)
+
+
+def gang_started(job: Job) -> bool:
+    """Whether the programs of all that trains run, or are done."""
+    states = [job.tasks[task.task] for task in job.plan.tasks if in_gang(task)]
+    is_under_way = job.phase in (Phase.RUNNING, Phase.DRAINING)
+    return is_under_way and all(task.has_succeeded or task.phase is TaskPhase.RUNNING for task in states)
+
+
+def gang_runs(job: Job) -> bool:
+    """Whether all that trains is at work: started, and listening if the others wait for that; or done."""
+    return job.phase is Phase.RUNNING and all(
+        _is_at_work(job, job.tasks[task.task]) for task in job.plan.tasks if in_gang(task)
+    )
+
+
+def _is_at_work(job: Job, task: TaskState) -> bool:
+    listens = task.is_port_open or not forms_cluster(job.plan)
+    return task.has_succeeded or (task.phase is TaskPhase.RUNNING and listens)
+
+
+def are_hosts_settled(job: Job) -> bool:
+    """Whether every host is there or away: of one that leaves, or is not heard, it will soon be known which."""
+    return not job.hosts.count(HostPhase.UNHEARD, HostPhase.LEAVING)
+
+
+def is_saving(job: Job) -> bool:
+    """Whether anybody lives who may have something to save: TensorFlow's servers have not."""
+    return _living(job, [role for role in _GANG if _role_ends(job.plan, role)]) > 0
+
+
+def is_ending(job: Job) -> bool:
+    """Whether anything lives that ends by itself, of a job that has succeeded."""
+    return _living(job, [role for role in ROLES if _role_ends(job.plan, role)]) > 0
+
+
+def is_stalled(job: Job) -> bool:
+    """Whether everything that trains has been silent for longer than allowed."""
+    living = _living(job, _GANG)
+    return living > 0 and living == job.tasks.count(*((SILENT, role) for role in _GANG))
+
+
+def is_preemption(code: int | None, number: int | None) -> bool:
+    """Whether a task that nobody had told to end was preempted: it says so itself, or something else sent TERM."""
+    return code in _PREEMPTED or number == _TERM
+
+
+def ends_by_itself(plan: Plan, task: TaskPlan) -> bool:
+    """Whether the task's program ever ends; TensorFlow's servers and sidecars do not."""
+    return _role_ends(plan, task.role)
+
+
+def _role_ends(plan: Plan, role: str) -> bool:
+    is_server = plan.strategy == "parameter_server" and role in ("worker", "ps")
+    return role != SIDECAR and not is_server
+
+
+def survivor_grace(plan: Plan) -> float:
+    """Return the seconds between TERM and KILL for the others after a failure.
+
+    TensorFlow catches TERM in a MultiWorkerMirrored task and goes on; without the failed peer it can
+    neither train nor save together, so waiting longer gains nothing.
+    """
+    grace = plan.timeouts.grace
+    return min(grace, _SURVIVOR_GRACE) if plan.strategy == "multi_worker_mirrored" else grace
+
+
+def join_limit(plan: Plan, now: float) -> float:
+    """Return the time until which another agent must have answered, if the last news of one is of ``now``."""
+    return now + plan.timeouts.connect + _JOIN_SLACK
+
+
+def fence(plan: Plan) -> float:
+    """Return the seconds after which tasks of a host that cannot be heard are certainly dead.
+
+    Its agent ends them by itself: at the end of the lease with TERM, and after the grace with KILL.
+    """
+    return plan.lease + plan.timeouts.grace + _FENCE_MARGIN
+
+
+def awaited_at_first(plan: Plan, host: str) -> frozenset[str]:
+    """Return what is awaited of a host whose agent is new: elsewhere, that the user's code is brought to it."""
+    return frozenset({CODE} if plan.sync is not None and not plan.is_like_here(host) else ())
+
+
+def lacks_code(job: Job, host: str) -> bool:
+    """Whether the user's code has yet to be brought to a host that is there."""
+    return CODE in job.hosts[host].marks
+
+
+def is_start_failure(job: Job, code: int | None) -> bool:
+    """Whether an exit is a plain error of the program before the cluster had ever formed.
+
+    An import that fails or a wrong argument will fail again in the same way.
+    """
+    return code in _PLAIN_CODES and code not in _PREEMPTED and not job.has_formed
+
+
+def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
+    """Return what the budget has to know about the end of an attempt."""
+    is_free = culprit.cause is Cause.DRAIN
+    if culprit.cause is Cause.TASK:
+        is_free = is_preemption(culprit.code, culprit.signal)
+    # Of tasks that all fail alike, now this one is first and now that one.
+    kind = {Cause.TASK: f"{culprit.code} {culprit.signal}", Cause.TIME: culprit.name}.get(culprit.cause, "")
+    return Failure(kind, job.failed_at - job.attempt_started_at, is_free)
+
+
+def failure_of_task(code: int | None, number: int | None, lived: float) -> Failure:
+    """Return what the budget of a task that restarts alone has to know about its end, after ``lived`` seconds."""
+    return Failure(f"{code} {number}", lived, is_preemption(code, number))
+
+
+def stop_grace(plan: Plan, culprit: Culprit) -> float:
+    """Return the seconds that the others get to end after ``culprit``."""
+    if has_hung(culprit):
+        return _STACKS_GRACE
+    if culprit.cause in (Cause.TASK, Cause.NOT_STARTED, Cause.HOST):
+        return survivor_grace(plan)
+    return plan.timeouts.grace
+
+
+def has_hung(culprit: Culprit) -> bool:
+    """Whether a limit says that tasks hang, so that their stacks are worth seeing; a deadline says nothing of them."""
+    return culprit.cause is Cause.TIME and culprit.name != "deadline"
+
+
+def exit_code(culprit: Culprit, has_started: bool) -> int:
+    """Return tflaunch's exit code for a job that ended because of ``culprit``.
+
+    Args:
+        culprit: the first cause.
+        has_started: whether any task had been started.
+    """
+    if culprit.signal is not None:
+        return 128 + culprit.signal
+    if culprit.cause is Cause.TIME:
+        return EXIT_TIMEOUT
+    if culprit.code is None:
+        return EXIT_INTERNAL if has_started else EXIT_PREFLIGHT
+    # 124 and 125 are tflaunch's own words: a program that uses them has failed, no more.
+    return 1 if culprit.code in (EXIT_TIMEOUT, EXIT_INTERNAL) else culprit.code

@@ -1,0 +1,89 @@
+"""What hosts answer before an attempt starts: the user's code is there, names lead somewhere, ports are held.
+
+Pure, like everything on this floor.
+"""
+
+from __future__ import annotations
+
+from tflaunch import plan as planning
+from tflaunch.job import neighbours
+from tflaunch.job.events import FilesPlaced, FilesRefused, NamesFound, PeersTried, PortsHeld, PortsRefused
+from tflaunch.job.phases import Step, fail
+from tflaunch.job.states import CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, TaskPhase
+from tflaunch.plan import board
+
+_MOST_SHOWN = 8
+_REMEDY = (
+    "TensorFlow would wait for them without a word; open these ports between the hosts, or give the address"
+    " by which the others reach a host as hosts.X.address"
+)
+
+
+def on_preparation(
+    job: Job, event: FilesPlaced | FilesRefused | NamesFound | PortsHeld | PortsRefused | PeersTried, now: float
+) -> Step:
+    """A host has done its part for the next attempt, or cannot."""
+    match event:
+        case FilesPlaced():
+            return _has_answered(job, event.host, CODE), []
+        case FilesRefused():
+            message = f"the files of `sync` cannot be brought to {event.host}: {event.reason}"
+            return _refuse(job, Cause.FILES, event.host, message, now)
+        case NamesFound():
+            # A name that misleads would let the tasks wait for ever.
+            job = _has_answered(job, event.host, NAMES)
+            problems = neighbours.name_problems(event.host, event.found)
+            return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
+        case PortsHeld():
+            return _on_ports_held(job, event), []
+        case PortsRefused() if board.NAME in event.refused and _has_board(job):  # asked for alone, and nobody waits
+            task = job.tasks[board.NAME]
+            return (job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)), []
+        case PortsRefused():
+            message = "; ".join(f"{task}: {reason}" for task, reason in event.refused.items())
+            return _refuse(job, Cause.PORTS, event.host, message, now)
+        case PeersTried():
+            return _on_peers_tried(job, event, now)
+
+
+def _on_ports_held(job: Job, event: PortsHeld) -> Job:
+    if board.NAME in event.ports and _has_board(job) and job.tasks[board.NAME].is_alive:
+        return job  # it was asked for twice, and has started with the other one
+    job = job._replace(ports=job.ports.replaced(event.ports))
+    # A host is back, with tasks that start alone; or TensorBoard can start, while nobody waits for it.
+    if job.phase is Phase.RUNNING or (board.NAME in event.ports and _has_board(job)):
+        job = job._replace(plan=planning.resolve(job.plan, event.ports))
+    return job
+
+
+def _has_answered(job: Job, host: str, what: str) -> Job:
+    return job.with_host(host, awaits=job.hosts[host].awaits - {what})
+
+
+def _has_board(job: Job) -> bool:
+    return board.of(job.plan) is not None
+
+
+def _on_peers_tried(job: Job, event: PeersTried, now: float) -> Step:
+    """A host has tried to reach the others; when all have, it is told what is out of reach."""
+    sentences = tuple(
+        f"{event.host} cannot reach {task} at {_place(job, task)}: {reason}" for task, reason in event.failed.items()
+    )
+    job = _has_answered(job, event.host, PEERS)._replace(unreached=job.unreached + sentences)
+    if job.hosts.count(PEERS) or not job.unreached:
+        return job, []
+    shown = [*job.unreached[:_MOST_SHOWN]]
+    if len(job.unreached) > _MOST_SHOWN:
+        shown.append(f"and {len(job.unreached) - _MOST_SHOWN} more")
+    return _refuse(job, Cause.PEERS, event.host, "\n".join([*shown, _REMEDY]), now)
+
+
+def _place(job: Job, task: str) -> str:
+    address = job.plan.find(task).address
+    return "?" if address is None else f"{address.host}:{job.ports.get(task)}"
+
+
+def _refuse(job: Job, cause: Cause, host: str, message: str, now: float) -> Step:
+    if job.phase not in (Phase.PREPARING, Phase.RUNNING):
+        return job, []  # it is ending for another reason
+    return fail(job, Culprit(cause, host, job.attempt, None, None, message), now, may_retry=job.has_started)

@@ -1,0 +1,153 @@
+"""How a run stands, as `tflaunch ps --json` shows it: what the job, its agents and its tasks' own words tell.
+
+Pure: times of the supervisor's clock become times since the epoch by an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tflaunch.job import diagnosis
+from tflaunch.job.measures import Measure
+from tflaunch.job.states import HostPhase, Job, Phase, TaskPhase, TaskState
+from tflaunch.plan import TaskPlan, board
+
+
+class Sight(NamedTuple):
+    """What is known of a run beside its job.
+
+    ``now`` is the time, and ``epoch`` what has to be added to times of the supervisor's clock for seconds since the
+    epoch; ``silences`` is how long each host has not been heard, in seconds; ``cpu`` is the share of one CPU that a
+    task has used of late, in percent.
+    """
+
+    epoch: float
+    logs: str
+    is_alive: bool
+    now: float
+    measures: Mapping[str, Measure] = {}
+    cpu: Mapping[str, float] = {}
+    silences: Mapping[str, float] = {}
+
+
+def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, Any]:
+    """Return how a run stands, as plain JSON.
+
+    Args:
+        job: the job.
+        sight: what is known beside it.
+        exit_code: tflaunch's own, once it is known; it may differ from the job's.
+    """
+    culprit = job.culprit
+    return {
+        "run": job.run,
+        "name": job.original.name,
+        "phase": job.phase.value,
+        "attempt": job.attempt,
+        "restarts": diagnosis.restarts(job),
+        "exit_code": job.exit_code if exit_code is None else exit_code,
+        "culprit": None if culprit is None else culprit.name,
+        "reason": None if culprit is None else diagnosis.describe(culprit),
+        "supervisor": "alive" if sight.is_alive else "dead",
+        "started": _moment(job.started_at, sight),
+        "logs": sight.logs,
+        "tensorboard": _board(job),
+        "hosts": [_host(job, host.host, sight) for host in job.original.hosts],
+        "tasks": [_task(job, process, sight) for process in job.original.processes()],
+    }
+
+
+def _board(job: Job) -> dict[str, Any] | None:
+    """How TensorBoard is reached; None when it does not listen."""
+    process = board.of(job.plan)
+    if process is None:
+        return None
+    task = job.tasks[process.task]
+    port = job.ports.get(process.task)
+    return board.reach(job.plan, port)._asdict() if port and task.is_alive and task.is_port_open else None
+
+
+def _moment(time: float, sight: Sight) -> float:
+    return round(time + sight.epoch, 3)
+
+
+def _host(job: Job, host: str, sight: Sight) -> dict[str, Any]:
+    state = job.hosts[host]
+    return {
+        "host": host,
+        "state": state.phase.value,
+        "reason": state.reason or None,
+        "silence": None if (silence := sight.silences.get(host)) is None else round(silence, 3),
+    }
+
+
+def _task(job: Job, process: TaskPlan, sight: Sight) -> dict[str, Any]:
+    task = job.tasks[process.task]
+    measure = sight.measures.get(task.task) if task.is_alive else None
+    if measure is not None and measure.attempt != task.attempt:
+        measure = None
+    return {
+        "task": task.task,
+        "role": process.role,
+        "host": process.host,
+        "address": _address(job, process),
+        "state": state_of(job, task, process.host),
+        "pid": task.pid if task.is_alive else None,
+        "attempt": task.attempt,
+        "exit_code": task.code,
+        "signal": task.signal,
+        "preload": task.preload or None,
+        "since": _moment(task.since, sight) if task.since else None,
+        **_measured(measure),
+        "cpu_percent": None if measure is None else _cpu(measure, task, sight),
+    }
+
+
+def _address(job: Job, process: TaskPlan) -> str | None:
+    """Where the task is found by the others, with the port that was chosen for it."""
+    if process.address is None:
+        return None
+    port = job.ports.get(process.task) or process.address.port
+    return f"{process.address.host}:{port or 'auto'}"
+
+
+def state_of(job: Job, task: TaskState, host: str) -> str:
+    """Return what a person calls the state of a task."""
+    if task.is_alive:
+        return _state_of_living(job, task, host)
+    if task.resume_at is not None or (job.phase is Phase.BACKING_OFF and task.phase is TaskPhase.GONE):
+        return "restarting"
+    if task.phase is TaskPhase.IDLE:
+        return "waiting"
+    if task.code == 0:
+        return "succeeded"
+    return "stopped" if task.is_stopping else "failed"
+
+
+def _state_of_living(job: Job, task: TaskState, host: str) -> str:
+    if job.hosts[host].phase is HostPhase.UNHEARD:
+        return "unheard"
+    if task.is_stopping or task.phase is TaskPhase.EXITED:
+        return "stopping"
+    return str(task.phase.value)
+
+
+def _cpu(measure: Measure, task: TaskState, sight: Sight) -> float | None:
+    """Percent of one CPU: of late, or over all its life when it is measured for the first time."""
+    if task.task in sight.cpu:
+        return round(sight.cpu[task.task], 1)
+    lived = sight.now - task.since
+    return None if measure.cpu_seconds is None or lived <= 0 else round(measure.cpu_seconds / lived * 100, 1)
+
+
+def _measured(measure: Measure | None) -> dict[str, Any]:
+    """What a living task uses, and what it says of its progress."""
+    progress = None if measure is None else measure.progress
+    used = {name: getattr(measure, name, None) for name in _USED}
+    said = {name: getattr(progress, name, None) for name in _PROGRESS}
+    return {**used, **said, "metrics": dict(progress.metrics) if progress is not None else None}
+
+
+_USED = ("cpu_seconds", "rss_bytes", "shared_bytes", "gpu_percent", "gpu_bytes")
+_PROGRESS = ("step", "steps_per_second", "epoch", "epochs", "steps_per_epoch")

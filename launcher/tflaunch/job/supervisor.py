@@ -1,0 +1,334 @@
+"""The one place that decides: ``step(job, event, now)`` gives the next job and the actions it takes.
+
+Pure: no clock, no process, no socket. Every event first changes what it is about, then the job advances
+through its phases as far as it can.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from tflaunch.job import elastic, policy, staying
+from tflaunch.job.actions import AbandonHost
+from tflaunch.job.events import (
+    Event,
+    FilesPlaced,
+    FilesRefused,
+    HostJoined,
+    HostLeaving,
+    HostLost,
+    HostUnreachable,
+    Interrupted,
+    LinkLost,
+    LinkRestored,
+    NamesFound,
+    PeersTried,
+    PortOpened,
+    PortsHeld,
+    PortsRefused,
+    RestartAsked,
+    StopAsked,
+    Struck,
+    Superseded,
+    TaskExited,
+    TaskGone,
+    TaskNotStarted,
+    TaskSilent,
+    TaskSpoke,
+    TaskStarted,
+    TimePassed,
+)
+from tflaunch.job.host_events import give_up, not_reached, on_host_event, replace_alone
+from tflaunch.job.ledger import Ledger
+from tflaunch.job.phases import Step, advance, fail, stop, stop_all, stop_gang
+from tflaunch.job.preparation import on_preparation
+from tflaunch.job.states import TIMED, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.job.table import Table
+from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan.board import is_board
+
+
+def begin(run: str, plan: Plan, now: float) -> Job:
+    """Return the job before anything has happened: its hosts are being reached.
+
+    Args:
+        run: the run's name, unique on this machine.
+        plan: what to run.
+        now: seconds of the clock that every later step uses.
+    """
+    return Job(
+        run=run,
+        original=plan,
+        plan=plan,
+        phase=Phase.JOINING,
+        tasks=Ledger({process.task: TaskState(process.task) for process in plan.processes()}),
+        deciders=policy.deciders(plan),
+        started_at=now,
+        hosts=Ledger({host.host: _new_host(plan, host.host, now) for host in plan.hosts}),
+        join_by=policy.join_limit(plan, now),
+        ports=Table(),
+        has_formed=not policy.forms_cluster(plan),
+    )
+
+
+def _new_host(plan: Plan, host: str, now: float) -> HostState:
+    return HostState(host, awaits=policy.awaited_at_first(plan, host), since=now)
+
+
+def step(job: Job, event: Event, now: float) -> Step:
+    """Return what becomes of the job when ``event`` happens at ``now``, and what is to be done."""
+    if job.phase is Phase.ENDED:
+        return job, []
+    job, actions = _react(job, event, now)
+    job, more = advance(job, now)
+    return job, actions + more
+
+
+def next_deadline(job: Job) -> float | None:
+    """Return the time at which `step` wants a `TimePassed` if nothing else happens, None for never."""
+    is_timed = job.hosts.count(TIMED) > 0
+    times = [job.hosts.soonest(HostState.fenced) if is_timed else None]
+    if job.exit_code is None and job.phase is not Phase.STOPPING:
+        times.append(_deadline_at(job))
+    if job.hosts.count(HostPhase.JOINING):
+        times.append(job.join_by)
+    if job.phase is Phase.SAVING:
+        times.append(job.save_by)
+    stays = staying.who_stays(job) if job.phase is Phase.KEEPING else None
+    for process in policy.waiting(job) if job.phase is Phase.RUNNING else [stays] if stays is not None else []:
+        task = job.tasks[process.task]
+        if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
+            times.append(task.resume_at)
+    if job.phase is Phase.RUNNING:
+        times.append(job.hosts.soonest(HostState.retried) if is_timed else None)
+        times.append(elastic.grows_at(job))
+        if not job.is_complete:
+            times.append(_start_limit_at(job))
+            times.append(None if job.was_warned else job.attempt_started_at + policy.WARN_AFTER)
+    if job.phase in (Phase.RUNNING, Phase.DRAINING):
+        times.append(job.finish_by)
+    if job.phase is Phase.BACKING_OFF and policy.are_hosts_settled(job):
+        times.append(job.resume_at)
+    return min((time for time in times if time is not None), default=None)
+
+
+# ---- events
+
+
+def _react(job: Job, event: Event, now: float) -> Step:
+    match event:
+        case HostJoined() | HostUnreachable() | LinkLost() | LinkRestored() | HostLeaving() | HostLost():
+            return on_host_event(job, event, now)
+        case FilesPlaced() | FilesRefused() | NamesFound() | PortsHeld() | PortsRefused() | PeersTried():
+            return on_preparation(job, event, now)
+        case Interrupted():
+            return _on_interrupt(job, event, now)
+        case StopAsked():
+            return _on_stop_asked(job, event, now)
+        case RestartAsked():
+            return _on_restart_asked(job, event, now)
+        case TimePassed():
+            return _on_time(job, now)
+        case Struck() | Superseded():
+            return job, []
+        case _:
+            return _on_task_event(job, event, now)
+
+
+# ---- tasks
+
+
+def _on_task_event(
+    job: Job,
+    event: TaskStarted | TaskNotStarted | PortOpened | TaskSilent | TaskSpoke | TaskExited | TaskGone,
+    now: float,
+) -> Step:
+    task = job.tasks.get(event.task)
+    if task is None or task.attempt != event.attempt or not task.is_alive:
+        return job, []  # a voice from an older attempt
+    match event:
+        case TaskStarted():
+            started = {"pid": event.pid, "preload": event.preload}
+            return job.with_task(task, phase=TaskPhase.RUNNING, since=now, **started), []
+        case PortOpened():
+            job = job.with_task(task, is_port_open=True)
+            is_complete = policy.is_open(job)
+            return job._replace(is_complete=is_complete, has_formed=job.has_formed or is_complete), []
+        case TaskNotStarted():
+            return _on_not_started(job, task, event, now)
+        case TaskExited():
+            return _on_exited(job, task, event, now)
+        case TaskGone():
+            return _on_gone(job.with_task(task, phase=TaskPhase.GONE, since=now), job.plan.find(task.task))
+        case TaskSilent() | TaskSpoke():
+            return job.with_task(task, is_silent=isinstance(event, TaskSilent)), []
+
+
+def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float) -> Step:
+    job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, since=now)
+    if job.phase is not Phase.RUNNING or elastic.can_lose(job, job.plan.find(task.task)):
+        return job, []
+    culprit = Culprit(Cause.NOT_STARTED, task.task, event.attempt, event.code, None, event.reason)
+    return fail(job, culprit, now, may_retry=False)
+
+
+def _on_gone(job: Job, process: TaskPlan) -> Step:
+    """Nothing of a task is left; if it is TensorBoard, its next start needs another port."""
+    if not is_board(process):
+        return job, []
+    job = job._replace(ports=job.ports.without([process.task]))
+    return job, staying.hold_port(job)
+
+
+def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
+    process = job.plan.find(task.task)
+    lived = now - task.since
+    job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, signal=event.signal, since=now)
+    if event.code == 0:
+        return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
+    if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
+        return _reconsider(job, event), []
+    if task.is_stopping or (job.exit_code is not None and not staying.may_stay(job, process)):
+        return job, []
+    if event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING:
+        resume_at = now if policy.restarts_alone(job.plan, process) else None
+        return job.with_task(job.tasks[task.task], resume_at=resume_at), []
+    is_hopeless = policy.in_gang(process) and policy.is_start_failure(job, event.code)
+    if policy.restarts_alone(job.plan, process) and not is_hopeless:
+        return replace_alone(job, task.task, policy.failure_of_task(event.code, event.signal, lived), now)
+    culprit = _culprit(event)
+    if policy.is_preemption(event.code, event.signal) and event.signal is None:
+        save_by = now + job.plan.timeouts.grace
+        return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now, save_by=save_by), []
+    return fail(job, culprit, now, may_retry=True)
+
+
+def _culprit(event: TaskExited) -> Culprit:
+    outcome = (event.attempt, event.code, event.signal, event.evidence)
+    return Culprit(Cause.TASK, event.task, *outcome, time=event.at, host=event.host)
+
+
+def _reconsider(job: Job, event: TaskExited) -> Job:
+    """Move the blame to a task on another host that had failed earlier: the news of it was longer on its way."""
+    culprit = job.culprit
+    if event.was_told or culprit is None or culprit.cause is not Cause.TASK:
+        return job
+    if event.host == culprit.host or event.at >= culprit.time:
+        return job
+    earlier = _culprit(event)
+    code = None if job.exit_code is None else policy.exit_code(earlier, has_started=True)
+    return job._replace(culprit=earlier, exit_code=code)
+
+
+def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
+    """Start the clock of `timeouts.finish` when the first of those that train and end has ended well."""
+    limit, process = job.plan.timeouts.finish, job.plan.find(task.task)
+    counts = policy.in_gang(process) and policy.ends_by_itself(job.plan, process)
+    if limit is None or job.finish_by is not None or not counts:
+        return job
+    return job._replace(finish_by=now + limit)
+
+
+# ---- people and time
+
+
+def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
+    """The first Ctrl-C ends the tasks with their grace; one more, or one while they are ended, kills."""
+    is_urgent = job.phase is Phase.STOPPING
+    grace = 0.0 if is_urgent else job.plan.timeouts.grace
+    if not job.exit_code and not job.was_kept:
+        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, "")
+        job = job._replace(culprit=culprit, exit_code=128 + event.signal)
+    return _end(job, grace, now, is_urgent)
+
+
+def _on_stop_asked(job: Job, event: StopAsked, now: float) -> Step:
+    """The job is ended from another terminal; asked again with less grace, sooner."""
+    if job.exit_code is None:
+        message = "ended by `tflaunch down`"
+        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, int(signal.SIGTERM), message)
+        job = job._replace(culprit=culprit, exit_code=policy.exit_code(culprit, job.has_started))
+    return _end(job, event.grace, now, is_urgent=event.grace == 0)
+
+
+def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
+    """End everything. Hosts that cannot be told end the tasks by themselves, at the end of the lease."""
+    unheard = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.UNHEARD) if is_urgent}
+    job, actions = give_up(job, unheard, now)
+    job, more = stop_all(job._replace(phase=Phase.STOPPING, resume_at=None, is_unwanted=True), grace)
+    return job, actions + more
+
+
+def _on_restart_asked(job: Job, event: RestartAsked, now: float) -> Step:
+    """Start a task anew, alone if its strategy allows that; else all that train."""
+    if job.phase is not Phase.RUNNING:
+        return job, []  # it has changed since the user was told that this can be done
+    process = next((process for process in job.plan.processes() if process.task == event.task), None)
+    if process is None or not policy.restarts_alone(job.plan, process):
+        message = f"a restart of {event.task or 'all tasks'} was asked for"
+        culprit = Culprit(Cause.REQUEST, event.task or "tflaunch", job.attempt, None, None, message)
+        return fail(job, culprit, now, may_retry=True)
+    job = job.with_task(job.tasks[event.task], resume_at=now)
+    return stop(job, [process], job.plan.timeouts.grace)
+
+
+def _on_time(job: Job, now: float) -> Step:
+    fenced = job.hosts.values() if job.hosts.count(TIMED) else ()
+    dead = {
+        host.host: f"{host.reason}, and it was not heard again for {policy.fence(job.plan):g} s"
+        for host in fenced
+        if host.fence_at is not None and now >= host.fence_at
+    }
+    job, actions = give_up(job, dead, now, is_silent=True)
+    for host in job.hosts_in(HostPhase.JOINING) if now >= job.join_by else []:
+        job, more = not_reached(job, host, f"its agent did not answer within {job.plan.timeouts.connect:g} s", now)
+        actions += [AbandonHost(host), *more]
+    job, more = _on_time_of_job(job, now)
+    return job, actions + more
+
+
+def _on_time_of_job(job: Job, now: float) -> Step:
+    deadline = _deadline_at(job)
+    is_open = job.exit_code is None and job.phase is not Phase.STOPPING
+    if deadline is not None and now >= deadline and is_open:
+        message = f"the job was not done after {job.plan.timeouts.deadline:g} s"
+        return fail(job, _limit("deadline", job, message), now, may_retry=False)
+    if job.phase is Phase.SAVING and job.save_by is not None and now >= job.save_by:
+        return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan))
+    if job.phase is Phase.RUNNING:
+        return _on_time_running(job, now)
+    if job.phase is Phase.DRAINING and job.finish_by is not None and now >= job.finish_by:
+        return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
+    return job, []
+
+
+def _on_time_running(job: Job, now: float) -> Step:
+    limit = _start_limit_at(job)
+    if limit is not None and now >= limit and not job.is_complete:
+        waiting = ", ".join(policy.unopened(job))
+        message = f"after {job.plan.timeouts.start:g} s nobody listened on the port of {waiting}"
+        return fail(job, _limit("start", job, message), now, may_retry=False)
+    if job.finish_by is not None and now >= job.finish_by:
+        late = ", ".join(name for name in job.deciders if not job.tasks[name].has_succeeded)
+        message = f"{late} still ran {job.plan.timeouts.finish:g} s after the first had finished"
+        return fail(job, _limit("finish", job, message), now, may_retry=False)
+    if now >= job.attempt_started_at + policy.WARN_AFTER:
+        job = job._replace(was_warned=True)
+    return job, []
+
+
+def _limit(name: str, job: Job, message: str) -> Culprit:
+    return Culprit(Cause.TIME, name, job.attempt, None, None, message)
+
+
+# ---- small questions
+
+
+def _deadline_at(job: Job) -> float | None:
+    limit = job.plan.timeouts.deadline
+    return None if limit is None else job.started_at + limit
+
+
+def _start_limit_at(job: Job) -> float | None:
+    limit = job.plan.timeouts.start
+    return None if limit is None else job.attempt_started_at + limit

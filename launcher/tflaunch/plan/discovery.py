@@ -1,0 +1,144 @@
+"""Finding the hosts of a job when it starts: what its engines say, put into its spec."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from tflaunch import engines
+from tflaunch.engines import NotFound
+from tflaunch.errors import Problem, SpecError
+from tflaunch.plan import allotment
+from tflaunch.spec import MAX_TASKS, Address, Spec
+from tflaunch.spec.spec_form import read_address
+
+_LINE = re.compile(r"(?P<address>\S+)(?:\s+slots=(?P<slots>\d{1,5}))?")
+_POOL = "hosts.discover"
+
+
+class _Pool(NamedTuple):
+    """Hosts, one address per task that they are for; ``engine`` as of `allotment.of_engine`, None for SSH."""
+
+    slots: tuple[Address, ...]
+    engine: str | None
+    inherits: bool
+
+
+def with_hosts(source: str, spec: Spec, directory: Path, on: str | None = None) -> Spec:
+    """Return the spec with the hosts that its engines have found in its ``cluster``.
+
+    Args:
+        source: what the spec is called in messages.
+        spec: a spec.
+        directory: where its file is.
+        on: the engine whose hosts take the place of those that the spec names (see `allotment.onto`).
+
+    Raises:
+        SpecError: hosts cannot be found.
+    """
+    problems = _conflicts(spec)
+
+    def found(where: str, place: str, put: Callable[[Spec, _Pool], Spec]) -> None:
+        nonlocal spec
+        try:
+            pool = _search(where, directory)
+            spec = _reached(put(spec, pool), pool)
+        except NotFound as error:
+            problems.append(Problem("error", place, str(error), error.hint))
+
+    for role, where in spec.discover.items():
+        if role not in spec.cluster:
+            found(where, f"discover.{role}", partial(_with_role, role))
+    if on is not None:
+        found(on, "", lambda to, pool: _onto(to, pool, on))
+    elif spec.pool is not None:
+        found(spec.pool, _POOL, lambda to, pool: allotment.spread(to, [address.host for address in pool.slots]))
+    if problems:
+        raise SpecError(source, problems)
+    return spec._replace(discover={}, pool=None)
+
+
+def assumed(source: str, spec: Spec) -> Spec:
+    """Return the spec as if each of its engines had found one host: for looking at it without the network.
+
+    Raises:
+        SpecError: there is no such engine.
+    """
+    problems = _conflicts(spec)
+    places = {f"discover.{role}": where for role, where in spec.discover.items()}
+    if spec.pool is not None:
+        places[_POOL] = spec.pool
+    for place, where in places.items():
+        try:
+            engines.named(engines.split(where)[0])
+        except NotFound as error:
+            problems.append(Problem("error", place, str(error), error.hint))
+    if problems:
+        raise SpecError(source, problems)
+    found = {role: (Address(f"discovered-{role}", None),) for role in spec.discover}
+    if spec.pool is not None:
+        spec = allotment.spread(spec, ["discovered"])
+    return spec._replace(cluster={**found, **spec.cluster}, discover={}, pool=None)
+
+
+def _conflicts(spec: Spec) -> list[Problem]:
+    return [
+        Problem("error", f"discover.{role}", "has its hosts in cluster already", "remove it here or there")
+        for role in spec.discover
+        if role in spec.cluster
+    ]
+
+
+def _with_role(role: str, spec: Spec, pool: _Pool) -> Spec:
+    return spec._replace(cluster={**spec.cluster, role: pool.slots})
+
+
+def _onto(spec: Spec, pool: _Pool, on: str) -> Spec:
+    """The spec on the hosts of an engine, unless each of its roles has found its own there."""
+    nodes = list(dict.fromkeys(address.host for address in pool.slots))
+    named = allotment.named_hosts(spec)
+    if len(named) > len(nodes):
+        message = f"the cluster is on {len(named)} hosts, and {on!r} has {len(nodes)}"
+        raise NotFound(message, "ask for more of them, or give numbers of tasks instead of hosts")
+    return spec if set(named) <= set(nodes) else allotment.onto(spec, nodes)
+
+
+def _reached(spec: Spec, pool: _Pool) -> Spec:
+    if pool.engine is None:
+        return spec
+    return allotment.of_engine(spec, (address.host for address in pool.slots), pool.engine, pool.inherits)
+
+
+def _search(where: str, directory: Path) -> _Pool:
+    """The hosts that there are.
+
+    Raises:
+        NotFound: why there are none.
+    """
+    name, rest = engines.split(where)
+    engine = engines.named(name)
+    lines, handle = engine.find(rest, directory)
+    slots = tuple(address for number, line in enumerate(lines, 1) for address in _on_line(line, number))
+    if not slots:
+        raise NotFound(f"{where!r} names no host", "one host per line: h1, h1:2222 or h1 slots=2")
+    if len(slots) > MAX_TASKS:
+        raise NotFound(f"{where!r} names {len(slots)} tasks", f"name at most {MAX_TASKS}")
+    is_reached = engine.words(slots[0].host, handle) is not None
+    return _Pool(slots, f"{name}:{handle}" if is_reached else None, engine.inherits)
+
+
+def _on_line(line: str, number: int) -> list[Address]:
+    """The tasks that a line of a list stands for: none for an empty one or a comment."""
+    text = line.partition("#")[0].strip()
+    if not text:
+        return []
+    parts = _LINE.fullmatch(text)
+    if parts is None:
+        raise NotFound(f"line {number} is {text[:60]!r}", "write one host per line: h1, h1:2222 or h1 slots=2")
+    address = read_address(parts["address"])
+    if isinstance(address, Problem):
+        raise NotFound(f"line {number}: {address.message}", address.hint)
+    return [address] * min(int(parts["slots"] or 1), MAX_TASKS + 1)

@@ -1,0 +1,348 @@
+"""What a spec's fields mean together: the rules of TensorFlow that a launcher can check beforehand.
+
+Each rule is a function from the spec to problems. An error is what cannot train; a warning is what
+probably does not do what its author thinks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+
+from tflaunch.errors import Problem
+from tflaunch.plan.shares import trains_on_gpu
+from tflaunch.spec import LOCALHOST, ROLES, Role, Spec
+from tflaunch.spec.kinds import nearest
+
+_KERAS_SPELLINGS = ("1", "true", "True")  # tensorflow/__init__.py compares with exactly these
+_LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less what stands around the addresses
+_SIDECAR_LIKE = ("tensorboard", "dispatcher", "data_worker", "data_service")
+_OWN_VARIABLES = (
+    "TF_CONFIG",
+    "TFLAUNCH_RUN",
+    "TFLAUNCH_STRATEGY",
+    "TFLAUNCH_TASK",
+    "TFLAUNCH_ATTEMPT",
+    "TFLAUNCH_TASK_DIR",
+    "TFLAUNCH_PROGRESS",
+    "TFLAUNCH_PRELOAD",
+    "TFLAUNCH_SET",
+    "TFLAUNCH_LEGACY_KERAS",
+)
+_SHORTEST_HEARTBEAT = 0.5
+
+
+def check(spec: Spec) -> list[Problem]:
+    """Return every problem of a spec, errors first."""
+    problems = [problem for rule in _RULES for problem in rule(spec)]
+    return sorted(problems, key=lambda problem: problem.severity)
+
+
+def _error(where: str, message: str, hint: str) -> Problem:
+    return Problem("error", where, message, hint)
+
+
+def _warning(where: str, message: str, hint: str) -> Problem:
+    return Problem("warning", where, message, hint)
+
+
+def _known_roles(spec: Spec) -> Iterator[Problem]:
+    """multi_worker_util refuses every other job name, `master` of TensorFlow 1 included."""
+    for role in spec.cluster:
+        if role == "master":
+            yield _error("cluster.master", "TensorFlow 2 refuses a job named 'master'", "rename it to 'chief'")
+        elif role.lower() in _SIDECAR_LIKE:
+            yield _error(f"cluster.{role}", f"{role!r} cannot stand in TF_CONFIG", 'move it to "sidecars"')
+        elif role not in ROLES:
+            guess = nearest(role, list(ROLES))
+            hint = f"did you mean {guess!r}?" if guess else "use chief, worker, ps or evaluator"
+            yield _error(f"cluster.{role}", f"unknown role {role!r}", hint)
+    if not spec.cluster:
+        yield _error("cluster", "has no task", 'write for example {"worker": 2}')
+
+
+def _one_of_each(spec: Spec) -> Iterator[Problem]:
+    for role in ("chief", "evaluator"):
+        count = len(spec.cluster.get(role, ()))
+        if count > 1:
+            yield _error(f"cluster.{role}", f"has {count} tasks, and TensorFlow allows one", f"keep one {role}")
+
+
+def _roles_of_strategy(spec: Spec) -> Iterator[Problem]:
+    strategy = spec.effective_strategy()
+    if strategy == "multi_worker_mirrored":
+        if "ps" in spec.cluster:
+            message = "a MultiWorkerMirroredStrategy would wait for a service on ps:0 that nobody starts"
+            yield _error("cluster.ps", message, 'remove ps, or set "strategy": "parameter_server"')
+        if spec.cluster and "worker" not in spec.cluster:
+            yield _error("cluster", "has no worker, so nothing would train", 'add for example "worker": 2')
+    elif strategy == "parameter_server":
+        for role in ("chief", "worker", "ps"):
+            if role not in spec.cluster:
+                message = f"ParameterServerStrategy needs a {role}"
+                yield _error("cluster", message, f'add for example "{role}": 1')
+    elif strategy in ("mirrored", "tpu"):
+        count = sum(len(members) for members in spec.cluster.values())
+        if count > 1:
+            message = f"strategy {strategy!r} trains in one process, and the cluster has {count} tasks"
+            yield _error("cluster", message, 'keep one task, or set "strategy": "multi_worker_mirrored"')
+
+
+def _size_of_tf_config(spec: Spec) -> Iterator[Problem]:
+    """Every task is given the addresses of all, and the kernel limits a variable to 128 KiB."""
+    size = sum(len(address.host) + len(',"":65535') for members in spec.cluster.values() for address in members)
+    if size > _LONGEST_VARIABLE:
+        message = f"TF_CONFIG would have {size} bytes, and Linux hands a process at most {_LONGEST_VARIABLE} in one"
+        yield _error("cluster", message, "use fewer tasks, or shorter names of hosts")
+
+
+def _distinct_addresses(spec: Spec) -> Iterator[Problem]:
+    seen: dict[tuple[str, int], str] = {}
+    for role, addresses in spec.cluster.items():
+        for index, address in enumerate(addresses):
+            if address.port is None:
+                continue
+            key = ("loopback" if _is_loopback(address.host) else address.host.lower(), address.port)
+            where = f"cluster.{role}[{index}]"
+            if key in seen:
+                yield _error(where, f"{address} is the address of {seen[key]} too", "give each task its own port")
+            seen.setdefault(key, where)
+
+
+def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
+    """`localhost` in TF_CONFIG means another machine on every host that reads it."""
+    places = [
+        (f"cluster.{role}[{index}]", address.host)
+        for role, addresses in spec.cluster.items()
+        for index, address in enumerate(addresses)
+    ]
+    if all(_is_loopback(host) for _, host in places):
+        return
+    for where, host in places:
+        if _is_loopback(host):
+            message = f"{host!r} means another machine on each host of this cluster"
+            yield _error(where, message, "use the name or address by which the other hosts reach it")
+
+
+def _wildcards(spec: Spec) -> Iterator[Problem]:
+    """TensorFlow listens on every interface anyway; the address in TF_CONFIG is for the others."""
+    for role, addresses in spec.cluster.items():
+        for index, address in enumerate(addresses):
+            if address.host == "0.0.0.0":  # noqa: S104 - it is refused here
+                message = f"{str(address)!r} is no address that a task can be reached at"
+                yield _error(f"cluster.{role}[{index}]", message, "use the name or address of the host")
+
+
+def _is_loopback(host: str) -> bool:
+    return host.lower() in (LOCALHOST, "localhost.localdomain") or host.startswith("127.")
+
+
+def _commands(spec: Spec) -> Iterator[Problem]:
+    for role in spec.cluster:
+        settings = spec.roles.get(role)
+        has_own = settings is not None and (settings.command is not None or settings.server)
+        if spec.command is None and not has_own and role in ROLES:
+            hint = 'add "command": ["python", "train.py"], or give it after --'
+            yield _error("command", f"{role} has nothing to run", hint)
+
+
+def _settings_of_roles(spec: Spec) -> Iterator[Problem]:
+    for role, settings in spec.roles.items():
+        if role not in spec.cluster:
+            yield _error(f"roles.{role}", f"the cluster has no role {role!r}", "remove it, or add it to the cluster")
+        if settings.server and (role not in ("worker", "ps") or spec.effective_strategy() != "parameter_server"):
+            message = "only worker and ps of a parameter_server job can run TensorFlow's standard server"
+            yield _error(f"roles.{role}.server", message, "remove it")
+        if settings.server and settings.command is not None:
+            yield _error(f"roles.{role}", "has both a command and server: true", "keep one of them")
+
+
+def _names_of_sidecars(spec: Spec) -> Iterator[Problem]:
+    """A sidecar's log and selector are its name; those of a task are taken."""
+    for name in spec.sidecars:
+        role, _, index = name.partition("-")
+        if role in ROLES and (not index or index.isdigit()):
+            yield _error(f"sidecars.{name}", f"{name!r} is the name of a role or of a task's log", "rename it")
+
+
+def _tensorboard(spec: Spec) -> Iterator[Problem]:
+    if spec.tensorboard is None:
+        return
+    if "tensorboard" in spec.sidecars:
+        message = "'tensorboard' is the name of the sidecar that the field \"tensorboard\" makes"
+        yield _error("sidecars.tensorboard", message, "rename it, or remove the field")
+    name = spec.tensorboard.rstrip("/").rpartition("/")[2]
+    if not spec.tensorboard.strip() or spec.tensorboard.startswith("-"):
+        message = f"{spec.tensorboard!r} is no directory"
+        yield _error("tensorboard", message, 'name the directory of event files, for example "logs/"')
+    elif ".tfevents." in name:
+        yield _error("tensorboard", f"{name!r} is a file of events", "name the directory in which it is")
+
+
+def _success_rule(spec: Spec) -> Iterator[Problem]:
+    if spec.success == "all" and spec.effective_strategy() == "parameter_server":
+        message = "worker and ps of a parameter_server job never end by themselves"
+        yield _warning("success", message, "leave it out: the chief's end is the job's")
+
+
+def _legacy_keras(spec: Spec) -> Iterator[Problem]:
+    """Keras 3 raises in `fit` under MultiWorkerMirroredStrategy and ParameterServerStrategy."""
+    strategy = spec.effective_strategy()
+    if spec.legacy_keras is False and strategy in ("multi_worker_mirrored", "parameter_server"):
+        message = f"Keras 3 cannot `fit` under {strategy}"
+        yield _warning("legacy_keras", message, "remove it, unless the program has its own training loop")
+    for where, env in _environments(spec):
+        value = env.get("TF_USE_LEGACY_KERAS", "1")
+        if value not in (*_KERAS_SPELLINGS, "0", "false", "False", ""):
+            message = f"TensorFlow ignores TF_USE_LEGACY_KERAS={value}"
+            yield _error(f"{where}.TF_USE_LEGACY_KERAS", message, 'write "1"')
+
+
+def _own_variables(spec: Spec) -> Iterator[Problem]:
+    for where, env in _environments(spec):
+        for variable in _OWN_VARIABLES:
+            if variable in env:
+                yield _error(f"{where}.{variable}", "is made by tflaunch for every task", "remove it")
+
+
+def _threads(spec: Spec) -> Iterator[Problem]:
+    """tf.distribute servers wait inside inter-op threads: with one they block each other."""
+    for where, env in _environments(spec):
+        if env.get("TF_NUM_INTEROP_THREADS") == "1" and "ps" in spec.cluster:
+            message = "one inter-op thread can lock up worker and ps"
+            yield _warning(f"{where}.TF_NUM_INTEROP_THREADS", message, "leave it out")
+
+
+def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
+    yield "env", spec.env
+    for name, role in spec.roles.items():
+        yield f"roles.{name}.env", role.env
+    for name, host in spec.hosts.items():
+        yield f"hosts.{name}.env", host.env
+    for name, sidecar in spec.sidecars.items():
+        yield f"sidecars.{name}.env", sidecar.env
+
+
+def _gpus(spec: Spec) -> Iterator[Problem]:
+    strategy = spec.effective_strategy()
+    wanted: dict[str, int] = defaultdict(int)
+    sharing: dict[str, int] = defaultdict(int)
+    for role, addresses in spec.cluster.items():
+        gpus = (spec.roles.get(role) or Role()).gpus
+        for address in addresses:
+            wanted[address.host] += gpus or 0
+            sharing[address.host] += gpus is None and trains_on_gpu(strategy, role)
+    for name, host in spec.hosts.items():
+        if host.gpus is not None and wanted[name] > host.gpus:
+            message = f"its tasks ask for {wanted[name]} GPUs, and it has {host.gpus}"
+            yield _error(f"hosts.{name}.gpus", message, "ask for fewer in roles, or move tasks to another host")
+        elif host.gpus:
+            yield from _gpus_to_share(name, sharing[name], host.gpus - wanted[name])
+
+
+def _gpus_to_share(host: str, sharing: int, left: int) -> Iterator[Problem]:
+    """NCCL does not work with two tasks on one GPU, and all workers must have the same number of them."""
+    if sharing > left:
+        message = f"{sharing} tasks would share {left} GPUs, and no two can use one together"
+        yield _error(f"hosts.{host}.gpus", message, "run fewer tasks there, or set gpus of a role to 0")
+    elif sharing and left % sharing:
+        message = f"{sharing} tasks share {left} GPUs evenly, so {left % sharing} of them are not used"
+        yield _warning(f"hosts.{host}.gpus", message, "run another number of tasks there, or set gpus of the roles")
+
+
+def _two_ways(spec: Spec) -> Iterator[Problem]:
+    for name, host in spec.hosts.items():
+        if host.docker is not None and (host.ssh or host.identity_file):
+            message = "is reached through docker or over SSH, not both"
+            yield _error(f"hosts.{name}", message, "remove docker, or ssh and identity_file")
+
+
+def _unused_hosts(spec: Spec) -> Iterator[Problem]:
+    used = {address.host for addresses in spec.cluster.values() for address in addresses}
+    used |= {sidecar.host for sidecar in spec.sidecars.values()}
+    for name in spec.hosts:
+        if name not in used:
+            yield _warning(f"hosts.{name}", "no task runs on this host", "remove it, or use it in the cluster")
+
+
+def _backoff_order(spec: Spec) -> Iterator[Problem]:
+    first, longest = spec.restart.backoff
+    if first > longest:
+        yield _error("restart.backoff", "the first wait is longer than the longest", 'write for example ["1s", "1m"]')
+
+
+def _heartbeat(spec: Spec) -> Iterator[Problem]:
+    if spec.timeouts.heartbeat < _SHORTEST_HEARTBEAT:
+        message = f"{spec.timeouts.heartbeat:g} s is shorter than a healthy link may be silent"
+        yield _error("timeouts.heartbeat", message, f"use at least {_SHORTEST_HEARTBEAT:g} s")
+
+
+def _sync(spec: Spec) -> Iterator[Problem]:
+    for index, path in enumerate(spec.sync.paths if spec.sync is not None else ()):
+        parts = path.split("/")
+        if path.startswith(("/", "~")) or ".." in parts:
+            message = f"{path!r} is not below the spec's directory"
+            yield _error(f"sync.paths[{index}]", message, "move the spec up, or give a path relative to it")
+
+
+def _elastic(spec: Spec) -> Iterator[Problem]:
+    if spec.elastic is None:
+        return
+    strategy, workers = spec.effective_strategy(), len(spec.cluster.get("worker", ()))
+    if strategy not in ("multi_worker_mirrored", "parameter_server"):
+        message = f"strategy {strategy!r} has no workers that could come and go"
+        yield _error("elastic", message, "leave it out")
+    elif not 1 <= spec.elastic.min_workers <= workers:
+        message = f"{spec.elastic.min_workers} is not between 1 and the {workers} workers of the cluster"
+        yield _error("elastic.min_workers", message, "use the least number with which the training makes sense")
+
+
+def _required(spec: Spec) -> Iterator[Problem]:
+    for role, settings in spec.roles.items():
+        if settings.required and role != "evaluator":
+            message = f"says nothing: a {role} is always required"
+            yield _error(f"roles.{role}.required", message, "remove it; it is for evaluators and sidecars")
+
+
+def _preload(spec: Spec) -> Iterator[Problem]:
+    for index, module in enumerate(spec.preload):
+        if not all(part.isidentifier() for part in module.split(".")):
+            message = f"{module!r} is no name of a module"
+            yield _error(f"preload[{index}]", message, 'write for example "tensorflow"')
+    if not spec.preload:
+        return
+    from tflaunch_worker import program_text  # slow to import, and needed for few specs
+
+    commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
+    for where, command in {"command": spec.command, **commands}.items():
+        if command and (reason := program_text.reason_in_words(list(command))):
+            message = f"does nothing for {where!r}: {reason}"
+            yield _warning("preload", message, "leave it out, or start the Python itself")
+
+
+_RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
+    _known_roles,
+    _one_of_each,
+    _roles_of_strategy,
+    _size_of_tf_config,
+    _distinct_addresses,
+    _loopback_among_hosts,
+    _wildcards,
+    _commands,
+    _settings_of_roles,
+    _names_of_sidecars,
+    _tensorboard,
+    _success_rule,
+    _legacy_keras,
+    _own_variables,
+    _threads,
+    _gpus,
+    _two_ways,
+    _unused_hosts,
+    _backoff_order,
+    _heartbeat,
+    _sync,
+    _elastic,
+    _required,
+    _preload,
+)

@@ -1,0 +1,296 @@
+"""How a spec becomes a plan: what every process gets by default, and what the spec says of it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import PurePath, PurePosixPath
+
+from tflaunch.plan import (
+    AUTO,
+    CODE_DIRECTORY,
+    DEFAULT_LEASE,
+    SERVER_PROGRAM,
+    SIDECAR,
+    HostPlan,
+    Plan,
+    SyncPlan,
+    TaskPlan,
+    board,
+    resolve,
+    shares,
+)
+from tflaunch.plan.shares import Member
+from tflaunch.plan.tf_config import has_cluster, members
+from tflaunch.spec import LOCALHOST, ROLES, Address, Host, Role, Spec
+from tflaunch.spec.machine import Machine
+
+_REMOTE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PYTHONS = ("python", "python3")
+_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+
+
+def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
+    """Return the plan of a spec.
+
+    Args:
+        spec: a spec without errors.
+        directory: where the spec's file is; relative working directories start there.
+        machine: the machine on which tflaunch runs.
+    """
+    strategy = spec.effective_strategy()
+    maker = _Maker(spec, directory, machine)
+    tasks = tuple(
+        maker.task(role, index, address) for role in ROLES for index, address in enumerate(spec.cluster.get(role, ()))
+    )
+    sidecars = tuple(maker.sidecar(name) for name in spec.sidecars)
+    if spec.tensorboard is not None:
+        sidecars += (maker.board(_leader(tasks), spec.tensorboard),)
+    hosts = tuple(maker.host(name) for name in dict.fromkeys(process.host for process in tasks + sidecars))
+    lease = spec.timeouts.lease
+    if lease is None:
+        lease = 0.0 if all(host.is_local for host in hosts) else DEFAULT_LEASE
+    # A lost link must be noticed early enough to be restored while the lease runs.
+    heartbeat = min(spec.timeouts.heartbeat, lease / 3) if lease else spec.timeouts.heartbeat
+    unresolved = Plan(
+        name=spec.name,
+        strategy=strategy,
+        success=spec.success or ("chief" if strategy == "parameter_server" else "all"),
+        tasks=tasks,
+        sidecars=sidecars,
+        hosts=hosts,
+        restart=spec.restart,
+        timeouts=spec.timeouts._replace(heartbeat=heartbeat, lease=lease),
+        lease=lease,
+        sync=None if spec.sync is None else SyncPlan(str(directory), spec.sync.paths, spec.sync.exclude),
+        elastic=spec.elastic,
+        preload=spec.preload,
+    )
+    return resolve(unresolved, {})
+
+
+def _leader(tasks: tuple[TaskPlan, ...]) -> TaskPlan:
+    """The task that writes what people look at: the chief, else worker:0, which stand first."""
+    return next((task for task in tasks if task.role in ("chief", "worker")), tasks[0])
+
+
+class _Maker:
+    """Builds the processes of one spec."""
+
+    def __init__(self, spec: Spec, directory: PurePath, machine: Machine) -> None:
+        self._spec = spec
+        self._strategy = spec.effective_strategy()
+        self._directory = directory
+        self._machine = machine
+        members = [
+            Member(f"{role}:{index}", role, self._machine_of(address.host), address.host)
+            for role in ROLES
+            for index, address in enumerate(spec.cluster.get(role, ()))
+        ]
+        self._tasks_on = Counter(member.machine for member in members)
+        wanted = shares.gpus_wanted(spec, self._strategy, members)
+        visible = {member.machine: self._visible_gpus(member.host) for member in members}
+        given = {member.machine for member in members if (spec.hosts.get(member.host) or Host()).inherits}
+        self._gpus = dict(shares.gpu_slices(wanted, members, visible, given))
+
+    def task(self, role: str, index: int, address: Address) -> TaskPlan:
+        """Plan one task of the cluster."""
+        settings = self._spec.roles.get(role) or Role()
+        name = f"{role}:{index}"
+        chosen = self._chosen(name, role, address.host)
+        own = {**self._common(), **{variable: value for variable, (value, _) in chosen.items()}}
+        env = self._layers(own, address.host, settings.env)
+        if "CUDA_VISIBLE_DEVICES" in chosen and "CUDA_VISIBLE_DEVICES" not in settings.env:
+            env["CUDA_VISIBLE_DEVICES"] = chosen["CUDA_VISIBLE_DEVICES"][0]  # what a host has of them is shared out
+        reasons = {variable: why for variable, (value, why) in chosen.items() if env[variable] == value}
+        env["TFLAUNCH_TASK"] = name
+        env["TFLAUNCH_SET"] = ",".join(reasons)
+        if self._leaves_keras_to_the_host(reasons):
+            env["TFLAUNCH_LEGACY_KERAS"] = AUTO
+        return TaskPlan(
+            task=name,
+            role=role,
+            task_index=index,
+            host=address.host,
+            address=Address(self._address_of(address.host), address.port),
+            argv=self._argv(settings, address.host),
+            workdir=self._workdir(settings.workdir, address.host),
+            env=env,
+            unset=self._unset(env, has_tf_config=has_cluster(self._strategy)),
+            is_required=role != "evaluator" or settings.required,
+            reasons=reasons,
+        )
+
+    def sidecar(self, name: str) -> TaskPlan:
+        """Plan one process outside the cluster."""
+        settings = self._spec.sidecars[name]
+        env = self._layers(self._common(), settings.host, settings.env)
+        env["TFLAUNCH_TASK"] = name
+        return TaskPlan(
+            task=name,
+            role=SIDECAR,
+            task_index=0,
+            host=settings.host,
+            address=None,
+            argv=self._on_host(settings.command, settings.host),
+            workdir=self._workdir(None, settings.host),
+            env=env,
+            unset=self._unset(env, has_tf_config=False),
+            is_required=settings.required,
+        )
+
+    def board(self, leader: TaskPlan, logdir: str) -> TaskPlan:
+        """Plan TensorBoard, beside the task that leads: with its Python, its directory and its environment."""
+        settings = self._spec.roles.get(leader.role) or Role()
+        env = self._layers(self._common(), leader.host, settings.env)
+        env["TFLAUNCH_TASK"] = board.NAME
+        env["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are for training
+        (python,) = self._on_host(("python3",), leader.host)
+        return TaskPlan(
+            task=board.NAME,
+            role=SIDECAR,
+            task_index=0,
+            host=leader.host,
+            address=board.ADDRESS,
+            argv=board.command(leader.argv[0], python, logdir),
+            workdir=leader.workdir,
+            env=env,
+            unset=self._unset(env, has_tf_config=False),
+            is_required=False,
+        )
+
+    def host(self, name: str) -> HostPlan:
+        """Plan how a host is reached."""
+        if self._is_local(name):
+            return HostPlan(name, is_local=True)
+        settings = self._spec.hosts.get(name) or Host()
+        home = settings.env.get("TFLAUNCH_HOME")
+        if settings.engine is not None:
+            home = home or (self._machine.environ.get("TFLAUNCH_HOME") if settings.inherits else None)
+            python, engine, inherits = settings.python, settings.engine, settings.inherits
+            return HostPlan(name, False, python=python, home=home, engine=engine, inherits=inherits)
+        return HostPlan(name, False, settings.ssh, settings.identity_file, settings.python, home, settings.docker)
+
+    def _address_of(self, host: str) -> str:
+        settings = self._spec.hosts.get(host)
+        return settings.address if settings is not None and settings.address is not None else host
+
+    def _common(self) -> dict[str, str]:
+        """What every process gets: words in order, stacks on a crash, values that the start fills in."""
+        return {
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+            "TFLAUNCH_RUN": AUTO,
+            "TFLAUNCH_STRATEGY": self._strategy,
+            "TFLAUNCH_ATTEMPT": "0",
+            "TFLAUNCH_TASK_DIR": AUTO,
+            "TFLAUNCH_PROGRESS": AUTO,
+        }
+
+    def _chosen(self, task: str, role: str, host: str) -> dict[str, tuple[str, str]]:
+        """What TensorFlow needs or is better off with, and why; the spec's env overrides it."""
+        chosen: dict[str, tuple[str, str]] = {}
+        if has_cluster(self._strategy):
+            chosen["TF_GRPC_REUSE_PORT"] = "true", "the port is held for the task until it listens"
+        if role in members("parameter_server") and self._strategy == "parameter_server":
+            chosen["GRPC_FAIL_FAST"] = "use_caller", "a call may wait for a server that is being started again"
+        if self._wants_legacy_keras(host):
+            chosen["TF_USE_LEGACY_KERAS"] = "1", self._why_legacy_keras()
+        devices = self._gpus.get(task)
+        if devices is not None:
+            why = "its share of the host's GPUs" if devices != shares.HIDDEN else "it is to have no GPU"
+            chosen["CUDA_VISIBLE_DEVICES"] = devices, why
+            chosen["TF_FORCE_GPU_ALLOW_GROWTH"] = "true", "TensorFlow would take all the memory of a GPU at once"
+        neighbours = self._tasks_on[self._machine_of(host)]
+        is_given = self._is_like_here(host) and "TF_NUM_INTRAOP_THREADS" in self._machine.environ
+        if neighbours > 1 and not is_given:
+            cores = max(1, self._machine.cores // neighbours) if self._is_local(host) else None
+            threads = f"${{host:TFLAUNCH_CORES/{neighbours}}}" if cores is None else str(cores)
+            why = f"{neighbours} tasks share the host's cores, of which each would take all"
+            chosen["TF_NUM_INTRAOP_THREADS"] = threads, why
+        return chosen
+
+    def _wants_legacy_keras(self, host: str) -> bool:
+        if self._spec.legacy_keras == "auto":
+            is_set = self._is_like_here(host) and "TF_USE_LEGACY_KERAS" in self._machine.environ
+            return self._strategy in ("multi_worker_mirrored", "parameter_server") and not is_set
+        return self._spec.legacy_keras is True
+
+    def _why_legacy_keras(self) -> str:
+        if self._spec.legacy_keras is True:
+            return "the spec says so"
+        return f"Keras 3 cannot `fit` under {self._strategy}; 0 where tf_keras is not installed beside TensorFlow"
+
+    def _leaves_keras_to_the_host(self, reasons: Mapping[str, str]) -> bool:
+        """Whether the agent looks first if tf_keras is there: TensorFlow would fail without it."""
+        return self._spec.legacy_keras == "auto" and "TF_USE_LEGACY_KERAS" in reasons
+
+    def _visible_gpus(self, host: str) -> list[str]:
+        """The devices of a host that may be used, if somebody has said which."""
+        settings = self._spec.hosts.get(host) or Host()
+        here = self._machine.environ if self._is_local(host) else {}
+        named = {**here, **self._spec.env, **settings.env}.get("CUDA_VISIBLE_DEVICES", "")
+        return [device.strip() for device in named.split(",") if device.strip()]
+
+    def _layers(self, own: Mapping[str, str], host: str, specific: Mapping[str, str]) -> dict[str, str]:
+        settings = self._spec.hosts.get(host)
+        env = {**own, **self._spec.env, **(settings.env if settings else {}), **specific}
+        return {**self._inherited(host), **env}
+
+    def _inherited(self, host: str) -> dict[str, str]:
+        """What a process has besides: here the user's own environment, elsewhere nothing of a login."""
+        if self._is_like_here(host):
+            directory = self._machine.python_directory
+            path = f"{directory}:{self._machine.environ.get('PATH', '/usr/bin:/bin')}"
+            return {} if directory is None else {"PATH": path}
+        settings = self._spec.hosts.get(host)
+        directory, slash, _ = (settings.python or "").rpartition("/") if settings is not None else ("", "", "")
+        if directory.startswith("~"):
+            directory = "${host:HOME}" + directory[1:]
+        return {"PATH": f"{directory}:{_REMOTE_PATH}" if slash else _REMOTE_PATH, "LANG": "C.UTF-8"}
+
+    def _unset(self, env: Mapping[str, str], *, has_tf_config: bool) -> tuple[str, ...]:
+        """Proxies (gRPC obeys them even between the tasks) and a TF_CONFIG of somebody else."""
+        names = [variant for proxy in _PROXIES for variant in (proxy, proxy.upper())]
+        if not has_tf_config:
+            names.append("TF_CONFIG")
+        if self._spec.legacy_keras is False:
+            names.append("TF_USE_LEGACY_KERAS")
+        return tuple(name for name in names if name not in env)
+
+    def _argv(self, settings: Role, host: str) -> tuple[str, ...]:
+        if settings.server:
+            if self._is_like_here(host):
+                return self._on_host(("python", self._machine.server_program), host)
+            settings_of_host = self._spec.hosts.get(host)
+            python = settings_of_host.python if settings_of_host is not None else None
+            return (python or "python3", SERVER_PROGRAM)
+        return self._on_host(settings.command or self._spec.command or (), host)
+
+    def _on_host(self, argv: tuple[str, ...], host: str) -> tuple[str, ...]:
+        settings = self._spec.hosts.get(host)
+        if settings is not None and settings.python is not None and argv[0] in _PYTHONS:
+            return (settings.python, *argv[1:])
+        return argv
+
+    def _workdir(self, specific: str | None, host: str) -> str:
+        settings = self._spec.hosts.get(host)
+        chosen = specific or (settings.workdir if settings else None) or self._spec.workdir or "."
+        if chosen.startswith(("~", "${host:")):
+            return chosen
+        if self._spec.sync is not None and not self._is_like_here(host):
+            return str(PurePosixPath(CODE_DIRECTORY) / chosen)
+        return str(self._directory / chosen)
+
+    def _machine_of(self, host: str) -> str:
+        """One name for this machine, whichever of its names the spec uses."""
+        return LOCALHOST if self._is_local(host) else host.lower()
+
+    def _is_local(self, host: str) -> bool:
+        settings = self._spec.hosts.get(host) or Host()
+        is_reached_otherwise = settings.docker is not None or settings.engine is not None
+        return not is_reached_otherwise and (host == LOCALHOST or host in self._machine.local_names)
+
+    def _is_like_here(self, host: str) -> bool:
+        """Whether tasks there have the environment and the directories that they would have on this machine."""
+        return self._is_local(host) or (self._spec.hosts.get(host) or Host()).inherits

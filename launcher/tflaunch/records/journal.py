@@ -1,0 +1,192 @@
+"""The run directory, and the journal in it: every event and action, one line each, plan first."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.job.actions import Action
+from tflaunch.job.events import Event, kind_of
+from tflaunch.logs.line_file import open_to_append
+
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+JOURNAL_NAME = "events.jsonl"
+"""The journal, in the directory of its run."""
+RESERVE_NAME = "reserve"
+"""Room for the last records, in the directory of a run that has not ended by itself."""
+_RESERVE = 64 * 1024
+_MOST_WAITING = 16 * 1024 * 1024
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+def home() -> Path:
+    """Return the directory for everything that tflaunch keeps: $TFLAUNCH_HOME or the platform's place."""
+    configured = os.environ.get("TFLAUNCH_HOME")
+    if configured:
+        return Path(configured).absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("tflaunch", appauthor=False))
+
+
+class RunDirectory:
+    """The private directory of one run."""
+
+    def __init__(self, name: str, log_directory: Path | None = None) -> None:
+        """Make the directory, with a name that no other run has.
+
+        Args:
+            name: the job's name.
+            log_directory: where the tasks' logs go instead of into the run directory.
+
+        Raises:
+            TflaunchError: the directory cannot be made or belongs to somebody else.
+        """
+        self.run = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        runs = home() / "runs"
+        self.path = runs / self.run
+        self.logs = log_directory.absolute() if log_directory is not None else self.path / "logs"
+        try:
+            runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if runs.stat().st_uid != os.getuid():
+                raise TflaunchError(f"{runs} belongs to another user; set TFLAUNCH_HOME", EXIT_INTERNAL)
+            self.path.mkdir(mode=0o700)
+            self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if log_directory is not None:
+                (self.path / "logs").symlink_to(self.logs)
+        except OSError as error:
+            message = f"{error.filename}: {error.strerror}; set TFLAUNCH_HOME to a directory you can write"
+            raise TflaunchError(message, EXIT_INTERNAL) from None
+
+    @classmethod
+    def existing(cls, path: Path, logs: Path) -> RunDirectory:
+        """Return the directory of a run that was begun before."""
+        directory = cls.__new__(cls)
+        directory.run, directory.path, directory.logs = path.name, path, logs
+        return directory
+
+    @property
+    def marks(self) -> Path:
+        """The file with the `Marks` of the logs."""
+        return self.path / "marks.jsonl"
+
+    @property
+    def times(self) -> Path:
+        """The directory for the indices of when the words in the logs were written; made when needed."""
+        return self.path / "times"
+
+    def agent_directory(self, host: str) -> Path:
+        """Return the place of the agent on this machine that serves ``host``."""
+        return self.path / "agents" / host
+
+    def keep_spec(self, suffix: str, data: bytes) -> None:
+        """Keep what the user wrote, as it was; ``suffix`` is that of its file."""
+        descriptor = os.open(self.path / f"spec{suffix}", _FLAGS, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Write ``plan.json``."""
+        descriptor = os.open(self.path / "plan.json", _FLAGS, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(_ENCODE(plan) + "\n")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the records of the journal in a run's directory; a last line that was cut off is left out.
+
+    Raises:
+        TflaunchError: there is no journal, or it is damaged.
+    """
+    try:
+        lines = (path / JOURNAL_NAME).read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
+    try:
+        records = [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise TflaunchError(f"{path / JOURNAL_NAME} is damaged: {error}", EXIT_INTERNAL) from None
+    for number, record in enumerate(records):
+        if not isinstance(record, dict) or record.get("seq") != number:
+            raise TflaunchError(f"{path / JOURNAL_NAME} is damaged: record {number} is missing", EXIT_INTERNAL)
+    return records
+
+
+class Journal:
+    """Appends to ``events.jsonl``.
+
+    Records for which the disk has no room wait, so that none is ever missing before another. A full disk may cost
+    the last records, never the job.
+    """
+
+    def __init__(self, directory: RunDirectory, records: int = 0) -> None:
+        """Go on with the journal of a run, which has so many records."""
+        self._file = open_to_append(directory.path / JOURNAL_NAME)
+        self._seq = records
+        self._waiting = b""
+        self._dropped = 0
+        self._reserve = directory.path / RESERVE_NAME
+        self._keep_reserve()
+
+    @property
+    def lost(self) -> int:
+        """How many records were not written."""
+        return self._waiting.count(b"\n") + self._dropped
+
+    def _keep_reserve(self) -> None:
+        """Take room for the last records now."""
+        try:
+            self._reserve.write_bytes(bytes(_RESERVE))
+        except OSError:
+            pass  # the disk is full already
+
+    def settle(self) -> None:
+        """Write what waits, with the room that was kept for it: only the end is to come."""
+        self._reserve.unlink(missing_ok=True)
+        self._write([])
+
+    def record_plan(self, directory: RunDirectory, plan: dict[str, Any], now: float) -> None:
+        """Write the first record; ``now`` is the time at which the job began."""
+        self._write([{"kind": "plan", "now": now, "run": directory.run, "logs": str(directory.logs), "plan": plan}])
+
+    def record_supervisor(self, number: int) -> None:
+        """Write that another supervisor, the ``number``-th after the first, has taken over."""
+        self._write([{"kind": "supervisor", "number": number, "pid": os.getpid()}])
+
+    def record_kept(self, exit_code: int, losses: list[str]) -> None:
+        """Write that the job has ended with tflaunch's exit code, while TensorBoard stays; ``losses`` as at the end."""
+        self._write([{"kind": "kept", "exit_code": exit_code, "losses": losses}])
+
+    def record_end(self, exit_code: int, losses: list[str]) -> None:
+        """Write the last record: tflaunch's exit code, and sentences on what could not be kept and how a drill went."""
+        self._write([{"kind": "ended", "exit_code": exit_code, "losses": losses}])
+
+    def record(self, event: Event, actions: list[Action], now: float) -> None:
+        """Write an event and the actions that it led to; ``now`` is the time that `step` was given."""
+        entries = [{"kind": kind_of(type(event)), "now": now, **event._asdict()}]
+        entries += [{"kind": kind_of(type(action)), **action._asdict()} for action in actions]
+        self._write(entries)
+
+    def _write(self, entries: list[dict[str, Any]]) -> None:
+        lines = []
+        for entry in entries:
+            head = {"seq": self._seq, "time": round(time.time(), 6)}
+            lines.append(_ENCODE({**head, **entry}) + "\n")
+            self._seq += 1
+        if self._dropped or len(self._waiting) > _MOST_WAITING:
+            self._dropped += len(entries)
+        else:
+            self._waiting += "".join(lines).encode("utf-8")
+        try:
+            while self._waiting:
+                self._waiting = self._waiting[os.write(self._file, self._waiting) :]
+        except OSError:
+            pass  # it is tried again with the next record
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)

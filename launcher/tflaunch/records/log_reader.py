@@ -1,0 +1,69 @@
+"""Reading the logs of a run's tasks: merged by the time at which their lines were written."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from tflaunch.logs.lines import Line
+from tflaunch.logs.one_log import OneLog
+from tflaunch.logs.task_log import Mark, path_of, times_of
+from tflaunch.records.journal import RunDirectory
+
+
+class LogReader:
+    """The logs of a run, which may be live."""
+
+    def __init__(self, directory: Path, logs: Path, tasks: Sequence[str]) -> None:
+        """Prepare to read.
+
+        Args:
+            directory: the run's.
+            logs: where its logs are.
+            tasks: whose logs to read; lines of the same time come in this order.
+        """
+        run = RunDirectory.existing(directory, logs)
+        self._logs = {task: OneLog(task, path_of(logs, task), times_of(run.times, task)) for task in tasks}
+        self._marks = run.marks
+        self._marks_read = 0
+
+    def read(self, since: float | None = None, attempt: int | None = None, tail: int | None = None) -> Iterator[Line]:
+        """Return the whole lines that are there now, merged by time.
+
+        Args:
+            since: only lines that were written since then, in seconds since the epoch.
+            attempt: only lines of this attempt; holds for what is read later, too.
+            tail: only so many of each task's last lines of those.
+        """
+        self._read_marks()
+        return _merged([log.read(since, attempt, tail) for log in self._logs.values()])
+
+    def new_lines(self) -> Iterator[Line]:
+        """Return the whole lines that have come since the last call of this or of `read`, merged by time."""
+        self._read_marks()
+        return _merged([log.new_lines() for log in self._logs.values()])
+
+    def rest(self) -> Iterator[Line]:
+        """Return last lines that are not finished; they count as read."""
+        self._read_marks()
+        return _merged([log.rest() for log in self._logs.values()])
+
+    def _read_marks(self) -> None:
+        """Know the marks that have come. They are written before the words for which they are."""
+        try:
+            with self._marks.open("rb") as file:
+                file.seek(self._marks_read)
+                lines, newline, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return
+        self._marks_read += len(lines) + len(newline)
+        for line in lines.split(b"\n") if newline else ():
+            mark = Mark(*json.loads(line))
+            if mark.task in self._logs:
+                self._logs[mark.task].add_mark(mark)
+
+
+def _merged(logs: Iterable[Iterable[Line]]) -> Iterator[Line]:
+    return heapq.merge(*logs, key=lambda line: line.time)

@@ -1,0 +1,133 @@
+"""A run as it is seen from another process: its journal folded as it grows, and word of every change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tflaunch.control.client import ControlClient, NoSupervisor
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.job import replay
+from tflaunch.job.events import Event
+from tflaunch.job.states import Job
+from tflaunch.records import runs
+from tflaunch.records.journal_reader import JournalReader
+
+
+class Outcome(Enum):
+    """What is known of a run's end."""
+
+    LIVE = "live"
+    """Its supervisor is there."""
+    ENDED = "ended"
+    """It has ended, with an exit code."""
+    LOST = "lost"
+    """Its supervisor was killed; its tasks may live until their lease is over."""
+
+
+class Seen(NamedTuple):
+    """One step of the supervisor: the job before, the event, its time, and the job after."""
+
+    before: Job
+    event: Event
+    now: float
+    job: Job
+
+
+class Observer:
+    """Follows one run.
+
+    ``epoch`` turns times of its supervisor's clock into seconds since the epoch; ``losses`` are sentences about what
+    an ended run could not keep, and how a drill went. ``kept`` is the exit code of a job that has ended while
+    TensorBoard stays.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Look at the run in ``directory``.
+
+        Raises:
+            TflaunchError: it has no journal, or that is damaged.
+        """
+        self.directory = directory
+        self.client = self._connect()  # before the journal is read, so that no change is missed between
+        self._journal = JournalReader(directory)
+        first = self._journal.new_records()
+        if not first:
+            raise TflaunchError(f"run {directory.name} had not begun when it ended", EXIT_INTERNAL)
+        with _readable(directory):
+            self.job = replay.first_job(first[0])
+        self.logs = Path(first[0]["logs"])
+        self.exit_code: int | None = None
+        self.losses: list[str] = []
+        self.kept: int | None = None
+        self.epoch = 0.0
+        self._unread = first
+
+    def catch_up(self) -> list[Seen]:
+        """Return what happened since the last call."""
+        records, self._unread = self._unread + self._journal.new_records(), []
+        seen = []
+        with _readable(self.directory):
+            for record in records:
+                self._note(record)
+                for happening in replay.happenings(self.job, [record]):
+                    seen.append(Seen(self.job, happening.event, happening.now, happening.job))
+                    self.job = happening.job
+        return seen
+
+    @property
+    def result(self) -> int | None:
+        """The exit code as soon as the job has ended, also while TensorBoard stays; None before."""
+        return self.kept if self.exit_code is None else self.exit_code
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the run goes on, as far as it was caught up with."""
+        if self.exit_code is not None:
+            return Outcome.ENDED
+        return Outcome.LIVE if self.client is not None else Outcome.LOST
+
+    def wait(self, patience: float | None = None) -> None:
+        """Wait until something has changed or the supervisor is gone, but no longer than ``patience`` seconds."""
+        if self.client is None:
+            return
+        try:
+            message = self.client.hear(patience)
+        except NoSupervisor:
+            message = {"kind": "ended"}
+        if message is not None and message["kind"] == "ended":
+            self.client.close()
+            self.client = None
+            self.exit_code = message.get("exit_code", self.exit_code)  # the journal may have had no room for it
+            if self.exit_code is not None:
+                runs.wait_for_end(self.directory)
+
+    def _connect(self) -> ControlClient | None:
+        try:
+            client = ControlClient(self.directory)
+            client.say("follow")
+        except NoSupervisor:
+            return None
+        return client
+
+    def _note(self, record: dict[str, Any]) -> None:
+        if "now" in record:
+            self.epoch = record["time"] - record["now"]
+        if record["kind"] == "kept":
+            self.kept = int(record["exit_code"])
+        if record["kind"] == "ended":
+            self.exit_code = int(record["exit_code"])
+        if record["kind"] in ("kept", "ended"):
+            self.losses = record.get("losses", [])
+
+
+@contextmanager
+def _readable(directory: Path) -> Iterator[None]:
+    """Turn what a damaged journal does to `replay` into a sentence."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise TflaunchError(f"the journal in {directory} is damaged: {error!r}", EXIT_INTERNAL) from None

@@ -1,0 +1,75 @@
+"""All runs of this user on this machine, one line each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tflaunch.errors import TflaunchError
+from tflaunch.job import replay
+from tflaunch.job.states import Phase
+from tflaunch.records import journal, runs
+from tflaunch.records.journal_reader import ends
+from tflaunch.slurm import batch
+
+_COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED")
+
+
+def overview() -> list[dict[str, Any]]:
+    """Return all runs, the newest first.
+
+    Each has ``run``, ``name``, ``state`` (the phase of a live one, ``queued`` by Slurm, else ``ended``, ``lost`` or
+    ``unreadable``), ``exit_code``, ``tasks`` (how many) and ``started`` (seconds since the epoch).
+    """
+    return [_entry(directory) for directory in runs.newest_first()]
+
+
+def _entry(directory: Path) -> dict[str, Any]:
+    found = ends(directory)
+    unreadable = {"run": directory.name, "name": None, "exit_code": None, "tasks": None, "started": None}
+    try:
+        if found is None:
+            return {**unreadable, "state": _state_without_journal(directory)}
+        first, last = found
+        about = {"run": directory.name, "name": first["plan"]["name"], "tasks": len(first["plan"]["tasks"])}
+        state, exit_code = _state(directory, last)
+        return {**about, "state": state, "exit_code": exit_code, "started": first["time"]}
+    except (TflaunchError, KeyError, TypeError, ValueError):
+        return {**unreadable, "state": "unreadable"}
+
+
+def _state_without_journal(directory: Path) -> str:
+    if batch.job_of(directory) is None:
+        return "unreadable"
+    return "queued" if batch.is_active(directory) else "ended"
+
+
+def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
+    if last["kind"] == "ended":
+        return "ended", int(last["exit_code"])
+    is_live = runs.is_live(directory)  # before its journal is read: it may end meanwhile
+    job = replay.fold(journal.read(directory))
+    if job.phase is Phase.ENDED:
+        return "ended", job.exit_code
+    return (job.phase.value if is_live else "lost"), job.exit_code if job.was_kept else None
+
+
+def table(entries: list[dict[str, Any]], now: float) -> str:
+    """Return the runs as aligned text; ``now`` is in seconds since the epoch."""
+    rows = [_COLUMNS, *(_row(entry, now) for entry in entries)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _row(entry: dict[str, Any], now: float) -> tuple[str, ...]:
+    started = "-" if entry["started"] is None else f"{_ago(now - entry['started'])} ago"
+    cells = ("-" if entry[name] is None else str(entry[name]) for name in ("exit_code", "tasks"))
+    return (entry["run"], entry["state"], *cells, started)
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(int(seconds), 0)} s"

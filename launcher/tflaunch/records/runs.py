@@ -1,0 +1,162 @@
+"""The runs on this machine: where they are, and which of them are live.
+
+A run is live as long as its supervisor holds the lock in its directory. The kernel lets go of a lock with
+the process, however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.records.journal import home
+from tflaunch.slurm import batch
+
+LOCK_NAME = "lock"
+"""In the directory of a run; its supervisor holds it."""
+_SHOWN = 8
+
+
+def find(name: str | None) -> Path:
+    """Return the directory of a run.
+
+    Args:
+        name: the run's name or an unambiguous beginning of it; None for the only live run, else the newest.
+
+    Raises:
+        TflaunchError: there is no such run, or more than one.
+    """
+    known = newest_first()
+    if name is None:
+        return _default(known)
+    for path in known:
+        if path.name == name:
+            return path
+    found = [path for path in known if path.name.startswith(name)] if name else []
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise TflaunchError(f"{name!r} is the beginning of several runs: {_listed(found)}", EXIT_USAGE)
+    there_are = f"the runs are {_listed(known)}" if known else f"there are no runs in {home() / 'runs'}"
+    raise TflaunchError(f"there is no run {name!r}; {there_are}", EXIT_USAGE)
+
+
+def newest_first() -> list[Path]:
+    """Return the directories of all runs."""
+    try:
+        with os.scandir(home() / "runs") as entries:
+            found = [(entry.stat().st_mtime_ns, entry.name) for entry in entries if _is_run(entry)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
+    # A name holds the second of its run's start; what its directory went through later says less.
+    return [home() / "runs" / run for _, run in sorted(found, key=lambda pair: (_start(pair[1]), pair), reverse=True)]
+
+
+def is_live(path: Path) -> bool:
+    """Whether a run has a supervisor: one that holds its lock, or a job of Slurm that may be on another machine.
+
+    Args:
+        path: the run's directory.
+    """
+    return _is_locked(path) or batch.is_active(path)
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a supervisor holds the lock of a run; looking does not take it."""
+    try:
+        descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def take(path: Path) -> int:
+    """Take the lock of a run until the returned descriptor is closed, at the latest with this process.
+
+    Args:
+        path: the run's directory.
+
+    Raises:
+        TflaunchError: another supervisor has it, or there can be no lock.
+    """
+    try:
+        descriptor = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
+    try:
+        _lock(descriptor)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE) from None
+    except OSError as error:
+        os.close(descriptor)
+        raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
+    return descriptor
+
+
+def wait_for_end(path: Path) -> None:
+    """Wait until no process is the supervisor of a run any more; who has told of the end may still be ending.
+
+    Args:
+        path: the run's directory.
+    """
+    try:
+        descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    except OSError:
+        pass  # a file system without locks
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Take a lock for ourselves alone; somebody who only looks holds it for a moment."""
+    for _ in range(20):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.005)
+        else:
+            return
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _default(known: list[Path]) -> Path:
+    live = [path for path in known if is_live(path)]
+    if len(live) > 1:
+        raise TflaunchError(f"several runs are live, name one of them: {_listed(live)}", EXIT_USAGE)
+    if not known:
+        raise TflaunchError(f"there are no runs in {home() / 'runs'}", EXIT_USAGE)
+    return live[0] if live else known[0]
+
+
+def _is_run(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+
+
+def _start(name: str) -> str:
+    """The date and time in a run's name, "" if there is none."""
+    parts = name.rsplit("-", 3)
+    stamp = "".join(parts[1:3])
+    return stamp if len(parts) == 4 and stamp.isdigit() else ""
+
+
+def _listed(paths: list[Path]) -> str:
+    shown = ", ".join(path.name for path in paths[:_SHOWN])
+    return shown if len(paths) <= _SHOWN else f"{shown} and {len(paths) - _SHOWN} more"

@@ -1,0 +1,77 @@
+"""How a run stands, for another process: its supervisor tells; without one, the journal and the agents do."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tflaunch.control.client import ControlClient, NoSupervisor
+from tflaunch.hosts.onlooker import Sighting, look_at
+from tflaunch.hosts.reach import ways_to_hosts
+from tflaunch.job.status import Sight, status
+from tflaunch.logs.task_log import tail
+from tflaunch.records.journal import RunDirectory
+from tflaunch.records.observer import Observer, Outcome
+
+
+def standing(directory: Path) -> dict[str, Any]:
+    """Return the status of the run in ``directory``, as `status.status` describes it.
+
+    Raises:
+        TflaunchError: there is no journal, it is damaged, or the supervisor does not answer.
+    """
+    current = _told(directory)
+    if current is None:
+        current = _remembered(directory)
+    logs = Path(current["logs"])
+    for task in current["tasks"]:
+        task["last_line"] = next(iter(tail(logs, task["task"], 1)), None)
+    return current
+
+
+def _told(directory: Path) -> dict[str, Any] | None:
+    """What the supervisor says; None without one."""
+    try:
+        client = ControlClient(directory)
+    except NoSupervisor:
+        return None
+    try:
+        told: dict[str, Any] = client.ask("status")["status"]
+    except NoSupervisor:
+        return None
+    finally:
+        client.close()
+    return told
+
+
+def _remembered(directory: Path) -> dict[str, Any]:
+    """What the journal says; of a run whose supervisor was killed, what the agents say, too."""
+    observer = Observer(directory)
+    observer.catch_up()
+    now = time.time() - observer.epoch
+    is_alive = observer.outcome is Outcome.LIVE
+    current = status(observer.job, Sight(observer.epoch, str(observer.logs), is_alive, now), observer.exit_code)
+    if observer.outcome is Outcome.LOST and observer.job.exit_code is None:
+        run = RunDirectory.existing(directory, observer.logs)
+        _correct(current, look_at(ways_to_hosts(observer.job.original, run)))
+    return current
+
+
+def _correct(current: dict[str, Any], seen: dict[str, Sighting]) -> None:
+    """Put what was seen on the hosts in place of what the journal knew last."""
+    for host in current["hosts"]:
+        sighting = seen[host["host"]]
+        if sighting.tasks is None:
+            host.update(state="unheard", reason=sighting.reason)
+        else:
+            host.update(state="joined" if sighting.tasks else "away", reason=None, lease_left=sighting.lease_left)
+    for task in current["tasks"]:
+        living = seen[task["host"]].tasks
+        if living is None:
+            task["state"] = "unheard" if task["pid"] else task["state"]
+        elif task["task"] in living:
+            attempt, pid = living[task["task"]]
+            task.update(state="running", attempt=attempt, pid=pid)
+        elif task["pid"]:
+            task.update(state="stopped", pid=None)

@@ -1,0 +1,49 @@
+"""Gathering the facts about this machine that a plan needs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import tflaunch_worker
+from tflaunch.spec import LOCALHOST
+from tflaunch.spec.machine import Machine
+from tflaunch_worker import cores
+
+
+def look(hosts: Iterable[str]) -> Machine:
+    """Gather the facts about this machine that matter for a cluster on ``hosts``."""
+    return Machine(
+        cores=cores.usable(),
+        local_names=frozenset(host for host in set(hosts) if is_this_machine(host)),
+        environ=dict(os.environ),
+        python_directory=_python_directory(),
+        server_program=str(Path(tflaunch_worker.__file__).with_name("training") / "server.py"),
+    )
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host of a spec is this machine: loopback, its own names, its own addresses."""
+    if host == LOCALHOST or host in (socket.gethostname(), socket.gethostname().partition(".")[0]):
+        return True
+    if not host.replace(".", "").isdigit():
+        return False
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))  # only an address of our own can be bound
+    except OSError:
+        return False
+    return True
+
+
+def _python_directory() -> str | None:
+    """Where `python` is when tflaunch was called by its path in an environment that is not activated.
+
+    Then a user expects that environment's interpreter, and PATH may have another one or none.
+    """
+    is_environment = sys.prefix != sys.base_prefix
+    is_any_active = bool(os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"))
+    return str(Path(sys.executable).parent) if is_environment and not is_any_active else None

@@ -1,0 +1,251 @@
+"""Reading a spec from a file: JSON, YAML or TOML, within limits, with `${VAR}` and `--set` applied."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tflaunch.errors import Problem, SpecError
+from tflaunch.spec import Spec, kinds, spec_form
+
+MAX_BYTES = 4 * 1024 * 1024
+MAX_DEPTH = 32
+MAX_VALUES = 200_000
+
+_VARIABLE = re.compile(r"\$\$\{|\$\{(?!host:[A-Za-z_]\w*\})([^}]*)\}")  # ${host:NAME} is the host's own
+_EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidecars.*.env", "tensorboard")
+_DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
+
+
+class _Unreadable(Exception):
+    """The file is not what its name says: message and hint."""
+
+    def __init__(self, message: str, hint: str, where: str = "") -> None:
+        super().__init__(message)
+        self.problem = Problem("error", where, message, hint)
+
+
+def load(
+    path: Path,
+    settings: Sequence[str] = (),
+    name: str | None = None,
+    command: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Spec:
+    """Return the spec in a file, changed as the command line says.
+
+    Args:
+        path: the file; its ending says the format.
+        settings: ``path=value`` of ``--set``; a value is JSON where it can be, else text.
+        name: replaces the spec's name.
+        command: replaces the spec's command when not empty.
+        environ: where ``${VAR}`` is looked up.
+
+    Raises:
+        SpecError: with every problem that was found.
+    """
+    try:
+        data = _parse(path, _read(path))
+        if isinstance(data, dict):
+            _apply_settings(data, settings)
+            data.setdefault("name", name_from(path.stem))
+            if name is not None:
+                data["name"] = name
+            if command:
+                data["command"] = list(command)
+        _check_size(data)
+    except _Unreadable as error:
+        raise SpecError(str(path), [error.problem]) from None
+    return from_data(str(path), data, environ or {})
+
+
+def from_data(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
+    """Return the spec that plain data are.
+
+    Args:
+        source: where they come from, for messages.
+        data: what a parser of JSON gives.
+        environ: where ``${VAR}`` is looked up.
+
+    Raises:
+        SpecError: with every problem that was found.
+    """
+    problems: list[Problem] = []
+    result = spec_form.read(_expand(data, (), environ, problems))
+    if isinstance(result, list):
+        problems += result
+    if problems or isinstance(result, list):
+        raise SpecError(source, problems)
+    return result
+
+
+def name_from(text: str) -> str:
+    """Return a text made fit to be a job's name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63] or "job"
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _Unreadable(f"cannot be read: {error.strerror}", "give the path of a cluster spec") from None
+    if len(raw) > MAX_BYTES:
+        raise _Unreadable(f"is larger than {MAX_BYTES // 2**20} MiB", "a cluster spec is a page of text")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _Unreadable(f"is not text in UTF-8 (byte {error.start})", "save it as UTF-8") from None
+    if not text.strip():
+        raise _Unreadable("is empty", 'write at least {"cluster": {"worker": 2}, "command": [...]}')
+    return text
+
+
+def _parse(path: Path, text: str) -> Any:
+    parsers = {".json": _parse_json, ".yaml": _parse_yaml, ".yml": _parse_yaml, ".toml": _parse_toml}
+    parser = parsers.get(path.suffix.lower())
+    if parser is None:
+        raise _Unreadable(f"has the unknown ending {path.suffix!r}", "use .json, .yaml, .yml or .toml")
+    try:
+        return parser(text)
+    except RecursionError:
+        raise _Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels") from None
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise _Unreadable(f"is no JSON: {error.msg}", "correct the syntax there", place) from None
+    except ValueError as error:  # a number with thousands of digits
+        raise _Unreadable(f"is no usable JSON: {error}", "write a smaller number") from None
+
+
+def _refuse_constant(word: str) -> None:
+    raise _Unreadable(f"contains {word}, which is no JSON", "write a number")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise _Unreadable(f"has the key {key!r} twice in one object", "keep one of them")
+        result[key] = value
+    return result
+
+
+def _parse_toml(text: str) -> Any:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    if _DOTTED_KEY.search(text):  # tomllib needs memory for the square of a key's parts
+        raise _Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _Unreadable(f"is no TOML: {error}", "correct the syntax there") from None
+    except ValueError as error:
+        raise _Unreadable(f"is no usable TOML: {error}", "write a smaller number") from None
+
+
+def _parse_yaml(text: str) -> Any:
+    from tflaunch.spec import yaml_reader
+
+    try:
+        return yaml_reader.parse(text)
+    except yaml_reader.YamlError as error:
+        raise _Unreadable(f"is no usable YAML: {error}", "correct it there", error.where) from None
+
+
+def _check_size(data: Any) -> None:
+    """Refuse what is nested too deeply (cycles of YAML anchors included) or grows when aliases expand."""
+    count = 0
+    stack = [(data, 1)]
+    while stack:
+        value, depth = stack.pop()
+        count += 1
+        if depth > MAX_DEPTH:
+            raise _Unreadable("is nested too deeply or refers to itself", f"use at most {MAX_DEPTH} levels")
+        if count > MAX_VALUES:
+            raise _Unreadable(f"has more than {MAX_VALUES} values", "a cluster spec is a page of text")
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str):
+                    raise _Unreadable(f"has the key {key!r:.40}, which is not text", "put it in quotes")
+            stack.extend((item, depth + 1) for item in value.values())
+        elif isinstance(value, list):
+            stack.extend((item, depth + 1) for item in value)
+
+
+def _apply_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        steps = [name or int(index) for name, index in _STEP.findall(path)]
+        if not equals or not steps or isinstance(steps[0], int):
+            raise _Unreadable(f"--set {setting!r:.60} is no path=value", "for example --set restart.max=0")
+        try:
+            value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_as_text)
+        except (ValueError, RecursionError):
+            value = text
+        _assign(data, steps, value, setting)
+
+
+def _as_text(word: str) -> str:
+    """NaN and Infinity are no JSON, so they are text."""
+    return word
+
+
+def _assign(data: Any, steps: list[str | int], value: Any, setting: str) -> None:
+    """Set the value at the end of a path, making objects on the way."""
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        fits = isinstance(data, dict) if isinstance(step, str) else isinstance(data, list) and step < len(data)
+        if not fits:
+            raise _Unreadable(f"--set {setting!r:.60} leads through {step!r}, which is not there", "check the path")
+        if following is None:
+            data[step] = value
+        elif isinstance(step, str):
+            data = data.setdefault(step, {})
+        else:
+            data = data[step]
+
+
+def _expand(value: Any, location: tuple[str | int, ...], environ: Mapping[str, str], problems: list[Problem]) -> Any:
+    """Replace ``${VAR}`` where the contract says so; ``$${`` is a literal ``${``."""
+    if isinstance(value, dict):
+        return {key: _expand(item, (*location, key), environ, problems) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item, (*location, index), environ, problems) for index, item in enumerate(value)]
+    if not isinstance(value, str) or "${" not in value or not _is_expanded(location):
+        return value
+
+    def replacement(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return "${"
+        if match[1] not in environ:
+            is_default = re.search(r"[^A-Za-z0-9_]", match[1])
+            hint = (
+                "only ${NAME} and ${host:NAME} are known here"
+                if is_default
+                else "set it, or write $${ for a literal ${"
+            )
+            where = kinds.place(location)
+            problems.append(Problem("error", where, f"environment variable {match[1]!r} is not set", hint))
+            return ""
+        return environ[match[1]]
+
+    return _VARIABLE.sub(replacement, value)
+
+
+def _is_expanded(location: tuple[str | int, ...]) -> bool:
+    for pattern in _EXPANDED:
+        parts = pattern.split(".")
+        if len(location) >= len(parts) and all(p in ("*", str(at)) for p, at in zip(parts, location, strict=False)):
+            return True
+    return False

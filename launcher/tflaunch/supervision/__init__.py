@@ -1,0 +1,1 @@
+"""Running a job: what surrounds the pure core with clocks, processes, disks and people."""

@@ -1,0 +1,159 @@
+"""The parts of a run and how they are put together: where its words go, what is recorded, who may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from tflaunch.hosts.link import Way
+from tflaunch.hosts.session import Session, Terms
+from tflaunch.job.states import Job
+from tflaunch.logs.task_log import Marks
+from tflaunch.logs.words import Shower, TaskWords
+from tflaunch.mailbox import Mailbox
+from tflaunch.plan import plan_forms
+from tflaunch.records import runs
+from tflaunch.records.journal import Journal, RunDirectory
+from tflaunch.supervision.run import Parts
+from tflaunch.supervision.service import Service
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from tflaunch.hosts.code import Code
+    from tflaunch.job.drill import Strike
+    from tflaunch.supervision.drilling import Driller
+    from tflaunch.supervision.metrics import Metrics
+
+_AT_ONCE = 128  # hosts that are reached at the same time
+_BETWEEN_VIEWS = 1.0  # seconds
+
+
+class Place(Shower, Protocol):
+    """Where the words of a run go: a screen, or the notes of a detached supervisor."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether `update` is worth its while."""
+
+    def update(self, status: Mapping[str, Any]) -> None:
+        """Show how the run stands."""
+
+    def say(self, message: str) -> None:
+        """Show a message of tflaunch itself."""
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+
+
+class Outfit(NamedTuple):
+    """What one run is supervised with.
+
+    ``ways``: how the agent of each host is reached; ``code``: the user's code, if it has to be brought to hosts;
+    ``place`` is made for the names of the tasks; ``strikes``: a drill, if the user wants one; ``metrics_port``:
+    where metrics are served, if anywhere; ``begun`` is called when other terminals can see the run.
+    """
+
+    directory: RunDirectory
+    ways: Mapping[str, Way]
+    code: Code | None
+    place: Callable[[Sequence[str]], Place]
+    strikes: Sequence[Strike] = ()
+    metrics_port: int | None = None
+    begun: Callable[[], None] = lambda: None
+
+
+class Desk(NamedTuple):
+    """The parts of a run, and what stands beside it."""
+
+    parts: Parts
+    journal: Journal
+    service: Service
+    driller: Driller | None
+
+
+@contextmanager
+def prepared(job: Job, outfit: Outfit, mailbox: Mailbox, fencing: int = 0, records: int = 0) -> Iterator[Desk]:
+    """Put the parts of a run together, and take them apart again.
+
+    Args:
+        job: the job as it begins.
+        outfit: what it is supervised with.
+        mailbox: the supervisor's.
+        fencing: how many supervisors the run had before.
+        records: how many records its journal has.
+    """
+    plan, directory = job.original, outfit.directory
+    runs.take(directory.path)  # until this process ends: whoever waits for the run's end waits for ours
+    metrics = _metrics(outfit.metrics_port)
+    journal = Journal(directory, records)
+    if fencing:
+        journal.record_supervisor(fencing)
+    else:
+        kept = plan_forms.as_record(plan)
+        directory.write_plan(kept)
+        journal.record_plan(directory, kept, job.started_at)
+    place = outfit.place([process.task for process in plan.processes()])
+    words = TaskWords(directory.logs, Marks(directory.marks), directory.times, place, mailbox)
+    terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat, fencing)
+    aside = _Threads()
+    sessions = {host: Session(host, way, terms, mailbox, words, aside.do) for host, way in outfit.ways.items()}
+    logs = str(directory.logs)
+    service = Service(job, directory.path, logs, mailbox, sessions)
+    words.tell_change(service.tell_change)
+    driller = _driller(outfit.strikes, mailbox, sessions, place)
+    watchers = (service,) if driller is None else (service, driller)
+    if metrics is not None:
+        place.say(f"metrics on {metrics.url}")
+        metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))
+    if place.is_live:
+        _keep_live(place, service, mailbox)
+    outfit.begun()
+    try:
+        parts = Parts(mailbox, journal, words, sessions, place.say, logs, outfit.code, watchers)
+        yield Desk(parts, journal, service, driller)
+    finally:
+        if metrics is not None:
+            metrics.close()
+        for part in (place, words, journal, service, mailbox):
+            part.close()
+
+
+def _metrics(port: int | None) -> Metrics | None:
+    if port is None:
+        return None
+    from tflaunch.supervision.metrics import Metrics
+
+    return Metrics(port)
+
+
+def _driller(
+    strikes: Sequence[Strike], mailbox: Mailbox, sessions: Mapping[str, Session], place: Place
+) -> Driller | None:
+    if not strikes:
+        return None
+    from tflaunch.supervision.drilling import Driller
+
+    return Driller(strikes, mailbox, sessions, place.say)
+
+
+def _keep_live(place: Place, service: Service, mailbox: Mailbox) -> None:
+    """Show how the run stands, again and again."""
+    service.measured(place.update)
+    mailbox.call_at(mailbox.now() + _BETWEEN_VIEWS, lambda: _keep_live(place, service, mailbox))
+
+
+class _Threads:
+    """Runs what may wait in threads of its own; a run on this machine alone never needs one."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def do(self, function: Callable[[], None]) -> None:
+        """Run a function aside."""
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(_AT_ONCE, "reach")
+        self._pool.submit(function)

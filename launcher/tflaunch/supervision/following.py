@@ -1,0 +1,161 @@
+"""A live run in another terminal: its words and its news as `tflaunch up` shows them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tflaunch.control.client import ControlClient, NoSupervisor
+from tflaunch.control.server import SOCKET_NAME
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.job import diagnosis, policy
+from tflaunch.job.news import Logs, news
+from tflaunch.job.states import Phase
+from tflaunch.logs.lines import Line
+from tflaunch.logs.task_log import tail
+from tflaunch.records.journal import RESERVE_NAME
+from tflaunch.records.log_reader import LogReader
+from tflaunch.records.observer import Observer, Outcome
+from tflaunch.slurm import batch
+from tflaunch.supervision.desk import Place
+
+_BETWEEN_VIEWS = 1.0  # seconds
+
+
+def until_end(observer: Observer, say: Callable[[str], None]) -> int:
+    """Tell the news until the job has ended, then its last words; return its exit code. TensorBoard may stay.
+
+    Raises:
+        TflaunchError: its supervisor was killed.
+    """
+    while observer.outcome is Outcome.LIVE and observer.result is None:
+        observer.wait()
+        tell_news(observer, say)
+    return last_words(observer, say)
+
+
+def until_running(observer: Observer, say: Callable[[str], None]) -> int | None:
+    """Tell the news until all that trains has started; return the exit code if the run ended before that.
+
+    Raises:
+        TflaunchError: its supervisor was killed.
+    """
+    while True:
+        tell_news(observer, say)
+        if policy.gang_started(observer.job):
+            return None
+        if observer.outcome is not Outcome.LIVE or observer.result is not None:
+            return last_words(observer, say)
+        observer.wait()
+
+
+def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
+    """Tell what is worth telling of what has happened since."""
+    for seen in observer.catch_up():
+        logs = Logs(str(observer.logs), lambda task, count: tail(observer.logs, task, count))
+        for message in news(seen.before, seen.event, seen.job, seen.now, logs):
+            say(message)
+
+
+def last_words(observer: Observer, say: Callable[[str], None]) -> int:
+    """Say how the job ended, and return its exit code.
+
+    Raises:
+        TflaunchError: its supervisor was killed.
+    """
+    tell_news(observer, say)
+    if observer.result is None:
+        raise TflaunchError(lost(observer), EXIT_INTERNAL)
+    lines = list(observer.losses)
+    if observer.job.exit_code is None:
+        lines.append(f"{observer.job.run} has ended with exit code {observer.result}")
+    else:
+        logs = observer.logs
+        lines.append(diagnosis.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count)))
+    if observer.job.phase is Phase.KEEPING and observer.outcome is Outcome.LIVE:
+        lines.append(diagnosis.stays(observer.job, f"`tflaunch down {observer.job.run}`"))
+    say("\n".join(lines))
+    return observer.result
+
+
+def lost(observer: Observer) -> str:
+    """Return a sentence about a run whose end is not known: as a rule its supervisor was killed."""
+    run, lease = observer.job.run, observer.job.plan.lease
+    job = batch.job_of(observer.directory)
+    if job is not None:
+        waits = batch.not_begun(observer.directory)
+        return waits or f"the supervisor of {run} is gone, and with it job {job} of Slurm; start its spec again"
+    if not any((observer.directory / name).exists() for name in (SOCKET_NAME, RESERVE_NAME)):
+        # Only a supervisor that ends by itself removes them.
+        return f"{run} has ended, but the last records of its journal are lost: there was no room for them"
+    if lease == 0:
+        return f"the supervisor of {run} was killed, and its tasks with it; start its spec again"
+    return f"the supervisor of {run} was killed; for {lease:g} s its tasks live on: tflaunch up --resume {run}"
+
+
+class Follower:
+    """Shows a run's lines as they come."""
+
+    def __init__(self, observer: Observer, place: Place, tasks: Iterable[str]) -> None:
+        self._observer = observer
+        self._place = place
+        self._reader = LogReader(observer.directory, observer.logs, list(tasks))
+        self._status: ControlClient | None = self._connect(observer.directory) if place.is_live else None
+        self._viewed_at = 0.0
+        self._told: int | None = None
+
+    def run(self, tail_lines: int | None) -> int:
+        """Show the last lines of each task, then all that comes, until the run has ended; return its exit code.
+
+        Args:
+            tail_lines: how many of each; None for all of them, and for all news, too.
+
+        Raises:
+            TflaunchError: its supervisor was killed.
+        """
+        self._show(self._reader.read(tail=tail_lines))
+        if tail_lines is None:
+            tell_news(self._observer, self._place.say)
+        else:
+            self._observer.catch_up()
+        while self._observer.outcome is Outcome.LIVE:
+            self._draw()
+            self._observer.wait(_BETWEEN_VIEWS if self._status is not None else None)
+            self._show(self._reader.new_lines())
+            tell_news(self._observer, self._place.say)
+            if self._observer.kept is not None and self._told is None:
+                self._told = last_words(self._observer, self._place.say)
+        self._show(self._reader.new_lines())
+        self._show(self._reader.rest())
+        if self._told is None or self._observer.exit_code is None:
+            return last_words(self._observer, self._place.say)
+        return self._observer.exit_code
+
+    def _show(self, lines: Iterable[Line]) -> None:
+        """Show lines, and wait until they are written: what the terminal does not take stays in the logs."""
+        written = threading.Event()
+        any_line = False
+        for line in lines:
+            any_line = True
+            written.clear()
+            self._place.show(line.task, line.text + b"\n", written.set)
+        if any_line:
+            written.wait()
+
+    def _draw(self) -> None:
+        """Show how the run stands, once per second."""
+        if self._status is None or time.monotonic() - self._viewed_at < _BETWEEN_VIEWS:
+            return
+        self._viewed_at = time.monotonic()
+        try:
+            self._place.update(self._status.ask("status")["status"])
+        except NoSupervisor:
+            self._status = None
+
+    def _connect(self, directory: Path) -> ControlClient | None:
+        try:
+            return ControlClient(directory)
+        except NoSupervisor:
+            return None

@@ -1,0 +1,118 @@
+"""One run supervised by this process, from its first agent or its recall to the last word."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from tflaunch.errors import EXIT_INTERNAL
+from tflaunch.hosts.link import Link
+from tflaunch.job import diagnosis, replay, supervisor
+from tflaunch.job.events import Interrupted, StopAsked
+from tflaunch.logs.words import TaskWords
+from tflaunch.mailbox import Mailbox
+from tflaunch.plan import Plan
+from tflaunch.records.journal import Journal
+from tflaunch.supervision import desk
+from tflaunch.supervision.desk import Desk, Outfit
+from tflaunch.supervision.run import Run
+
+
+def execute(plan: Plan, outfit: Outfit, links: Mapping[str, Link]) -> int:
+    """Run a plan to its end and return tflaunch's exit code. ``links``: agents that were started already."""
+    mailbox = Mailbox()
+    job = supervisor.begin(outfit.directory.run, plan, mailbox.now())
+    with desk.prepared(job, outfit, mailbox) as prepared:
+        run = Run(job, prepared.parts, lambda: _tell_kept(run, prepared))
+        with _signals_to(mailbox):
+            run.execute(links)
+        return _last_words(run, prepared)
+
+
+def resume(records: Sequence[dict[str, Any]], outfit: Outfit, stop: StopAsked | None = None) -> int:
+    """Take over a run whose supervisor was killed, and return tflaunch's exit code.
+
+    Args:
+        records: its journal.
+        outfit: what it is supervised with.
+        stop: end it at once.
+    """
+    job = replay.first_job(records[0])
+    earlier = 1 + sum(record["kind"] == "supervisor" for record in records)
+    mailbox = Mailbox()
+    with desk.prepared(job, outfit, mailbox, earlier, len(records)) as prepared:
+        run = Run(job, prepared.parts, lambda: _tell_kept(run, prepared))
+        run.recall(records[1:])
+        if stop is not None:
+            mailbox.put(stop)
+        with _signals_to(mailbox):
+            run.resume()
+        return _last_words(run, prepared)
+
+
+def _tell_kept(run: Run, prepared: Desk) -> None:
+    """Say how the job ended, and that TensorBoard stays."""
+    notes, exit_code = _result(run, prepared)
+    stays = diagnosis.stays(run.job, "Ctrl-C or `tflaunch down`")
+    prepared.parts.say("\n".join([*notes, _summary(run, prepared), stays]))
+    prepared.journal.record_kept(exit_code, notes)
+    prepared.service.tell_change()
+
+
+def _last_words(run: Run, prepared: Desk) -> int:
+    """Say how it ended, unless that was said, and return tflaunch's exit code."""
+    prepared.journal.settle()
+    notes, exit_code = _result(run, prepared)
+    is_told = run.has_told_kept
+    lines = _losses(prepared.parts.words, prepared.journal) if is_told else [*notes, _summary(run, prepared)]
+    if lines:
+        prepared.parts.say("\n".join(lines))
+    prepared.journal.record_end(exit_code, notes)
+    prepared.service.end(exit_code)
+    return exit_code
+
+
+def _result(run: Run, prepared: Desk) -> tuple[list[str], int]:
+    """What there is to say besides how the job ended: what was lost, and how a drill went; and the exit code."""
+    notes, driller = _losses(prepared.parts.words, prepared.journal), prepared.driller
+    exit_code = run.exit_code
+    if driller is not None:
+        notes += driller.report(exit_code)
+        if exit_code == 0 and not driller.is_done:
+            exit_code = EXIT_INTERNAL  # a test that tested nothing must not look like one that passed
+    return notes, exit_code
+
+
+def _summary(run: Run, prepared: Desk) -> str:
+    return diagnosis.summary(run.job, prepared.parts.logs, prepared.parts.words.tail)
+
+
+def _losses(words: TaskWords, journal: Journal) -> list[str]:
+    """What could not be kept: the disk was full."""
+    lines = words.trouble()
+    if journal.lost:
+        lines.append(f"{journal.lost} records of the journal could not be written")
+    return lines
+
+
+@contextmanager
+def _signals_to(mailbox: Mailbox) -> Iterator[None]:
+    """Turn Ctrl-C, TERM and HUP into events; HUP stays ignored under nohup."""
+
+    def enqueue(number: int, frame: FrameType | None) -> None:
+        mailbox.put(Interrupted(number))
+
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.append(signal.SIGHUP)
+    earlier = {number: signal.signal(number, enqueue) for number in wanted}
+    earlier_wake = signal.set_wakeup_fd(mailbox.wake_descriptor, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(earlier_wake)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

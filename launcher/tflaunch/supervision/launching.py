@@ -1,0 +1,148 @@
+"""Starting a run, or taking over one whose supervisor was killed: here, or detached from this terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.hosts import local
+from tflaunch.hosts.link import Link, LinkError, Way
+from tflaunch.hosts.reach import ways_to_hosts
+from tflaunch.plan import Plan
+from tflaunch.records.journal import RunDirectory, read
+
+# What takes time to import is imported after this machine's agents were started: they start meanwhile.
+if TYPE_CHECKING:
+    from tflaunch.hosts.code import Code
+    from tflaunch.job.drill import Strike
+    from tflaunch.job.events import StopAsked
+    from tflaunch.supervision.desk import Outfit, Place
+
+
+class Manner(NamedTuple):
+    """How a run is supervised.
+
+    ``say`` shows a message; ``strikes``: a drill, if the user wants one; ``metrics_port``: where metrics are
+    served, if anywhere; ``is_detached``: by a process of its own, which survives this terminal. Of one that is not,
+    ``place`` takes the words, by default a screen, and ``begun`` is called when other terminals can see the run.
+    """
+
+    say: Callable[[str], None]
+    strikes: Sequence[Strike] = ()
+    metrics_port: int | None = None
+    is_detached: bool = False
+    place: Callable[[Sequence[str]], Place] | None = None
+    begun: Callable[[], None] = lambda: None
+
+
+def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner) -> int:
+    """Run a plan in its directory, and return tflaunch's exit code; of a detached run, once its tasks run, 0.
+
+    ``code`` is what `code_for_hosts` gives.
+    """
+    ways = ways_to_hosts(plan, directory)
+
+    def supervise(place: Callable[[Sequence[str]], Place] | None, begun: Callable[[], None]) -> int:
+        links = _links_on_this_machine(plan, ways)
+        from tflaunch.supervision import foreground
+
+        return foreground.execute(plan, _outfit(directory, ways, code, manner, place, begun), links)
+
+    return _supervise(directory.path, supervise, manner)
+
+
+def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
+    """Go on with the run in a directory, or with ``stop`` end it; return the exit code as `start` does.
+
+    Raises:
+        TflaunchError: it has a supervisor, or nothing of it can live any more.
+    """
+    from tflaunch import descriptors
+    from tflaunch.job import replay
+    from tflaunch.job.states import Phase
+    from tflaunch.records import runs
+    from tflaunch.slurm import batch
+    from tflaunch.supervision import foreground
+
+    records = read(path)
+    if not records:
+        raise TflaunchError(f"run {path.name} had not begun; start its spec again", EXIT_INTERNAL)
+    job = replay.fold(records)
+    if runs.is_live(path):
+        raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE)
+    if job.phase is Phase.ENDED:
+        raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
+    if batch.job_of(path) is not None:
+        why = "is over; Slurm puts a job back into its queue itself"
+        raise TflaunchError(f"the job of run {path.name} {why}", EXIT_USAGE)
+    if job.plan.lease == 0:
+        why = "ended with its supervisor, because timeouts.lease is 0"
+        raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
+    directory = RunDirectory.existing(path, Path(records[0]["logs"]))
+    descriptors.require(len(job.original.hosts), len(job.original.processes()))
+    code = code_for_hosts(job.original)
+    ways = ways_to_hosts(job.original, directory)
+    local.dismiss_early()
+
+    def supervise(place: Callable[[Sequence[str]], Place] | None, begun: Callable[[], None]) -> int:
+        return foreground.resume(records, _outfit(directory, ways, code, manner, place, begun), stop)
+
+    return _supervise(path, supervise, manner)
+
+
+_Supervise = Callable[["Callable[[Sequence[str]], Place] | None", Callable[[], None]], int]
+
+
+def _supervise(path: Path, supervise: _Supervise, manner: Manner) -> int:
+    if not manner.is_detached:
+        return supervise(manner.place, manner.begun)
+    from tflaunch.supervision import detached
+
+    supervisor = detached.launch(path, lambda begun: supervise(detached.notes, begun))
+    from tflaunch.records.observer import Observer
+    from tflaunch.supervision import following
+
+    with detached.interrupts_to(supervisor):
+        return following.until_running(Observer(path), manner.say) or 0
+
+
+def _outfit(
+    directory: RunDirectory,
+    ways: Mapping[str, Way],
+    code: Code | None,
+    manner: Manner,
+    place: Callable[[Sequence[str]], Place] | None,
+    begun: Callable[[], None],
+) -> Outfit:
+    from tflaunch.supervision.desk import Outfit
+    from tflaunch.view.screen import Screen
+
+    return Outfit(directory, ways, code, place or Screen, manner.strikes, manner.metrics_port, begun)
+
+
+def _links_on_this_machine(plan: Plan, ways: Mapping[str, Way]) -> dict[str, Link]:
+    """Start the agents of this machine, so that they start while the rest is imported."""
+    links = {}
+    for host in plan.hosts:
+        if host.is_local:
+            try:
+                links[host.host] = ways[host.host].open()
+            except LinkError:
+                pass  # it is tried again with the others, and told with them
+    local.dismiss_early()
+    return links
+
+
+def code_for_hosts(plan: Plan) -> Code | None:
+    """Return the user's code when there are hosts that it has to be brought to.
+
+    Raises:
+        TflaunchError: some of it cannot be read.
+    """
+    if plan.sync is None or all(host.is_like_here for host in plan.hosts):
+        return None
+    from tflaunch.hosts.code import gather
+
+    return gather(plan.sync)

@@ -1,0 +1,74 @@
+"""What tasks use: asked of the agents when somebody wants to know, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from tflaunch.hosts.session import Session
+from tflaunch.job.measures import Measure
+from tflaunch.mailbox import Mailbox
+
+_FRESH = 0.5  # seconds within which an answer serves the next one who asks
+_PATIENCE = 0.5  # seconds for agents that are slow to answer
+_SHORTEST = 0.2  # seconds between two measures that give a share of a CPU
+
+
+class Meter:
+    """Collects measures of all hosts in rounds. ``cpu``: task to the percent of one CPU that it uses of late."""
+
+    def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
+        self.measures: dict[str, Measure] = {}
+        self.cpu: dict[str, float] = {}
+        self._sessions = sessions
+        self._mailbox = mailbox
+        self._taken: dict[str, tuple[Measure, float]] = {}
+        self._awaited: set[str] = set()
+        self._waiting: list[Callable[[], None]] = []
+        self._round = 0
+        self._measured_at = float("-inf")
+        for host, session in sessions.items():
+            session.tell_measures(partial(self._take, host))
+
+    def measure(self, done: Callable[[], None]) -> None:
+        """Measure, and call ``done`` when all hosts have answered or have had the time to."""
+        now = self._mailbox.now()
+        if now - self._measured_at < _FRESH and not self._waiting:
+            done()
+            return
+        self._waiting.append(done)
+        if len(self._waiting) > 1:
+            return  # a round is under way
+        self._awaited = {host for host, session in self._sessions.items() if session.measure()}
+        self._round += 1
+        number = self._round
+        if self._awaited:
+            self._mailbox.call_at(now + _PATIENCE, lambda: self._finish() if number == self._round else None)
+        else:
+            self._finish()
+
+    def _take(self, host: str, taken: Mapping[str, Measure], at: float) -> None:
+        """A host has answered; ``at`` is of the supervisor's clock."""
+        for task, measure in taken.items():
+            self.measures[task] = measure
+            self._compare(task, measure, at)
+        self._awaited.discard(host)
+        if not self._awaited and self._waiting:
+            self._finish()
+
+    def _compare(self, task: str, measure: Measure, at: float) -> None:
+        earlier, then = self._taken.get(task, (measure, at))
+        if earlier.attempt != measure.attempt or measure.cpu_seconds is None or earlier.cpu_seconds is None:
+            self.cpu.pop(task, None)
+        elif at - then >= _SHORTEST:
+            self.cpu[task] = max(measure.cpu_seconds - earlier.cpu_seconds, 0.0) / (at - then) * 100
+        elif task in self._taken:
+            return  # too soon to tell
+        self._taken[task] = (measure, at)
+
+    def _finish(self) -> None:
+        self._round += 1
+        self._measured_at = self._mailbox.now()
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done()

@@ -1,0 +1,133 @@
+"""A run's metrics for Prometheus, on this machine's loopback address."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
+from tflaunch.job.states import Phase
+
+_ADDRESS = "127.0.0.1"
+_PATIENCE = 3.0  # seconds that a scrape waits for the supervisor
+
+Status = Mapping[str, Any]
+AskStatus = Callable[[Callable[[Status], None]], None]
+"""Calls what it is given with the run's status, soon and in another thread."""
+
+_OF_TASKS = (
+    ("resident_memory_bytes", "rss_bytes", "Memory in use."),
+    ("gpu_memory_bytes", "gpu_bytes", "Memory in use on GPUs."),
+    ("gpu_busy_percent", "gpu_percent", "How busy its GPUs are."),
+    ("step", "step", "The step of training that it has come to, as it says itself."),
+    ("steps_per_second", "steps_per_second", "How fast it comes forward."),
+    ("epoch", "epoch", "The epoch that it has come to, as it says itself."),
+)
+
+
+class Metrics:
+    """Serves ``/metrics``; the tasks are measured at each scrape."""
+
+    def __init__(self, port: int) -> None:
+        """Listen on a port of the loopback address, 0 for any.
+
+        Raises:
+            TflaunchError: the port is busy, or not allowed.
+        """
+        self._ask: AskStatus | None = None
+        registry = CollectorRegistry()
+        registry.register(self)
+        try:
+            self._server, self._thread = start_http_server(port, _ADDRESS, registry)
+        except (OSError, OverflowError) as error:
+            raise TflaunchError(f"--metrics-port {port}: {error}; choose another port", EXIT_PREFLIGHT) from None
+
+    @property
+    def url(self) -> str:
+        """Where the metrics are."""
+        return f"http://{_ADDRESS}:{self._server.server_port}/metrics"
+
+    def serve(self, ask: AskStatus) -> None:
+        """Answer scrapes from now on with what ``ask`` gives."""
+        self._ask = ask
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering does not ask for metrics yet."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics at this moment (called by prometheus_client in threads of its own)."""
+        status = self._status()
+        return families(status) if status is not None else ()
+
+    def _status(self) -> Status | None:
+        answered = threading.Event()
+        answers: list[Status] = []
+
+        def take(status: Status) -> None:
+            answers.append(status)
+            answered.set()
+
+        if self._ask is not None:
+            self._ask(take)
+            answered.wait(_PATIENCE)
+        return answers[0] if answers else None
+
+
+def families(status: Status) -> list[Metric]:
+    """Return the metrics that a status means."""
+    run, tasks = status["run"], status["tasks"]
+    phase = GaugeMetricFamily("tflaunch_job_phase", "1 for the phase of the job.", labels=["run", "phase"])
+    for known in Phase:
+        phase.add_metric([run, known.value], float(known.value == status["phase"]))
+    restarts = CounterMetricFamily("tflaunch_restarts", "Restarts of the gang.", labels=["run"])
+    restarts.add_metric([run], status["restarts"])
+    return [phase, restarts, *_of_hosts(run, status["hosts"]), *_of_tasks(run, tasks), _own(run, tasks)]
+
+
+def _of_hosts(run: str, hosts: Iterable[Status]) -> list[Metric]:
+    up = GaugeMetricFamily("tflaunch_agent_up", "Whether the host's agent obeys.", labels=["run", "host"])
+    silence = GaugeMetricFamily("tflaunch_link_silence_seconds", "Since its last word.", labels=["run", "host"])
+    for host in hosts:
+        up.add_metric([run, host["host"]], float(host["state"] == "joined"))
+        if host["silence"] is not None:
+            silence.add_metric([run, host["host"]], host["silence"])
+    return [up, silence]
+
+
+def _of_tasks(run: str, tasks: Iterable[Status]) -> list[Metric]:
+    labels = ["run", "task", "host"]
+    up = GaugeMetricFamily("tflaunch_task_up", "Whether the task runs.", labels=labels)
+    cpu = CounterMetricFamily("tflaunch_task_cpu_seconds", "Time of processors used.", labels=labels)
+    found: list[Metric] = [up, cpu]
+    for task in tasks:
+        about = [run, task["task"], task["host"]]
+        up.add_metric(about, float(task["state"] == "running"))
+        if task["cpu_seconds"] is not None:
+            cpu.add_metric(about, task["cpu_seconds"])
+    for name, field, text in _OF_TASKS:
+        gauge = GaugeMetricFamily(f"tflaunch_task_{name}", text, labels=labels)
+        for task in tasks:
+            if task[field] is not None:
+                gauge.add_metric([run, task["task"], task["host"]], task[field])
+        found.append(gauge)
+    return found
+
+
+def _own(run: str, tasks: Iterable[Status]) -> Metric:
+    """What programs report under names of their own, such as a loss."""
+    own = GaugeMetricFamily("tflaunch_task_metric", "As the task reports it.", labels=["run", "task", "name"])
+    for task in tasks:
+        for name, value in (task["metrics"] or {}).items():
+            own.add_metric([run, task["task"], name], value)
+    return own

@@ -1,0 +1,110 @@
+"""Waiting for a run that Slurm starts, and may start again: each of its lives is followed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tflaunch import slurm
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.records.observer import Observer
+from tflaunch.slurm import NoSlurmHere, SlurmError, SlurmJob, batch
+from tflaunch.supervision.detached import LOG_NAME
+
+_BETWEEN_LOOKS = 1.0  # seconds: Slurm tells nobody by itself
+_BETWEEN_TRIES = 5.0
+_LAST_LINES = 5
+
+
+def follow(directory: Path, say: Callable[[str], None], watch: Callable[[Observer], int]) -> int:
+    """Return the exit code of a run, once it has ended for good.
+
+    Args:
+        directory: the run's.
+        say: shows a message.
+        watch: follows one life to its end, and returns the exit code.
+
+    Raises:
+        TflaunchError: its supervisor was killed, or Slurm has ended its job.
+    """
+    job = batch.job_of(directory)
+    if job is None:
+        return watch(Observer(directory))
+    while True:
+        _until_begun(directory, job, say)
+        lost = None
+        try:
+            code = watch(Observer(directory))
+        except TflaunchError as error:
+            code, lost = error.exit_code, error
+        if code == 0:
+            return code
+        end = _until_settled(directory, job, say)
+        if end is not None and not end.is_over:
+            continue  # it begins again
+        if lost is not None:
+            state = "" if end is None else f" ({end.state})"
+            raise TflaunchError(f"Slurm has ended job {job}{state}; start the spec again", EXIT_INTERNAL) from None
+        return code
+
+
+def until_begun(directory: Path, say: Callable[[str], None]) -> None:
+    """Wait until a run has a journal that can be read.
+
+    Raises:
+        TflaunchError: its job has ended before.
+    """
+    job = batch.job_of(directory)
+    if job is not None:
+        _until_begun(directory, job, say)
+
+
+def _until_begun(directory: Path, job: str, say: Callable[[str], None]) -> None:
+    told = ""
+    while True:
+        seen = _look(job, say)
+        if seen is None or seen.is_over:
+            if seen is None or batch.has_begun(directory, seen):
+                return
+            raise TflaunchError(_stillborn(directory, job, seen), seen.exit_code or EXIT_INTERNAL)
+        if batch.has_begun(directory, seen):
+            return
+        news = f"job {job} of run {directory.name} is {seen.state}" + (f" ({seen.reason})" if seen.is_waiting else "")
+        if news != told:
+            say(news)
+        told = news
+        time.sleep(_BETWEEN_LOOKS)
+
+
+def _until_settled(directory: Path, job: str, say: Callable[[str], None]) -> SlurmJob | None:
+    """Wait until a job whose supervisor is gone has ended, or waits to begin again."""
+    while True:
+        seen = _look(job, say)
+        if seen is None or seen.is_over or seen.is_waiting or not batch.has_begun(directory, seen):
+            return seen
+        time.sleep(_BETWEEN_LOOKS)
+
+
+def _look(job: str, say: Callable[[str], None]) -> SlurmJob | None:
+    """How a job stands. While Slurm does not answer, that is said once, and it is asked again."""
+    is_told = False
+    while True:
+        try:
+            return slurm.look(job)
+        except NoSlurmHere as error:
+            raise TflaunchError(f"job {job} cannot be asked for: {error}", EXIT_INTERNAL) from None
+        except SlurmError as error:
+            if not is_told:
+                say(f"Slurm does not say how job {job} stands: {error}; asking on")
+            is_told = True
+            time.sleep(_BETWEEN_TRIES)
+
+
+def _stillborn(directory: Path, job: str, seen: SlurmJob) -> str:
+    """What is known of a job that never became a run."""
+    try:
+        lines = (directory / LOG_NAME).read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
+    except OSError:
+        lines = []
+    return "\n".join([f"job {job} of run {directory.name} was {seen.state} before the run began", *lines])

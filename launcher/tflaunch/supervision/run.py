@@ -1,0 +1,258 @@
+"""The loop: take an event, let the supervisor decide, perform its actions; until the job has ended."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.hosts.link import Link
+from tflaunch.hosts.orders import COMMON
+from tflaunch.hosts.session import Session
+from tflaunch.job import policy, replay, supervisor
+from tflaunch.job.actions import (
+    AbandonHost,
+    Action,
+    HoldPorts,
+    JoinHost,
+    LookUpNames,
+    SendFiles,
+    StartTask,
+    StopTask,
+    TryPeers,
+)
+from tflaunch.job.events import Event, Interrupted, Superseded, TimePassed
+from tflaunch.job.news import Logs, news
+from tflaunch.job.states import Job, Phase
+from tflaunch.logs.words import TaskWords
+from tflaunch.mailbox import Mailbox
+from tflaunch.plan import TaskPlan, board, preloading
+from tflaunch.plan.tf_config import split
+
+if TYPE_CHECKING:
+    from tflaunch.hosts.code import Code
+
+_LEAVE_PATIENCE = 10.0  # an agent that does not even leave is left to its guard and its lease
+
+
+class Records(Protocol):
+    """Where facts are kept."""
+
+    def record(self, event: Event, actions: list[Action], now: float) -> None:
+        """Keep an event and the actions that it led to."""
+
+
+class Watcher(Protocol):
+    """Who looks at the job."""
+
+    def watch(self, job: Job, now: float) -> None:
+        """Look at the job after a step; ``now`` is the time."""
+
+
+class Parts(NamedTuple):
+    """What a run works with.
+
+    ``say`` shows a sentence to the user; ``logs`` is where the tasks' logs are, for such sentences; ``code``
+    is the user's code, if it has to be brought to hosts; ``watchers`` look at the job after each step.
+    """
+
+    mailbox: Mailbox
+    journal: Records
+    words: TaskWords
+    sessions: Mapping[str, Session]
+    say: Callable[[str], None]
+    logs: str
+    code: Code | None = None
+    watchers: tuple[Watcher, ...] = ()
+
+
+class Run:
+    """One run of a plan, from the first agent to the last word. Holds the current job."""
+
+    def __init__(self, job: Job, parts: Parts, kept: Callable[[], None] = lambda: None) -> None:
+        """Prepare to run ``job``; nothing is done yet.
+
+        ``kept`` is called once when the job has ended and said its last words, while TensorBoard stays.
+        """
+        self._job = job
+        self._parts = parts
+        self._kept = kept
+        self.has_told_kept = False
+        self._cut_short_by: int | None = None
+
+    @property
+    def job(self) -> Job:
+        """The job as it stands."""
+        return self._job
+
+    @property
+    def exit_code(self) -> int:
+        """The job's code; Ctrl-C never gives 0, not even during the last output."""
+        code = EXIT_INTERNAL if self._job.exit_code is None else self._job.exit_code
+        if code or self._cut_short_by is None or self._job.was_kept:
+            return code
+        return 128 + self._cut_short_by
+
+    def execute(self, links: Mapping[str, Link]) -> None:
+        """Run the job to its end. ``links``: agents that were started already.
+
+        Raises:
+            TflaunchError: this process may not have as many files as it needs.
+        """
+        for host, session in self._parts.sessions.items():
+            if host in links:
+                session.join_over(links[host])
+            else:
+                session.join()
+        self._serve()
+        self._leave()
+
+    def recall(self, records: Iterable[dict[str, Any]]) -> None:
+        """Take over from a supervisor that was killed: know what its journal's records after the first tell."""
+        for session in self._parts.sessions.values():
+            session.begin_recall()
+        for happening in replay.happenings(self._job, records):
+            self._job = happening.job
+            teller = self._session_of(happening.event)
+            if teller is not None:
+                teller.recall(happening.event)
+            for action in happening.actions:
+                self._perform(action)
+
+    def resume(self) -> None:
+        """Run a recalled job to its end, with the agents and tasks that live."""
+        for session in self._parts.sessions.values():
+            session.resume()
+        self._serve()
+        self._leave()
+
+    def _session_of(self, event: Event) -> Session | None:
+        host = getattr(event, "host", None)
+        return None if host is None else self._parts.sessions[host]
+
+    # ---- the loop
+
+    def _serve(self) -> None:
+        mailbox = self._parts.mailbox
+        deadline = supervisor.next_deadline(self._job)
+        while self._job.phase is not Phase.ENDED:
+            self._tell_kept()
+            event = mailbox.take(deadline)
+            now = mailbox.now()
+            if isinstance(event, Superseded):
+                self._parts.words.leave_to_others()
+                raise TflaunchError(f"another tflaunch has taken over run {self._job.run}", EXIT_INTERNAL)
+            if event is not None:
+                deadline = self._handle(event, now)
+            if deadline is not None and now >= deadline:
+                deadline = self._handle(TimePassed(), now)
+
+    def _tell_kept(self) -> None:
+        is_kept = self._job.phase is Phase.KEEPING and not self.has_told_kept
+        if is_kept and self._parts.words.is_complete_without(board.NAME):
+            self.has_told_kept = True
+            self._kept()
+
+    def _handle(self, event: Event, now: float) -> float | None:
+        """Do what an event asks for; return the time of the next one if nothing happens, None for never."""
+        before = self._job
+        self._job, actions = supervisor.step(before, event, now)
+        self._parts.journal.record(event, actions, now)
+        session = self._session_of(event)
+        if session is not None:
+            session.recorded(event)
+        for action in actions:
+            self._perform(action)
+        for watcher in self._parts.watchers:
+            watcher.watch(self._job, now)
+        for message in news(before, event, self._job, now, Logs(self._parts.logs, self._parts.words.tail)):
+            self._parts.say(message)
+        return supervisor.next_deadline(self._job)
+
+    def _perform(self, action: Action) -> None:
+        session = self._parts.sessions[action.host]
+        words = self._parts.words
+        match action:
+            case JoinHost():
+                session.join()
+            case AbandonHost():
+                self._abandon(session, action.tasks)
+            case SendFiles():
+                assert self._parts.code is not None
+                session.send_files(self._parts.code)
+            case LookUpNames():
+                session.order("look_up_names", names=action.names)
+            case HoldPorts():
+                session.order("hold_ports", ports=action.ports, exclusive=action.exclusive)
+            case TryPeers():
+                about = {"ports": action.ports, "peers": action.peers, "run": self._job.run}
+                session.order("try_peers", **about, patience=self._job.plan.timeouts.connect)
+            case StartTask():
+                words.begin(action.task, action.attempt)
+                process = self._job.plan.find(action.task)
+                env, common = split(process.env, COMMON)
+                session.order("start_task", common, **self._start_order(action, process._replace(env=env)))
+            case StopTask():
+                session.order("stop_task", **_all_but_host(action))
+
+    def _abandon(self, session: Session, tasks: Iterable[str]) -> None:
+        session.abandon()
+        for task in tasks:
+            self._parts.words.abandon(task)
+
+    def _start_order(self, action: StartTask, process: TaskPlan) -> dict[str, object]:
+        plan = self._job.plan
+        env = {**process.env, "TFLAUNCH_RUN": self._job.run, "TFLAUNCH_ATTEMPT": str(action.attempt)}
+        return {
+            "task": action.task,
+            "attempt": action.attempt,
+            "argv": process.argv,
+            "env": env,
+            "unset": process.unset,
+            "workdir": process.workdir,
+            "inherit": plan.is_like_here(process.host),
+            "port": self._job.ports.get(action.task, 0),
+            "exclusive": board.is_board(process),
+            "preload": preloading.modules_for(plan, process),
+            "stall": plan.timeouts.stall if policy.in_gang(process) else None,
+        }
+
+    # ---- the end
+
+    def _leave(self) -> None:
+        """Send the agents home, once the last output has arrived."""
+        words, sessions = self._parts.words, self._parts.sessions.values()
+        connected = deque(sessions)
+
+        def are_all_gone() -> bool:
+            while connected and not connected[0].is_open:
+                connected.popleft()
+            return not connected
+
+        # A reader may take its time; a host that is not heard may not: past the fence it has ended by itself.
+        while not self._wait(lambda: words.is_complete or are_all_gone(), policy.fence(self._job.plan)):
+            for session in sessions:
+                if not session.is_linked:
+                    self._abandon(session, [process.task for process in self._job.plan.on_host(session.host)])
+            if self._cut_short_by is not None:
+                break
+        for session in sessions:
+            session.leave()
+        self._wait(are_all_gone, patience=_LEAVE_PATIENCE)
+
+    def _wait(self, is_over: Callable[[], bool], patience: float) -> bool:
+        """Serve the sessions until a condition holds, and return whether it does; a signal cuts the wait short."""
+        mailbox = self._parts.mailbox
+        until = mailbox.now() + patience
+        while not is_over() and mailbox.now() < until and self._cut_short_by is None:
+            event = mailbox.take(until)
+            if isinstance(event, Interrupted):
+                self._cut_short_by = event.signal
+        return is_over()
+
+
+def _all_but_host(action: StopTask) -> dict[str, object]:
+    fields = action._asdict()
+    del fields["host"]
+    return fields

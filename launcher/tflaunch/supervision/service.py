@@ -1,0 +1,127 @@
+"""What other terminals may ask of a running job: how it stands, to end, to restart or signal tasks."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tflaunch.control.server import Caller, ControlServer
+from tflaunch.hosts.session import Session
+from tflaunch.job.events import RestartAsked, StopAsked, Struck
+from tflaunch.job.states import Job, Phase, TaskPhase
+from tflaunch.job.status import Sight, status
+from tflaunch.mailbox import Mailbox
+from tflaunch.supervision.meter import Meter
+
+_LONGEST_GRACE = 86_400.0
+
+
+class Refused(Exception):
+    """What was asked for cannot be done: one sentence."""
+
+
+class Service:
+    """Answers the callers of one run. A `Watcher` of it."""
+
+    def __init__(self, job: Job, directory: Path, logs: str, mailbox: Mailbox, sessions: Mapping[str, Session]) -> None:
+        """Listen in the run's directory, whose journal has begun.
+
+        Raises:
+            OSError: there can be no socket.
+        """
+        self._job = job
+        self._logs = logs
+        self._exit_code: int | None = None
+        self._mailbox = mailbox
+        self._sessions = sessions
+        self._meter = Meter(sessions, mailbox)
+        self._server = ControlServer(directory, mailbox, self._hear)
+
+    def watch(self, job: Job, now: float) -> None:
+        """Look at the job after a step."""
+        self._job = job
+        self._server.tell_change()
+
+    def tell_change(self) -> None:
+        """Words of a task were kept."""
+        self._server.tell_change()
+
+    def end(self, exit_code: int) -> None:
+        """The run has ended, with tflaunch's exit code; at `close` that is told to those who follow."""
+        self._exit_code = exit_code
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        self._server.close(self._exit_code)
+
+    def measured(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        """Call ``tell`` with the run's status, freshly measured."""
+        self._meter.measure(lambda: tell(self._status()))
+
+    def _status(self) -> dict[str, Any]:
+        now = self._mailbox.now()
+        heard = {host: silence for host, session in self._sessions.items() if (silence := session.silence) is not None}
+        sight = Sight(time.time() - now, self._logs, True, now, self._meter.measures, self._meter.cpu, heard)
+        return status(self._job, sight)
+
+    # ---- what callers say
+
+    def _hear(self, caller: Caller, message: dict[str, Any]) -> None:
+        try:
+            self._answer(caller, message, self._job)
+        except Refused as refused:
+            caller.say("refused", reason=str(refused))
+        except (KeyError, TypeError, ValueError) as error:
+            caller.say("refused", reason=f"the supervisor does not understand {message['kind']!r}: {error!r}")
+
+    def _answer(self, caller: Caller, message: dict[str, Any], job: Job) -> None:
+        match message["kind"]:
+            case "status":
+                self.measured(lambda current: caller.say("status", status=current))
+            case "follow":
+                caller.follows = True
+                caller.say("changed")
+            case "stop":
+                self._stop(message.get("grace"), job)
+                caller.say("done")
+            case "restart":
+                self._restart(message["tasks"], job)
+                caller.say("done")
+            case "signal":
+                self._signal(message["tasks"], int(message["signal"]), job)
+                caller.say("done")
+            case kind:
+                raise Refused(f"this supervisor knows no {kind!r}; it is of another version of tflaunch")
+
+    def _stop(self, grace: float | None, job: Job) -> None:
+        wanted = job.plan.timeouts.grace if grace is None else float(grace)
+        self._mailbox.put(StopAsked(min(max(wanted, 0.0), _LONGEST_GRACE)))
+
+    def _restart(self, tasks: list[str], job: Job) -> None:
+        if job.phase is not Phase.RUNNING:
+            raise Refused(f"the job is {job.phase.value}: tasks can be restarted while it is running")
+        self._need_known(tasks, job)
+        for task in tasks or [""]:
+            self._mailbox.put(RestartAsked(task))
+
+    def _signal(self, tasks: list[str], number: int, job: Job) -> None:
+        self._need_known(tasks, job)
+        name = signal.Signals(number).name
+        living = [task for task in tasks if job.tasks[task].phase is TaskPhase.RUNNING]
+        if not living:
+            raise Refused(f"none of these tasks is running: {', '.join(tasks)}")
+        for task in living:
+            session = self._sessions[job.plan.find(task).host]
+            if not session.is_linked:
+                raise Refused(f"{session.host}, where {task} runs, cannot be heard")
+        for task in living:
+            self._mailbox.put(Struck(f"kill -s {name.removeprefix('SIG')} {task}"))
+            self._sessions[job.plan.find(task).host].signal(task, job.tasks[task].attempt, number)
+
+    def _need_known(self, tasks: list[str], job: Job) -> None:
+        unknown = [task for task in tasks if task not in job.tasks]
+        if unknown:
+            raise Refused(f"there is no task {', '.join(unknown)}; the tasks are {', '.join(job.tasks)}")

@@ -1,0 +1,112 @@
+"""A run that Slurm starts: what is written down when it is submitted, and taken up when its job begins."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tflaunch import slurm
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.records import runs
+from tflaunch.records.journal import RunDirectory
+from tflaunch.slurm import SlurmError, batch
+from tflaunch.supervision.detached import LOG_NAME
+
+_ORDER_NAME = "order.json"
+_SCRIPT_NAME = "job.sh"
+# `python -m` would import what the working directory has of the names of modules.
+_PROGRAM = "import sys; sys.path.pop(0); from tflaunch.__main__ import main; main()"
+_SCRIPT = """\
+#!/bin/bash
+{options}
+exec {command}
+"""
+
+
+class Order(NamedTuple):
+    """What `up --on slurm` was called with. The spec's file is in ``directory``, and its name ends with ``suffix``."""
+
+    directory: str
+    suffix: str
+    settings: Sequence[str] = ()
+    name: str | None = None
+    command: Sequence[str] = ()
+    log_dir: str | None = None
+    metrics_port: int | None = None
+    preflight: bool = True
+    keep: bool = False
+    drill: str | None = None
+
+
+def submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str:
+    """Hand a run to Slurm, and return the number of its job.
+
+    Args:
+        directory: the run's, which has a copy of its spec.
+        order: how it is to be started.
+        options: for sbatch.
+
+    Raises:
+        TflaunchError: Slurm refuses it.
+    """
+    (directory.path / _ORDER_NAME).write_text(json.dumps(order._asdict()))
+    log = shlex.quote(str(directory.path / LOG_NAME).replace("%", "%%"))
+    given = {option.removeprefix("--").partition("=")[0] for option in options}
+    ours = {"output": log, "open-mode": "append"}
+    lines = [*options, *(f"--{name}={value}" for name, value in ours.items() if name not in given)]
+    command = [sys.executable, "-c", _PROGRAM, "supervise", str(directory.path)]
+    text = _SCRIPT.format(options="\n".join(f"#SBATCH {line}" for line in lines), command=shlex.join(command))
+    (directory.path / _SCRIPT_NAME).write_text(text)
+    try:
+        job = slurm.submit(text)
+    except SlurmError as error:
+        shutil.rmtree(directory.path, ignore_errors=True)  # there never was such a run
+        raise TflaunchError(f"Slurm does not take the job: {error}", EXIT_INTERNAL) from None
+    batch.note_job(directory.path, job)
+    return job
+
+
+def take_up(path: Path) -> tuple[Order, RunDirectory]:
+    """Return the order in the directory of a run, and the directory, ready for a run to begin.
+
+    What an earlier life of the job left, before Slurm put it back into its queue, is moved to ``earlier-N``.
+
+    Raises:
+        TflaunchError: nothing was ordered there.
+    """
+    try:
+        order = Order(**json.loads((path / _ORDER_NAME).read_text()))
+    except (OSError, TypeError, ValueError) as error:
+        raise TflaunchError(f"{path} has no order for a run: {error}", EXIT_INTERNAL) from None
+    if job := os.environ.get("SLURM_JOB_ID"):
+        batch.note_job(path, job)  # it may have been over, and have been started again by hand
+    restarts = restart_count()
+    if restarts:
+        _move_aside(path, f"earlier-{restarts}", f"spec{order.suffix}")
+    logs = path / "logs"
+    if order.log_dir is not None:
+        logs = Path(order.log_dir) / (f"restart-{restarts}" if restarts else "")
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if logs.parent != path and not (path / "logs").is_symlink():
+        (path / "logs").symlink_to(logs)
+    return order, RunDirectory.existing(path, logs)
+
+
+def restart_count() -> int:
+    """Return how often Slurm has started this job before."""
+    return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+
+def _move_aside(path: Path, name: str, spec: str) -> None:
+    kept = {_ORDER_NAME, _SCRIPT_NAME, LOG_NAME, spec, *batch.FILES, runs.LOCK_NAME}
+    earlier = path / name
+    earlier.mkdir(mode=0o700, exist_ok=True)
+    for entry in list(path.iterdir()):
+        if entry.name not in kept and not entry.name.startswith("earlier-"):
+            entry.rename(earlier / entry.name)
