@@ -18,6 +18,9 @@ TELL = f"seq {LINES}; echo the end"
 """About 2 MB, twice: more than there is room for."""
 WORDS = "".join(f"{number}\n" for number in range(1, LINES + 1)) + "the end\n"
 TASKS = ("worker:0", "worker:1")
+ALL_TOLD = " -a ".join(f"-e told-{task}" for task in TASKS)
+FAIL_TOGETHER = f"touch told-$TFLAUNCH_TASK; until test {ALL_TOLD}; do sleep 0.05; done; exit 7"
+"""The first one to exit ends the other, which must have written all it has to by then."""
 
 
 def check_losses(launch: Launch, said: str) -> None:
@@ -56,7 +59,7 @@ def detached(launch: Launch, script: str) -> tuple[str, subprocess.Popen[str]]:
 def test_wait_knows_the_end_of_a_run_on_a_full_disk(launch: Launch, disk: MakeDisk) -> None:
     """Who follows it and who comes later: the job's own code, and what is lost."""
     disk(launch.home)
-    _, follower = detached(launch, f"{TELL}; exit 7")
+    _, follower = detached(launch, f"{TELL}; {FAIL_TOGETHER}")
     (launch.directory / "go").touch()
     _, err = follower.communicate(timeout=PATIENCE)
     later = launch.run("wait")

@@ -7,48 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.loading import check_keep, make_plan, name_option, read_spec, say, set_option, warn
+from tflaunch.cli.loading import check_keep, make_plan, read_spec, say, set_option, warn
 from tflaunch.cli.naming import complete_runs
 from tflaunch.cli.submitting import slurm_options, slurm_settings, submit
+from tflaunch.cli.wishes import Wishes, wishes_options
 
 if TYPE_CHECKING:
     from tflaunch.job.drill import Strike
     from tflaunch.plan import Plan
+    from tflaunch.spec import Spec
 
-log_dir_option = click.option(
-    "--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep the tasks' logs there."
-)
-metrics_option = click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",
-)
-preflight_option = click.option(
-    "--preflight/--no-preflight", default=True, help="Have the hosts try to reach each other before the start."
-)
-keep_option = click.option(
-    "--keep", is_flag=True, help="When the job has ended, leave TensorBoard until Ctrl-C or down."
-)
-preload_option = click.option(
-    "--preload", is_flag=True, help="Import tensorflow once per host, and fork the tasks of that."
-)
 PRELOAD = 'preload=["tensorflow"]'
-"""What the option means, as a setting of the spec."""
-detach_option = click.option("-d", "--detach", is_flag=True, help="Leave it running, and return once its tasks run.")
+BOARD = "--set tensorboard=logs/"
+"""What the options --preload and --keep mean or need, as settings of the spec."""
 
 
 @click.command(short_help="Run a spec and wait for its end.")
 @click.argument("spec", required=False, type=click.Path(readable=False, path_type=Path))
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @set_option
-@name_option
-@log_dir_option
-@metrics_option
-@preflight_option
-@detach_option
-@keep_option
-@preload_option
+@wishes_options
 @slurm_options
 @click.option("--drill", metavar="TEXT", help="Do this to the running job, and say whether it recovered.")
 @click.option(
@@ -61,13 +39,7 @@ def up(
     spec: Path | None,
     command: tuple[str, ...],
     settings: tuple[str, ...],
-    name: str | None,
-    log_dir: Path | None,
-    metrics_port: int | None,
-    preflight: bool,
-    detach: bool,
-    keep: bool,
-    preload: bool,
+    wishes: Wishes,
     engine: str | None,
     drill: str | None,
     resume: str | None,
@@ -102,36 +74,36 @@ def up(
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        if spec is not None or settings or name or log_dir or drill or keep or preload or engine:
+        taken = (spec, settings, wishes.name, wishes.log_dir, drill, wishes.keep, wishes.preload, engine)
+        if any(taken):
             raise click.UsageError("--resume takes the rest from the run itself; only -d and --metrics-port go with it")
-        return take_over(resume, metrics_port, detach)
+        return take_over(resume, wishes.metrics_port, wishes.detach)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
-    settings += (PRELOAD,) * preload + slurm_settings(engine)
+    settings += (PRELOAD,) * wishes.preload + slurm_settings(engine)
     if engine is not None:
         from tflaunch.supervision.submission import Order
 
-        logs = None if log_dir is None else str(log_dir.absolute())
+        logs = None if wishes.log_dir is None else str(wishes.log_dir.absolute())
         home = str(spec.parent.absolute())
-        order = Order(home, spec.suffix, settings, name, command, logs, metrics_port, preflight, keep, drill)
-        return submit(spec, order, detach)
-    loaded, warnings = read_spec(spec, settings, name, command)
-    plan = make_plan(str(spec), spec.parent, loaded, is_detached=detach)._replace(preflight=preflight, keep=keep)
-    check_keep(plan, f'write "tensorboard": "logs/" into {spec}, or add --set tensorboard=logs/')
+        how = (logs, wishes.metrics_port, wishes.preflight, wishes.keep)
+        return submit(spec, Order(home, spec.suffix, settings, wishes.name, command, *how, drill), wishes.detach)
+    loaded, warnings = read_spec(spec, settings, wishes.name, command)
+    plan = plan_for(str(spec), spec.parent, loaded, wishes, f'write "tensorboard": "logs/" into {spec}, or add {BOARD}')
     warn(spec, warnings)
     strikes = _strikes(drill, plan)
-    return start(plan, spec.suffix, spec.read_bytes(), log_dir, metrics_port, detach, strikes)
+    return start(plan, spec.suffix, spec.read_bytes(), wishes, strikes)
 
 
-def start(
-    plan: Plan,
-    suffix: str,
-    spec: bytes,
-    log_dir: Path | None,
-    metrics_port: int | None,
-    is_detached: bool,
-    strikes: tuple[Strike, ...] = (),
-) -> int:
+def plan_for(source: str, directory: Path, spec: Spec, wishes: Wishes, remedy: str) -> Plan:
+    """Return the plan of a spec, as `make_plan` does; ``remedy`` is what a job without TensorBoard can do about it."""
+    plan = make_plan(source, directory, spec, is_detached=wishes.detach)
+    plan = plan._replace(preflight=wishes.preflight, keep=wishes.keep)
+    check_keep(plan, remedy)
+    return plan
+
+
+def start(plan: Plan, suffix: str, spec: bytes, wishes: Wishes, strikes: tuple[Strike, ...] = ()) -> int:
     """Run a plan; ``spec`` is what the user wrote, of which ``suffix`` says the format."""
     from tflaunch import descriptors
     from tflaunch.records.journal import RunDirectory
@@ -139,10 +111,11 @@ def start(
 
     descriptors.require(len(plan.hosts), len(plan.processes()))
     code = launching.code_for_hosts(plan)
-    directory = RunDirectory(plan.name, log_dir)
+    directory = RunDirectory(plan.name, wishes.log_dir)
     directory.keep_spec(suffix, spec)
-    exit_code = launching.start(plan, code, directory, launching.Manner(say, strikes, metrics_port, is_detached))
-    if is_detached and exit_code == 0:
+    manner = launching.Manner(say, strikes, wishes.metrics_port, wishes.detach)
+    exit_code = launching.start(plan, code, directory, manner)
+    if wishes.detach and exit_code == 0:
         click.echo(directory.run)
     return exit_code
 

@@ -10,16 +10,9 @@ from typing import Any
 
 import click
 
-from tflaunch.cli.loading import check_keep, linted, make_plan, name_option, warn
-from tflaunch.cli.running import (
-    detach_option,
-    keep_option,
-    log_dir_option,
-    metrics_option,
-    preflight_option,
-    preload_option,
-    start,
-)
+from tflaunch.cli.loading import linted, warn
+from tflaunch.cli.running import plan_for, start
+from tflaunch.cli.wishes import Wishes, wishes_options
 
 _SOURCE = "command line"
 _STDOUT = "-"
@@ -41,13 +34,7 @@ _PYTHON = re.compile(r"python[\d.]*")
     metavar="FILE",
     help="Print the spec, or write it to FILE, instead of running it.",
 )
-@name_option
-@log_dir_option
-@metrics_option
-@preflight_option
-@detach_option
-@keep_option
-@preload_option
+@wishes_options
 def run(
     command: tuple[str, ...],
     workers: int | None,
@@ -57,13 +44,7 @@ def run(
     evaluator: bool,
     tensorboard: str | None,
     save: str | None,
-    name: str | None,
-    log_dir: Path | None,
-    metrics_port: int | None,
-    preflight: bool,
-    detach: bool,
-    keep: bool,
-    preload: bool,
+    wishes: Wishes,
 ) -> int | None:
     """Run COMMAND as N workers, on this machine or over SSH, as `up` runs a spec.
 
@@ -76,10 +57,10 @@ def run(
     """
     names = [host.strip() for host in (hosts or "").split(",") if host.strip()]
     cluster = _cluster(names, workers, ps, chief, evaluator)
-    data = {"name": name or _name_from(command), "cluster": cluster, "command": list(command)}
+    data = {"name": wishes.name or _name_from(command), "cluster": cluster, "command": list(command)}
     if tensorboard is not None:
         data["tensorboard"] = tensorboard
-    if preload:
+    if wishes.preload:
         data["preload"] = ["tensorflow"]
     from tflaunch.spec import specfile
 
@@ -90,10 +71,9 @@ def run(
         warn(_SOURCE, warnings)
         _save(text, save)
         return None
-    plan = make_plan(_SOURCE, Path(), spec, is_detached=detach)._replace(preflight=preflight, keep=keep)
-    check_keep(plan, "add --tensorboard DIR")
+    plan = plan_for(_SOURCE, Path(), spec, wishes, "add --tensorboard DIR")
     warn(_SOURCE, warnings)
-    return start(plan, ".json", text.encode(), log_dir, metrics_port, detach)
+    return start(plan, ".json", text.encode(), wishes)
 
 
 def _cluster(hosts: list[str], workers: int | None, ps: int, chief: bool, evaluator: bool) -> dict[str, Any]:

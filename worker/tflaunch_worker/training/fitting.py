@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tflaunch_worker.training import progress
+from tflaunch_worker.training import hooks, progress
 from tflaunch_worker.training.task import is_chief, this_task
 
 _LOOK_AT_LOSS = 0.5  # seconds; reading the loss waits for the step that is under way on the GPU
@@ -36,21 +36,18 @@ def callbacks(
         logs: the directory of TensorBoard's files; None for none. It needs the package tensorboard.
         keras: the Keras that the program uses, if that is not ``tf.keras``: the module ``keras`` or ``tf_keras``.
     """
-    if keras is None:
-        import tensorflow as tf
-
-        keras = tf.keras
+    keras = hooks.of_program(keras)
     if this_task().has_servers or _is_keras_3(keras):
         save_every = "epoch"
     every = save_every if isinstance(save_every, int) else None
-    chosen = [_made(keras, _StopOnNaN, every)]  # before anything saves a network that is lost
+    chosen = [hooks.made(keras, _StopOnNaN, every)]  # before anything saves a network that is lost
     if state is not None:
         place = os.fspath(state)
         chosen.append(keras.callbacks.BackupAndRestore(place, save_freq=save_every, delete_checkpoint=False))
-        chosen.append(_made(keras, _TellResumed, place))
+        chosen.append(hooks.made(keras, _TellResumed, place))
     chosen.append(progress.callback(keras))
     if is_chief():
-        chosen.append(_made(keras, _TellEpochs))
+        chosen.append(hooks.made(keras, _TellEpochs))
         if logs is not None:
             chosen.append(keras.callbacks.TensorBoard(os.fspath(logs)))
     return chosen
@@ -61,24 +58,7 @@ def _is_keras_3(keras: Any) -> bool:
     return hasattr(keras, "version")
 
 
-def _made(keras: Any, hooks: type[_Hooks], *args: Any) -> Any:
-    """Make a callback of that Keras from our hooks."""
-    return type(hooks.__name__.strip("_"), (hooks, keras.callbacks.Callback), {})(*args)
-
-
-class _Hooks:
-    """What all of ours have in common; the other base is a Keras' own Callback."""
-
-    model: Any
-    params: dict[str, Any]
-    async_safe = True  # for Keras 3: no step waits for us
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._supports_tf_logs = True  # for tf_keras: logs come as tensors, so no step waits for their values
-
-
-class _StopOnNaN(_Hooks):
+class _StopOnNaN(hooks.Hooks):
     """Raises when the loss is NaN or infinite: at the end of an epoch, before a saving, and about twice a second."""
 
     def __init__(self, save_every: int | None) -> None:
@@ -107,7 +87,7 @@ class _StopOnNaN(_Hooks):
             tf.debugging.assert_all_finite(tf.cast(logs["loss"], tf.float32), message)
 
 
-class _TellResumed(_Hooks):
+class _TellResumed(hooks.Hooks):
     """Says after a restart from which step the training goes on, and which steps are done again.
 
     The chief notes beside the state how many steps are done: a few bytes at a fixed place, which the system keeps
@@ -164,7 +144,7 @@ class _TellResumed(_Hooks):
             return 0
 
 
-class _TellEpochs(_Hooks):
+class _TellEpochs(hooks.Hooks):
     """Prints a line for every epoch."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

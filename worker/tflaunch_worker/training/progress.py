@@ -24,6 +24,7 @@ import time
 from typing import Any
 
 from tflaunch_worker.steps import LONGEST, LONGEST_NAME, MOST_METRICS
+from tflaunch_worker.training import hooks
 
 _INTERVAL = 0.1  # seconds between two lines
 _KERAS_INTERVAL = 0.5  # seconds; reading Keras' logs waits for the step that is under way on the GPU
@@ -64,23 +65,14 @@ def callback(keras: Any = None) -> Any:
     Args:
         keras: the Keras that the program uses, if that is not ``tf.keras``: the module ``keras`` or ``tf_keras``.
     """
-    if keras is None:
-        import tensorflow as tf
-
-        keras = tf.keras
-    return type("ReportProgress", (_Hooks, keras.callbacks.Callback), {})()
+    return hooks.made(hooks.of_program(keras), _ReportProgress)
 
 
-class _Hooks:
-    """What Keras calls, under any of its names; the callback's other base is that Keras' own."""
-
-    model: Any
-    params: dict[str, Any]
-    async_safe = True  # for Keras 3: no step waits for us
+class _ReportProgress(hooks.Hooks):
+    """What Keras calls, under any of its names."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._supports_tf_logs = True  # for tf_keras: logs come as tensors, so no step waits for their values
         self._batches = 0
         self._epoch: int | None = None
         self._due = 0.0

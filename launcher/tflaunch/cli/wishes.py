@@ -1,0 +1,55 @@
+"""What the user may wish of any run that is launched: the options that `up` and `run` have in common."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from tflaunch.cli.loading import name_option
+
+_OPTIONS = (
+    name_option,
+    click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep the tasks' logs there."),
+    click.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",
+    ),
+    click.option(
+        "--preflight/--no-preflight", default=True, help="Have the hosts try to reach each other before the start."
+    ),
+    click.option("-d", "--detach", is_flag=True, help="Leave it running, and return once its tasks run."),
+    click.option("--keep", is_flag=True, help="When the job has ended, leave TensorBoard until Ctrl-C or down."),
+    click.option("--preload", is_flag=True, help="Import tensorflow once per host, and fork the tasks of that."),
+)
+
+
+class Wishes(NamedTuple):
+    """Their values."""
+
+    name: str | None
+    log_dir: Path | None
+    metrics_port: int | None
+    preflight: bool
+    detach: bool
+    keep: bool
+    preload: bool
+
+
+def wishes_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options; it gets their values as ``wishes``."""
+
+    @functools.wraps(command)
+    def with_wishes(**values: Any) -> Any:
+        wishes = Wishes(**{name: values.pop(name) for name in Wishes._fields})
+        return command(wishes=wishes, **values)
+
+    decorated: Callable[..., Any] = with_wishes
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
