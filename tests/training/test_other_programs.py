@@ -223,8 +223,13 @@ def test_a_program_that_drops_tf_config_trains_alone_in_every_task(launch: Launc
 
 
 def test_training_alone_is_not_quiet(launch: Launch) -> None:
-    """A cluster of one, written into the program: exit 0, but tflaunch says what it has seen."""
-    ended = up(launch, "overwrites_tf_config.py", *free_ports(1))
+    """A cluster of one, written into the program: exit 0, but tflaunch says what it has seen.
+
+    Each has an address of its own: with the same one, which of two that start at the same moment is heard is chance.
+    """
+    places = zip(("chief", "worker"), free_ports(2), strict=True)
+    roles = {role: {"command": command("overwrites_tf_config.py", port)} for role, port in places}
+    ended = up(launch, "overwrites_tf_config.py", cluster={"chief": 1, "worker": 1}, roles=roles)
     assert ended.returncode == 0, ended.stderr
     assert [lines_of(log, "replicas") for log in said(launch).values()] == [["1"], ["1"]]
     assert "never opened" in ended.stderr
