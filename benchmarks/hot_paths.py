@@ -19,7 +19,7 @@ from tflaunch.logs.task_log import Marks, TaskLog
 from tflaunch.records.journal import Journal, RunDirectory
 from tflaunch.view.screen import Screen
 from tflaunch_worker import wire
-from tflaunch_worker.stream import Stream
+from tflaunch_worker.output.stream import Stream
 
 BASES = {"paths": "json", "verbs": "python"}
 VERBS = ("check", "plan", "ls", "ps", "logs", "events", "down")

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from specs import TFLAUNCH
-from tflaunch_worker import program_text
+from tflaunch_worker.starting import program_text
 
 PATIENCE = 240
 PRELOADED = [name for name in os.environ.get("TFLAUNCH_TEST_PRELOAD", "").split(",") if name]

@@ -41,7 +41,10 @@ CHECKS: dict[str, tuple[str, ...]] = {  # what a failure is called: the example,
     "Mirrored fit, Keras 3": ("mnist_mirrored", *KERAS_3),
 }
 VERSION = "from importlib import metadata; print(metadata.version('keras'))"
-OUR_VIEW = "import sys; from tflaunch_worker import interpreter; print(*interpreter.legacy_keras([sys.executable], {}))"
+OUR_VIEW = (
+    "import sys; from tflaunch_worker.looking import interpreter; "
+    "print(*interpreter.legacy_keras([sys.executable], {}))"
+)
 THE_TRUTH = "import tensorflow as tf; print(tf.keras.layers.Layer.__module__)"
 INSTALL_PATIENCE = 1800  # seconds
 PATIENCE = 300

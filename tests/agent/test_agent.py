@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from talk import Agent, LocalAgent, Talk, wait_gone
-from tflaunch_worker import LOCK_NAME, SOCKET_NAME, TASKS_NAME, trampoline, wire
+from tflaunch_worker import LOCK_NAME, SOCKET_NAME, TASKS_NAME, wire
+from tflaunch_worker.starting import trampoline
 
 pytestmark = pytest.mark.agent
 

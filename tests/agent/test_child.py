@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from talk import wait_gone
-from tflaunch_worker import child, trampoline
+from tflaunch_worker.starting import child, trampoline
 
 pytestmark = pytest.mark.agent
 
@@ -183,7 +183,7 @@ def test_a_process_dies_with_who_started_it(way: str, tmp_path: Path) -> None:
     program = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-from tflaunch_worker import child, trampoline
+from tflaunch_worker.starting import child, trampoline
 values = 0o022, (300, 300), 19
 program = trampoline.Trampoline({str(tmp_path)!r}, *values) if {way!r} == {BY_TRAMPOLINE!r} else None
 terms = child.Terms(*values, program)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tflaunch_worker import listeners
+from tflaunch_worker.network import listeners
 
 pytestmark = pytest.mark.agent
 

@@ -13,9 +13,9 @@ import pytest
 from talk import Agent, Talk, wait_gone
 from tflaunch.job import measures
 from tflaunch.job.measures import Measure
-from tflaunch_worker import measure
+from tflaunch_worker.looking import measure
+from tflaunch_worker.looking.measure import Measurer
 from tflaunch_worker.loop import Loop
-from tflaunch_worker.measure import Measurer
 
 pytestmark = pytest.mark.agent
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tflaunch_worker import child
-from tflaunch_worker import task as tasks
-from tflaunch_worker.child import Command
-from tflaunch_worker.port_watch import PortWatch
-from tflaunch_worker.ports import PortTaken
-from tflaunch_worker.spool import Spool
-from tflaunch_worker.stream import Stream
-from tflaunch_worker.task import Task
+from tflaunch_worker.network.port_watch import PortWatch
+from tflaunch_worker.network.ports import PortTaken
+from tflaunch_worker.output.spool import Spool
+from tflaunch_worker.output.stream import Stream
+from tflaunch_worker.starting import child
+from tflaunch_worker.starting.child import Command
+from tflaunch_worker.tasks import task as tasks
+from tflaunch_worker.tasks.task import Task
 
 if TYPE_CHECKING:
     from simulator.hosts import SimHost

@@ -16,7 +16,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tflaunch.hosts import session
-from tflaunch_worker import agent, child, port_watch, spool, stream, task
+from tflaunch_worker import agent
+from tflaunch_worker.network import port_watch
+from tflaunch_worker.output import spool, stream
+from tflaunch_worker.starting import child
+from tflaunch_worker.tasks import task
 
 if TYPE_CHECKING:
     from simulator.hosts import SimHost

@@ -13,7 +13,9 @@ from tflaunch.job.events import Event, PortOpened, TaskExited
 from tflaunch.job.ledger import Ledger
 from tflaunch.job.phases import Step
 from tflaunch.job.states import Job, Phase
-from tflaunch_worker import agent, lease, stream, task
+from tflaunch_worker import agent, lease
+from tflaunch_worker.output import stream
+from tflaunch_worker.tasks import task
 
 
 class Mutation(NamedTuple):

@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from launch import Launch, read_until
-from tflaunch_worker.ports import Ports
+from tflaunch_worker.network.ports import Ports
 
 pytestmark = [
     pytest.mark.tensorflow,

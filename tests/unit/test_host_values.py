@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from tflaunch_worker import cores
-from tflaunch_worker.host_values import UnknownValue, expand, expand_path
+from tflaunch_worker.looking import cores
+from tflaunch_worker.tasks.host_values import UnknownValue, expand, expand_path
 
 pytestmark = pytest.mark.unit
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tflaunch.hosts.output import Output
 from tflaunch.job import measures
 from tflaunch.job.measures import Measure, Progress
-from tflaunch_worker import measure, times
 from tflaunch_worker.linux import Process
-from tflaunch_worker.times import Times
+from tflaunch_worker.looking import measure
+from tflaunch_worker.output import times
+from tflaunch_worker.output.times import Times
 
 pytestmark = pytest.mark.unit
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from install import lacking
-from tflaunch_worker import memory
-from tflaunch_worker.memory import OomWatch
+from tflaunch_worker.tasks import memory
+from tflaunch_worker.tasks.memory import OomWatch
 
 pytestmark = pytest.mark.unit
 
@@ -217,7 +217,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 with open(sys.argv[2] + "/cgroup.procs", "w") as file:
     file.write(str(os.getpid()))
-from tflaunch_worker.memory import OomWatch
+from tflaunch_worker.tasks.memory import OomWatch
 watch = OomWatch(log=sys.argv[3])
 pid = os.fork()
 if pid == 0:

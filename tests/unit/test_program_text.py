@@ -8,7 +8,7 @@ import pytest
 
 from specs import SMALLEST_LOCAL, planned
 from tflaunch.plan import plan_forms, preloading
-from tflaunch_worker import program_text
+from tflaunch_worker.starting import program_text
 
 pytestmark = pytest.mark.unit
 

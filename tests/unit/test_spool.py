@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch_worker import spool
-from tflaunch_worker.spool import Gap, Spool
+from tflaunch_worker.output import spool
+from tflaunch_worker.output.spool import Gap, Spool
 
 pytestmark = pytest.mark.unit
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import child, host_values, wire
+from tflaunch_worker import wire
 from tflaunch_worker.client import Client
 from tflaunch_worker.lease import Lease
-from tflaunch_worker.ports import PortTaken
-from tflaunch_worker.silence import Silence
+from tflaunch_worker.network.ports import PortTaken
+from tflaunch_worker.starting import child
+from tflaunch_worker.tasks import host_values
+from tflaunch_worker.tasks.silence import Silence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,12 +26,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tflaunch_worker.here import Here
+    from tflaunch_worker.looking.measure import Figures
     from tflaunch_worker.loop import Loop, Timer
-    from tflaunch_worker.measure import Figures
-    from tflaunch_worker.offer import Offer
-    from tflaunch_worker.progress import Progress
-    from tflaunch_worker.stream import Stream
-    from tflaunch_worker.task import Task
+    from tflaunch_worker.output.stream import Stream
+    from tflaunch_worker.sync.offer import Offer
+    from tflaunch_worker.tasks.progress import Progress
+    from tflaunch_worker.tasks.task import Task
 
 
 _OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks")
@@ -110,7 +112,7 @@ class Agent:
             if message["kind"] in ("offer_files", "file_part"):
                 self._take_files(message, body)
             elif message["kind"] in _OF_DOCTORS:
-                from tflaunch_worker.consultation import Consultation  # most agents never meet a doctor
+                from tflaunch_worker.looking.consultation import Consultation  # most agents never meet a doctor
 
                 Consultation(self._loop, self._here, self._client).obey(message)
             elif order is None:

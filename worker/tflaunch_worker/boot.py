@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, Callable
 
 _CHUNK = 256 * 1024
+_FOR_TASKS = "/training/"  # what lies there in the archive is a program of tasks
 _END_PATIENCE = 5.0  # seconds for a guard to kill what an agent left
 
 
@@ -184,7 +185,7 @@ class _Agent:
             for path in archive.namelist():
                 content = archive.read(path)
                 full = os.path.join(self._archive, path)
-                if path.count("/") > 1:
+                if _FOR_TASKS in path:
                     data[full] = content
                 else:
                     name = path[: -len(".py")].replace("/", ".")
@@ -203,7 +204,8 @@ class _Agent:
         code = self._codes.get(name)
         if code is None:
             return None
-        spec = ModuleSpec(name, self, origin=code.co_filename, is_package="." not in name)  # type: ignore[arg-type]
+        is_package = os.path.basename(code.co_filename) == "__init__.py"
+        spec = ModuleSpec(name, self, origin=code.co_filename, is_package=is_package)  # type: ignore[arg-type]
         spec.has_location = True
         return spec
 

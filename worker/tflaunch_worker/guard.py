@@ -24,8 +24,9 @@ import signal
 import socket
 import sys
 
-from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, trampoline
+from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux
 from tflaunch_worker.daemon import serve
+from tflaunch_worker.starting import trampoline
 
 _PATIENCE = 60  # seconds for who started it to say what for
 
@@ -42,7 +43,9 @@ def main() -> None:
         words += more
     signal.alarm(0)
     directory, title, _ = map(os.fsdecode, words.split(b"\0"))
-    from tflaunch_worker import own_image  # only here: an agent at the end of a link has its title from the start
+    from tflaunch_worker.starting import (
+        own_image,  # only here: an agent at the end of a link has its title from the start
+    )
 
     try:
         own_image.show([*sys.orig_argv[:-1], title], dict(os.environ))

@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 import resource
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, child, cores, host_values, interpreter, linux, trampoline
-from tflaunch_worker.measure import Measurer
-from tflaunch_worker.memory import OomWatch
-from tflaunch_worker.peers import Listeners
-from tflaunch_worker.port_watch import PortWatch
-from tflaunch_worker.ports import Ports
-from tflaunch_worker.progress import Progress
-from tflaunch_worker.stream import Stream
-from tflaunch_worker.task import Task
+from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, linux
+from tflaunch_worker.looking import cores, interpreter
+from tflaunch_worker.looking.measure import Measurer
+from tflaunch_worker.network.peers import Listeners
+from tflaunch_worker.network.port_watch import PortWatch
+from tflaunch_worker.network.ports import Ports
+from tflaunch_worker.output.stream import Stream
+from tflaunch_worker.starting import child, trampoline
+from tflaunch_worker.tasks import host_values
+from tflaunch_worker.tasks.memory import OomWatch
+from tflaunch_worker.tasks.progress import Progress
+from tflaunch_worker.tasks.task import Task
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +27,9 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.client import Client
     from tflaunch_worker.loop import Loop
-    from tflaunch_worker.nursery import Nursery
-    from tflaunch_worker.offer import Offer
-    from tflaunch_worker.task import Listener
+    from tflaunch_worker.starting.nursery import Nursery
+    from tflaunch_worker.sync.offer import Offer
+    from tflaunch_worker.tasks.task import Listener
 
 # What a plan calls these places on hosts whose paths are not known beforehand.
 _SERVER = "TFLAUNCH_SERVER"
@@ -71,7 +74,7 @@ class Here:
 
     def _find_nursery(self) -> Nursery:
         if self._nursery is None:
-            from tflaunch_worker.nursery import Nursery  # most runs preload nothing
+            from tflaunch_worker.starting.nursery import Nursery  # most runs preload nothing
 
             self._nursery = Nursery(self._loop, self.measurer.forks)
         return self._nursery
@@ -89,13 +92,13 @@ class Here:
 
     def offer(self, client: Client) -> Offer:
         """Return what takes the user's code."""
-        from tflaunch_worker.offer import Offer  # most runs have no files to bring
+        from tflaunch_worker.sync.offer import Offer  # most runs have no files to bring
 
         return Offer(self.directory, self._loop, client)
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Find out what names mean here, and call ``found`` with name to addresses."""
-        from tflaunch_worker import names as resolver  # a run on one host has none to look up
+        from tflaunch_worker.network import names as resolver  # a run on one host has none to look up
 
         def answered(addresses: dict[str, str] | None) -> None:
             found(addresses or dict.fromkeys(names, ""))
@@ -106,7 +109,7 @@ class Here:
         self, peers: dict[str, list[object]], run: str, patience: float, tried: Callable[[dict[str, str]], None]
     ) -> None:
         """Connect to other hosts' tasks, and call ``tried`` with those that cannot be reached, and why."""
-        from tflaunch_worker import peers as others  # a run on one host has none
+        from tflaunch_worker.network import peers as others  # a run on one host has none
 
         def answered(failed: dict[str, str] | None) -> None:
             tried(dict.fromkeys(peers, "it could not be tried") if failed is None else failed)

@@ -12,6 +12,7 @@ import tflaunch_worker
 
 _BOOT = "boot.py"
 _SERVER = "training/server.py"
+_FOR_PROGRAMS = ("training", "examples")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that the format knows
 _MODE = 0o600 << 16
 
@@ -30,7 +31,8 @@ def make() -> Archive:
     Nothing is compressed: a host's Python may lack zlib, and compressed bytes differ between versions of it.
     """
     root = Path(tflaunch_worker.__file__).parent
-    modules = sorted(path for path in root.glob("*.py") if path.name != _BOOT)
+    folders = [root, *(init.parent for init in root.glob("*/__init__.py") if init.parent.name not in _FOR_PROGRAMS)]
+    modules = sorted(path for folder in folders for path in folder.glob("*.py") if path != root / _BOOT)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
         for path in [*modules, root / _SERVER]:

@@ -311,7 +311,7 @@ def _preload(spec: Spec) -> Iterator[Problem]:
             yield _error(f"preload[{index}]", message, 'write for example "tensorflow"')
     if not spec.preload:
         return
-    from tflaunch_worker import program_text  # slow to import, and needed for few specs
+    from tflaunch_worker.starting import program_text  # slow to import, and needed for few specs
 
     commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
     for where, command in {"command": spec.command, **commands}.items():

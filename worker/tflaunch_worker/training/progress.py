@@ -11,7 +11,7 @@ In a loop of one's own::
 With Keras: ``model.fit(..., callbacks=[progress.callback()])``.
 
 Nothing of this ever raises or waits, and without tflaunch nothing happens. What goes through the pipe is
-described in `tflaunch_worker.progress`.
+described in `tflaunch_worker.tasks.progress`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import os
 import time
 from typing import Any
 
-from tflaunch_worker.steps import LONGEST, LONGEST_NAME, MOST_METRICS
+from tflaunch_worker.tasks.steps import LONGEST, LONGEST_NAME, MOST_METRICS
 from tflaunch_worker.training import hooks
 
 _INTERVAL = 0.1  # seconds between two lines

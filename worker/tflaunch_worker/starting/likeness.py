@@ -18,7 +18,8 @@ import sys
 import threading
 import types
 
-from tflaunch_worker import linux, own_image, program_text
+from tflaunch_worker import linux
+from tflaunch_worker.starting import own_image, program_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

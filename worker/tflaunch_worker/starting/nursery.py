@@ -1,6 +1,6 @@
 """The nursery: processes that have imported what tasks will import, one for each environment, and the tasks' births.
 
-Such a process, a `worker.zygote`, is started when the first task asks for it and stays for later attempts; it ends
+Such a process, a `zygote`, is started when the first task asks for it and stays for later attempts; it ends
 with the agent. A task is forked in three steps, so that whatever dies or is too late in between, no program runs
 unknown to us: the zygote is sent the request with the ends of two connections; the fork says its number over one of
 them; and only our answer lets it go on. Where the connection ends without a number, the task is started in the
@@ -18,7 +18,8 @@ import signal
 import socket
 from collections import deque
 
-from tflaunch_worker import child, linux, program_text
+from tflaunch_worker import linux
+from tflaunch_worker.starting import child, program_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,9 +33,12 @@ PRELOAD = "TFLAUNCH_PRELOAD"
 _OF_A_TASK = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
 _FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads while it is imported
 _ROOM = {"TFLAUNCH_ROOM": " " * 600}
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # The working directory, "", must not be looked into: it may have a module of any name.
-_CODE = f"import sys; sys.path[: sys.path[:1] == ['']] = [{_ROOT!r}]; from tflaunch_worker import zygote; zygote.main()"
+_CODE = (
+    f"import sys; sys.path[: sys.path[:1] == ['']] = [{_ROOT!r}]; "
+    "from tflaunch_worker.starting import zygote; zygote.main()"
+)
 _PATIENCE = 120.0  # seconds that imports may take; what takes longer may never end
 _LOOK_AGAIN = 0.05  # seconds
 _READ = 64 * 1024

@@ -9,7 +9,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from tflaunch_worker import listeners
+from tflaunch_worker.network import listeners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
 """A process that has imported slow modules once, and of which tasks are forked.
 
-It runs in the tasks' own interpreter, started by the agent (`worker.nursery`) as::
+It runs in the tasks' own interpreter, started by the agent (`nursery`) as::
 
-    python -c 'import sys; sys.path[…] = [ROOT]; from tflaunch_worker import zygote; zygote.main()' SOCKET MODULES
+    python -c 'import sys; sys.path[…] = [ROOT]; from … import zygote; zygote.main()' SOCKET MODULES
 
 What it forks is a child of the agent, not of this process; it tells the agent its number, waits for its word, and
-becomes what the interpreter would have become if it had been started with that command (`worker.likeness`). What
+becomes what the interpreter would have become if it had been started with that command (`likeness`). What
 must not be forked is refused, with the reason.
 
 A fork is only good as long as nothing but the main thread runs (TensorFlow is not fork-safe once it has run
@@ -26,7 +26,7 @@ import socket
 import sys
 import tempfile
 
-from tflaunch_worker import likeness, program_text, sibling
+from tflaunch_worker.starting import likeness, program_text, sibling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ import itertools
 import os
 import socket
 
-from tflaunch_worker import linux, listeners
+from tflaunch_worker import linux
+from tflaunch_worker.network import listeners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

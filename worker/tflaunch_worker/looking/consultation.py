@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import aside, child, examination, host_values
+from tflaunch_worker import aside
+from tflaunch_worker.looking import examination
+from tflaunch_worker.starting import child
+from tflaunch_worker.tasks import host_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

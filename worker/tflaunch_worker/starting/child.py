@@ -12,7 +12,8 @@ import os
 import resource
 import signal
 
-from tflaunch_worker import linux, trampoline
+from tflaunch_worker import linux
+from tflaunch_worker.starting import trampoline
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126

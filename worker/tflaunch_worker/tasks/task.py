@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 import signal
 
-from tflaunch_worker import child, linux, stacks
+from tflaunch_worker import linux
+from tflaunch_worker.starting import child
+from tflaunch_worker.tasks import stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
     from tflaunch_worker.loop import Loop, Timer
-    from tflaunch_worker.nursery import Birth, Nursery
-    from tflaunch_worker.stream import Stream
+    from tflaunch_worker.output.stream import Stream
+    from tflaunch_worker.starting.nursery import Birth, Nursery
 
     class Listener(Protocol):
         """Who wants to know what becomes of a task."""

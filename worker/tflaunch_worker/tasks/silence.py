@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tflaunch_worker.client import Client
     from tflaunch_worker.loop import Loop, Timer
-    from tflaunch_worker.task import Task
+    from tflaunch_worker.tasks.task import Task
 
 
 class Silence:

@@ -6,8 +6,8 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 from tflaunch_worker import wire
-from tflaunch_worker.spool import Gap, Spool
-from tflaunch_worker.times import Times
+from tflaunch_worker.output.spool import Gap, Spool
+from tflaunch_worker.output.times import Times
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import time
 
-from tflaunch_worker import child, linux
+from tflaunch_worker import linux
+from tflaunch_worker.starting import child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 from tflaunch_worker import aside
-from tflaunch_worker.files import Files, FilesError
+from tflaunch_worker.sync.files import Files, FilesError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What a task writes, until the supervisor has it."""

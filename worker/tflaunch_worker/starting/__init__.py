@@ -1,0 +1,1 @@
+"""How the process of a task comes to be: executed, or forked of one that has imported modules."""

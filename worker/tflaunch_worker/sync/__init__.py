@@ -1,0 +1,1 @@
+"""The user's code, as it comes to this host."""
