@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from importlib import import_module
 
 import click
@@ -62,19 +60,8 @@ def tflaunch() -> None:
     """
 
 
-def main() -> None:
-    """Run the command line and exit with its code."""
-    code = _exit_code()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BrokenPipeError:
-        pass  # whoever read us has gone
-    os._exit(code)  # nothing is left to clean up, and the interpreter's farewell takes its time
-
-
-def _exit_code() -> int:
-    """Run the command line; a user's mistake is a sentence and an exit code, never a traceback."""
+def main() -> int:
+    """Run the command line and return its exit code; a user's mistake is a sentence, never a traceback."""
     try:
         return int(tflaunch(standalone_mode=False) or 0)
     except click.ClickException as error:

@@ -36,6 +36,12 @@ class _Newborn(NamedTuple):
         with self.guard.stdin as orders:
             orders.write(b"\0".join((os.fsencode(directory), os.fsencode(f"{_TITLE}{run}"), b"")))
 
+    def leave(self) -> None:
+        """Let go of it."""
+        assert self.guard.stdin is not None
+        self.guard.stdin.close()
+        self.connection.close()
+
     def dismiss(self) -> None:
         """End it: it has done nothing yet."""
         self.guard.kill()
@@ -58,6 +64,12 @@ def dismiss_early() -> None:
     """End a guard that was started early and that no run has taken."""
     while _early:
         _early.pop().dismiss()
+
+
+def leave_early() -> None:
+    """Let go of a guard that was started early: a fork of this process has it."""
+    while _early:
+        _early.pop().leave()
 
 
 def _start() -> _Newborn:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.hosts import local
 
 LOG_NAME = "supervisor.log"
 """What a detached supervisor says, in the run's directory."""
@@ -77,6 +78,7 @@ def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> i
         os.close(reader)
         _be_supervisor(directory, writer, supervise)
     os.close(writer)
+    local.leave_early()  # else an agent would not hear that the supervisor has hung up
     with interrupts_to(pid):
         has_begun = bool(os.read(reader, 1))
     os.close(reader)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,7 +49,15 @@ def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner
         links = _links_on_this_machine(plan, ways)
         from tflaunch.supervision import foreground
 
-        return foreground.execute(plan, _outfit(directory, ways, code, manner, place, begun), links)
+        with ExitStack() as unused:
+            for host, link in links.items():
+                unused.callback(_hang_up, ways[host], link)
+
+            def has_begun() -> None:
+                unused.pop_all()
+                begun()
+
+            return foreground.execute(plan, _outfit(directory, ways, code, manner, place, has_begun), links)
 
     return _supervise(directory.path, supervise, manner)
 
@@ -133,6 +142,12 @@ def _links_on_this_machine(plan: Plan, ways: Mapping[str, Way]) -> dict[str, Lin
                 pass  # it is tried again with the others, and told with them
     local.dismiss_early()
     return links
+
+
+def _hang_up(way: Way, link: Link) -> None:
+    """End an agent that has done nothing yet, and wait for its end."""
+    link.close()
+    way.end()
 
 
 def code_for_hosts(plan: Plan) -> Code | None:
