@@ -68,8 +68,9 @@ def test_the_culprits_end_is_the_exit_code(launch: Launch, script: str, code: in
 @pytest.mark.parametrize("_", range(20))
 def test_the_first_cause_is_named_when_victims_follow_closely(launch: Launch, _: int) -> None:
     """Victims that die 10 ms after the culprit are not taken for it."""
-    culprit = "if [ $TFLAUNCH_TASK = worker:1 ]; then : > fault; exit 7; fi"
-    script = f"{culprit}; until [ -e fault ]; do :; done; sleep 0.01; exit 8"
+    culprit = "if [ $TFLAUNCH_TASK = worker:1 ]; then echo $$ > fault; exit 7; fi"
+    is_dead = 'while read -r state < /proc/$pid/stat; do case $state in *") Z "*) break;; esac; done 2>/dev/null'
+    script = f"{culprit}; until [ -s fault ]; do :; done; read -r pid < fault; {is_dead}; sleep 0.01; exit 8"
     ended = launch.up(launch.shell(script, workers=2))
     assert ended.returncode == 7
     assert "worker:1 exited with code 7" in ended.stderr
