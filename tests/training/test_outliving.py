@@ -77,9 +77,8 @@ def begin_and_kill(launch: Launch, spec: Path) -> str:
     before = {*launch.home.glob("runs/*")}
     starting = launch.start("up", "-d", spec)
     command = psutil.Process(starting.pid)
-    while not (
-        found := [child for child in command.children() if _is_supervisor(child)]
-    ):  # another is an agent's guard
+    # Another child is an agent's guard.
+    while not (found := [child for child in command.children() if _is_supervisor(child)]):
         assert starting.poll() is None
     (supervisor,) = found
     while not any(path.read_bytes() for path in launch.home.glob("runs/*/events.jsonl") if path.parent not in before):

@@ -43,9 +43,8 @@ def main() -> None:
         words += more
     signal.alarm(0)
     directory, title, _ = map(os.fsdecode, words.split(b"\0"))
-    from tflaunch_worker.starting import (
-        own_image,  # only here: an agent at the end of a link has its title from the start
-    )
+    # Only here: an agent at the end of a link has its title from the start.
+    from tflaunch_worker.starting import own_image
 
     try:
         own_image.show([*sys.orig_argv[:-1], title], dict(os.environ))

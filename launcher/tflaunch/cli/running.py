@@ -10,16 +10,12 @@ import click
 from tflaunch.cli.loading import check_keep, make_plan, read_spec, say, set_option, warn
 from tflaunch.cli.naming import complete_runs
 from tflaunch.cli.submitting import slurm_options, slurm_settings, submit
-from tflaunch.cli.wishes import Wishes, wishes_options
+from tflaunch.cli.wishes import PRELOADED, Wishes, wishes_options
 
 if TYPE_CHECKING:
     from tflaunch.job.drill import Strike
     from tflaunch.plan import Plan
     from tflaunch.spec import Spec
-
-PRELOAD = 'preload=["tensorflow"]'
-BOARD = "--set tensorboard=logs/"
-"""What the options --preload and --keep mean or need, as settings of the spec."""
 
 
 @click.command(short_help="Run a spec and wait for its end.")
@@ -80,16 +76,26 @@ def up(
         return take_over(resume, wishes.metrics_port, wishes.detach)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
-    settings += (PRELOAD,) * wishes.preload + slurm_settings(engine)
+    settings += (f'preload=["{PRELOADED}"]',) * wishes.preload + slurm_settings(engine)
     if engine is not None:
         from tflaunch.supervision.submission import Order
 
-        logs = None if wishes.log_dir is None else str(wishes.log_dir.absolute())
-        home = str(spec.parent.absolute())
-        how = (logs, wishes.metrics_port, wishes.preflight, wishes.keep)
-        return submit(spec, Order(home, spec.suffix, settings, wishes.name, command, *how, drill), wishes.detach)
+        order = Order(
+            str(spec.parent.absolute()),
+            spec.suffix,
+            settings,
+            wishes.name,
+            command,
+            log_dir=None if wishes.log_dir is None else str(wishes.log_dir.absolute()),
+            metrics_port=wishes.metrics_port,
+            preflight=wishes.preflight,
+            keep=wishes.keep,
+            drill=drill,
+        )
+        return submit(spec, order, wishes.detach)
     loaded, warnings = read_spec(spec, settings, wishes.name, command)
-    plan = plan_for(str(spec), spec.parent, loaded, wishes, f'write "tensorboard": "logs/" into {spec}, or add {BOARD}')
+    remedy = f'write "tensorboard": "logs/" into {spec}, or add --set tensorboard=logs/'
+    plan = plan_for(str(spec), spec.parent, loaded, wishes, remedy)
     warn(spec, warnings)
     strikes = _strikes(drill, plan)
     return start(plan, spec.suffix, spec.read_bytes(), wishes, strikes)

@@ -11,6 +11,9 @@ import click
 
 from tflaunch.cli.loading import name_option
 
+PRELOADED = "tensorflow"
+"""The module that the option --preload has imported."""
+
 _OPTIONS = (
     name_option,
     click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep the tasks' logs there."),
@@ -25,7 +28,7 @@ _OPTIONS = (
     ),
     click.option("-d", "--detach", is_flag=True, help="Leave it running, and return once its tasks run."),
     click.option("--keep", is_flag=True, help="When the job has ended, leave TensorBoard until Ctrl-C or down."),
-    click.option("--preload", is_flag=True, help="Import tensorflow once per host, and fork the tasks of that."),
+    click.option("--preload", is_flag=True, help=f"Import {PRELOADED} once per host, and fork the tasks of that."),
 )
 
 

@@ -12,7 +12,7 @@ import click
 
 from tflaunch.cli.loading import linted, warn
 from tflaunch.cli.running import plan_for, start
-from tflaunch.cli.wishes import Wishes, wishes_options
+from tflaunch.cli.wishes import PRELOADED, Wishes, wishes_options
 
 _SOURCE = "command line"
 _STDOUT = "-"
@@ -61,7 +61,7 @@ def run(
     if tensorboard is not None:
         data["tensorboard"] = tensorboard
     if wishes.preload:
-        data["preload"] = ["tensorflow"]
+        data["preload"] = [PRELOADED]
     from tflaunch.spec import specfile
 
     spec = specfile.from_data(_SOURCE, data, os.environ)
