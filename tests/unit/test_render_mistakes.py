@@ -11,7 +11,6 @@ import pytest
 import compose_checks
 import pod_checks
 import script_checks
-import unit_checks
 from rendering import plan_of, rendered
 from schemas import need_schemas
 from tflaunch.plan import Plan
@@ -32,7 +31,6 @@ CHECKS: dict[str, Callable[[str, Plan], list[str]]] = {
     "compose": compose_checks.found_in,
     "slurm": script_checks.found_in_slurm,
     "sh": script_checks.found_in,
-    "systemd": unit_checks.found_in,
 }
 JOBS = {
     "a word for a number": ("completions: 2", "completions: two"),
@@ -163,32 +161,6 @@ MISTAKES["slurm"] = {
     "a step without a node": ('--nodelist="${nodes[0]}"', ""),
     "a node that is not there": ("nodes[0]", "nodes[1]"),
     "nodes that nobody asked for": ("scontrol show hostnames", "scontrol show hostname"),
-}
-MISTAKES["systemd"] = {
-    "an index that is text": ('"worker","index":1}}', '"worker","index":"1"}}'),
-    "an index twice": ('"worker","index":1}}', '"worker","index":0}}'),
-    "the evaluator in the others' cluster": (
-        '"ps":["localhost:2225"]},"task"',
-        '"ps":["localhost:2225"],"evaluator":["localhost:2226"]},"task"',
-    ),
-    "a key that does not exist": ("WorkingDirectory=", "WorkDirectory="),
-    "a section that does not exist": ("[Service]", "[Services]"),
-    "a type that does not exist": ("Type=exec", "Type=execute"),
-    "a decider that is not waited for": ("Type=oneshot\nWorking", "Type=exec\nWorking"),
-    "a failure that nobody hears of": ("OnFailure=job.failed.target", "OnFailure=job.fail.target"),
-    "a task that the target does not start": ("Wants=job-ps-0.service\n", ""),
-    "a task that does not end with the target": (
-        "PartOf=job.target\nAfter=job.target\nOnFailure",
-        "After=job.target\nOnFailure",
-    ),
-    "a circle": ("PartOf=job.target\nAfter=job.target\nRequires", "PartOf=job.target\nRequires"),
-    "an end that waits for nobody": ("After=job-chief-0.service\n", ""),
-    "an evaluator that ends the others": ("StartLimitIntervalSec=0", "OnFailure=job.failed.target"),
-    "a failure that ends nothing": ("Conflicts=job.target", "Wants=job.target"),
-    "another program": ("train.py", "test.py"),
-    "a proxy": ("UnsetEnvironment=http_proxy ", "UnsetEnvironment="),
-    "a variable less": ("Environment=DATA=/data\n", ""),
-    "no grace": ("TimeoutStopSec=10", "TimeoutStopSec=0"),
 }
 
 

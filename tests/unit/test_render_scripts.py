@@ -1,4 +1,4 @@
-"""`render --to sh|slurm|systemd|compose`: what is written is what the plan says, for every spec."""
+"""`render --to sh|slurm|compose`: what is written is what the plan says, for every spec."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import yaml
 
 import compose_checks
 import script_checks
-import unit_checks
 from rendering import plan_of, rendered, shipped
 from specs import GOOD, MACHINE, made
 from tflaunch.cli import rendering
@@ -23,7 +22,6 @@ CHECKS = {
     "compose": compose_checks.found_in,
     "slurm": script_checks.found_in_slurm,
     "sh": script_checks.found_in,
-    "systemd": unit_checks.found_in,
 }
 BY_NAME = {**shipped(), **GOOD}
 OF_SCRIPTS = {"cluster": "a", "task": "b", "session": "c", "IFS": "s", "SECONDS": "9", "UID": "1"}
@@ -57,7 +55,6 @@ def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
 EXCEPTIONS = {
     "sh": ["ssh_multi_worker", "ssh_parameter_server", "smallest", "chosen-ports", "every-field"],
     "slurm": ["smallest", "every-field"],
-    "systemd": ["smallest"],
     "compose": ["smallest"],
 }
 
@@ -72,7 +69,6 @@ EXCEPTIONS = {
         ("slurm", {"container": {"resources": {"gpu": 1}}}, "want GPUs"),
         ("slurm", {"cluster": {"worker": ["a", "a"]}, "hosts": {"a": {"gpus": 2}}}, "want GPUs"),
         ("compose", {"cluster": {"worker": ["10.0.0.1"]}}, "gives addresses of its own"),
-        ("systemd", {"cluster": {"worker": ["10.0.0.1"]}}, "by name"),
         *((engine, {"env": {"A": "${host:HOME}"}}, "tflaunch's agent") for engine in CHECKS),
         *((engine, {"workdir": "~/here"}, "tflaunch's agent") for engine in CHECKS),
         *((engine, {"tensorboard": "~/logs"}, "tflaunch's agent") for engine in CHECKS),
@@ -120,27 +116,6 @@ def test_compose_gives_tasks_resources_and_volumes() -> None:
         assert device["device_ids"] == [str(number)]
         assert "CUDA_VISIBLE_DEVICES" not in service["environment"]
     assert content["volumes"] == {"claim": {}}
-
-
-def test_units_of_several_hosts_start_where_they_belong() -> None:
-    """And the end of all is waited for on the hosts of those that decide."""
-    data = {"cluster": {"chief": ["h1"], "worker": ["h2"], "ps": ["h3"]}, "command": "train"}
-    text = rendered(data, "systemd")
-    assert "\nDescription=worker:0 of job\nPartOf=job.target\nAfter=job.target\nConditionHost=h2\n" in text
-    assert text.count("ConditionHost=|h1\n") == 1
-    assert "ConditionHost=|h2" not in text
-
-
-def test_a_worker_that_restarts_alone_has_its_budget_in_its_unit() -> None:
-    """And with `max: 0` nobody is started again."""
-    data = {"cluster": {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}, "command": "train"}
-    unit = rendered(data, "systemd").split("cat > ")
-    restarting = [part.split(".service")[0] for part in unit if "Restart=on-failure" in part]
-    assert restarting == ["job-worker-0", "job-evaluator-0"]
-    (worker,) = (part for part in unit if part.startswith("job-worker-0"))
-    assert "StartLimitBurst=4\n" in worker
-    assert "StartLimitIntervalSec=600\n" in worker
-    assert "Restart=" not in rendered({**data, "restart": {"max": 0}}, "systemd")
 
 
 def test_a_container_is_read_as_the_schema_has_it() -> None:

@@ -10,7 +10,7 @@ from tflaunch.cli.loading import read_spec, set_option, spec_argument, warn
 from tflaunch.errors import SpecError
 
 # Those of `render.engines`, which is imported only when it is used.
-_ENGINES = ("slurm", "jobset", "tfjob", "k8s", "compose", "systemd", "sh")
+_ENGINES = ("slurm", "jobset", "tfjob", "k8s", "compose", "sh")
 
 
 @click.command(short_help="Write a spec for another engine.")
@@ -21,8 +21,7 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     """Print what another engine needs to start the tasks of SPEC itself, with the TF_CONFIG of `plan`.
 
     slurm: a script for sbatch. jobset, tfjob, k8s: manifests for Kubernetes. compose: a file for docker-compose.
-    systemd: units, as a script that writes them. sh: a script for bash. Tasks whose ports are chosen at the start
-    get them from 2222 on.
+    sh: a script for bash. Tasks whose ports are chosen at the start get them from 2222 on.
 
     \b
     Example:

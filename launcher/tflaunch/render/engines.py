@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tflaunch.errors import Problem
 from tflaunch.plan import Plan
-from tflaunch.render import compose, jobs, jobset, limits, pods, sh, slurm, systemd, tfjob
+from tflaunch.render import compose, jobs, jobset, limits, pods, sh, slurm, tfjob
 from tflaunch.render.fixed import SERVER_PROGRAM, fixed
 from tflaunch.render.needs import with_gpus
 from tflaunch.spec import Container, Spec
@@ -51,7 +51,6 @@ ENGINES: Mapping[str, Engine] = {
     "tfjob": Engine(_for(tfjob.render), _OF_PODS, tfjob.placed),
     "k8s": Engine(_for(jobs.render), _OF_PODS, jobs.placed),
     "compose": Engine(_for(compose.render), (limits.own_addresses,), has_server=True),
-    "systemd": Engine(_for(systemd.render), (limits.names_of_hosts,)),
     "sh": Engine(_for(sh.render), (limits.this_machine,)),
 }
 

@@ -64,13 +64,6 @@ def own_addresses(spec: Spec, machine: Machine) -> Iterator[Problem]:
         yield _error(where, message, "use names of hosts, or a number of tasks")
 
 
-def names_of_hosts(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """`ConditionHost=` of systemd compares names."""
-    for where, host in _first(spec, lambda host: _is_number(host) and host not in machine.local_names):
-        message = f"{host} is an address, and systemd knows its host by name"
-        yield _error(where, message, "use the host's name")
-
-
 def this_machine(spec: Spec, machine: Machine) -> Iterator[Problem]:
     """A script reaches no other host."""
     for where, host in _first(spec, lambda host: host not in machine.local_names):
