@@ -11,9 +11,8 @@ from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit
 
-MESSAGES = some.dictionaries(some.text(max_size=8), some.integers() | some.text(max_size=20), max_size=4).map(
-    lambda fields: {**fields, "kind": "test"}
-)
+VALUES = some.integers(-(2**63), 2**63 - 1) | some.text(max_size=20)
+MESSAGES = some.dictionaries(some.text(max_size=8), VALUES, max_size=4).map(lambda fields: {**fields, "kind": "test"})
 
 
 @given(some.lists(some.tuples(MESSAGES, some.binary(max_size=200)), max_size=5), some.integers(1, 50))

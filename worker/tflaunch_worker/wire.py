@@ -11,13 +11,22 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import json
+import math
 import struct
+from itertools import chain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List, Union
 
 PROTOCOL = 3
 """Version of this vocabulary; both sides refuse another one."""
 
 MAX_MESSAGE = 8 * 1024 * 1024
 MAX_BODY = 1024 * 1024
+MAX_DEPTH = 32
+MAX_VALUES = 1_000_000
+"""How many values a JSON text from outside may hold, roughly: small texts must not become large objects."""
 
 _HEADER = struct.Struct("!II")
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
@@ -75,9 +84,87 @@ class Decoder:
 
 def _message(head: bytes) -> dict[str, object]:
     try:
-        message = json.loads(head)
-    except (ValueError, RecursionError) as error:
-        raise WireError("a frame holds no JSON") from error
+        message = parse(head)
+    except ValueError as error:
+        raise WireError(f"a frame holds no valid message: {error}") from error
     if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
         raise WireError("a frame holds no message with a kind")
     return message
+
+
+# ---- JSON from outside
+
+
+def parse(text: Union[bytes, str], max_values: int = MAX_VALUES) -> Any:
+    """Return the value of a JSON text that another process or a file gave us.
+
+    Stricter than `json.loads`: numbers are finite and integers have at most 64 bits, values are nested at most
+    `MAX_DEPTH` deep, and all text can be encoded. Bytes of paths and arguments that are not UTF-8 may be carried as
+    U+DC80 to U+DCFF (surrogateescape). The caller limits the size by how much it reads.
+
+    Args:
+        text: the JSON text, bytes in UTF-8.
+        max_values: how many values it may hold, counted by its commas, colons and brackets.
+
+    Raises:
+        ValueError: the text is not such JSON; says why.
+    """
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    containers = data.count(b"[") + data.count(b"{")
+    if len(data) > max_values and containers + data.count(b",") + data.count(b":") > max_values:
+        raise ValueError("it holds too many values")
+    try:
+        value = (_DECODE if _has_plain_numbers(data) else _DECODE_CHECKED)(data.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if containers > MAX_DEPTH:
+        _check_depth(value)
+    if b"\\" in data and (b"\\ud" in data or b"\\uD" in data):
+        _ENCODE_AS_IS(value).encode("utf-8", "surrogateescape")
+    return value
+
+
+def _has_plain_numbers(data: bytes) -> bool:
+    """Whether all numbers are certainly in range, so that they need not be checked one by one: frames are many."""
+    if b"N" in data or b"I" in data:  # of NaN and Infinity
+        return False
+    shape = data.translate(_SHAPE)
+    return _MANY_DIGITS not in shape and _EXPONENT not in shape
+
+
+def _check_depth(value: object) -> None:
+    level: List[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        items = chain.from_iterable(one.values() if type(one) is dict else one for one in level)
+        level = [item for item in items if type(item) in _CONTAINERS]
+        if not level:
+            return
+    raise ValueError("it is nested too deep")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) < 19:
+        return int(digits)
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError(f"the integer {digits[:20]}... has more than 64 bits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return number
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+_DECODE = json.JSONDecoder().decode
+_DECODE_CHECKED = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant).decode
+_ENCODE_AS_IS = json.JSONEncoder(ensure_ascii=False).encode
+_SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
+_MANY_DIGITS = b"0" * 19
+_EXPONENT = b"0e"
+_CONTAINERS = frozenset((dict, list))
