@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.logs.task_log import Marks
 from tflaunch.records import runs
+from tflaunch.records.journal import Journal, RunDirectory
+from tflaunch.slurm import batch
 
 pytestmark = pytest.mark.unit
 
@@ -60,10 +65,21 @@ def test_what_does_not_exist_is_one_sentence_with_what_does(place: Path, name: s
     assert caught.value.exit_code == EXIT_USAGE
 
 
-def test_a_beginning_of_several_is_refused(place: Path) -> None:
-    """With their names."""
-    with pytest.raises(TflaunchError, match=f"'train' is the beginning of several runs: {NEW}, {OLD}$"):
+def test_the_name_of_a_job_means_its_live_run_else_the_newest(place: Path) -> None:
+    """Of several live ones none is guessed; a job whose name only begins so is not meant."""
+    (place / "train-more-20260103-120000-dddd").mkdir()
+    assert runs.find("train") == place / NEW
+    assert runs.find("tra") == place / "train-more-20260103-120000-dddd"
+    first = runs.take(place / OLD)
+    assert runs.find("train") == runs.find("tra") == place / OLD
+    second = runs.take(place / NEW)
+    with pytest.raises(
+        TflaunchError, match=f"several runs that match 'train' are live; name one of them: {NEW}, {OLD}$"
+    ):
         runs.find("train")
+    assert runs.find("train-20260101") == place / OLD
+    os.close(first)
+    os.close(second)
 
 
 def test_without_a_name_the_newest_is_meant(place: Path) -> None:
@@ -77,7 +93,7 @@ def test_without_a_name_the_only_live_run_goes_before_the_newest(place: Path) ->
     first = runs.take(place / OLD)
     assert runs.find(None) == place / OLD
     second = runs.take(place / NEW)
-    with pytest.raises(TflaunchError, match=f"several runs are live, name one of them: {NEW}, {OLD}$"):
+    with pytest.raises(TflaunchError, match=f"several runs are live; name one of them: {NEW}, {OLD}$"):
         runs.find(None)
     os.close(first)
     os.close(second)
@@ -89,6 +105,80 @@ def test_without_any_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for name in (None, "train"):
         with pytest.raises(TflaunchError, match=f"there are no runs in {tmp_path}/none/runs"):
             runs.find(name)
+
+
+@pytest.mark.parametrize("level", ["", "runs", f"runs/{NEW}"])
+@pytest.mark.parametrize("mode", [0o777, 0o702])
+def test_a_place_where_others_can_write_is_refused(place: Path, level: str, mode: int) -> None:
+    """Home, runs, and the run's own directory: a journal that was planted there could start any command."""
+    path = place.parent / level
+    path.chmod(mode)
+    remedy = f"{path} can be written to by any user, .*; chmod go-w {path}, or set TFLAUNCH_HOME"
+    with pytest.raises(TflaunchError, match=remedy):
+        runs.find(NEW)
+    path.chmod(0o755)
+    assert runs.find(NEW) == place / NEW
+
+
+def test_a_shared_group_that_can_write_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the group is the user's own private one, as with a umask of 002 on most systems."""
+    me, group = pwd.getpwuid(os.getuid()), grp.getgrgid(os.stat(place).st_gid)
+    place.chmod(0o770)
+    for name, members, is_private in (
+        (me.pw_name, [], me.pw_gid == group.gr_gid),
+        (me.pw_name, [me.pw_name], me.pw_gid == group.gr_gid),
+        (me.pw_name, ["eve"], False),
+        ("staff", [], False),
+    ):
+        entry = grp.struct_group((name, "x", group.gr_gid, members))
+        monkeypatch.setattr(grp, "getgrgid", lambda _, entry=entry: entry)
+        if is_private:
+            assert runs.find(NEW) == place / NEW
+        else:
+            with pytest.raises(TflaunchError, match=f"{place} can be written to by group {name}, "):
+                runs.find(NEW)
+
+
+@pytest.mark.parametrize("uid", [0, 4711])
+def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
+    """Whoever asks: root, too, would run commands of the owner."""
+    if os.getuid() == 0:
+        os.chown(place.parent, 65534, -1)
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    for ask in (runs.newest_first, lambda: runs.find(NEW), lambda: RunDirectory("job")):
+        with pytest.raises(TflaunchError, match=f"{place.parent} belongs to .*; run tflaunch as .*TFLAUNCH_HOME"):
+            ask()
+    assert len(list(place.iterdir())) == 5
+
+
+def test_a_sticky_directory_such_as_tmp_can_be_home(place: Path) -> None:
+    """Others cannot replace what is in it; a `runs` that is theirs is refused."""
+    place.parent.chmod(0o1777)
+    assert runs.find(NEW) == place / NEW
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
+def test_what_is_made_is_private_whatever_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    """Also the parents of the home."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "state" / "home"))
+    earlier = os.umask(umask)
+    try:
+        directory = RunDirectory("job")
+        directory.keep_spec(".json", b"{}")
+        directory.write_plan({})
+        Journal(directory).close()
+        Marks(directory.marks).close()
+        batch.note_job(directory.path, "17")
+        batch.note_life(directory.path, 0)
+        os.close(runs.take(directory.path))
+    finally:
+        os.umask(earlier)
+    found = [tmp_path / "state", *(tmp_path / "state").rglob("*")]
+    assert len(found) == 13
+    modes = {path.name: path.stat().st_mode & 0o777 for path in found}
+    assert modes == {path.name: 0o700 if path.is_dir() else 0o600 for path in found}
 
 
 def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tflaunch_worker
+from tflaunch import private_files
 from tflaunch.hosts.link import AgentGone, LinkError
 from tflaunch_worker import linux
 from tflaunch_worker.short_path import short_path
@@ -114,7 +115,7 @@ class LocalWay:
             LinkError: the process could not be started.
         """
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_files.make_directories(self._directory)
             newborn = self._told()
         except OSError as error:
             raise LinkError(f"the agent cannot be started: {error}") from None

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.job.actions import Action
 from tflaunch.job.events import Event, kind_of
@@ -24,13 +25,53 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 def home() -> Path:
-    """Return the directory for everything that tflaunch keeps: $TFLAUNCH_HOME or the platform's place."""
+    """Return the directory for everything that tflaunch keeps: $TFLAUNCH_HOME or the platform's place.
+
+    Raises:
+        TflaunchError: it is there, and another user could have put files into it.
+    """
     configured = os.environ.get("TFLAUNCH_HOME")
     if configured:
-        return Path(configured).absolute()
-    import platformdirs
+        path = Path(configured).absolute()
+    else:
+        import platformdirs
 
-    return Path(platformdirs.user_state_dir("tflaunch", appauthor=False))
+        path = Path(platformdirs.user_state_dir("tflaunch", appauthor=False))
+    _require_own(path, is_base=True)
+    return path
+
+
+def runs_directory() -> Path:
+    """Return the directory that holds those of all runs.
+
+    Raises:
+        TflaunchError: it is there, and another user could have put files into it.
+    """
+    path = home() / "runs"
+    _require_own(path)
+    return path
+
+
+def open_run(path: Path) -> Path:
+    """Return the directory of a run for which everything above it has been checked, or a path that was handed to us.
+
+    Raises:
+        TflaunchError: it is not there, or another user could have put files into it.
+    """
+    try:
+        private_files.require_own(path)
+    except OSError as error:
+        raise TflaunchError(f"{path}: {error.strerror}", EXIT_INTERNAL) from None
+    return path
+
+
+def _require_own(path: Path, *, is_base: bool = False) -> None:
+    try:
+        private_files.require_own(path, is_base=is_base)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it is made when something is written, which tells what is in the way
+    except OSError as error:
+        raise TflaunchError(f"{path}: {error.strerror}; set TFLAUNCH_HOME", EXIT_INTERNAL) from None
 
 
 class RunDirectory:
@@ -51,11 +92,10 @@ class RunDirectory:
         self.path = runs / self.run
         self.logs = log_directory.absolute() if log_directory is not None else self.path / "logs"
         try:
-            runs.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if runs.stat().st_uid != os.getuid():
-                raise TflaunchError(f"{runs} belongs to another user; set TFLAUNCH_HOME", EXIT_INTERNAL)
+            private_files.make_directories(runs)
+            private_files.require_own(runs)
             self.path.mkdir(mode=0o700)
-            self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_files.make_directories(self.logs)
             if log_directory is not None:
                 (self.path / "logs").symlink_to(self.logs)
         except OSError as error:
@@ -140,7 +180,7 @@ class Journal:
     def _keep_reserve(self) -> None:
         """Take room for the last records now."""
         try:
-            self._reserve.write_bytes(bytes(_RESERVE))
+            private_files.write_text(self._reserve, "\0" * _RESERVE)
         except OSError:
             pass  # the disk is full already
 

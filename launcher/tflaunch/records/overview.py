@@ -25,9 +25,9 @@ def overview() -> list[dict[str, Any]]:
 
 
 def _entry(directory: Path) -> dict[str, Any]:
-    found = ends(directory)
     unreadable = {"run": directory.name, "name": None, "exit_code": None, "tasks": None, "started": None}
     try:
+        found = ends(journal.open_run(directory))
         if found is None:
             return {**unreadable, "state": _state_without_journal(directory)}
         first, last = found

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.records.journal import home
+from tflaunch.records.journal import open_run, runs_directory
 from tflaunch.slurm import batch
 
 LOCK_NAME = "lock"
@@ -21,40 +21,51 @@ _SHOWN = 8
 
 
 def find(name: str | None) -> Path:
-    """Return the directory of a run.
+    """Return the directory of a run: of those that match, the live one, else the newest.
 
     Args:
-        name: the run's name or an unambiguous beginning of it; None for the only live run, else the newest.
+        name: the run's name, the name of its job, or a beginning of it; None for any run.
 
     Raises:
-        TflaunchError: there is no such run, or more than one.
+        TflaunchError: no run matches, several live ones do, or another user could have written to its directory.
     """
     known = newest_first()
-    if name is None:
-        return _default(known)
-    for path in known:
-        if path.name == name:
-            return path
-    found = [path for path in known if path.name.startswith(name)] if name else []
+    found = known if name is None else _matching(known, name)
+    if not found:
+        there_are = f"the runs are {_listed(known)}" if known else f"there are no runs in {runs_directory()}"
+        raise TflaunchError(there_are if name is None else f"there is no run {name!r}; {there_are}", EXIT_USAGE)
     if len(found) == 1:
-        return found[0]
-    if found:
-        raise TflaunchError(f"{name!r} is the beginning of several runs: {_listed(found)}", EXIT_USAGE)
-    there_are = f"the runs are {_listed(known)}" if known else f"there are no runs in {home() / 'runs'}"
-    raise TflaunchError(f"there is no run {name!r}; {there_are}", EXIT_USAGE)
+        return open_run(found[0])
+    live = [path for path in found if is_live(path)]
+    if len(live) > 1:
+        several = "several runs" if name is None else f"several runs that match {name!r}"
+        raise TflaunchError(f"{several} are live; name one of them: {_listed(live)}", EXIT_USAGE)
+    return open_run((live or found)[0])
+
+
+def _matching(known: list[Path], name: str) -> list[Path]:
+    """The runs with a name: the run that is called so, else those of the job that is, else those that begin so."""
+    of_run = [path for path in known if path.name == name]
+    of_job = [path for path in known if _job_name(path.name) == name]
+    return of_run or of_job or [path for path in known if name and path.name.startswith(name)]
 
 
 def newest_first() -> list[Path]:
-    """Return the directories of all runs."""
+    """Return the directories of all runs.
+
+    Raises:
+        TflaunchError: they cannot be listed, or another user could have put runs there.
+    """
+    runs = runs_directory()
     try:
-        with os.scandir(home() / "runs") as entries:
+        with os.scandir(runs) as entries:
             found = [(entry.stat().st_mtime_ns, entry.name) for entry in entries if _is_run(entry)]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     # A name holds the second of its run's start; what its directory went through later says less.
-    return [home() / "runs" / run for _, run in sorted(found, key=lambda pair: (_start(pair[1]), pair), reverse=True)]
+    return [runs / run for _, run in sorted(found, key=lambda pair: (_start(pair[1]), pair), reverse=True)]
 
 
 def is_live(path: Path) -> bool:
@@ -137,24 +148,24 @@ def _lock(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _default(known: list[Path]) -> Path:
-    live = [path for path in known if is_live(path)]
-    if len(live) > 1:
-        raise TflaunchError(f"several runs are live, name one of them: {_listed(live)}", EXIT_USAGE)
-    if not known:
-        raise TflaunchError(f"there are no runs in {home() / 'runs'}", EXIT_USAGE)
-    return live[0] if live else known[0]
-
-
 def _is_run(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
 
 
 def _start(name: str) -> str:
     """The date and time in a run's name, "" if there is none."""
+    return "".join(_parts(name)[1:3])
+
+
+def _job_name(name: str) -> str:
+    """The name of a run's job."""
+    return _parts(name)[0]
+
+
+def _parts(name: str) -> list[str]:
+    """A run's name as job, date, time and random digits; where it is not made of these, as it is."""
     parts = name.rsplit("-", 3)
-    stamp = "".join(parts[1:3])
-    return stamp if len(parts) == 4 and stamp.isdigit() else ""
+    return parts if len(parts) == 4 and "".join(parts[1:3]).isdigit() else [name]
 
 
 def _listed(paths: list[Path]) -> str:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import tflaunch_worker
-from tflaunch import slurm
+from tflaunch import private_files, slurm
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.slurm import SlurmError, SlurmJob
 
@@ -36,7 +36,7 @@ def job_of(directory: Path) -> str | None:
 
 def note_life(directory: Path, restarts: int) -> None:
     """Write down that the job has begun for the ``restarts``-th time after the first."""
-    (directory / _LIFE_NAME).write_text(str(restarts))
+    private_files.write_text(directory / _LIFE_NAME, str(restarts))
 
 
 def has_begun(directory: Path, job: SlurmJob) -> bool:
@@ -136,5 +136,5 @@ def _read(directory: Path) -> dict[str, str]:
 
 def _write(directory: Path, known: dict[str, object]) -> None:
     temporary = directory / f"{_JOB_NAME}.{os.getpid()}"
-    temporary.write_text(json.dumps(known))
+    private_files.write_text(temporary, json.dumps(known))
     temporary.replace(directory / _JOB_NAME)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch import slurm
+from tflaunch import private_files, slurm
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.records import runs
-from tflaunch.records.journal import RunDirectory
+from tflaunch.records.journal import RunDirectory, open_run
 from tflaunch.slurm import SlurmError, batch
 from tflaunch.supervision.detached import LOG_NAME
 
@@ -55,14 +55,14 @@ def submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str
     Raises:
         TflaunchError: Slurm refuses it.
     """
-    (directory.path / _ORDER_NAME).write_text(json.dumps(order._asdict()))
+    private_files.write_text(directory.path / _ORDER_NAME, json.dumps(order._asdict()))
     log = shlex.quote(str(directory.path / LOG_NAME).replace("%", "%%"))
     given = {option.removeprefix("--").partition("=")[0] for option in options}
     ours = {"output": log, "open-mode": "append"}
     lines = [*options, *(f"--{name}={value}" for name, value in ours.items() if name not in given)]
     command = [sys.executable, "-c", _PROGRAM, "supervise", str(directory.path)]
     text = _SCRIPT.format(options="\n".join(f"#SBATCH {line}" for line in lines), command=shlex.join(command))
-    (directory.path / _SCRIPT_NAME).write_text(text)
+    private_files.write_text(directory.path / _SCRIPT_NAME, text)
     try:
         job = slurm.submit(text)
     except SlurmError as error:
@@ -78,8 +78,9 @@ def take_up(path: Path) -> tuple[Order, RunDirectory]:
     What an earlier life of the job left, before Slurm put it back into its queue, is moved to ``earlier-N``.
 
     Raises:
-        TflaunchError: nothing was ordered there.
+        TflaunchError: nothing was ordered there, or another user could have written it.
     """
+    open_run(path)
     try:
         order = Order(**json.loads((path / _ORDER_NAME).read_text()))
     except (OSError, TypeError, ValueError) as error:
@@ -92,7 +93,7 @@ def take_up(path: Path) -> tuple[Order, RunDirectory]:
     logs = path / "logs"
     if order.log_dir is not None:
         logs = Path(order.log_dir) / (f"restart-{restarts}" if restarts else "")
-    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_files.make_directories(logs)
     if logs.parent != path and not (path / "logs").is_symlink():
         (path / "logs").symlink_to(logs)
     return order, RunDirectory.existing(path, logs)

@@ -1,0 +1,93 @@
+"""Directories and files that belong to this user alone: made so whatever the umask, refused where others can write."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from pathlib import Path
+
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def make_directories(path: Path) -> None:
+    """Make a directory and its missing parents, all of them with mode 0700.
+
+    Raises:
+        OSError: one of them cannot be made, or is not a directory.
+    """
+    if not path.is_dir():
+        if path.parent != path:
+            make_directories(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file with mode 0600, in place of what is there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with open(os.open(path, _FLAGS, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def require_own(path: Path, *, is_base: bool = False) -> None:
+    """Refuse a directory in which another user could have put files that we would trust, or run commands from.
+
+    Args:
+        path: the directory.
+        is_base: only directories of ours are used in it, each of which is checked, too: then it may belong to root,
+            and have the sticky bit as /tmp has.
+
+    Raises:
+        OSError: it cannot be looked at.
+        TflaunchError: it belongs to another user, or others can write to it.
+    """
+    status = path.stat()
+    trusted = {os.getuid(), 0} if is_base else {os.getuid()}
+    foreign = {path.lstat().st_uid, status.st_uid} - trusted  # of a link, its owner decides where it leads
+    if foreign:
+        owner = _user_name(foreign.pop())
+        message = f"{path} belongs to {owner}; run tflaunch as {owner}, or set TFLAUNCH_HOME to a directory of yours"
+        raise TflaunchError(message, EXIT_INTERNAL)
+    if is_base and status.st_mode & stat.S_ISVTX:
+        return
+    by_others = status.st_mode & stat.S_IWOTH
+    if by_others or (status.st_mode & stat.S_IWGRP and not _is_group_of_one(status)):
+        who = "any user" if by_others else f"group {_group_name(status.st_gid)}"
+        remedy = f"chmod go-w {shlex.quote(str(path))}, or set TFLAUNCH_HOME to a directory of yours"
+        message = f"{path} can be written to by {who}, whose files could be run as yours; {remedy}"
+        raise TflaunchError(message, EXIT_INTERNAL)
+
+
+def _is_group_of_one(status: os.stat_result) -> bool:
+    """Whether the group is the owner's private one, for which the usual umask of 002 lets directories be writable."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
+    except KeyError:
+        return False
+    return user.pw_gid == group.gr_gid and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def _user_name(number: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _group_name(number: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
