@@ -168,7 +168,9 @@ def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
     """With the next attempt; the budget is not touched."""
     detached(launch, UNTIL_GO, restart={"max": 0})
     before = [task["pid"] for task in launch.status()["tasks"]]
-    assert launch.run("restart").returncode == 0
+    restarted = launch.run("restart")
+    assert restarted.returncode == 0
+    assert re.fullmatch(r"tflaunch: restarting all tasks that train of job-\S+\n", restarted.stderr)
     launch.wait_for_log("worker:1", "up worker:1 1")
     after = launch.status()
     assert [task["attempt"] for task in after["tasks"]] == [1, 1]
@@ -181,7 +183,9 @@ def test_restart_of_a_sidecar_leaves_the_others_alone(launch: Launch) -> None:
     """Only it has a new process."""
     detached(launch, UNTIL_GO, workers=1, sidecars={"board": {"command": ["sleep", "300"]}})
     before = {task["task"]: task["pid"] for task in launch.status()["tasks"]}
-    assert launch.run("restart", "board").returncode == 0
+    restarted = launch.run("restart", "board")
+    assert restarted.returncode == 0
+    assert "restarting board of job-" in restarted.stderr
     events = launch.start("events", "-f", "--json")
     read_until(events, '"kind":"task_started","now"', 3)
     events.kill()
@@ -195,11 +199,27 @@ def test_kill_sends_a_signal(launch: Launch) -> None:
     """To the tasks that are meant; what follows is up to the rules."""
     detached(launch, "trap 'echo got USR1' USR1; " + UNTIL_GO)
     launch.wait_for_log("worker:1", "up")
-    assert launch.run("kill", "-s", "USR1", "worker:1").returncode == 0
+    sent = launch.run("kill", "-s", "USR1", "worker:1")
+    assert sent.returncode == 0
+    assert "sent SIGUSR1 to worker:1 of job-" in sent.stderr
     launch.wait_for_log("worker:1", "got USR1")
     assert "USR1" not in launch.log("worker:0")
     (launch.directory / "go").touch()
     assert launch.run("wait").returncode == 0
+
+
+def test_names_that_other_tools_have_lead_to_the_command(launch: Launch) -> None:
+    """And a home without runs says so instead of showing an empty table."""
+    for name, meant in (("stop", "down"), ("status", "ps"), ("list", "ls"), ("pss", "ps"), ("log", "logs")):
+        refused = launch.run(name)
+        assert refused.returncode == 2
+        assert refused.stderr == f"Error: No such command '{name}'; did you mean `tflaunch {meant}`?\n"
+    assert "`tflaunch --help` lists the commands" in launch.run("qqq").stderr
+    assert launch.run("help").stdout == launch.run("--help").stdout
+    assert launch.run("help", "down").stdout == launch.run("down", "--help").stdout
+    empty = launch.run("ls")
+    assert (empty.stdout, empty.stderr) == ("", f"tflaunch: no runs in {launch.home}/runs\n")
+    assert launch.run("ls", "--json").stdout == "[]\n"
 
 
 def test_mistakes_are_told_in_a_sentence(launch: Launch) -> None:

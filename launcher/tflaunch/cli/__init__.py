@@ -28,6 +28,7 @@ _MODULES = {
     "env": "inspection",
     "render": "rendering",
     "schema": "inspection",
+    "help": "help",
 }
 """Command to its module, the most important first: each is imported when it is called, as start-up is a feature."""
 _FOR_PROGRAMS = {"supervise": "submitting"}
@@ -45,8 +46,24 @@ class _Commands(click.Group):
         module = {**_MODULES, **_FOR_PROGRAMS}.get(name)
         if module is None:
             return None
-        command: click.Command = getattr(import_module(f"tflaunch.cli.{module}"), name)
+        imported = import_module(f"tflaunch.cli.{module}")
+        command: click.Command = getattr(imported, f"{name}_" if name == "help" else name)
         return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names, and the others.
+
+        Raises:
+            click.UsageError: there is none; with the one that is probably meant.
+        """
+        name = arguments[0]
+        if self.get_command(context, name) is None and not (context.resilient_parsing or name.startswith("-")):
+            from tflaunch.cli.help import no_such_command
+
+            raise no_such_command(name, _MODULES)
+        return super().resolve_command(context, arguments)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -27,9 +27,9 @@ _BETWEEN_LOOKS = 1.0  # seconds
 def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     """Show the tasks of RUN: state, host, what they use, and how far they are if they say so.
 
-    RUN is its name or the beginning of it; by default the only live run, else the newest. When its supervisor
-    was killed, what is shown comes from the journal and from the agents on the hosts. A program says how far it
-    is through $TFLAUNCH_PROGRESS.
+    RUN is the name of a run or job, or its beginning: the live one, else the newest. When its supervisor was killed,
+    what is shown comes from the journal and from the agents on the hosts. A program says how far it is
+    through $TFLAUNCH_PROGRESS.
 
     \b
     Example:
@@ -79,10 +79,16 @@ def ls(as_json: bool) -> None:
     Example:
       tflaunch ls --json
     """
+    from tflaunch.records.journal import runs_directory
     from tflaunch.records.overview import overview, table
 
     found = overview()
-    click.echo(json.dumps(found, indent=2) if as_json else table(found, time.time()), nl=as_json)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    elif found:
+        click.echo(table(found, time.time()), nl=False)
+    else:
+        say(f"no runs in {runs_directory()}")
 
 
 @click.command(short_help="Show what has happened in a run.")

@@ -39,7 +39,7 @@ def logs(
     """Show what tasks of RUN wrote, of all hosts in the order of time, each line with its task's name.
 
     TASK is worker, worker:1, worker:0-3, host=NAME or a sidecar's name; of one task alone the lines come as they
-    are. RUN is its name or the beginning of it; by default the only live run, else the newest.
+    are. RUN is the name of a run or job, or its beginning: the live one, else the newest.
 
     \b
     Example:

@@ -23,8 +23,8 @@ def report(run: str | None, output: str | None) -> None:
 
     In it are the plan, the journal, the last 4 MiB of each log, and what this machine is. Values of variables
     and options whose names look secret, such as API_KEY, and passwords in URLs read ***; what a program says
-    in other words stays, so look before you share. RUN is its name or the beginning of it; by default the
-    only live run, else the newest.
+    in other words stays, so look before you share. RUN is the name of a run or
+    job, or its beginning: the live one, else the newest.
 
     \b
     Example:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,16 +12,21 @@ from tflaunch.cli.loading import say, seconds_in
 from tflaunch.cli.naming import choose, complete_runs, plan_of, run_and_tasks_argument
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
+if TYPE_CHECKING:
+    from tflaunch.plan import Plan
+
+_SHOWN = 8
+
 
 @click.command(short_help="End a run.")
 @click.argument("run", required=False, shell_complete=complete_runs)
 @click.option("-t", "--timeout", "grace", metavar="GRACE", help="Time between TERM and KILL; default: the spec's.")
 @click.option("--all", "everything", is_flag=True, help="End all live runs.")
-def down(run: str | None, grace: str | None, everything: bool) -> None:
+def down(run: str | None, grace: str | None, everything: bool) -> int:
     """End RUN and wait until nothing of it is left. To end one that has ended already is no mistake.
 
-    RUN is its name or the beginning of it; by default the only live run. Its tasks get TERM, and KILL after GRACE
-    (such as 30s; 0 kills at once). A run whose supervisor was killed is taken over to be ended.
+    RUN is the name of a run or job, or its beginning: the live one is ended. Its tasks get TERM, and KILL after
+    GRACE (such as 30s; 0 kills at once). A run whose supervisor was killed is taken over to be ended.
 
     \b
     Example:
@@ -38,8 +44,16 @@ def down(run: str | None, grace: str | None, everything: bool) -> None:
         found = [runs.find(run)] if known or run is not None else []
     if not found:
         say("nothing runs")
+    code = 0
     for path in found:
-        _end(path, seconds)
+        try:
+            _end(path, seconds)
+        except TflaunchError as error:
+            if not everything:
+                raise
+            say(str(error))  # the others are ended all the same
+            code = error.exit_code
+    return code
 
 
 def _may_live(path: Path) -> bool:
@@ -69,9 +83,11 @@ def ask_to_end(path: Path, grace: float | None) -> None:
 
 def _end(path: Path, grace: float | None) -> None:
     from tflaunch.job.states import Phase
+    from tflaunch.records.journal import open_run
     from tflaunch.records.observer import Observer, Outcome
     from tflaunch.slurm import batch
 
+    open_run(path)
     if batch.not_begun(path):
         batch.cancel(path)
         say(f"run {path.name} was cancelled before it began")
@@ -121,8 +137,24 @@ def restart(words: tuple[str, ...]) -> None:
     from tflaunch.plan import choosing
 
     directory, selectors = choose(words)
-    tasks = choosing.choose(plan_of(directory), selectors) if selectors else []
+    plan = plan_of(directory)
+    tasks = choosing.choose(plan, selectors) if selectors else []
     _ask(directory, "restart", tasks=tasks)
+    say(f"restarting {_restarted(plan, tasks)} of {directory.name}")
+
+
+def _restarted(plan: Plan, tasks: list[str]) -> str:
+    """What starts again when these tasks are asked for: with a task of the gang, all tasks that train."""
+    from tflaunch.job import policy
+
+    bound = [task for task in tasks if not policy.restarts_alone(plan, plan.find(task))]
+    if tasks and not bound:
+        return _listed(tasks)
+    return "all tasks that train" + (f" ({_listed(bound)} cannot restart alone)" if bound else "")
+
+
+def _listed(tasks: list[str]) -> str:
+    return ", ".join(tasks) if len(tasks) <= _SHOWN else f"{', '.join(tasks[:_SHOWN])} and {len(tasks) - _SHOWN} more"
 
 
 @click.command(short_help="Send a signal to tasks.")
@@ -141,7 +173,9 @@ def kill(name: str, words: tuple[str, ...]) -> None:
     directory, selectors = choose(words)
     if not selectors:
         raise click.UsageError("Missing argument 'TASK': worker, worker:1, worker:0-3 or host=NAME.")
-    _ask(directory, "signal", tasks=choosing.choose(plan_of(directory), selectors), signal=number)
+    tasks = choosing.choose(plan_of(directory), selectors)
+    answer = _ask(directory, "signal", tasks=tasks, signal=number)
+    say(f"sent {signal.Signals(number).name} to {_listed(answer.get('tasks', tasks))} of {directory.name}")
 
 
 def _signal(name: str) -> int:
@@ -153,8 +187,8 @@ def _signal(name: str) -> int:
         raise TflaunchError(f"-s {name!r} is no signal; write TERM, KILL, USR1 or a number", EXIT_USAGE) from None
 
 
-def _ask(directory: Path, kind: str, **fields: object) -> None:
-    """Ask the supervisor of a run for something.
+def _ask(directory: Path, kind: str, **fields: object) -> dict[str, Any]:
+    """Ask the supervisor of a run for something, and return its answer.
 
     Raises:
         TflaunchError: it refuses, or there is none.
@@ -165,7 +199,7 @@ def _ask(directory: Path, kind: str, **fields: object) -> None:
 
     try:
         client = ControlClient(directory)
-        client.ask(kind, **fields)
+        return client.ask(kind, **fields)
     except NoSupervisor:
         observer = Observer(directory)
         observer.catch_up()

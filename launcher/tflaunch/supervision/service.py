@@ -91,8 +91,7 @@ class Service:
                 self._restart(message["tasks"], job)
                 caller.say("done")
             case "signal":
-                self._signal(message["tasks"], int(message["signal"]), job)
-                caller.say("done")
+                caller.say("done", tasks=self._signal(message["tasks"], int(message["signal"]), job))
             case kind:
                 raise Refused(f"this supervisor knows no {kind!r}; it is of another version of tflaunch")
 
@@ -107,7 +106,8 @@ class Service:
         for task in tasks or [""]:
             self._mailbox.put(RestartAsked(task))
 
-    def _signal(self, tasks: list[str], number: int, job: Job) -> None:
+    def _signal(self, tasks: list[str], number: int, job: Job) -> list[str]:
+        """Send a signal to those of the tasks that are running, and return them."""
         self._need_known(tasks, job)
         name = signal.Signals(number).name
         living = [task for task in tasks if job.tasks[task].phase is TaskPhase.RUNNING]
@@ -120,6 +120,7 @@ class Service:
         for task in living:
             self._mailbox.put(Struck(f"kill -s {name.removeprefix('SIG')} {task}"))
             self._sessions[job.plan.find(task).host].signal(task, job.tasks[task].attempt, number)
+        return living
 
     def _need_known(self, tasks: list[str], job: Job) -> None:
         unknown = [task for task in tasks if task not in job.tasks]

@@ -1,0 +1,48 @@
+"""`help`, and which command users of other tools mean by a name that tflaunch does not have."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+import click
+
+_MEANT = {
+    "stop": "down", "end": "down", "cancel": "down", "terminate": "down", "rm": "down", "delete": "down",
+    "status": "ps", "top": "ps", "show": "ps", "describe": "ps", "info": "ps",
+    "list": "ls", "runs": "ls", "history": "ls",
+    "start": "up", "launch": "up", "submit": "up", "apply": "up", "create": "up", "train": "up",
+    "resume": "up --resume",
+    "exec": "run", "log": "logs", "follow": "attach", "tail": "logs -f",
+    "validate": "check", "lint": "check", "journal": "events", "version": "--version", "diagnose": "doctor",
+}  # fmt: skip
+
+
+@click.command("help", short_help="Show how a command is used.")
+@click.argument("command", required=False)
+@click.pass_context
+def help_(context: click.Context, command: str | None) -> None:
+    """Show how COMMAND is used, or which commands there are.
+
+    \b
+    Example:
+      tflaunch help up
+    """
+    parent = context.parent
+    assert parent is not None
+    assert isinstance(parent.command, click.Group)
+    if command is None:
+        click.echo(parent.get_help())
+        return
+    _, found, _ = parent.command.resolve_command(parent, [command])
+    assert found is not None
+    with click.Context(found, parent=parent, info_name=command) as inner:
+        click.echo(found.get_help(inner))
+
+
+def no_such_command(name: str, known: Collection[str]) -> click.UsageError:
+    """Return the error for a command that does not exist, with the one that is probably meant."""
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = _MEANT.get(name.lower()) or (near[0] if near else None)
+    remedy = f"did you mean `tflaunch {meant}`?" if meant else "`tflaunch --help` lists the commands"
+    return click.UsageError(f"No such command {name!r}; {remedy}")
