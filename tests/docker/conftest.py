@@ -12,6 +12,14 @@ from compose import Compose
 from engine import IMAGE, Engine, an_engine
 from launch import Launch
 
+OWN_ENVIRONMENT = {
+    "PATH": "/opt/own/bin:/opt/tflaunch/bin:/usr/bin:/bin",
+    "LD_LIBRARY_PATH": "/opt/own/lib",
+    "TFLAUNCH_HOME": "/state/own",
+    "TFLAUNCH_RUN": "another",
+}
+"""What the containers of tests have, besides what the image says."""
+
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
@@ -38,6 +46,7 @@ def containers(engine: Engine, launch: Launch) -> Iterator[list[str]]:
     network = f"tfl{os.getpid()}"
     engine.docker("network", "create", network)
     starting = ["run", "--detach", "--init", "--label", "tflaunch.test", "--network", network]
+    starting += [word for name, value in OWN_ENVIRONMENT.items() for word in ("--env", f"{name}={value}")]
     try:
         for name in names:
             engine.docker(*starting, "--name", name, IMAGE, "sleep", "infinity")

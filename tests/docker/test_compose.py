@@ -11,7 +11,7 @@ from launch import read_until
 
 pytestmark = pytest.mark.docker
 
-PYTHON = "/opt/tflaunch/bin/python"
+TRAIN = "from tflaunch_worker.examples import mnist_multi_worker as mnist; raise SystemExit(mnist.main())"
 WORKERS = {"discover": {"worker": "dns:worker"}, "workdir": "/state"}
 COUNTING = "trap '' TERM; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i.; sleep 0.02; done"
 
@@ -48,9 +48,14 @@ def test_the_code_of_a_program_that_fails_is_that_of_docker_compose(compose: Com
 
 @pytest.mark.tensorflow
 def test_training_goes_on_from_the_checkpoint_when_a_worker_was_killed(compose: Compose) -> None:
-    """`docker kill` in mid-training, then `docker start`: another attempt, not another training."""
-    command = [PYTHON, "-m", "tflaunch_worker.examples.mnist_multi_worker", "--data", "synthetic"]
-    spec = compose.spec("train.json", **WORKERS, command=command, env={"TF_CPP_MIN_LOG_LEVEL": "2"})
+    """`docker kill` in mid-training, then `docker start`: another attempt, not another training.
+
+    The program is the user's own, copied to the workers, whose `python` is that of the image.
+    """
+    (compose.job / "train.py").write_text(TRAIN)
+    command = ["python", "train.py", "--data", "synthetic", "--state-dir", "/state/train"]
+    rest = {"command": command, "sync": {"paths": ["train.py"]}, "env": {"TF_CPP_MIN_LOG_LEVEL": "2"}}
+    spec = compose.spec("train.json", discover={"worker": "dns:worker"}, **rest)
     compose.run("up", "--detach", "worker")
     training = compose.launch("up", spec)
     before = read_until(training, "epoch 1 of 3")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from engine import Engine
@@ -27,9 +29,26 @@ def fields(containers: list[str], *command: str) -> dict[str, object]:
 def test_two_containers_reduce_together(launch: Launch, containers: list[str]) -> None:
     """They find each other by their names, and TensorFlow is that of the image."""
     rest = {"env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "timeouts": {"connect": 30}}
-    ended = launch.up(launch.spec(**fields(containers, "/opt/tflaunch/bin/python", "-c", REDUCE), **rest))
+    ended = launch.up(launch.spec(**fields(containers, "python", "-c", REDUCE), **rest))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("sum 2.0") == 2
+
+
+def test_a_task_has_the_environment_of_its_container(launch: Launch, containers: list[str]) -> None:
+    """Also the place of tflaunch's files, but nothing that another task was told; the spec overrides it."""
+    script = 'echo "$PATH $LD_LIBRARY_PATH $PWD $TFLAUNCH_RUN"; ls -d /state/own/runs/*/agents/*'
+    spec = launch.spec(**fields(containers, "sh", "-c", script), strategy="none")
+    ended = launch.up(spec, "--name", "own")
+    assert ended.returncode == 0, ended.stderr
+    path = "/opt/own/bin:/opt/tflaunch/bin:/usr/bin:/bin"
+    assert len(re.findall(rf"{path} /opt/own/lib /state own-", ended.stdout)) == 2
+    assert len(re.findall(r"/state/own/runs/own-\S+/agents/", ended.stdout)) == 2
+    hosts = {name: {"docker": name, "python": "/usr/bin/python3"} for name in containers}
+    env = {"LD_LIBRARY_PATH": "/of/the/spec"}
+    rest = {"strategy": "none", "hosts": hosts, "env": env}
+    ended = launch.up(launch.spec(**{**fields(containers, "sh", "-c", script), **rest}))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count(f"/usr/bin:{path} /of/the/spec /state") == 2
 
 
 def test_a_container_that_was_killed_and_started_again_goes_on(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from tflaunch_worker.looking import cores
+from tflaunch_worker.tasks import host_values
 from tflaunch_worker.tasks.host_values import UnknownValue, expand, expand_path
 
 pytestmark = pytest.mark.unit
@@ -52,6 +54,41 @@ def test_the_home_directory_is_the_hosts_own() -> None:
     """Only at the beginning of a path."""
     assert expand_path("~/x", KNOWN) == os.path.expanduser("~/x")
     assert expand_path("a~/x", KNOWN) == "a~/x"
+
+
+def _interpreter(directory: Path, *names: str) -> str:
+    for name in names:
+        (directory / "bin").mkdir(parents=True, exist_ok=True)
+        (directory / "bin" / name).write_text("")
+        (directory / "bin" / name).chmod(0o755)
+    return str(directory / "bin" / names[0])
+
+
+def test_python_is_the_one_that_runs_the_agent(tmp_path: Path) -> None:
+    """Its directory comes first on PATH, unless `python` and `python3` are found there anyway."""
+    ours = _interpreter(tmp_path / "ours", "python3", "python")
+    other = str(Path(_interpreter(tmp_path / "other", "python3")).parent)
+    directory = str(Path(ours).parent)
+    assert host_values.with_python_first(f"/none:{other}", ours) == f"{directory}:/none:{other}"
+    assert host_values.with_python_first(f"{other}:{directory}", ours) == f"{directory}:{other}:{directory}"
+    assert host_values.with_python_first(f"/none:{directory}:{other}", ours) == f"/none:{directory}:{other}"
+    assert host_values.with_python_first("/none", "") == "/none"
+
+
+def test_a_login_gives_a_task_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a standard PATH and language."""
+    monkeypatch.setenv("USER", "ann")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/theirs")
+    env = host_values.bare_environment("/opt/none/python3")
+    assert (env["USER"], env["LANG"]) == ("ann", "C.UTF-8")
+    assert env["PATH"] == "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    assert set(env) <= {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG"}
+
+
+def test_what_another_task_was_told_is_not_inherited() -> None:
+    """A container, or a shell, may have it; everything else is passed on."""
+    environ = {"TFLAUNCH_RUN": "r", "TFLAUNCH_SET": "X", "TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
+    assert host_values.inherited(environ) == {"TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
 
 
 def test_cores_are_those_that_this_process_may_use() -> None:

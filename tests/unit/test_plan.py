@@ -381,15 +381,24 @@ class TestCommands:
 class TestOtherHosts:
     """What differs for a host that is not this machine."""
 
-    def test_nothing_of_a_login_reaches_a_task(self):
-        """Its PATH and language are the plan's, with the host's own Python first."""
-        bare = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        env = task_of(SMALLEST, machine={"python_directory": "/venv/bin", "environ": {"PATH": "/mine"}}).env
-        assert (env["PATH"], env["LANG"]) == (bare, "C.UTF-8")
-        for python, path in (("/opt/tf/bin/python", "/opt/tf/bin:"), ("~/tf/bin/python", "${host:HOME}/tf/bin:")):
-            task = task_of(SMALLEST, hosts={"10.0.0.1": {"python": python}})
-            assert (task.env["PATH"], task.argv[0]) == (path + bare, python)
+    def test_nothing_of_this_machine_reaches_a_task(self):
+        """Its PATH is left to the agent, unless the spec says it."""
+        assert "PATH" not in task_of(SMALLEST, machine={"python_directory": "/venv/bin", "environ": {"PATH": "/m"}}).env
+        task = task_of(SMALLEST, hosts={"10.0.0.1": {"python": "~/tf/bin/python"}})
+        assert "PATH" not in task.env
+        assert task.argv[0] == "~/tf/bin/python"
         assert task_of(SMALLEST, env={"PATH": "/theirs"}).env["PATH"] == "/theirs"
+        assert not planned(SMALLEST).inherits_environment("10.0.0.1")
+
+    def test_a_task_in_a_container_inherits_its_environment(self):
+        """With the directory of `python`, if one is given, first on the PATH; directories are not this machine's."""
+        container = {"docker": "c1"}
+        assert planned({**SMALLEST, "hosts": {"10.0.0.1": container}}).inherits_environment("10.0.0.1")
+        assert not planned({**SMALLEST, "hosts": {"10.0.0.1": container}}).is_like_here("10.0.0.1")
+        assert "PATH" not in task_of(SMALLEST, hosts={"10.0.0.1": container}).env
+        for python, path in (("/tf/bin/python", "/tf/bin:"), ("~/tf/bin/python", "${host:HOME}/tf/bin:")):
+            task = task_of(SMALLEST, hosts={"10.0.0.1": {**container, "python": python}})
+            assert task.env["PATH"] == path + "${host:PATH}"
 
     def test_a_home_there_is_not_looked_for_here(self):
         """`~` and `${host:...}` mean the host's."""

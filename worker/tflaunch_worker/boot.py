@@ -2,8 +2,9 @@
 
 It is sent as source and reads one request (a line of JSON) from its input:
 
-    {"mode": "start" or "resume", "run", "host", "home": path or null, "agent": SHA-256, "size": bytes,
-     "patience": seconds, "holds": whether what we start ends with us, so that we stay until the agent has ended,
+    {"mode": "start" or "resume", "run", "host", "home": path or null, "inherits": whether TFLAUNCH_HOME of the
+     environment counts without it, "agent": SHA-256, "size": bytes, "patience": seconds, "holds": whether what we
+     start ends with us, so that we stay until the agent has ended,
      "names": [of the socket, the lock and the log in an agent's directory]}
 
 It answers in lines of JSON, by their ``kind``: ``send`` (the agent's archive is not cached here: its
@@ -43,7 +44,7 @@ def main(source: BinaryIO) -> None:
     """Serve the request that comes from ``source``. Never returns."""
     try:
         request = json.loads(source.readline())
-        home = _private(os.path.expanduser(request["home"] or _default_home()))
+        home = _private(os.path.expanduser(request["home"] or _default_home(bool(request.get("inherits")))))
         place = _Place(os.path.join(home, "runs", request["run"], "agents", request["host"]), *request["names"])
         connection: socket.socket | None
         if request["mode"] == "start":
@@ -82,7 +83,9 @@ def _fail(reason: str) -> None:
 # ---- places
 
 
-def _default_home() -> str:
+def _default_home(inherits: bool) -> str:
+    if inherits and os.environ.get("TFLAUNCH_HOME"):
+        return os.environ["TFLAUNCH_HOME"]
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return os.path.join(state, "tflaunch")
 
@@ -237,7 +240,7 @@ def _store(path: str, data: bytes, expected: str) -> None:
 
 def _write(path: str, data: bytes) -> None:
     """Write a file that is there as a whole or not at all."""
-    temporary = f"{path}.{os.getpid()}"
+    temporary = f"{path}.{os.urandom(8).hex()}"  # containers that share a volume share the numbers of processes, too
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 
 from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, linux
 from tflaunch_worker.looking import cores, interpreter
@@ -45,8 +46,10 @@ class Here:
         self.ports = Ports()
         self._loop = loop
         self._environ = dict(os.environ)
+        self._inherited = host_values.inherited(self._environ)
         self.max_files = _raise_file_limit()
         self._values: dict[str, str] = {}
+        self._bare: dict[str, str] = {}
         self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
         niceness = linux.be_punctual()
         program = trampoline.make(directory, umask, self.max_files, niceness)
@@ -123,18 +126,23 @@ class Here:
             UnknownValue: the host has no such value.
         """
         known = self._known()
-        env = dict(self._environ) if message["inherit"] else host_values.bare_environment()
+        env = dict(self._inherited if message["inherit"] else self._bare_environment())
         env.update({variable: host_values.expand(value, known) for variable, value in message["env"].items()})
         for variable in message["unset"]:
             env.pop(variable, None)
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         env["TFLAUNCH_PROGRESS"] = "" if progress is None else progress.path
-        env.pop("TFLAUNCH_PRELOAD", None)  # that of a task in which tflaunch itself was started
         program, *arguments = message["argv"]
         argv = [host_values.expand_path(program, known), *(host_values.expand(word, known) for word in arguments)]
         self._choose_keras(argv, env)
         modules = tuple(str(module) for module in message.get("preload", ()))
         return child.Command(argv, env, host_values.expand_path(message["workdir"], known), modules)
+
+    def _bare_environment(self) -> dict[str, str]:
+        """What a task inherits if not the agent's environment, found once."""
+        if not self._bare:
+            self._bare = host_values.bare_environment(sys.executable)
+        return self._bare
 
     def _known(self) -> dict[str, str]:
         """What a plan may ask of this host, looked up once."""

@@ -143,7 +143,7 @@ def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
     name = task.argv[0]
     about = {"argv": task.argv, "env": dict(task.env), "unset": task.unset, "workdir": task.workdir}
     is_python = name == host.python or bool(_PYTHON.fullmatch(name.rpartition("/")[2]))
-    return {**about, "inherit": host.is_like_here, "is_python": is_python}
+    return {**about, "inherit": host.inherits_environment, "is_python": is_python}
 
 
 def _hold_ports(visit: _Visit, interview: Interview) -> None:

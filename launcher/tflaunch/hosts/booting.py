@@ -78,6 +78,7 @@ def request(
         "run": run,
         "host": host.host,
         "home": host.home,
+        "inherits": host.inherits_environment,
         "agent": agent.sha256,
         "size": len(agent.data),
         "patience": patience / 2,

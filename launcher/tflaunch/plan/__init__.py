@@ -69,6 +69,11 @@ class HostPlan(NamedTuple):
         """Whether tasks there have the environment and the directories that they would have on this machine."""
         return self.is_local or self.inherits
 
+    @property
+    def inherits_environment(self) -> bool:
+        """Whether tasks there have the environment of their agent: that of a user's shell, a job, or a container."""
+        return self.is_like_here or self.docker is not None
+
 
 class SyncPlan(NamedTuple):
     """The user's files that are brought to other hosts; ``paths`` are relative to ``directory``."""
@@ -129,6 +134,10 @@ class Plan(_Fields):
     def is_like_here(self, host: str) -> bool:
         """Whether tasks on a host have the environment and the directories that they would have on this machine."""
         return host in self._hosts_by_name and self._hosts_by_name[host].is_like_here
+
+    def inherits_environment(self, host: str) -> bool:
+        """Whether tasks on a host have the environment of their agent."""
+        return host in self._hosts_by_name and self._hosts_by_name[host].inherits_environment
 
     def is_local(self, host: str) -> bool:
         """Whether a host of the plan is the machine on which tflaunch runs."""

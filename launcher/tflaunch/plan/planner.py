@@ -25,7 +25,6 @@ from tflaunch.plan.tf_config import has_cluster, members
 from tflaunch.spec import LOCALHOST, ROLES, Address, Host, Role, Spec
 from tflaunch.spec.machine import Machine
 
-_REMOTE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PYTHONS = ("python", "python3")
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
@@ -238,16 +237,21 @@ class _Maker:
         return {**self._inherited(host), **env}
 
     def _inherited(self, host: str) -> dict[str, str]:
-        """What a process has besides: here the user's own environment, elsewhere nothing of a login."""
+        """What differs in the environment that a process inherits: the right Python comes first on its PATH.
+
+        A host with a login is left out: its agent composes the whole environment.
+        """
         if self._is_like_here(host):
             directory = self._machine.python_directory
             path = f"{directory}:{self._machine.environ.get('PATH', '/usr/bin:/bin')}"
             return {} if directory is None else {"PATH": path}
-        settings = self._spec.hosts.get(host)
-        directory, slash, _ = (settings.python or "").rpartition("/") if settings is not None else ("", "", "")
+        settings = self._spec.hosts.get(host) or Host()
+        directory, slash, _ = (settings.python or "").rpartition("/")
+        if settings.docker is None or not slash:
+            return {}
         if directory.startswith("~"):
             directory = "${host:HOME}" + directory[1:]
-        return {"PATH": f"{directory}:{_REMOTE_PATH}" if slash else _REMOTE_PATH, "LANG": "C.UTF-8"}
+        return {"PATH": f"{directory}:${{host:PATH}}"}
 
     def _unset(self, env: Mapping[str, str], *, has_tf_config: bool) -> tuple[str, ...]:
         """Proxies (gRPC obeys them even between the tasks) and a TF_CONFIG of somebody else."""

@@ -27,7 +27,6 @@ _OURS = (
     "TFLAUNCH_LEGACY_KERAS",
     "TF_GRPC_REUSE_PORT",
 )
-_OF_LOGIN = ("PATH", "LANG")
 
 
 def fixed(spec: Spec, directory: PurePath, machine: Machine, server: tuple[str, ...] = (SERVER_PROGRAM,)) -> Plan:
@@ -83,7 +82,7 @@ def _environments(spec: Spec) -> Iterator[Mapping[str, str]]:
 
 
 def _without_ours(task: TaskPlan, given: set[str]) -> TaskPlan:
-    """Leave out what only an agent of ours could fill in, or holds ports for, and what a login would give."""
-    left_out = {name for name in (*_OURS, *_OF_LOGIN) if name not in given}
+    """Leave out what only an agent of ours could fill in, or holds ports for."""
+    left_out = {name for name in _OURS if name not in given}
     left_out |= {name for name in task.reasons if HOST_VALUE in task.env[name]}
     return task._replace(env={name: value for name, value in task.env.items() if name not in left_out})

@@ -211,7 +211,7 @@ class Run:
             "env": env,
             "unset": process.unset,
             "workdir": process.workdir,
-            "inherit": plan.is_like_here(process.host),
+            "inherit": plan.inherits_environment(process.host),
             "port": self._job.ports.get(action.task, 0),
             "exclusive": board.is_board(process),
             "preload": preloading.modules_for(plan, process),

@@ -12,6 +12,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping
 
+_STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_OF_A_TASK = frozenset(
+    "TFLAUNCH_" + name
+    for name in ("RUN", "STRATEGY", "TASK", "ATTEMPT", "TASK_DIR", "PROGRESS", "SET", "LEGACY_KERAS", "PRELOAD")
+)
 _REFERENCE = re.compile(r"\$\{host:([A-Za-z_][A-Za-z0-9_]*)(?:/([1-9][0-9]{0,4})|\[([0-9]{1,4}):([0-9]{1,4})\])?\}")
 
 
@@ -61,8 +66,32 @@ def expand_path(text: str, environ: Mapping[str, str]) -> str:
     return os.path.expanduser(path) if path == "~" or path.startswith("~/") else path
 
 
-def bare_environment() -> dict[str, str]:
-    """Return what a task inherits where no user's shell was before it: who it is, and nothing of a login."""
-    home = os.path.expanduser("~")
+def bare_environment(python: str) -> dict[str, str]:
+    """Return what a task inherits on a host with a login, of which it gets who it is, and nothing else.
+
+    ``python`` is the interpreter of the agent: `python` and `python3` on PATH are those beside it.
+    """
     names = ("USER", "LOGNAME", "SHELL")
-    return {"HOME": home, **{name: os.environ[name] for name in names if name in os.environ}}
+    known = {name: os.environ[name] for name in names if name in os.environ}
+    path = with_python_first(_STANDARD_PATH, python)
+    return {"HOME": os.path.expanduser("~"), **known, "PATH": path, "LANG": "C.UTF-8"}
+
+
+def with_python_first(path: str, python: str) -> str:
+    """Return a PATH that finds what is beside an interpreter first, if it finds another `python` or `python3` now."""
+    directory = os.path.dirname(python)
+    for name in ("python", "python3"):
+        if _find(name, directory) and _find(name, path) != directory:
+            return f"{directory}:{path}"
+    return path
+
+
+def _find(name: str, path: str) -> str:
+    """The first directory of a PATH that has a program, "" for none."""
+    places = [place for place in path.split(":") if place]
+    return next((place for place in places if os.access(os.path.join(place, name), os.X_OK)), "")
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a task inherits of its agent's environment: all but what tflaunch has told another task."""
+    return {name: value for name, value in environ.items() if name not in _OF_A_TASK}
