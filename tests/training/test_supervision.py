@@ -180,7 +180,7 @@ def test_a_program_that_fails_while_others_wait_for_it_is_not_retried(launch: La
     err = finish(running)
     assert running.returncode == 5, err
     assert "worker:1 exited with code 5" in err
-    assert "not restarted: it failed before the cluster had formed" in err
+    assert "not restarted: it failed during start-up" in err
     assert starts(launch, "worker:1") == [0]
 
 
@@ -191,7 +191,7 @@ def test_a_task_that_never_listens_is_named_with_the_stacks_of_all(launch: Launc
     running = launch.start("up", written)
     err = finish(running)
     assert running.returncode == 124, err
-    assert "nobody listened on the port of worker:1" in err
+    assert "worker:1 did not listen" in err
     for task, function in (("worker:0", "collective_all_reduce_strategy.py"), ("worker:1", "never_opens")):
         aborted = launch.log(task).partition("Fatal Python error: Aborted")[2]
         assert "most recent call first" in aborted, task
@@ -205,7 +205,7 @@ def test_a_rank_that_hangs_is_found_by_the_silence_of_all(launch: Launch) -> Non
     running = launch.start("up", spec(launch, "mirrored.py", 4, fault, timeouts={"stall": SILENCE}))
     err = finish(running)
     assert running.returncode == 0, err
-    assert "time limit 'stall'" in err
+    assert "(timeouts.stall)" in err
     assert "after 1 restart" in err
     for task, place in (("worker:0", "programs/mirrored.py"), ("worker:1", "in sleeps")):
         before, after = words(launch, task).values()

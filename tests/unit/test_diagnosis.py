@@ -8,8 +8,18 @@ import pytest
 
 from history import HERE, History, mirrored, parameter_server
 from specs import clustered
-from tflaunch.job import diagnosis
-from tflaunch.job.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted, TimePassed
+from tflaunch.job import diagnosis, supervisor
+from tflaunch.job.events import (
+    Event,
+    HostJoined,
+    Interrupted,
+    PortOpened,
+    PortsHeld,
+    TaskExited,
+    TaskGone,
+    TaskStarted,
+    TimePassed,
+)
 from tflaunch.job.news import Logs, news
 
 pytestmark = pytest.mark.unit
@@ -26,25 +36,79 @@ def summary_of(history: History) -> str:
     return diagnosis.summary(history.job, "/logs", lambda task, _: [f"words of {task}"])
 
 
-def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:
-    """TensorFlow itself would wait for an hour without a word."""
-    history = History(clustered({"worker": 3})).happens(HostJoined(HERE))
-    history.happens(PortsHeld(HERE, {f"worker:{number}": 10 + number for number in range(3)}))
+def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: object) -> History:
+    """Return a job whose tasks run, of which those that are ``opened`` listen."""
+    history = History(clustered(cluster, **fields)).happens(HostJoined(HERE))
+    history.happens(PortsHeld(HERE, {task.task: 10 + number for number, task in enumerate(history.job.plan.tasks)}))
     for task in history.job.plan.tasks:
         history.happens(TaskStarted(HERE, task.task, 0, 1, 0.0))
-    history.happens(PortOpened(HERE, "worker:1", 0))
-    history.now += 60
-    (line,) = news_of(history, TimePassed())
-    assert line == "the cluster waits for worker:0, worker:2: nobody listens on their ports yet"
+    return history.happens(*(PortOpened(HERE, task, 0) for task in opened))
 
 
-def test_programs_without_a_server_are_not_suspected() -> None:
-    """When nobody listens, nobody waits."""
-    history = History(clustered({"worker": 2})).happens(
-        HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2})
-    )
-    history.now += 60
-    assert news_of(history, TimePassed()) == []
+def after_a_minute(history: History) -> list[str]:
+    """Return the news when the time has come to warn."""
+    history.now = supervisor.next_deadline(history.job) or 0.0
+    return news_of(history, TimePassed())
+
+
+def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:
+    """TensorFlow itself would wait for an hour without a word."""
+    history = starting({"worker": 3}, ("worker:1",))
+    line, hint = after_a_minute(history)
+    assert line == "cluster not formed: waiting 60 s for worker:0, worker:2 to listen"
+    assert "`tflaunch logs run worker:0`" in hint
+    history.now += 5
+    history.happens(PortOpened(HERE, "worker:0", 0))
+    assert news_of(history, PortOpened(HERE, "worker:2", 0)) == ["cluster formed after 65 s"]
+
+
+def test_nobody_listens_if_tf_config_is_overwritten() -> None:
+    """What the program does with TF_CONFIG is the likely cause, and it is said while the job runs."""
+    line, hint = after_a_minute(starting({"worker": 2}))
+    assert line == "cluster not formed: waiting 60 s for worker:0, worker:1 to listen"
+    assert "may set or drop TF_CONFIG" in hint
+    assert "sudo" in hint
+    assert '"strategy": "none"' in hint
+
+
+def test_servers_that_run_the_program_of_the_chief_are_recognized() -> None:
+    """The field that makes tflaunch run TensorFlow's standard server is named."""
+    cluster = {"chief": 1, "worker": 2, "ps": 1}
+    line, hint = after_a_minute(starting(cluster, ("chief:0",)))
+    assert line == "cluster not formed: waiting 60 s for worker:0, worker:1, ps:0 to listen"
+    assert '"roles": {"ps": {"server": true}, "worker": {"server": true}}' in hint
+    assert "server" not in after_a_minute(starting(cluster, ("chief:0", "worker:0")))[1].partition("`")[2]
+
+
+def test_one_task_alone_is_not_waited_for() -> None:
+    """Nor is anybody without a cluster."""
+    history = starting({"worker": 1})
+    assert after_a_minute(history) == []
+    assert history.job.is_past_start
+    assert supervisor.next_deadline(starting({"worker": 2}, strategy="none").job) is None
+
+
+def test_a_cluster_that_had_not_formed_is_in_the_summary() -> None:
+    """Also of a run that the user has stopped; but not if there was no time to form it."""
+    history = starting({"worker": 2}, ("worker:0",))
+    after_a_minute(history)
+    history.happens(Interrupted(2)).ends("worker:0", None, 15).ends("worker:1", None, 15)
+    interrupted, missing, hint, logs = summary_of(history).splitlines()
+    assert interrupted == "interrupted by SIGINT"
+    assert missing == "the cluster had not formed: worker:1 never listened"
+    assert hint.startswith("hint: ")
+    assert logs == "logs: /logs"
+    early = starting({"worker": 2}).happens(Interrupted(2)).ends("worker:0", None, 15).ends("worker:1", None, 15)
+    assert summary_of(early).splitlines() == ["interrupted by SIGINT", "logs: /logs"]
+
+
+def test_the_limit_of_a_start_names_the_remedy() -> None:
+    """`timeouts.start` ends the job before anybody was warned."""
+    history = starting({"worker": 2}, timeouts={"start": 5})
+    history.wait().ends("worker:0", None, 15).ends("worker:1", None, 15)
+    reason, hint, _ = summary_of(history).splitlines()
+    assert reason == "stopped: cluster not formed within timeouts.start (5 s): worker:0, worker:1 did not listen"
+    assert "TF_CONFIG" in hint
 
 
 def ends_well(opened: int, seconds: float) -> list[str]:
@@ -63,7 +127,7 @@ def ends_well(opened: int, seconds: float) -> list[str]:
 def test_trainings_that_were_each_alone_are_not_passed_over() -> None:
     """All ended with 0, and no port was ever opened: TF_CONFIG got lost on the way."""
     warning, hint = ends_well(0, 10.0)
-    assert warning.startswith("warning: worker:0, worker:1 never opened their ports: each has trained for itself")
+    assert warning.startswith("warning: worker:0, worker:1 never opened their ports of TF_CONFIG: unless")
     assert "TF_CONFIG" in hint
     assert ends_well(1, 10.0) == ends_well(2, 10.0) == []
 

@@ -139,15 +139,28 @@ def test_what_all_tasks_share_is_left_out() -> None:
 
 
 def test_why_it_failed_stands_below_the_headline() -> None:
-    """With the name of the culprit, on two lines at most."""
+    """With the name of the culprit, on three lines at most."""
     reason = "exited with code 3: " + "a long story " * 20
     tasks = [task(0, state="failed", exit_code=3), task(1, state="stopped", since=NOW - 150)]
     lines = shown(status(tasks, phase="ended", exit_code=3, culprit="worker:0", reason=reason), 60)
     assert lines[0].startswith("── mnist-7f3k · failed (3) · 50s ─")
     assert lines[1].startswith("worker:0: exited with code 3: a long story")
-    assert lines[2].endswith("…")
-    assert lines[3].startswith("TASK")
-    assert lines[4].startswith("worker:0  failed (3)")
+    assert lines[3].endswith("…")
+    assert lines[4].startswith("TASK")
+    assert lines[5].startswith("worker:0  failed (3)")
+
+
+def test_a_cluster_that_does_not_form_is_in_the_headline() -> None:
+    """Who is waited for and since when; the remedy below, and the tasks by a word of their own."""
+    forming = {"since": NOW - 75, "missing": ["worker:1"], "listening": ["worker:0"], "hint": "do this"}
+    tasks = [task(0), task(1, state="waiting", listening=False), task(2, state="waiting")]
+    lines = shown(status(tasks, forming=forming), 120)
+    assert "· cluster not formed: waiting 1m15s for worker:1 ·" in lines[0]
+    assert lines[1] == "hint: do this"
+    assert [line.split("  ")[1].strip() for line in lines[3:]] == ["running", "not listening", "waiting"]
+    ended = shown(status(tasks, forming=forming, phase="ended", exit_code=130), 120)
+    assert "not formed" not in ended[0]
+    assert ended[1:3] == ["cluster not formed: worker:1 never listened", "hint: do this"]
 
 
 def test_what_was_measured_of_a_dead_task_is_not_shown() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tflaunch.job import neighbours, policy
-from tflaunch.job.diagnosis import counted, listed
+from tflaunch.job.wording import counted, listed
 from tflaunch.plan import AUTO, Plan, TaskPlan, board
 
 _GIB = 2**30

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tflaunch.job import forming
 from tflaunch.job.states import Cause, Culprit, Job, TaskState
+from tflaunch.job.wording import counted, listed
 from tflaunch.plan import Plan, TaskPlan, board
 
 if TYPE_CHECKING:
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 
 _TAIL_LINES = 10
 _LOOKED_AT = 500  # after a traceback TensorFlow may write hundreds of lines more
-_MANY = 8
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
 
@@ -39,6 +40,8 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
         lines += [f"ended because of it: {listed(victims)}"] if victims else []
     elif job.culprit.cause is Cause.TIME:
         lines += _hint_for_limit(job, tail)
+    if job.culprit.cause is not Cause.TASK:
+        lines += _not_formed(job, has_hint=len(lines) > 1)
     if job.refusal:
         lines.append(f"not restarted: {job.refusal}")
     if job.has_started and job.culprit.cause is not Cause.NOT_STARTED:
@@ -78,6 +81,18 @@ def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str
             if hint is not None:
                 return [f"hint: {hint}"]
     return []
+
+
+def _not_formed(job: Job, has_hint: bool) -> list[str]:
+    """Who was waited for until the end; the reason of a limit has said that already."""
+    assert job.culprit is not None
+    if job.culprit.cause is Cause.TIME and job.culprit.name == "start":
+        return [] if has_hint else [f"hint: {forming.remedy(job)}"]
+    found = forming.forming(job)
+    if found is None:
+        return []
+    lines = [f"the cluster had not formed: {listed(found.missing)} never listened"]
+    return lines if has_hint else [*lines, f"hint: {found.hint}"]
 
 
 def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str | None:
@@ -135,7 +150,7 @@ def describe(culprit: Culprit) -> str:
             return f"{culprit.name} {_exit_words(culprit.code, culprit.signal)}{evidence}"
         case Cause.NOT_STARTED:
             return f"{culprit.name} did not start: {culprit.message}"
-        case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE | Cause.REQUEST | Cause.PEERS:
+        case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE | Cause.REQUEST | Cause.PEERS | Cause.TIME:
             return culprit.message
         case Cause.HOST:
             return f"host {culprit.name} was lost: {culprit.message}"
@@ -143,8 +158,6 @@ def describe(culprit: Culprit) -> str:
             return f"host {culprit.name} is being emptied: {culprit.message}"
         case Cause.GROWTH:
             return f"{culprit.message}; the gang restarts with it"
-        case Cause.TIME:
-            return f"time limit {culprit.name!r}: {culprit.message}"
         case Cause.SIGNAL:
             return culprit.message or f"interrupted by {signal_name(culprit.signal or 0)}"
 
@@ -164,14 +177,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return ``1 task``, ``2 tasks``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
-    shown = ", ".join(names[:_MANY])
-    return shown if len(names) <= _MANY else f"{shown} and {len(names) - _MANY} more"

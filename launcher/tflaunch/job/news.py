@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tflaunch.job import diagnosis, policy
-from tflaunch.job.diagnosis import counted, describe, describe_exit, listed, restarts
+from tflaunch.job import diagnosis, forming, policy
+from tflaunch.job.diagnosis import describe, describe_exit, restarts
 from tflaunch.job.events import (
     Event,
     LinkLost,
@@ -18,6 +18,7 @@ from tflaunch.job.events import (
     TaskStarted,
 )
 from tflaunch.job.states import HAS_RUN, Cause, HostPhase, Job, Phase
+from tflaunch.job.wording import counted, listed
 from tflaunch.plan import board, preloading
 
 
@@ -55,10 +56,10 @@ def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[
         lines += _failure_news(before, after)
     if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
         lines.append(_verdict_news(after, now))
-    if after.was_warned and not before.was_warned:
-        waiting = policy.unopened(after)
-        if waiting and len(waiting) < len(after.deciders):
-            lines.append(f"the cluster waits for {listed(waiting)}: nobody listens on their ports yet")
+    if after.was_warned is not before.was_warned:
+        lines += _forming_news(after, now)
+    if after.is_complete and before.was_warned and not before.is_complete:
+        lines.append(f"cluster formed after {now - after.attempt_started_at:.0f} s")
     if after.phase is not before.phase is Phase.RUNNING and after.exit_code == 0:
         lines += _quiet_disaster(policy.trained_alone(after, now))
     if is_running and before.phase is not Phase.RUNNING and after.attempt:
@@ -66,12 +67,20 @@ def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[
     return lines
 
 
+def _forming_news(job: Job, now: float) -> list[str]:
+    """The cluster has not formed in time."""
+    found = forming.forming(job)
+    return [] if found is None else [forming.sentence(found, now), f"hint: {found.hint}"]
+
+
 def _quiet_disaster(alone: list[str]) -> list[str]:
+    """All tasks have succeeded, and no port was ever opened: what each has done is not known."""
     if not alone:
         return []
     return [
-        f"warning: {listed(alone)} never opened their ports: each has trained for itself, or without TensorFlow",
-        "hint: a program that sets or removes TF_CONFIG, or is started through sudo, ssh or env -i, does not get ours; "
+        f"warning: {listed(alone)} never opened their ports of TF_CONFIG: unless the program finds its cluster in "
+        "another way, each task has trained alone",
+        "hint: a program that sets or drops TF_CONFIG, or is started through sudo, ssh or env -i, does not get ours; "
         'for tasks that are not to train together set "strategy": "none"',
     ]
 

@@ -197,7 +197,7 @@ def _running(job: Job, now: float) -> Step:
         return _drain(job, now)
     if policy.is_stalled(job):
         limit = job.plan.timeouts.stall
-        message = f"nothing that trains has written a word for {limit:g} s; their stacks are in their logs"
+        message = f"no output or progress for {limit:g} s (timeouts.stall); the stacks of the tasks are in their logs"
         return fail(job, Culprit(Cause.TIME, "stall", job.attempt, None, None, message), now, may_retry=True)
     grows_at = elastic.grows_at(job)
     if grows_at is not None and now >= grows_at:
@@ -319,7 +319,7 @@ def _judge(job: Job, now: float) -> Job:
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST):
         return job._replace(resume_at=now, wanted=job.wanted + 1)
     if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.code):
-        answer = budget.Answer(job.budget, None, "it failed before the cluster had formed, and would again")
+        answer = budget.Answer(job.budget, None, "it failed during start-up, so a retry would fail too")
     else:
         failure = policy.failure_of_gang(job, culprit)
         answer = budget.ask(job.budget, job.plan.restart, failure, now, job.run)

@@ -27,14 +27,15 @@ from tflaunch.job.states import (
     TaskPhase,
     TaskState,
 )
-from tflaunch.plan import SIDECAR, Plan, TaskPlan
+from tflaunch.plan import SIDECAR, Plan, TaskPlan, role_of
 from tflaunch.plan.board import is_board
 from tflaunch.plan.tf_config import has_cluster, members
 from tflaunch.spec import ROLES
 
 WARN_AFTER = 60.0
+"""Seconds after which a task that does not listen on its port is named; importing TensorFlow may take that long."""
+
 SHORTEST_TRAINING = 2.0  # seconds
-"""Seconds after which the tasks that the others wait for are named."""
 
 _GANG = tuple(role for role in ROLES if role != "evaluator")
 _JOIN_SLACK = 5.0  # beyond timeouts.connect, so that each host can say itself why it was not reached
@@ -46,7 +47,8 @@ _SURVIVOR_GRACE = 0.05
 _STACKS_GRACE = 10.0  # py-spy may take some seconds
 _TERM = 15
 _PREEMPTED = (42, 128 + _TERM)  # what PreemptionCheckpointHandler exits with (failure_handling_util.py)
-_PLAIN_CODES = range(1, 124)
+_LAST_SIGNAL = 64
+_PLAIN_CODES = frozenset(range(1, 256)) - frozenset(range(129, 129 + _LAST_SIGNAL))  # a shell's code for a signal
 
 
 def deciders(plan: Plan) -> tuple[str, ...]:
@@ -71,6 +73,21 @@ def unopened(job: Job) -> list[str]:
     return [task.task for task in job.plan.tasks if task.role in inside and not job.tasks[task.task].is_port_open]
 
 
+def waited_for(job: Job) -> list[str]:
+    """Return the tasks that keep the cluster from forming, once they have had enough time to start; else [].
+
+    One task alone is not waited for.
+    """
+    is_late = job.was_warned and not job.is_complete and len(_listening(job.plan)) > 1
+    return unopened(job) if is_late else []
+
+
+def is_overdue(job: Job, task: TaskState, now: float) -> bool:
+    """Whether a task runs, but does not listen on its port although the others have waited long enough for it."""
+    is_late = task.phase is TaskPhase.RUNNING and not task.is_port_open and now - task.since >= WARN_AFTER
+    return is_late and listens(job.plan, task.task) and len(_listening(job.plan)) > 1
+
+
 def is_open(job: Job) -> bool:
     """Whether all the tasks of an attempt that has begun listen on their ports."""
     inside = members(job.plan.strategy) if forms_cluster(job.plan) else ()
@@ -86,6 +103,11 @@ def trained_alone(job: Job, now: float) -> list[str]:
     alone = unopened(job)
     is_short = now - job.attempt_started_at < SHORTEST_TRAINING
     return alone if 1 < len(alone) == len(_listening(job.plan)) and not is_short else []
+
+
+def listens(plan: Plan, task: str) -> bool:
+    """Whether a task is a member of a cluster, whose port the others connect to."""
+    return forms_cluster(plan) and role_of(task) in members(plan.strategy)
 
 
 def _listening(plan: Plan) -> list[str]:
@@ -231,11 +253,12 @@ def lacks_code(job: Job, host: str) -> bool:
 
 
 def is_start_failure(job: Job, code: int | None) -> bool:
-    """Whether an exit is a plain error of the program before the cluster had ever formed.
+    """Whether an exit is a plain error of the program during start-up.
 
-    An import that fails or a wrong argument will fail again in the same way.
+    An import that fails or a wrong argument will fail again in the same way. Start-up is over when the cluster has
+    formed. A program that never opens its ports may have a cluster of its own: it has started after `WARN_AFTER`.
     """
-    return code in _PLAIN_CODES and code not in _PREEMPTED and not job.has_formed
+    return code in _PLAIN_CODES and code not in _PREEMPTED and not (job.has_formed or job.is_past_start)
 
 
 def failure_of_gang(job: Job, culprit: Culprit) -> Failure:

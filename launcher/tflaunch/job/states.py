@@ -211,7 +211,9 @@ class Job(NamedTuple):
     ``save_by``: until when a preempted gang may save. ``are_peers_asked``: hosts were asked whether they reach the
     others; ``unreached``: what they did not reach. ``left_out``: the hosts without whose workers the current attempt
     is made. ``is_complete``: in this
-    attempt every task of the cluster listens on its port; ``has_formed``: in this attempt or an earlier one.
+    attempt every task of the cluster has listened on its port; ``has_formed``: in this attempt or an earlier one.
+    ``was_warned``: the cluster of this attempt has not formed within `policy.WARN_AFTER`; ``is_past_start``: an
+    attempt has run for that long, so its failure was not one of start-up.
     ``is_unwanted``: the user has asked for the end; ``was_kept``: the result was told before that, and stands.
     """
 
@@ -233,6 +235,7 @@ class Job(NamedTuple):
     is_complete: bool = False
     has_formed: bool = False
     was_warned: bool = False
+    is_past_start: bool = False
     is_unwanted: bool = False
     was_kept: bool = False
     culprit: Culprit | None = None

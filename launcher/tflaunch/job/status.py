@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tflaunch.job import diagnosis
+from tflaunch.job import diagnosis, forming, policy
 from tflaunch.job.measures import Measure
 from tflaunch.job.states import HostPhase, Job, Phase, TaskPhase, TaskState
 from tflaunch.plan import TaskPlan, board
@@ -49,6 +49,7 @@ def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, An
         "exit_code": job.exit_code if exit_code is None else exit_code,
         "culprit": None if culprit is None else culprit.name,
         "reason": None if culprit is None else diagnosis.describe(culprit),
+        "forming": _forming(job, sight),
         "supervisor": "alive" if sight.is_alive else "dead",
         "started": _moment(job.started_at, sight),
         "logs": sight.logs,
@@ -66,6 +67,14 @@ def _board(job: Job) -> dict[str, Any] | None:
     task = job.tasks[process.task]
     port = job.ports.get(process.task)
     return board.reach(job.plan, port)._asdict() if port and task.is_alive and task.is_port_open else None
+
+
+def _forming(job: Job, sight: Sight) -> dict[str, Any] | None:
+    """Who keeps the cluster from forming; None when nobody is known to."""
+    found = forming.forming(job)
+    if found is None:
+        return None
+    return {**found._asdict(), "since": _moment(found.since, sight)}
 
 
 def _moment(time: float, sight: Sight) -> float:
@@ -87,18 +96,22 @@ def _task(job: Job, process: TaskPlan, sight: Sight) -> dict[str, Any]:
     measure = sight.measures.get(task.task) if task.is_alive else None
     if measure is not None and measure.attempt != task.attempt:
         measure = None
+    state = state_of(job, task, process.host)
+    is_overdue = state == "running" and policy.is_overdue(job, task, sight.now)
     return {
         "task": task.task,
         "role": process.role,
         "host": process.host,
         "address": _address(job, process),
-        "state": state_of(job, task, process.host),
+        "state": "waiting" if is_overdue else state,
         "pid": task.pid if task.is_alive else None,
         "attempt": task.attempt,
         "exit_code": task.code,
         "signal": task.signal,
         "preload": task.preload or None,
         "since": _moment(task.since, sight) if task.since else None,
+        "listening": task.is_port_open if task.is_alive and policy.listens(job.plan, task.task) else None,
+        "waiting_since": _moment(task.since, sight) if is_overdue else None,
         **_measured(measure),
         "cpu_percent": None if measure is None else _cpu(measure, task, sight),
     }

@@ -152,7 +152,7 @@ def _on_task_event(
             return job.with_task(task, phase=TaskPhase.RUNNING, since=now, **started), []
         case PortOpened():
             job = job.with_task(task, is_port_open=True)
-            is_complete = policy.is_open(job)
+            is_complete = job.is_complete or policy.is_open(job)  # a worker that starts again alone does not undo it
             return job._replace(is_complete=is_complete, has_formed=job.has_formed or is_complete), []
         case TaskNotStarted():
             return _on_not_started(job, task, event, now)
@@ -291,7 +291,8 @@ def _on_time_of_job(job: Job, now: float) -> Step:
     deadline = _deadline_at(job)
     is_open = job.exit_code is None and job.phase is not Phase.STOPPING
     if deadline is not None and now >= deadline and is_open:
-        message = f"the job was not done after {job.plan.timeouts.deadline:g} s"
+        limit = f"{job.plan.timeouts.deadline:g} s"
+        message = f"stopped: not finished within timeouts.deadline ({limit}); raise it, e.g. --set timeouts.deadline=1h"
         return fail(job, _limit("deadline", job, message), now, may_retry=False)
     if job.phase is Phase.SAVING and job.save_by is not None and now >= job.save_by:
         return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan))
@@ -306,14 +307,16 @@ def _on_time_running(job: Job, now: float) -> Step:
     limit = _start_limit_at(job)
     if limit is not None and now >= limit and not job.is_complete:
         waiting = ", ".join(policy.unopened(job))
-        message = f"after {job.plan.timeouts.start:g} s nobody listened on the port of {waiting}"
+        within = f"timeouts.start ({job.plan.timeouts.start:g} s)"
+        message = f"stopped: cluster not formed within {within}: {waiting} did not listen"
         return fail(job, _limit("start", job, message), now, may_retry=False)
     if job.finish_by is not None and now >= job.finish_by:
         late = ", ".join(name for name in job.deciders if not job.tasks[name].has_succeeded)
-        message = f"{late} still ran {job.plan.timeouts.finish:g} s after the first had finished"
+        after = f"{job.plan.timeouts.finish:g} s after the first task had finished"
+        message = f"stopped: {late} still ran {after} (timeouts.finish)"
         return fail(job, _limit("finish", job, message), now, may_retry=False)
-    if now >= job.attempt_started_at + policy.WARN_AFTER:
-        job = job._replace(was_warned=True)
+    if now >= job.attempt_started_at + policy.WARN_AFTER and not job.is_complete:
+        job = job._replace(was_warned=True, is_past_start=True)
     return job, []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -68,7 +69,7 @@ class Metrics:
     def collect(self) -> Iterable[Metric]:
         """Return the metrics at this moment (called by prometheus_client in threads of its own)."""
         status = self._status()
-        return families(status) if status is not None else ()
+        return families(status, time.time()) if status is not None else ()
 
     def _status(self) -> Status | None:
         answered = threading.Event()
@@ -84,15 +85,22 @@ class Metrics:
         return answers[0] if answers else None
 
 
-def families(status: Status) -> list[Metric]:
-    """Return the metrics that a status means."""
+def families(status: Status, now: float) -> list[Metric]:
+    """Return the metrics that a status means; ``now`` is in seconds since the epoch."""
     run, tasks = status["run"], status["tasks"]
     phase = GaugeMetricFamily("tflaunch_job_phase", "1 for the phase of the job.", labels=["run", "phase"])
     for known in Phase:
         phase.add_metric([run, known.value], float(known.value == status["phase"]))
     restarts = CounterMetricFamily("tflaunch_restarts", "Restarts of the gang.", labels=["run"])
     restarts.add_metric([run], status["restarts"])
-    return [phase, restarts, *_of_hosts(run, status["hosts"]), *_of_tasks(run, tasks), _own(run, tasks)]
+    waiting = GaugeMetricFamily(
+        "tflaunch_cluster_waiting_seconds",
+        "Since the start of an attempt that forms no cluster.",
+        labels=["run"],
+    )
+    forming = status["forming"]
+    waiting.add_metric([run], 0.0 if forming is None else max(now - forming["since"], 0.0))
+    return [phase, restarts, waiting, *_of_hosts(run, status["hosts"]), *_of_tasks(run, tasks), _own(run, tasks)]
 
 
 def _of_hosts(run: str, hosts: Iterable[Status]) -> list[Metric]:
@@ -109,10 +117,13 @@ def _of_tasks(run: str, tasks: Iterable[Status]) -> list[Metric]:
     labels = ["run", "task", "host"]
     up = GaugeMetricFamily("tflaunch_task_up", "Whether the task runs.", labels=labels)
     cpu = CounterMetricFamily("tflaunch_task_cpu_seconds", "Time of processors used.", labels=labels)
-    found: list[Metric] = [up, cpu]
+    listening = GaugeMetricFamily("tflaunch_task_listening", "Whether it listens on its port.", labels=labels)
+    found: list[Metric] = [up, listening, cpu]
     for task in tasks:
         about = [run, task["task"], task["host"]]
-        up.add_metric(about, float(task["state"] == "running"))
+        up.add_metric(about, float(task["state"] == "running" or task["waiting_since"] is not None))
+        if task["listening"] is not None:
+            listening.add_metric(about, float(task["listening"]))
         if task["cpu_seconds"] is not None:
             cpu.add_metric(about, task["cpu_seconds"])
     for name, field, text in _OF_TASKS:

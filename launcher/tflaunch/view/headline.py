@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tflaunch.job.wording import listed
 from tflaunch.view import figures, rows
 from tflaunch.view.rows import Status
 
@@ -28,6 +29,8 @@ def headline(status: Status, now: float) -> list[Part]:
     name = figures.plain(status.get("run")) or figures.plain(status.get("name")) or "tflaunch"
     attempt, restarts = figures.number(status.get("attempt")), figures.number(status.get("restarts"))
     parts = [Part(name, "bold"), _phase(status)]
+    forming = _forming(status, now) if status.get("phase") == "running" else ""
+    parts.append(Part(forming, "bold yellow"))
     if status.get("supervisor") == "dead" and status.get("phase") != "ended":
         parts.append(Part("its supervisor is dead", "bold red"))
     if attempt is not None and attempt > 0:
@@ -47,6 +50,7 @@ def news(status: Status) -> list[Part]:
     if reason or culprit:
         sentence = reason if culprit in reason else f"{culprit}: {reason}".removesuffix(": ")
         parts.append(Part(sentence, "red" if status.get("phase") in _DECIDED else "yellow"))
+    parts += _not_formed(status)
     board = status.get("tensorboard")
     if isinstance(board, dict) and figures.plain(board.get("url")):
         parts.append(Part(_board(board), "cyan"))
@@ -54,6 +58,32 @@ def news(status: Status) -> list[Part]:
     if hosts:
         parts.append(Part(hosts, "yellow"))
     return parts
+
+
+def _forming(status: Status, now: float) -> str:
+    """Who keeps the cluster from forming, and for how long; "" when nobody does."""
+    found = status.get("forming")
+    if not isinstance(found, dict):
+        return ""
+    since = figures.number(found.get("since"))
+    waits = "" if since is None else f"waiting {figures.duration(now - since)} for "
+    return f"cluster not formed: {waits}{_missing(found)}"
+
+
+def _not_formed(status: Status) -> list[Part]:
+    """What to do about a cluster that does not form; of a job that has ended, also who was waited for."""
+    found = status.get("forming")
+    if not isinstance(found, dict) or status.get("exit_code") == 0:
+        return []
+    parts = [] if status.get("phase") == "running" else [Part(f"cluster not formed: {_missing(found)} never listened")]
+    hint = figures.plain(found.get("hint"))
+    return [*parts, Part(f"hint: {hint}")] if hint else parts
+
+
+def _missing(found: dict[str, Any]) -> str:
+    names = found.get("missing")
+    known = [figures.plain(name) for name in names] if isinstance(names, list | tuple) else []
+    return listed([name for name in known if name]) or "its tasks"
 
 
 def _phase(status: Status) -> Part:

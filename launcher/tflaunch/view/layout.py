@@ -20,6 +20,7 @@ from tflaunch.view.headline import Part, headline, news
 from tflaunch.view.rows import LAST_LINE, METRIC, Cell, Row, Status
 
 _MOST_ROWS = 16  # more tasks than this are folded by role
+_MOST_LINES = 3  # of a sentence below the headline
 _GAP = 2
 _LAST_LINE_MIN = 16
 _SHORTEST_NAME, _LONGEST_NAME = 8, 28
@@ -66,7 +67,7 @@ def render(status: Status, width: int, height: int, now: float) -> list[str]:
     tasks = rows.tasks_of(status)
     head = [_rule(headline(status, now), width)]
     for part in news(status):
-        head += _wrapped(part, width)
+        head += _wrapped(part, width, _MOST_LINES)
     head = head[: max(height - 3, 1)]
     room = height - len(head) - 1
     is_folded = len(tasks) > min(_MOST_ROWS, room)
@@ -106,7 +107,7 @@ def _rule(parts: Sequence[Part], width: int) -> Text:
     return line
 
 
-def _wrapped(part: Part, width: int, most: int = 2) -> list[Text]:
+def _wrapped(part: Part, width: int, most: int) -> list[Text]:
     """A sentence on as few lines as it needs, and not more than ``most``."""
     console = Console(width=width, file=io.StringIO())
     lines = list(Text(part.text, style=part.style).wrap(console, width))

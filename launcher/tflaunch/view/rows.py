@@ -24,12 +24,24 @@ _STYLES = {
     "succeeded": "green",
     "failed": "bold red",
     "restarting": "yellow",
+    "not listening": "bold yellow",
     "unheard": "yellow",
     "stopping": "yellow",
     "starting": "cyan",
 }
-_BAD_FIRST = ("failed", "unheard", "restarting", "starting", "stopping", "waiting", "running", "succeeded", "stopped")
-_ALIVE = ("starting", "running", "unheard", "stopping")
+_BAD_FIRST = (
+    "failed",
+    "unheard",
+    "not listening",
+    "restarting",
+    "starting",
+    "stopping",
+    "waiting",
+    "running",
+    "succeeded",
+    "stopped",
+)
+_ALIVE = ("starting", "running", "not listening", "unheard", "stopping")
 _LONG_START = 60.0  # seconds after which a task that still starts is worth a line
 _MOST_METRICS = 6
 
@@ -75,8 +87,9 @@ def by_role(tasks: Sequence[Status], now: float) -> list[Row]:
 
 
 def state(task: Status) -> str:
-    """Return the word for a task's state, "" if there is none."""
-    return figures.plain(task.get("state"))
+    """Return the word for a task's state, "" if there is none; one that the cluster waits for is "not listening"."""
+    word = figures.plain(task.get("state"))
+    return "not listening" if word == "waiting" and task.get("listening") is False else word
 
 
 def style_of(word: str) -> str:
@@ -102,7 +115,7 @@ def _is_fine(task: Status, now: float) -> bool:
     word, since = state(task), figures.number(task.get("since"))
     if word == "starting":
         return since is None or now - since <= _LONG_START
-    return word not in ("failed", "restarting", "unheard")
+    return word not in ("failed", "restarting", "unheard", "not listening")
 
 
 def _role(task: Status) -> str:

@@ -1,0 +1,76 @@
+"""A cluster that does not form: who does not listen, since when, and the likely remedy. Explains only."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tflaunch.job import policy
+from tflaunch.job.states import Job, TaskPhase
+from tflaunch.job.wording import listed
+from tflaunch.plan import TaskPlan
+
+_NO_TF_CONFIG = (
+    "no task has opened its port of TF_CONFIG: the program may set or drop TF_CONFIG, or be started through sudo, ssh "
+    'or env -i; if its tasks need no TF_CONFIG, set "strategy": "none"'
+)
+_NO_SERVER = (
+    "{tasks} run the same command as the chief; unless the program starts a server there, let tflaunch do it: "
+    '"roles": {{"ps": {{"server": true}}, "worker": {{"server": true}}}}'
+)
+_SOME = (
+    "the others listen and wait; {tasks} may still be loading data before making the strategy or server, or may have "
+    "hung: see `tflaunch logs {run} {task}`"
+)
+
+
+class Forming(NamedTuple):
+    """A cluster that has not formed in time.
+
+    ``since`` is when its tasks were started, in seconds of the supervisor's clock; ``missing`` are the tasks that do
+    not listen on their ports, ``listening`` those that do.
+    """
+
+    since: float
+    missing: tuple[str, ...]
+    listening: tuple[str, ...]
+    hint: str
+
+
+def forming(job: Job) -> Forming | None:
+    """Return what keeps the cluster of the current attempt from forming, None if nothing is known to."""
+    missing = policy.waited_for(job)
+    if not missing:
+        return None
+    others = [task.task for task in job.plan.tasks if policy.listens(job.plan, task.task) and task.task not in missing]
+    return Forming(job.attempt_started_at, tuple(missing), tuple(others), remedy(job))
+
+
+def sentence(found: Forming, now: float) -> str:
+    """Return who is waited for, and for how long at ``now``."""
+    return f"cluster not formed: waiting {now - found.since:.0f} s for {listed(found.missing)} to listen"
+
+
+def remedy(job: Job) -> str:
+    """Return what most likely makes the cluster form, judged by who does not listen."""
+    missing = [job.plan.find(name) for name in policy.unopened(job)]
+    without_server = _without_server(job, missing)
+    if without_server:
+        return _NO_SERVER.format(tasks=listed(without_server))
+    if all(not task.is_port_open for task in job.tasks.values() if policy.listens(job.plan, task.task)):
+        return _NO_TF_CONFIG
+    living = [task.task for task in missing if job.tasks[task.task].phase is TaskPhase.RUNNING] or [missing[0].task]
+    return _SOME.format(tasks=listed(living), run=job.run, task=living[0])
+
+
+def _without_server(job: Job, missing: list[TaskPlan]) -> list[str]:
+    """The workers and parameter servers, if none of them listens and all of them run the chief's command."""
+    servers = [task for task in job.plan.tasks if task.role in ("worker", "ps")]
+    if job.plan.strategy != "parameter_server" or any(task not in missing for task in servers):
+        return []
+    commands = {_command(task) for task in job.plan.tasks if task.role in ("chief", "worker", "ps")}
+    return [task.task for task in servers] if len(commands) == 1 else []
+
+
+def _command(task: TaskPlan) -> tuple[str, ...]:
+    """A task's command without its interpreter, which may have another path on each host."""
+    return task.argv[1:] or task.argv

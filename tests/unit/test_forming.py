@@ -1,0 +1,131 @@
+"""A cluster that does not form, as `ps --json` and the metrics show it; and which failures are those of start-up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from history import HERE, History, parameter_server
+from specs import clustered
+from tflaunch.job import policy
+from tflaunch.job.events import (
+    HostJoined,
+    LinkLost,
+    PortOpened,
+    PortsHeld,
+    TaskExited,
+    TaskGone,
+    TaskStarted,
+    TimePassed,
+)
+from tflaunch.job.states import Phase
+from tflaunch.job.status import Sight, status
+from tflaunch.supervision import metrics
+
+pytestmark = pytest.mark.unit
+
+EPOCH = 1_000_000.0
+
+
+def starting(workers: int, *opened: str) -> History:
+    """Return a mirrored job whose workers run, and listen if they are ``opened``."""
+    history = History(clustered({"worker": workers})).happens(HostJoined(HERE))
+    names = [f"worker:{number}" for number in range(workers)]
+    history.happens(PortsHeld(HERE, {name: 20000 + number for number, name in enumerate(names)}))
+    history.happens(*(TaskStarted(HERE, name, 0, 1, 0.0) for name in names))
+    return history.happens(*(PortOpened(HERE, name, 0) for name in opened))
+
+
+def told(history: History) -> dict[str, Any]:
+    """Return the status of a job."""
+    return status(history.job, Sight(EPOCH, "/logs", True, history.now))
+
+
+def states(history: History) -> list[tuple[str, bool | None]]:
+    """Return the state of each task, and whether it listens."""
+    return [(task["state"], task["listening"]) for task in told(history)["tasks"]]
+
+
+def test_who_does_not_listen_is_in_the_status_after_a_minute() -> None:
+    """By name, state and time, with a remedy."""
+    history = starting(2, "worker:0")
+    began = history.now
+    history.now += policy.WARN_AFTER - 1
+    assert states(history) == [("running", True), ("running", False)]
+    assert told(history)["forming"] is None
+    history.now += 1
+    history.happens(TimePassed())
+    assert states(history) == [("running", True), ("waiting", False)]
+    shown = told(history)
+    assert shown["tasks"][1]["waiting_since"] == began + EPOCH
+    forming = shown["forming"]
+    assert (forming["since"], forming["missing"], forming["listening"]) == (began + EPOCH, ("worker:1",), ("worker:0",))
+    assert "tflaunch logs" in forming["hint"]
+    history.happens(PortOpened(HERE, "worker:1", 0))
+    assert told(history)["forming"] is None
+    assert states(history) == [("running", True), ("running", True)]
+
+
+def test_only_members_of_a_cluster_can_be_waited_for() -> None:
+    """Others have no port that anybody knows, and one task alone has nobody who waits."""
+    alone = starting(1)
+    alone.now += 3600
+    assert states(alone.happens(TimePassed())) == [("running", False)]
+    assert told(alone)["forming"] is None
+    apart = History(clustered({"worker": 2}, strategy="none")).start()
+    assert states(apart) == [("running", None), ("running", None)]
+
+
+def test_a_host_that_is_not_heard_is_worse() -> None:
+    """Nobody knows what its tasks do."""
+    history = starting(2)
+    history.now += policy.WARN_AFTER
+    history.happens(TimePassed(), LinkLost(HERE, "cut"))
+    assert {state for state, _ in states(history)} == {"unheard"}
+
+
+def test_metrics_say_who_listens_and_how_long_a_cluster_has_not_formed() -> None:
+    """An alert needs no more than this."""
+    history = starting(2, "worker:0")
+    history.now += 75
+    history.happens(TimePassed())
+    samples = {
+        (sample.name, sample.labels.get("task")): sample.value
+        for family in metrics.families(told(history), history.now + EPOCH)
+        for sample in family.samples
+    }
+    assert samples["tflaunch_cluster_waiting_seconds", None] == 75
+    assert samples["tflaunch_task_listening", "worker:0"] == 1
+    assert samples["tflaunch_task_listening", "worker:1"] == 0
+    assert samples["tflaunch_task_up", "worker:1"] == 1
+
+
+def test_a_cluster_stays_formed_while_workers_return_one_after_the_other() -> None:
+    """The limit of a start is about the start."""
+    history = parameter_server(timeouts={"start": 30}, restart={"backoff": [1, 1]})
+    history.ends("worker:0", None, 9).ends("worker:1", None, 9)
+    history.now += 100
+    history.happens(TimePassed(), TaskStarted(HERE, "worker:0", 1, 2, 0.0), PortOpened(HERE, "worker:0", 1))
+    assert history.job.is_complete
+    assert history.happens(TimePassed()).job.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("code", "is_retried"),
+    [(1, False), (125, False), (128, False), (200, False), (255, False), (137, True), (143, True)],
+)
+def test_plain_errors_of_start_up_are_not_retried(code: int, is_retried: bool) -> None:
+    """Whatever their code; a shell says 128 and more for a signal that killed what it ran."""
+    history = starting(2, "worker:1").ends("worker:0", code).ends("worker:1", None, 9)
+    assert (history.job.phase is Phase.BACKING_OFF) is is_retried
+    assert history.job.refusal == ("" if is_retried else "it failed during start-up, so a retry would fail too")
+
+
+def test_a_program_that_never_opens_its_port_does_start() -> None:
+    """It may have a resolver of its own: what fails after hours is not a failure of start-up, now or later."""
+    history = starting(1)
+    history.now += 3600
+    history.happens(TimePassed())
+    history.happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0), TaskGone(HERE, "worker:0", 0))
+    assert history.job.phase is Phase.BACKING_OFF
