@@ -97,9 +97,12 @@ def written(directory: Path, data: dict[str, Any], name: str = "cluster.json") -
 
 
 def tflaunch(
-    *arguments: str | Path, home: Path, cwd: Path | None = None, **variables: str
+    *arguments: str | Path, home: Path, cwd: Path | None = None, typed: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the installed command to its end, with 1 GiB of memory and without anybody's TF_CONFIG."""
+    """Run the installed command to its end, with 1 GiB of memory and without anybody's TF_CONFIG.
+
+    ``typed`` is its standard input.
+    """
 
     def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
@@ -109,7 +112,7 @@ def tflaunch(
         [TFLAUNCH, *arguments],
         env={**inherited, "TFLAUNCH_HOME": str(home), **variables},
         cwd=cwd,
-        stdin=subprocess.DEVNULL,
+        input=typed,
         capture_output=True,
         text=True,
         timeout=30,

@@ -181,7 +181,7 @@ def test_a_job_that_fails_before_the_run_says_why(nodes: SlurmBed, launch: Launc
     _, said = following.communicate(timeout=120)
     assert following.returncode == 2, said
     assert "before the run began" in said
-    assert "is no JSON" in said or "JSON" in said
+    assert "JSON" in said
 
 
 def cancelled(launch: Launch, slurm: SlurmBed, process: subprocess.Popen[str]) -> None:

@@ -9,16 +9,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.loading import json_option, make_plan, read_spec, set_option, spec_argument, warn
+from tflaunch.cli.loading import (
+    CommandAfterDashes,
+    command_argument,
+    json_option,
+    make_plan,
+    read_spec,
+    set_option,
+    source_name,
+    spec_argument,
+    warn,
+)
 from tflaunch.errors import EXIT_PREFLIGHT
 
 if TYPE_CHECKING:
     from tflaunch.doctor import Finding, Host
 
 
-@click.command(short_help="Look at the hosts of a spec before it runs.")
+@click.command(cls=CommandAfterDashes, short_help="Check the hosts of a spec before running it.")
 @spec_argument
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@command_argument
 @set_option
 @json_option
 def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
@@ -33,7 +43,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
       tflaunch doctor cluster.json
     """
     loaded, warnings = read_spec(spec, settings, command=command)
-    plan = make_plan(str(spec), spec.parent, loaded)
+    plan = make_plan(source_name(spec), spec.parent, loaded)
     warn(spec, warnings)
     from tflaunch.doctor import checkup, findings
 

@@ -5,21 +5,34 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tflaunch.cli.loading import json_option, make_plan, name_option, read_spec, set_option, spec_argument, warn
+from tflaunch.cli.loading import (
+    CommandAfterDashes,
+    command_argument,
+    json_option,
+    make_plan,
+    name_option,
+    read_spec,
+    set_option,
+    source_name,
+    spec_argument,
+    specs_argument,
+    warn,
+)
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.plan import Plan, TaskPlan
 
 
-@click.command(short_help="Show what `up` would do.")
+@click.command(cls=CommandAfterDashes, short_help="Show what `up` would do.")
 @spec_argument
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@command_argument
 @set_option
 @name_option
 @json_option
@@ -33,7 +46,7 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
       tflaunch plan cluster.json --json
     """
     loaded, warnings = read_spec(spec, settings, name, command)
-    made = make_plan(str(spec), spec.parent, loaded)
+    made = make_plan(source_name(spec), spec.parent, loaded)
     warn(spec, warnings)
     from tflaunch.plan import plan_forms
 
@@ -78,11 +91,13 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
       eval "$(tflaunch env cluster.json worker:1)" && python train.py
     """
     loaded, warnings = read_spec(spec, settings)
-    made = make_plan(str(spec), spec.parent, loaded)
+    made = make_plan(source_name(spec), spec.parent, loaded)
     warn(spec, warnings)
     names = [process.task for process in made.processes()]
     if task not in names:
-        raise TflaunchError(f"{spec}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE)
+        raise TflaunchError(
+            f"{source_name(spec)}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE
+        )
     from tflaunch import plan as planning
     from tflaunch.plan import board
 
@@ -106,32 +121,61 @@ def _settled(plan: Plan, task: TaskPlan) -> TaskPlan:
     return task._replace(env={**task.env, "TF_USE_LEGACY_KERAS": "1" if is_legacy else "0"})
 
 
-@click.command(short_help="Find mistakes in a spec.")
-@spec_argument
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.command(cls=CommandAfterDashes, short_help="Find mistakes in specs.")
+@specs_argument
 @set_option
 @json_option
-def check(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
-    """Find mistakes in SPEC without touching a host: exit 0 when it can be run, 2 when it cannot.
+def check(specs: tuple[Path, ...], command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
+    """Find mistakes in each SPEC without touching a host: exit 0 when all can be run, 2 when one cannot.
+
+    A SPEC `-` is read from standard input.
 
     \b
     Example:
       tflaunch check cluster.json
+      tflaunch check cluster_specs/*.json
     """
-    try:
-        _, problems = read_spec(spec, settings, command=command, is_offline=True)
-        is_ok = True
-    except SpecError as error:
-        problems, is_ok = list(error.problems), False
+    if not specs:
+        raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
+    checked = [_checked(spec, command, settings) for spec in specs]
+    is_ok = all(each.is_ok for each in checked)
     if as_json:
-        shown = {"ok": is_ok, "problems": [problem._asdict() for problem in problems]}
+        shown = {"ok": is_ok, "problems": [problem for each in checked for problem in each.problems_as_json()]}
+        if len(checked) > 1:
+            shown["specs"] = [each.as_json() for each in checked]
         click.echo(json.dumps(shown, indent=2))
     else:
-        for problem in problems:
-            click.echo(f"{spec}: {problem.severity}: {problem.sentence()}")
-        if is_ok:
-            click.echo(f"{spec}: ok")
+        for each in checked:
+            click.echo("\n".join(each.lines()))
     return 0 if is_ok else EXIT_USAGE
+
+
+class _Checked(NamedTuple):
+    """What was found in one spec. ``source`` is its file, or where the problems are: a file of defaults."""
+
+    spec: str
+    source: str
+    is_ok: bool
+    problems: Sequence[Problem]
+
+    def problems_as_json(self) -> list[dict[str, str]]:
+        return [problem._asdict() for problem in self.problems]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"spec": self.spec, "ok": self.is_ok, "problems": self.problems_as_json()}
+
+    def lines(self) -> list[str]:
+        lines = [f"{self.source}: {problem.severity}: {problem.sentence()}" for problem in self.problems]
+        return [*lines, f"{self.spec}: ok"] if self.is_ok else lines
+
+
+def _checked(spec: Path, command: Sequence[str], settings: Sequence[str]) -> _Checked:
+    name = source_name(spec)
+    try:
+        _, problems = read_spec(spec, settings, command=command, is_offline=True)
+    except SpecError as error:
+        return _Checked(name, error.source, False, error.problems)
+    return _Checked(name, name, True, problems)
 
 
 @click.command(short_help="Print the JSON Schema of a spec.")

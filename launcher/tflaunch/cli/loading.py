@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +16,56 @@ from tflaunch.errors import EXIT_USAGE, Problem, SpecError, TflaunchError
 if TYPE_CHECKING:
     from tflaunch.plan import Plan
     from tflaunch.spec import Spec
+    from tflaunch.spec.specfile import SpecFile
+
+STDIN = Path("-")
 
 spec_argument = click.argument("spec", type=click.Path(readable=False, path_type=Path))
+specs_argument = click.argument(  # click has no second argument that takes any number of words
+    "specs", nargs=-1, metavar="SPEC... [-- COMMAND...]", type=click.Path(readable=False, path_type=Path)
+)
+command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 set_option = click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a field of the spec.")
 name_option = click.option("--name", metavar="NAME", help="Name the run; default: the spec's name.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+class CommandAfterDashes(click.Command):
+    """A command that takes the words of a COMMAND after `--`, and only there (see `command_argument`)."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Parse what precedes `--`; what follows it is the COMMAND, untouched."""
+        end = args.index("--") if "--" in args else len(args)
+        try:
+            left = super().parse_args(context, args[:end])
+        except click.NoSuchOption as error:
+            message = f"{error.format_message()} Options of your own program go after `--`."
+            raise click.UsageError(message, context) from None
+        if context.params.get("command") and not context.resilient_parsing:
+            words = shlex.join(context.params["command"])
+            raise click.UsageError(f"{words!r} is not expected here; a COMMAND goes after `--`: -- {words}", context)
+        context.params["command"] = tuple(args[end + 1 :])
+        return left
+
+
+def source_name(path: Path) -> str:
+    """Return what messages call the spec at a path: `-` is standard input."""
+    return "<stdin>" if path == STDIN else str(path)
+
+
+def read_file(path: Path) -> SpecFile:
+    """Return the text of a spec, from standard input for `-`.
+
+    Raises:
+        SpecError: it cannot be read.
+    """
+    from tflaunch.spec import specfile
+
+    return specfile.read(path) if path != STDIN else specfile.read_stream(sys.stdin.buffer, source_name(path))
+
+
 def read_spec(
-    path: Path,
+    spec_file: Path | SpecFile,
     settings: Sequence[str] = (),
     name: str | None = None,
     command: Sequence[str] = (),
@@ -39,15 +82,18 @@ def read_spec(
     """
     from tflaunch.spec import specfile
 
-    spec = specfile.load(path, settings, name, command, os.environ)
+    if isinstance(spec_file, Path):
+        spec_file = read_file(spec_file)
+    source = spec_file.source
+    spec = specfile.load(spec_file, settings, name, command, os.environ)
     if spec.pool == giver:
         spec = spec._replace(pool=None)
     if spec.discover or spec.pool is not None:
         from tflaunch.plan import discovery
 
-        directory = path.absolute().parent
-        spec = discovery.assumed(str(path), spec) if is_offline else discovery.with_hosts(str(path), spec, directory)
-    return spec, linted(str(path), spec)
+        directory = spec_file.directory.absolute()
+        spec = discovery.assumed(source, spec) if is_offline else discovery.with_hosts(source, spec, directory)
+    return spec, linted(source, spec)
 
 
 def linted(source: str, spec: Spec) -> list[Problem]:
@@ -115,5 +161,6 @@ def say(message: str) -> None:
 
 def warn(source: object, problems: Sequence[Problem]) -> None:
     """Print warnings about a spec on stderr."""
+    source = source_name(source) if isinstance(source, Path) else source
     for problem in problems:
         click.echo(f"tflaunch: {source}: warning: {problem.sentence()}", err=True)

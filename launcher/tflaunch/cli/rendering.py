@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tflaunch.cli.loading import read_spec, set_option, spec_argument, warn
+from tflaunch.cli.loading import read_file, read_spec, set_option, spec_argument, warn
 from tflaunch.errors import SpecError
 
 # Those of `render.engines`, which is imported only when it is used.
@@ -29,7 +29,8 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
       tflaunch render cluster.json --to compose > docker-compose.cluster.yml
       tflaunch render cluster.json --to k8s --set container.image=ghcr.io/ann/train:1 | kubectl apply -f -
     """
-    loaded, warnings = read_spec(spec, settings, giver=engine)
+    file = read_file(spec)
+    loaded, warnings = read_spec(file, settings, giver=engine)
     warn(spec, warnings)
     from tflaunch.render import engines
     from tflaunch.spec import look_around
@@ -37,6 +38,6 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
     machine = look_around.look([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
     if problems := engines.problems(engine, loaded, machine):
-        raise SpecError(str(spec), problems)
+        raise SpecError(file.source, problems)
     server_text = Path(machine.server_program).read_text()
-    click.echo(engines.render(engine, loaded, spec.absolute().parent, machine, server_text), nl=False)
+    click.echo(engines.render(engine, loaded, file.directory.absolute(), machine, server_text), nl=False)

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.loading import check_keep, make_plan, read_spec, say, set_option, warn
+from tflaunch.cli.loading import (
+    CommandAfterDashes,
+    check_keep,
+    command_argument,
+    make_plan,
+    read_file,
+    read_spec,
+    say,
+    set_option,
+    warn,
+)
 from tflaunch.cli.naming import complete_runs
 from tflaunch.cli.submitting import slurm_options, slurm_settings, submit
 from tflaunch.cli.wishes import PRELOADED, Wishes, wishes_options
@@ -18,9 +28,9 @@ if TYPE_CHECKING:
     from tflaunch.spec import Spec
 
 
-@click.command(short_help="Run a spec and wait for its end.")
+@click.command(cls=CommandAfterDashes, short_help="Run a spec and wait for its end.")
 @click.argument("spec", required=False, type=click.Path(readable=False, path_type=Path))
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@command_argument
 @set_option
 @wishes_options
 @slurm_options
@@ -43,7 +53,8 @@ def up(
     """Validate SPEC, start its tasks, supervise them until the job ends, and leave nothing behind.
 
     The exit code is the job's: 0, or that of the task that failed first. Ctrl-C ends the tasks with
-    time to save; a second one kills them. COMMAND, after --, replaces the spec's.
+    time to save; a second one kills them. COMMAND, after --, replaces the spec's. A SPEC `-` is read from
+    standard input.
 
     With --keep the TensorBoard of the spec's "tensorboard" stays when the job has ended, until Ctrl-C or down; the
     exit code is the job's.
@@ -70,19 +81,20 @@ def up(
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        taken = (spec, settings, wishes.name, wishes.log_dir, drill, wishes.keep, wishes.preload, engine)
+        taken = (spec, command, settings, wishes.name, wishes.log_dir, drill, wishes.keep, wishes.preload, engine)
         if any(taken):
             raise click.UsageError("--resume takes the rest from the run itself; only -d and --metrics-port go with it")
         return take_over(resume, wishes.metrics_port, wishes.detach)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
+    file = read_file(spec)
     settings += (f'preload=["{PRELOADED}"]',) * wishes.preload + slurm_settings(engine)
     if engine is not None:
         from tflaunch.supervision.submission import Order
 
         order = Order(
-            str(spec.parent.absolute()),
-            spec.suffix,
+            str(file.directory.absolute()),
+            file.suffix,
             settings,
             wishes.name,
             command,
@@ -92,13 +104,13 @@ def up(
             keep=wishes.keep,
             drill=drill,
         )
-        return submit(spec, order, wishes.detach)
-    loaded, warnings = read_spec(spec, settings, wishes.name, command)
-    remedy = f'write "tensorboard": "logs/" into {spec}, or add --set tensorboard=logs/'
-    plan = plan_for(str(spec), spec.parent, loaded, wishes, remedy)
-    warn(spec, warnings)
+        return submit(file, order, wishes.detach)
+    loaded, warnings = read_spec(file, settings, wishes.name, command)
+    remedy = f'write "tensorboard": "logs/" into {file.source}, or add --set tensorboard=logs/'
+    plan = plan_for(file.source, file.directory, loaded, wishes, remedy)
+    warn(file.source, warnings)
     strikes = _strikes(drill, plan)
-    return start(plan, spec.suffix, spec.read_bytes(), wishes, strikes)
+    return start(plan, file.suffix, file.text.encode(), wishes, strikes)
 
 
 def plan_for(source: str, directory: Path, spec: Spec, wishes: Wishes, remedy: str) -> Plan:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tflaunch.plan import Plan
     from tflaunch.records.observer import Observer
     from tflaunch.spec import Spec
+    from tflaunch.spec.specfile import SpecFile
     from tflaunch.supervision.submission import Order
 
 ENGINE = "slurm"
@@ -59,7 +60,7 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
     return settings
 
 
-def submit(spec: Path, order: Order, is_detached: bool) -> int:
+def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     """Submit a run of a spec, and follow it unless it is detached; return its exit code."""
     from tflaunch.hosts import local
     from tflaunch.records.journal import RunDirectory
@@ -69,11 +70,11 @@ def submit(spec: Path, order: Order, is_detached: bool) -> int:
 
     local.dismiss_early()  # this machine starts nothing
     loaded = with_gpus(_offline(spec, order))
-    warn(spec, linted(str(spec), loaded))
-    plan = make_plan(str(spec), spec.parent, loaded)
+    warn(spec.source, linted(spec.source, loaded))
+    plan = make_plan(spec.source, spec.directory, loaded)
     _check(plan, order)
     directory = RunDirectory(plan.name, None if order.log_dir is None else Path(order.log_dir))
-    directory.keep_spec(order.suffix, spec.read_bytes())
+    directory.keep_spec(order.suffix, spec.text.encode())
     job = submission.submit(directory, order, sbatch.options(plan, loaded))
     say(f"run {directory.run} is job {job}")
     if is_detached:
@@ -82,23 +83,23 @@ def submit(spec: Path, order: Order, is_detached: bool) -> int:
     return _follow(directory.path)
 
 
-def _offline(path: Path, order: Order) -> Spec:
+def _offline(file: SpecFile, order: Order) -> Spec:
     """The spec as if its nodes were known."""
     from tflaunch.plan import allotment, discovery
 
-    spec = _load(path, order)
+    spec = _load(file, order)
     if spec.pool not in (None, ENGINE):
         message = f"is {spec.pool!r}, and --on slurm takes the nodes that Slurm gives"
-        raise SpecError(str(path), [Problem("error", "hosts.discover", message, "remove one of them")])
-    spec = discovery.assumed(str(path), spec._replace(pool=None))
+        raise SpecError(file.source, [Problem("error", "hosts.discover", message, "remove one of them")])
+    spec = discovery.assumed(file.source, spec._replace(pool=None))
     nodes = [f"node-{number}" for number in range(1, allotment.nodes_wanted(spec) + 1)]
     return allotment.onto(spec, nodes)
 
 
-def _load(path: Path, order: Order) -> Spec:
+def _load(file: SpecFile, order: Order) -> Spec:
     from tflaunch.spec import specfile
 
-    return specfile.load(path, order.settings, order.name, order.command, os.environ)
+    return specfile.load(file, order.settings, order.name, order.command, os.environ)
 
 
 def _check(plan: Plan, order: Order) -> None:
@@ -163,11 +164,13 @@ def supervise(directory: Path) -> int:
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
     from tflaunch.slurm import batch
+    from tflaunch.spec import specfile
     from tflaunch.supervision import detached, launching, submission
 
     order, run = submission.take_up(directory)
     path, home = directory / f"spec{order.suffix}", Path(order.directory)
-    spec = discovery.with_hosts(str(path), _load(path, order), home, on=ENGINE)
+    kept = specfile.read(path)._replace(directory=home)
+    spec = discovery.with_hosts(str(path), _load(kept, order), home, on=ENGINE)
     spec = sbatch.with_gpus_of_nodes(with_gpus(spec))
     linted(str(path), spec)
     plan = make_plan(str(path), home, spec)._replace(preflight=order.preflight, keep=order.keep)

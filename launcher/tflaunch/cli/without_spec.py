@@ -6,26 +6,36 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from tflaunch.cli.loading import linted, warn
+from tflaunch.cli.loading import linted, say, set_option, warn
 from tflaunch.cli.running import plan_for, start
 from tflaunch.cli.wishes import PRELOADED, Wishes, wishes_options
 
 _SOURCE = "command line"
 _STDOUT = "-"
+_FIRST_PORT = 1024
+"""The first port that a worker can have without privileges."""
+_LONGEST_PORT = 6  # digits that tell a count from a port
 _PYTHON = re.compile(r"python[\d.]*")
 
 
-@click.command(short_help="Run a command as a cluster, without a spec.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("-n", "--workers", type=click.IntRange(0), metavar="N", help="So many workers; default: one per host.")
-@click.option("-H", "--hosts", metavar="H1,H2", help="On these hosts, one after the other; default: this machine.")
-@click.option("--ps", type=click.IntRange(0), default=0, metavar="N", help="So many parameter servers.")
-@click.option("--chief", is_flag=True, help="With a chief, on the first host.")
-@click.option("--evaluator", is_flag=True, help="With an evaluator, on the first host.")
+@click.command(
+    short_help="Run a command as a cluster, without a spec.", context_settings={"allow_interspersed_args": False}
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
+@click.option("-n", "--workers", type=click.IntRange(0), metavar="N", help="Number of workers; default: one per host.")
+@click.option(
+    "-H",
+    "--hosts",
+    metavar="H1,H2",
+    help="Hosts, in the order in which they are filled; h1:4 is 4 workers on h1. Default: this machine.",
+)
+@click.option("--ps", type=click.IntRange(0), default=0, metavar="N", help="Number of parameter servers.")
+@click.option("--chief", is_flag=True, help="Add a chief, on the first host.")
+@click.option("--evaluator", is_flag=True, help="Add an evaluator, on the first host.")
 @click.option("--tensorboard", metavar="DIR", help="Show the event files in DIR with TensorBoard.")
 @click.option(
     "--save",
@@ -34,6 +44,7 @@ _PYTHON = re.compile(r"python[\d.]*")
     metavar="FILE",
     help="Print the spec, or write it to FILE, instead of running it.",
 )
+@set_option
 @wishes_options
 def run(
     command: tuple[str, ...],
@@ -44,19 +55,25 @@ def run(
     evaluator: bool,
     tensorboard: str | None,
     save: str | None,
+    settings: tuple[str, ...],
     wishes: Wishes,
 ) -> int | None:
     """Run COMMAND as N workers, on this machine or over SSH, as `up` runs a spec.
 
-    Workers fill the hosts one after the other, as evenly as they can; parameter servers go round.
+    Options of tflaunch go before COMMAND: what follows its first word is passed to the program as it is. A `--`
+    before COMMAND is optional.
+
+    Workers fill the hosts one after the other, as evenly as they can; parameter servers are dealt out in turn. With
+    `-H h1:4,h2:2` h1 gets 4 workers and h2 gets 2, as with mpirun; a number from 1024 on is the port of a worker.
 
     \b
     Example:
-      tflaunch run -n 4 -- python train.py --epochs 2
+      tflaunch run -n 4 python train.py --epochs 2
+      tflaunch run -n 1 --ps 1 --chief --set restart.max=0 python train.py
       tflaunch run -H h1,h2 --save cluster.json -- python train.py
     """
-    names = [host.strip() for host in (hosts or "").split(",") if host.strip()]
-    cluster = _cluster(names, workers, ps, chief, evaluator)
+    slots = _slots(hosts or "")
+    cluster = _cluster(slots, workers, ps, chief, evaluator)
     data = {"name": wishes.name or _name_from(command), "cluster": cluster, "command": list(command)}
     if tensorboard is not None:
         data["tensorboard"] = tensorboard
@@ -64,6 +81,7 @@ def run(
         data["preload"] = [PRELOADED]
     from tflaunch.spec import specfile
 
+    data = specfile.with_settings(_SOURCE, data, settings)
     spec = specfile.from_data(_SOURCE, data, os.environ)
     warnings = linted(_SOURCE, spec)
     text = json.dumps(data, indent=2) + "\n"
@@ -76,16 +94,62 @@ def run(
     return start(plan, ".json", text.encode(), wishes)
 
 
-def _cluster(hosts: list[str], workers: int | None, ps: int, chief: bool, evaluator: bool) -> dict[str, Any]:
-    """The `cluster` of a spec with these roles."""
-    count = max(len(hosts), 1) if workers is None else workers
-    wanted = {"chief": int(chief), "worker": count, "ps": ps, "evaluator": int(evaluator)}
-    if not hosts:
-        return {role: number for role, number in wanted.items() if number}
-    shares = [count // len(hosts) + (place < count % len(hosts)) for place in range(len(hosts))]
-    placed = {role: [hosts[place % len(hosts)] for place in range(number)] for role, number in wanted.items()}
-    placed["worker"] = [host for host, share in zip(hosts, shares, strict=True) for _ in range(share)]
+class _Place(NamedTuple):
+    """A host of -H, and how many workers run there; None if -H does not say."""
+
+    host: str
+    workers: int | None
+
+
+def _slots(text: str) -> list[_Place]:
+    """What -H says: `h1:4` is 4 workers on h1, as mpirun has it, unless the number can be a worker's port.
+
+    Raises:
+        click.UsageError: a host is to have no worker.
+    """
+    found = []
+    for word in filter(None, map(str.strip, text.split(","))):
+        host, _, number = word.partition(":")
+        is_count = number.isdecimal() and int(number[:_LONGEST_PORT]) < _FIRST_PORT
+        if is_count and not int(number):
+            raise click.UsageError(f"-H {word} is a host without a worker; leave it out, or give a number from 1 on.")
+        found.append(_Place(host, int(number)) if is_count else _Place(word, None))
+    if counted := [f"{number} on {host}" for host, number in found if number is not None]:
+        say(f"-H: a number below {_FIRST_PORT} counts workers: {', '.join(counted)}")
+    return found
+
+
+def _cluster(slots: list[_Place], workers: int | None, ps: int, chief: bool, evaluator: bool) -> dict[str, Any]:
+    """The `cluster` of a spec with these roles.
+
+    Raises:
+        click.UsageError: nothing could train with them.
+    """
+    are_counted = any(count is not None for _, count in slots)
+    room = sum(count or 1 for _, count in slots)
+    number = max(room, 1) if workers is None else workers
+    _check_roles(number, ps, chief)
+    if are_counted and number > room:
+        raise click.UsageError(f"-n {number} is more workers than the {room} that -H has room for.")
+    wanted = {"chief": int(chief), "worker": number, "ps": ps, "evaluator": int(evaluator)}
+    if not slots:
+        return {role: count for role, count in wanted.items() if count}
+    hosts = [host for host, _ in slots]
+    placed = {role: [hosts[index % len(hosts)] for index in range(count)] for role, count in wanted.items()}
+    if are_counted:
+        placed["worker"] = [host for host, count in slots for _ in range(count or 1)][:number]
+    else:
+        shares = [number // len(hosts) + (index < number % len(hosts)) for index in range(len(hosts))]
+        placed["worker"] = [host for host, share in zip(hosts, shares, strict=True) for _ in range(share)]
     return {role: names for role, names in placed.items() if names}
+
+
+def _check_roles(workers: int, ps: int, chief: bool) -> None:
+    """Refuse in words of the command line what would else be refused in words of a spec."""
+    if not workers:
+        raise click.UsageError("-n 0 leaves nothing that trains; ask for one worker at least.")
+    if ps and not chief:
+        raise click.UsageError("--ps needs a chief, which drives parameter servers and workers; add --chief.")
 
 
 def _name_from(command: tuple[str, ...]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from tflaunch.errors import Problem, SpecError
 from tflaunch.spec import Spec, kinds, spec_form
@@ -19,6 +21,8 @@ MAX_VALUES = 200_000
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?!host:[A-Za-z_]\w*\})([^}]*)\}")  # ${host:NAME} is the host's own
 _EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidecars.*.env", "tensorboard")
 _DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
+_TOML_LINE = re.compile(r"""\s*(?:\[|[\w."'-]+\s*=)""")
+_SHOWN = 30  # letters of a text that is not valid
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
 
 
@@ -30,8 +34,53 @@ class _Unreadable(Exception):
         self.problem = Problem("error", where, message, hint)
 
 
+class SpecFile(NamedTuple):
+    """The text of a spec.
+
+    Attributes:
+        source: where it comes from, for messages.
+        directory: where relative paths in it start.
+        suffix: its format, as the ending of a file's name.
+        text: what was read.
+    """
+
+    source: str
+    directory: Path
+    suffix: str
+    text: str
+
+
+def read(path: Path) -> SpecFile:
+    """Return the text of a spec in a file.
+
+    Raises:
+        SpecError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return SpecFile(str(path), path.parent, path.suffix, _decoded(file.read(MAX_BYTES + 1)))
+    except OSError as error:
+        problem = Problem("error", "", f"cannot be read: {error.strerror}", "give the path of a cluster spec")
+        raise SpecError(str(path), [problem]) from None
+    except _Unreadable as error:
+        raise SpecError(str(path), [error.problem]) from None
+
+
+def read_stream(stream: BinaryIO, source: str) -> SpecFile:
+    """Return the text of a spec in a stream, such as standard input; paths in it start in the working directory.
+
+    Raises:
+        SpecError: it cannot be read.
+    """
+    try:
+        text = _decoded(stream.read(MAX_BYTES + 1))
+    except _Unreadable as error:
+        raise SpecError(source, [error.problem]) from None
+    return SpecFile(source, Path(), _suffix_of(text), text)
+
+
 def load(
-    path: Path,
+    given: Path | SpecFile,
     settings: Sequence[str] = (),
     name: str | None = None,
     command: Sequence[str] = (),
@@ -40,7 +89,7 @@ def load(
     """Return the spec in a file, changed as the command line says.
 
     Args:
-        path: the file; its ending says the format.
+        given: the file, or its text; the ending of its name says the format.
         settings: ``path=value`` of ``--set``; a value is JSON where it can be, else text.
         name: replaces the spec's name.
         command: replaces the spec's command when not empty.
@@ -49,19 +98,20 @@ def load(
     Raises:
         SpecError: with every problem that was found.
     """
+    file = read(given) if isinstance(given, Path) else given
     try:
-        data = _parse(path, _read(path))
+        data = _parse(file)
         if isinstance(data, dict):
             _apply_settings(data, settings)
-            data.setdefault("name", name_from(path.stem))
+            data.setdefault("name", name_from(Path(file.source).stem))
             if name is not None:
                 data["name"] = name
             if command:
                 data["command"] = list(command)
         _check_size(data)
     except _Unreadable as error:
-        raise SpecError(str(path), [error.problem]) from None
-    return from_data(str(path), data, environ or {})
+        raise SpecError(file.source, [error.problem]) from None
+    return from_data(file.source, data, environ or {})
 
 
 def from_data(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
@@ -84,17 +134,26 @@ def from_data(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
     return result
 
 
+def with_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Return plain data with the ``path=value`` of `--set` applied.
+
+    Raises:
+        SpecError: a path leads nowhere.
+    """
+    try:
+        changed: dict[str, Any] = copy.deepcopy(data)
+        _apply_settings(changed, settings)
+    except _Unreadable as error:
+        raise SpecError(source, [error.problem]) from None
+    return changed
+
+
 def name_from(text: str) -> str:
     """Return a text made fit to be a job's name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63] or "job"
 
 
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise _Unreadable(f"cannot be read: {error.strerror}", "give the path of a cluster spec") from None
+def _decoded(raw: bytes) -> str:
     if len(raw) > MAX_BYTES:
         raise _Unreadable(f"is larger than {MAX_BYTES // 2**20} MiB", "a cluster spec is a page of text")
     try:
@@ -106,15 +165,30 @@ def _read(path: Path) -> str:
     return text
 
 
-def _parse(path: Path, text: str) -> Any:
+def _suffix_of(text: str) -> str:
+    """The format of a text without a name: JSON begins with a brace, TOML with a table or `key =`."""
+    if text.lstrip().startswith("{"):
+        return ".json"
+    first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+    return ".toml" if _TOML_LINE.match(first) else ".yaml"
+
+
+def _parse(file: SpecFile) -> Any:
     parsers = {".json": _parse_json, ".yaml": _parse_yaml, ".yml": _parse_yaml, ".toml": _parse_toml}
-    parser = parsers.get(path.suffix.lower())
+    parser = parsers.get(file.suffix.lower())
     if parser is None:
-        raise _Unreadable(f"has the unknown ending {path.suffix!r}", "use .json, .yaml, .yml or .toml")
+        raise _unknown_format(file)
     try:
-        return parser(text)
+        return parser(file.text)
     except RecursionError:
         raise _Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels") from None
+
+
+def _unknown_format(file: SpecFile) -> _Unreadable:
+    if file.suffix == ".py":
+        return _Unreadable("is a program, not a spec", f"try: tflaunch run -n 2 -- python {shlex.quote(file.source)}")
+    message = f"has the unknown ending {file.suffix!r}" if file.suffix else "has no ending that says its format"
+    return _Unreadable(message, "use .json, .yaml, .yml or .toml")
 
 
 def _parse_json(text: str) -> Any:
@@ -122,13 +196,15 @@ def _parse_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise _Unreadable(f"is no JSON: {error.msg}", "correct the syntax there", place) from None
+        found = text[error.pos : error.pos + _SHOWN].partition("\n")[0].strip()
+        near = f" at {found!r}" if found else ""
+        raise _Unreadable(f"is not valid JSON: {error.msg}{near}", "correct the syntax there", place) from None
     except ValueError as error:  # a number with thousands of digits
-        raise _Unreadable(f"is no usable JSON: {error}", "write a smaller number") from None
+        raise _Unreadable(f"is not usable JSON: {error}", "write a smaller number") from None
 
 
 def _refuse_constant(word: str) -> None:
-    raise _Unreadable(f"contains {word}, which is no JSON", "write a number")
+    raise _Unreadable(f"contains {word}, which is not valid JSON", "write a number")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -150,9 +226,9 @@ def _parse_toml(text: str) -> Any:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise _Unreadable(f"is no TOML: {error}", "correct the syntax there") from None
+        raise _Unreadable(f"is not valid TOML: {error}", "correct the syntax there") from None
     except ValueError as error:
-        raise _Unreadable(f"is no usable TOML: {error}", "write a smaller number") from None
+        raise _Unreadable(f"is not usable TOML: {error}", "write a smaller number") from None
 
 
 def _parse_yaml(text: str) -> Any:
@@ -161,7 +237,7 @@ def _parse_yaml(text: str) -> Any:
     try:
         return yaml_reader.parse(text)
     except yaml_reader.YamlError as error:
-        raise _Unreadable(f"is no usable YAML: {error}", "correct it there", error.where) from None
+        raise _Unreadable(f"is not usable YAML: {error}", "correct it there", error.where) from None
 
 
 def _check_size(data: Any) -> None:
@@ -189,7 +265,7 @@ def _apply_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
         path, equals, text = setting.partition("=")
         steps = [name or int(index) for name, index in _STEP.findall(path)]
         if not equals or not steps or isinstance(steps[0], int):
-            raise _Unreadable(f"--set {setting!r:.60} is no path=value", "for example --set restart.max=0")
+            raise _Unreadable(f"--set {setting!r:.60} is not PATH=VALUE", "for example --set restart.max=0")
         try:
             value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_as_text)
         except (ValueError, RecursionError):
@@ -198,7 +274,7 @@ def _apply_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
 
 
 def _as_text(word: str) -> str:
-    """NaN and Infinity are no JSON, so they are text."""
+    """JSON has no NaN and Infinity, so they are text."""
     return word
 
 

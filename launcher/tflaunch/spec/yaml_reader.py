@@ -12,7 +12,7 @@ _MOST_MERGED = 100_000
 
 
 class YamlError(Exception):
-    """The text is no YAML that a spec can use; ``where`` is its line and column."""
+    """The text is not YAML that a spec can use; ``where`` is its line and column."""
 
     def __init__(self, message: str, mark: yaml.Mark | None) -> None:
         super().__init__(message)
@@ -84,12 +84,15 @@ def parse(text: str) -> Any:
     """Return the single document in a YAML text.
 
     Raises:
-        YamlError: the text is no YAML, or uses what a spec has no place for.
+        YamlError: the text is not YAML, or uses what a spec has no place for.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
     except yaml.MarkedYAMLError as error:
         is_cycle = "recursive" in (error.problem or "")
+        if error.problem_mark and "'\\t'" in (error.problem or ""):
+            message = f"line {error.problem_mark.line + 1} is indented with a tab; YAML allows only spaces"
+            raise YamlError(message, error.problem_mark) from None
         parts = ["it refers to itself"] if is_cycle else [part for part in (error.context, error.problem) if part]
         raise YamlError(", ".join(parts) or "syntax error", error.problem_mark) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:

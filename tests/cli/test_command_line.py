@@ -1,0 +1,163 @@
+"""Which words of the command line are tflaunch's own, and where specs are read from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launch import Launch
+from specs import GOOD, SMALLEST, SMALLEST_LOCAL, tflaunch, written
+
+pytestmark = pytest.mark.cli
+
+TOML = '# two workers\nname = "mine"\ncommand = ["python", "train.py"]\n[cluster]\nworker = 2\n'
+YAML = "# two workers\nname: mine\ncluster: {worker: 2}\ncommand: [python, train.py]\n"
+JSON = json.dumps({"name": "mine", **SMALLEST_LOCAL})
+
+
+class TestRun:
+    """`tflaunch run`."""
+
+    @pytest.mark.parametrize("dashes", [(), ("--",)])
+    def test_options_end_at_the_first_word_of_the_command(self, dashes: tuple[str, ...], tmp_path: Path):
+        """What follows is the program's, whatever it is called."""
+        command = ["python", "a.py", "--name", "mnist", "-n", "8", "--chief", "-d", "--epochs", "3", "--", "x"]
+        saved = tflaunch("run", "-n", "2", "--name", "mine", "--save=-", *dashes, *command, home=tmp_path)
+        assert (saved.returncode, saved.stderr) == (0, "")
+        assert json.loads(saved.stdout) == {"name": "mine", "cluster": {"worker": 2}, "command": command}
+
+    def test_the_program_gets_its_options(self, launch: Launch):
+        """A whole run."""
+        done = launch.run("run", "-n", 2, "sh", "-c", 'echo "$@"', "sh", "--epochs", 3)
+        expected = ["worker:0 | --epochs 3", "worker:1 | --epochs 3"]
+        assert (done.returncode, sorted(done.stdout.splitlines())) == (0, expected)
+
+    def test_a_field_of_the_spec_can_be_set(self, tmp_path: Path):
+        """As with `up`; `--save` keeps it."""
+        saved = tflaunch("run", "--set", "restart.max=0", "--save=-", "true", home=tmp_path)
+        assert json.loads(saved.stdout)["restart"] == {"max": 0}
+        bad = tflaunch("run", "--set", "restart.maximum=0", "--save=-", "true", home=tmp_path)
+        assert bad.returncode == 2
+        assert "restart.maximum: unknown field" in bad.stderr
+
+    @pytest.mark.parametrize(
+        ("hosts", "number", "workers"),
+        [
+            ("h1:2,h2:1", (), ["h1", "h1", "h2"]),
+            ("h1:4,h2:4", ("-n", "5"), ["h1", "h1", "h1", "h1", "h2"]),
+            ("h1:2,h2", (), ["h1", "h1", "h2"]),
+            ("h1:2222,h2:2222", (), ["h1:2222", "h2:2222"]),
+            ("h1:1023", ("-n", "1"), ["h1"]),
+            ("h1:1024", (), ["h1:1024"]),
+        ],
+    )
+    def test_a_small_number_behind_a_host_counts_its_workers(
+        self, hosts: str, number: tuple[str, ...], workers: list[str], tmp_path: Path
+    ):
+        """As users of mpirun expect; it cannot be a port that an ordinary user may listen on."""
+        saved = tflaunch("run", "-H", hosts, *number, "--save=-", "true", home=tmp_path)
+        assert json.loads(saved.stdout)["cluster"] == {"worker": workers}
+        assert ("counts workers" in saved.stderr) == (":" not in workers[0])
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (("--ps", "1"), "--ps needs a chief"),
+            (("-n", "0", "--chief"), "-n 0 leaves nothing that trains"),
+            (("-H", "h1:0"), "-H h1:0 is a host without a worker"),
+            (("-H", "h1:2", "-n", "3"), "-n 3 is more workers than the 2 that -H has room for"),
+        ],
+    )
+    def test_a_mistake_is_answered_in_words_of_the_command_line(
+        self, arguments: tuple[str, ...], words: str, tmp_path: Path
+    ):
+        """There is no spec to look into."""
+        refused = tflaunch("run", *arguments, "true", home=tmp_path)
+        assert refused.returncode == 2
+        assert words in refused.stderr
+
+
+class TestCommandAfterDashes:
+    """`up` and its kin."""
+
+    @pytest.mark.parametrize("verb", ["up", "plan", "doctor"])
+    def test_a_command_goes_after_dashes(self, verb: str, tmp_path: Path):
+        """So that no word of it can be taken for one of tflaunch."""
+        spec = written(tmp_path, SMALLEST_LOCAL)
+        bare = tflaunch(verb, spec, "python", "other.py", home=tmp_path)
+        assert bare.returncode == 2
+        assert "a COMMAND goes after `--`: -- python other.py" in bare.stderr
+        option = tflaunch(verb, spec, "python", "other.py", "--epochs", "2", home=tmp_path)
+        assert option.returncode == 2
+        assert "Options of your own program go after `--`" in option.stderr
+
+    def test_a_resumed_run_takes_no_command(self, tmp_path: Path):
+        """It has one."""
+        refused = tflaunch("up", "--resume", "mine", "--", "true", home=tmp_path)
+        assert (refused.returncode, "--resume takes the rest" in refused.stderr) == (2, True)
+
+
+class TestStandardInput:
+    """`-` instead of a file."""
+
+    @pytest.mark.parametrize("text", [JSON, YAML, TOML], ids=["json", "yaml", "toml"])
+    def test_every_format_is_recognized(self, text: str, tmp_path: Path):
+        """There is no ending that says it."""
+        checked = tflaunch("check", "-", home=tmp_path, typed=text)
+        assert (checked.returncode, checked.stdout) == (0, "<stdin>: ok\n")
+        shown = tflaunch("plan", "-", "--json", home=tmp_path, cwd=tmp_path, typed=text)
+        plan = json.loads(shown.stdout)
+        assert (plan["name"], Path(plan["tasks"][0]["workdir"])) == ("mine", tmp_path)
+
+    def test_it_is_rendered(self, tmp_path: Path):
+        """By the verbs that only read."""
+        rendered = tflaunch("render", "-", "--to", "sh", home=tmp_path, typed=JSON)
+        assert (rendered.returncode, rendered.stdout.startswith("#!/usr/bin/env bash")) == (0, True)
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [("", "is empty"), ('{"cluster": 1,}', "is not valid JSON"), ("a = b", "is not valid TOML"), ("a", "must be")],
+    )
+    def test_a_text_that_is_not_a_spec_is_refused(self, text: str, words: str, tmp_path: Path):
+        """As in a file."""
+        checked = tflaunch("check", "-", home=tmp_path, typed=text)
+        assert (checked.returncode, checked.stdout.startswith("<stdin>: error: ")) == (2, True)
+        assert words in checked.stdout
+
+    def test_it_runs(self, tmp_path: Path):
+        """The run keeps what was read."""
+        spec = json.dumps({"cluster": {"worker": 1}, "command": ["echo", "hello"]})
+        done = tflaunch("up", "-", home=tmp_path, cwd=tmp_path, typed=spec)
+        assert (done.returncode, done.stdout) == (0, "worker:0 | hello\n")
+        (kept,) = tmp_path.glob("runs/*/spec.json")
+        assert kept.read_text() == spec
+
+
+class TestCheckOfMany:
+    """`tflaunch check A B`."""
+
+    def test_each_is_read(self, tmp_path: Path):
+        """A mistake in any of them is exit code 2."""
+        good = written(tmp_path, GOOD["evaluator"], "good.json")
+        bad = written(tmp_path, {**SMALLEST, "nmae": "x"}, "bad.json")
+        checked = tflaunch("check", good, bad, tmp_path / "none.json", home=tmp_path)
+        assert checked.returncode == 2
+        lines = checked.stdout.splitlines()
+        assert [line.partition(": ")[0] for line in lines] == [str(good), str(bad), str(tmp_path / "none.json")]
+        assert lines[0].endswith(": ok")
+
+    def test_json_says_which_problem_is_whose(self, tmp_path: Path):
+        """Beside the fields that there are for one spec."""
+        good = written(tmp_path, {**SMALLEST, "hosts": {"gamma": {}}}, "good.json")
+        bad = written(tmp_path, {**SMALLEST, "nmae": "x"}, "bad.json")
+        checked = tflaunch("check", "--json", good, bad, home=tmp_path)
+        found = json.loads(checked.stdout)
+        assert (checked.returncode, found["ok"]) == (2, False)
+        assert [(each["spec"], each["ok"]) for each in found["specs"]] == [(str(good), True), (str(bad), False)]
+        assert [problem for each in found["specs"] for problem in each["problems"]] == found["problems"]
+
+    def test_a_spec_has_to_be_named(self, tmp_path: Path):
+        """Nothing to check is a mistake."""
+        assert tflaunch("check", home=tmp_path).returncode == 2
