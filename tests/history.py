@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from specs import clustered
 from tflaunch.job import supervisor
 from tflaunch.job.actions import Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
@@ -55,13 +57,15 @@ class History:
             self.happens(TaskStarted(HERE, task.task, attempt, 1, 0.0), PortOpened(HERE, task.task, attempt))
         return self
 
-    def ends(self, task: str, code: int | None = 0, signal: int | None = None) -> History:
-        """Let a task's process exit, and be gone."""
+    def ends(
+        self, task: str, code: int | None = 0, signal: int | None = None, checkpoint: int = 0, **known: Any
+    ) -> History:
+        """Let a task's process exit, and be gone; ``known``: other fields of its exit, such as ``failure``."""
         attempt = self.job.tasks[task].attempt
-        exited, actions = TaskExited(HERE, task, attempt, code, signal, 0.0), []
+        exited, actions = TaskExited(HERE, task, attempt, code, signal, 0.0, **known), []
         self.happens(exited)
         actions += self.actions
-        self.happens(TaskGone(HERE, task, attempt))
+        self.happens(TaskGone(HERE, task, attempt, checkpoint))
         self.actions = actions + self.actions
         return self
 

@@ -53,6 +53,38 @@ def test_exits_are_told_with_code_or_signal(agent: Agent) -> None:
     assert [(m["code"], m["signal"]) for m in told.values()] == [(7, None), (None, 9)]
 
 
+RAISES = """import sys
+print("Epoch 3/9")
+print("7/10 [==>..] - loss: 0.5")
+open(f"{sys.argv[1]}/ckpt-30.index", "w").close()
+int("x")
+"""
+
+
+def test_an_exit_says_what_failed_and_how_far_it_came(agent: Agent, tmp_path: Path) -> None:
+    """By its last output, which is complete by then, and by a checkpoint in a directory that its command names."""
+    agent.talk.hello(lease=60)
+    program = tmp_path / "train.py"
+    program.write_text(RAISES)
+    for number in range(20):
+        agent.talk.start(f"worker:{number}", "python3", str(program), str(tmp_path))
+    for number in range(20):
+        exited = agent.talk.wait_for("task_exited", f"worker:{number}")
+        assert (exited["failure"], exited["epoch"], exited["step"]) == ("ValueError at train.py:5", 3, 27)
+        assert agent.talk.wait_for("task_gone", f"worker:{number}")["checkpoint"] == 30
+
+
+def test_progress_that_was_reported_last_is_known_at_the_exit(agent: Agent) -> None:
+    """Also what was written into the pipe right before; and it counts more than lines of Keras."""
+    agent.talk.hello()
+    script = """echo "Epoch 9/9"; echo '{"step": 5, "epoch": 2}' > "$TFLAUNCH_PROGRESS"; exit 1"""
+    for number in range(20):
+        agent.talk.start(f"worker:{number}", "sh", "-c", script)
+    for number in range(20):
+        exited = agent.talk.wait_for("task_exited", f"worker:{number}")
+        assert (exited["step"], exited["epoch"]) == (5, 2)
+
+
 def test_exits_are_told_in_the_order_in_which_they_happened(agent: Agent) -> None:
     """Also when the agent was not running at that time: the kernel kept the order."""
     agent.talk.hello()

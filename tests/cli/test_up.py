@@ -473,11 +473,61 @@ def test_a_stall_without_budget_ends_with_124(launch: Launch) -> None:
     assert "not restarted: restart.max is 0" in ended.stderr
 
 
+FAILS_AT_THE_END = """import os, time
+for step in range(5):
+    with open(os.environ["TFLAUNCH_PROGRESS"], "w") as pipe:
+        pipe.write('{"step": %d}\\n' % step)
+    time.sleep(0.1)
+raise ValueError("the last batch is empty")
+"""
+
+
+def test_a_job_that_fails_at_its_last_line_is_not_retrained_forever(launch: Launch) -> None:
+    """The first restart is free, as it had come to step 4; the window has forgotten each failure by the next."""
+    (launch.directory / "train.py").write_text(FAILS_AT_THE_END)
+    rules = {"max": 3, "window": 0.1, "backoff": [0.2, 0.2]}
+    command = ["sh", "-c", "echo started; exec python3 train.py"]
+    ended = launch.up(launch.spec(cluster={"worker": 1}, strategy="none", command=command, restart=rules))
+    assert ended.returncode == 1
+    assert ended.stdout.count("started") == 3
+    assert "not charged: step 4 is further than before" in ended.stderr
+    assert (
+        "not restarted: crash loop: the same failure 3 times without progress (ValueError at train.py:" in ended.stderr
+    )
+
+
+def test_a_job_that_makes_progress_goes_on_however_often_it_is_killed(launch: Launch) -> None:
+    """Ten times within the window, of which a budget of one restart knows nothing."""
+    program = "echo Epoch $TFLAUNCH_ATTEMPT/10; [ $TFLAUNCH_ATTEMPT = 10 ] || kill -9 $$"
+    ended = launch.up(launch.shell(program, workers=1, restart={"max": 1, "backoff": [0.01, 0.01]}))
+    assert ended.returncode == 0, ended.stderr
+    assert "not charged: epoch 9 is further than before" in ended.stderr
+
+
+RAISES_TOGETHER = """import os, pathlib, sys, time, traceback
+def wait_for_all(*error):
+    traceback.print_exception(*error)
+    pathlib.Path("raised-" + os.environ["TFLAUNCH_TASK"]).touch()
+    while len(list(pathlib.Path().glob("raised-*"))) < 3:
+        time.sleep(0.01)
+sys.excepthook = wait_for_all
+raise KeyError("label")
+"""
+
+
+def test_what_every_task_raises_alike_is_not_retried(launch: Launch) -> None:
+    """A restart would fail too."""
+    (launch.directory / "train.py").write_text(RAISES_TOGETHER)
+    ended = launch.up(launch.spec(cluster={"worker": 3}, strategy="none", command=["python3", "train.py"]))
+    assert ended.returncode == 1
+    assert "not restarted: every task failed alike, so a restart would fail too: KeyError at train.py:8" in ended.stderr
+
+
 def test_a_crash_loop_ends_early(launch: Launch) -> None:
     """Whatever the budget."""
     ended = launch.up(launch.shell("kill -11 $$", restart={"max": 50, "backoff": [0, 0]}, strategy="none"))
     assert ended.returncode == 139
-    assert "not restarted: a crash loop" in ended.stderr
+    assert "not restarted: crash loop: the same failure 3 times without progress (signal 11)" in ended.stderr
     assert {record["attempt"] for record in launch.journal() if record["kind"] == "start_task"} == {0, 1, 2}
 
 

@@ -101,6 +101,11 @@ def _one_more(original: Any) -> Any:
     return ask
 
 
+def _counts_nothing(original: Any) -> Any:
+    """Failures that are alike are not counted."""
+    return lambda spent, *_: spent
+
+
 def _forgets_backing_off(original: Any) -> Any:
     return lambda job: None if job.phase is Phase.BACKING_OFF else original(job)
 
@@ -191,6 +196,8 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a late word about an early exit": Mutation("I3", supervisor, "_reconsider", _forgets_first),
     "the end of TensorBoard is the job's": Mutation("I3", supervisor, "_on_interrupt", _forgets_result),
     "one restart too many": Mutation("I4", budget, "ask", _one_more),
+    "failures alike are not counted": Mutation("I4", budget, "_count_alike", _counts_nothing),
+    "progress is not seen": Mutation("I4", budget.Reached, "is_beyond", _nobody_lives),
     "TimePassed is not scheduled": Mutation("I5", supervisor, "next_deadline", _forgets_backing_off),
     "fences are not scheduled": Mutation("I5", supervisor, "next_deadline", _forgets_fences),
     "output is taken twice": Mutation("I6", output.Output, "_read_bytes", _repeats),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.world import Violation, World
 from tflaunch.job.actions import Action, StartTask
-from tflaunch.job.budget import MOST_FREE
+from tflaunch.job.budget import ALIKE, MOST_FREE
 from tflaunch.job.events import Event, Interrupted, StopAsked
 from tflaunch.job.states import Cause, Job, Phase, TaskPhase
 from tflaunch.plan import Plan, board
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _HASTE = 0.5  # seconds within which the supervisor learns that an agent has ended
 _CLOCKS = 0.5  # seconds by which a moment of a host may be mistaken
+_ALONE = ("parameter_server",)  # tasks have budgets of their own
 _STARTED = (Cause.TASK, Cause.NOT_STARTED)
 
 
@@ -67,6 +68,9 @@ class Oracle:
         self._interrupts = 0
         self._restarts = 0
         self._is_given_up = False
+        self._raised: str | None = None  # the task that failed in this attempt as it does in each
+        self._alike = 0  # attempts in a row that failed so, without a newer epoch
+        self._epoch = self._furthest = 0
         self._result: int | None = None  # of a job that has ended while TensorBoard stays
 
     # ---- I1 and I2: who lives
@@ -179,6 +183,14 @@ class Oracle:
         """An injected fault takes effect."""
         self._causes.append(RootCause(self.world.now, kind, name, host, code, number))
 
+    def raised(self, task: str) -> None:
+        """A task fails as it does in every attempt."""
+        self._raised = task
+
+    def trained(self, epoch: int) -> None:
+        """A task has begun an epoch."""
+        self._epoch = max(epoch, self._epoch)
+
     def blur(self) -> None:
         """What follows now may or may not have causes."""
         self.is_blurred = True
@@ -231,10 +243,11 @@ class Oracle:
     def _check_phase(self, before: Job, job: Job) -> None:
         if job.phase is Phase.RUNNING and before.phase is not Phase.RUNNING:
             self._causes.clear()
+            self._raised, self._epoch = None, 0
             self.is_blurred = self.disturbances > 0
         if before.phase is Phase.BACKING_OFF:
             self._restarts += job.culprit is None or job.culprit.cause not in (Cause.GROWTH, Cause.REQUEST)
-            spent = len(job.budget.charged) + len(job.budget.free)
+            spent = job.budget.restarts
             if self._restarts > spent:
                 raise Violation("I4", f"{self._restarts} restarts, but only {spent} are in the budget")
         if job.phase is Phase.KEEPING:
@@ -245,8 +258,23 @@ class Oracle:
             return
         if job.phase in (Phase.BACKING_OFF, Phase.ENDED) and before.phase is not Phase.BACKING_OFF:
             self._judge(job)
+        if before.phase is Phase.STOPPING and job.phase is not Phase.STOPPING:
+            self._check_progress(job)
         if job.phase is Phase.ENDED:
             self._check_exit_code(job)
+
+    def _check_progress(self, job: Job) -> None:
+        """I4: a gang that fails alike without a newer epoch is given up, and one that comes further never is."""
+        is_newer, self._furthest = self._epoch > self._furthest, max(self._epoch, self._furthest)
+        culprit, is_sole = job.culprit, len(self._causes) == 1 and not self.is_blurred and not self._interrupts
+        if culprit is None or not is_sole or culprit.name != self._raised or job.plan.strategy in _ALONE:
+            self._alike = 0
+            return
+        self._alike = 1 if is_newer else self._alike + 1
+        if job.exit_code is None and self._alike >= ALIKE:
+            raise Violation("I4", f"restarted after {self._alike} attempts that failed alike without progress")
+        if is_newer and job.refusal and job.plan.restart.max:
+            raise Violation("I4", f"not restarted though epoch {self._epoch} was reached: {job.refusal}")
 
     def _check_keeping(self, job: Job) -> None:
         """The job has ended, nobody had asked for that, and only TensorBoard lives; the exit code stands now."""

@@ -29,7 +29,8 @@ class Script(NamedTuple):
     """How the programs of a history behave.
 
     ``term``: what a trainer does on TERM. ``slow_share`` and ``hang_share``: of the victims of a failure,
-    how many notice it only after about ten seconds, and how many never.
+    how many notice it only after about ten seconds, and how many never. ``epochs``: whether trainers print the epochs
+    that Keras prints, and whether they resume at the last one or start from zero in each attempt.
     """
 
     duration: float
@@ -41,6 +42,7 @@ class Script(NamedTuple):
     saved_code: int
     lines: int
     troubles: tuple[Trouble, ...]
+    epochs: str
 
 
 class Gang:
@@ -102,6 +104,7 @@ class Stage:
         self.world = world
         self.script = script
         self.generation = 0
+        self.epoch = 0  # of the checkpoint that all restore
         self._oracle = oracle
         self._strategy = strategy
         self._gang: tuple[int, Gang] | None = None
@@ -129,6 +132,16 @@ class Stage:
         """A task fails, and nothing else is the cause of that."""
         self._oracle.cause("task", process.task, process.host.name, code, number)
 
+    def raises(self, process: Process) -> None:
+        """A task fails as it does in every attempt."""
+        self.cause(process, 1, None)
+        self._oracle.raised(process.task)
+
+    def trains(self, process: Process, epoch: int) -> None:
+        """A task begins an epoch."""
+        self.epoch = max(epoch, self.epoch)
+        self._oracle.trained(epoch)
+
     def hangs(self) -> None:
         """Something hangs: nobody can promise that the run ends by itself."""
         self._oracle.has_hung = True
@@ -138,6 +151,11 @@ class Stage:
         self._oracle.cause("not_started", process.task, process.host.name, code, None)
 
 
+_TRACEBACK = b"""Traceback (most recent call last):
+  File "/home/ann/train.py", line 41, in <module>
+    train()
+ValueError: the last batch is empty
+"""
 _FORMING = ("multi_worker_mirrored", "parameter_server")
 
 
@@ -153,6 +171,7 @@ class Program:
         self.is_hanging = False
         self._is_server = stage._strategy == "parameter_server" and self.role in ("worker", "ps")
         self._line = 0
+        self._epoch = stage.epoch if stage.script.epochs == "resumes" else 0
         self._child: Process | None = None
         if self.gang is not None:
             self.gang.members[process.task] = self
@@ -264,7 +283,16 @@ class Program:
     def _speak(self) -> None:
         if not self.is_hanging:
             self._say()
+            self._train()
             self.later(self.world.within(0.1, 2) * self.stage.script.duration / self.stage.script.lines, self._speak)
+
+    def _train(self) -> None:
+        """Begin an epoch, and say so as Keras does."""
+        has_gang = self.gang is not None and self.gang.has_formed and not self._is_server
+        if has_gang and self.stage.script.epochs != "silent" and not self.process.is_told:
+            self._epoch += 1
+            self.stage.trains(self.process, self._epoch)
+            self.process.say(f"Epoch {self._epoch}/1000\n".encode())
 
     # ---- what goes wrong
 
@@ -277,6 +305,11 @@ class Program:
                 self.world.fault(f"exit {number}" if number in (42, 143) else "exit", self.process)
                 self.stage.cause(self.process, number, None)
                 self.process.die(code=number)
+            case "raise":
+                self.world.fault("raises", self.process)
+                self.stage.raises(self.process)
+                self.process.say(_TRACEBACK)
+                self.process.die(code=1)
             case "signal":
                 self.world.fault(f"signal {number}", self.process)
                 self.stage.cause(self.process, None, number)

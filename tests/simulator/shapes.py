@@ -81,8 +81,17 @@ def draw_script(chance: random.Random, plan: Plan) -> Script:
         evaluator=chance.choice(("ends", "follows", "runs on")),
         saved_code=chance.choice((42, 143)),
         lines=chance.choice((3, 8)),
-        troubles=tuple(troubles),
+        troubles=tuple(troubles + _deterministic(chance, plan)),
+        epochs=chance.choice(("silent", "resumes", "from zero")),
     )
+
+
+def _deterministic(chance: random.Random, plan: Plan) -> list[Trouble]:
+    """Now and then a program raises the same exception in every attempt."""
+    if chance.random() > 0.15:
+        return []
+    task = chance.choice([task.task for task in plan.tasks])
+    return [Trouble(task, None, "raise", 1, chance.choice((1.0, 3.0, 8.0)) * chance.uniform(1, 2))]
 
 
 def _trouble(chance: random.Random, task: str) -> Trouble:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tflaunch.job import budget
-from tflaunch.job.budget import ALIKE, MOST_FREE, QUICK, Answer, Budget, Failure
+from tflaunch.job.budget import ALIKE, MOST_FREE, Answer, Budget, Failure, Reached
 from tflaunch.spec import Restart
 
 pytestmark = pytest.mark.unit
@@ -22,57 +22,102 @@ def spend(failures: list[Failure], rules: Restart = RULES, gap: float = 1.0) -> 
     return answers
 
 
-def long_lived(kind: str = "died", is_free: bool = False) -> Failure:
-    """Return the end of an attempt that had worked for long."""
-    return Failure(kind, QUICK * 10, is_free)
+LOST = Failure("")
+"""The end of an attempt that was not the program's fault."""
+PREEMPTED = Failure("exit 143 ", is_free=True)
 
 
 def test_a_budget_is_spent_and_says_so() -> None:
     """So many restarts within the window; the sentence gives both numbers."""
-    answers = spend([long_lived()] * 3)
+    answers = spend([LOST] * 3)
     assert [answer.wait is None for answer in answers] == [False, False, True]
     assert answers[-1].refusal == "restarted 2 times within 100 s"
 
 
 def test_the_window_moves_on() -> None:
     """What was long ago does not count."""
-    assert all(answer.wait is not None for answer in spend([long_lived()] * 20, gap=51))
+    assert all(answer.wait is not None for answer in spend([LOST] * 20, gap=51))
 
 
 def test_never_means_never() -> None:
     """Not even for a task that was preempted."""
     never = RULES._replace(max=0)
-    assert budget.ask(Budget(), never, long_lived(is_free=True), 0, "job").refusal == "restart.max is 0"
+    assert budget.ask(Budget(), never, PREEMPTED, 0, "job").refusal == "restart.max is 0"
 
 
 def test_a_preemption_is_not_charged_but_a_loop_of_them_ends() -> None:
     """A program that always asks to be started again would go round for ever."""
-    answers = spend([long_lived(is_free=True)] * (MOST_FREE + 1))
+    answers = spend([PREEMPTED] * (MOST_FREE + 1))
     assert all(answer.wait is not None for answer in answers[:-1])
     assert answers[-1].wait is None
     assert not answers[-1].budget.charged
-    after = budget.ask(answers[3].budget, RULES, long_lived(), 1010, "job")
+    after = budget.ask(answers[3].budget, RULES, LOST, 1010, "job")
     assert (after.wait is not None, len(after.budget.charged)) == (True, 1)
 
 
-def test_the_same_quick_failure_again_and_again_is_a_loop() -> None:
-    """Whatever is left of the budget; another failure in between breaks the row, and so does work."""
-    rich = RULES._replace(max=50)
-    quick, other = Failure("worker:1 7", 0.5), Failure("worker:1 9", 0.5)
-    assert spend([quick] * ALIKE, rich)[-1].refusal.startswith("a crash loop: 3 times in a row the same")
-    assert all(answer.wait is not None for answer in spend([quick, quick, other, quick, quick, other], rich))
-    assert all(answer.wait is not None for answer in spend([quick, quick, long_lived("worker:1 7"), quick], rich))
+RAISED = Failure("exit 1 ValueError at train.py:12", what="ValueError at train.py:12")
+RICH = RULES._replace(max=50)
+
+
+def at(step: int, failure: Failure = RAISED) -> Failure:
+    """Return a failure of a training that came to this step."""
+    return failure._replace(reached=Reached(step=step))
+
+
+def test_the_same_failure_without_progress_ends_the_job_whatever_is_left() -> None:
+    """However long the attempts lived: the window has forgotten each by the time of the next."""
+    answers = spend([RAISED] * ALIKE, gap=1e6)
+    assert [answer.wait is None for answer in answers] == [False, False, True]
+    assert answers[-1].refusal == "crash loop: the same failure 3 times without progress (ValueError at train.py:12)"
+
+
+def test_another_failure_in_between_breaks_the_row() -> None:
+    """Then it is not the program alone."""
+    other = Failure("exit 9 ")
+    assert all(answer.wait is not None for answer in spend([RAISED, RAISED, other, RAISED, RAISED, other], RICH))
+
+
+def test_a_lost_host_in_between_does_not_break_the_row() -> None:
+    """It says nothing about the program."""
+    assert spend([RAISED, LOST, RAISED, LOST, RAISED], RICH)[-1].wait is None
+
+
+def test_newer_progress_makes_a_restart_free_and_breaks_the_row() -> None:
+    """Without a limit, and with the shortest wait: the training goes on."""
+    answers = spend([at(step) for step in range(100, 5000, 100)])
+    assert all(0.75 <= (answer.wait or 0) <= 1 for answer in answers)
+    assert (answers[-1].budget.charged, answers[-1].budget.free, answers[-1].budget.restarts) == ((), (), 49)
+
+
+def test_progress_that_starts_from_zero_each_time_is_not_newer() -> None:
+    """A program without checkpoints that dies at the same place."""
+    answers = spend([at(400)] * 3, RICH)
+    assert [answer.wait is None for answer in answers] == [False, False, True]
+    assert spend([at(400), at(300), at(399)], RICH)[-1].wait is None
+
+
+@pytest.mark.parametrize("further", [Reached(step=5), Reached(epoch=2), Reached(checkpoint=3)])
+def test_any_of_the_three_kinds_of_progress_counts(further: Reached) -> None:
+    """Steps and epochs as reported, and numbers of checkpoints."""
+    before = Reached(step=4, epoch=1, checkpoint=2)
+    assert further.is_beyond(before)
+    assert not before.is_beyond(before)
+    assert before.furthest(further).is_beyond(before)
+    assert not before.furthest(further).is_beyond(further.furthest(before))
+
+
+def test_never_means_never_after_progress_too() -> None:
+    """The user knows best."""
+    assert budget.ask(Budget(), RULES._replace(max=0), at(100), 0, "job").wait is None
 
 
 def test_waits_double_up_to_the_longest_and_are_a_little_shorter_by_chance() -> None:
     """By a chance that the journal gives again, and that differs between jobs."""
     rich = RULES._replace(max=50)
-    waits = [answer.wait or 0 for answer in spend([long_lived()] * 6, rich)]
+    waits = [answer.wait or 0 for answer in spend([LOST] * 6, rich)]
     for wait, whole in zip(waits, [1, 2, 4, 8, 8, 8], strict=True):
         assert 0.75 * whole <= wait <= whole
-    assert waits == [answer.wait for answer in spend([long_lived()] * 6, rich)]
+    assert waits == [answer.wait for answer in spend([LOST] * 6, rich)]
     many = Budget(charged=(0.0,) * 5000)
-    assert 6 <= (budget.ask(many, RULES._replace(max=10000), long_lived(), 1, "job").wait or 0) <= 8
-    assert (
-        budget.ask(Budget(), rich, long_lived(), 0, "job").wait != budget.ask(Budget(), rich, long_lived(), 0, "b").wait
-    )
+    assert 6 <= (budget.ask(many, RULES._replace(max=10000), LOST, 1, "job").wait or 0) <= 8
+    assert budget.ask(Budget(), rich, LOST, 0, "job").wait != budget.ask(Budget(), rich, LOST, 0, "b").wait

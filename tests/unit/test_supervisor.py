@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from history import HERE, History, mirrored, parameter_server
@@ -315,7 +317,7 @@ def test_a_program_that_always_asks_to_be_started_again_ends() -> None:
             break
         history.start()
     assert history.job.exit_code == 42
-    assert history.job.refusal == "asked to be started again 10 times within 1e+06 s"
+    assert history.job.refusal == "asked to be restarted 10 times within 1e+06 s"
 
 
 def test_a_preempted_ps_chief_is_not_waited_for_by_servers() -> None:
@@ -377,6 +379,104 @@ def test_a_crash_loop_ends_before_the_budget_does() -> None:
             history.start()
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 139)
     assert "crash loop" in history.job.refusal
+
+
+RAISED = "ValueError at train.py:41"
+
+
+def fails_until_it_ends(history: History, *others: str, **known: Any) -> int:
+    """Let attempts fail alike, an hour after their start, until there is none; return how many there were."""
+    attempts = 0
+    while history.job.phase is Phase.RUNNING:
+        attempts += 1
+        history.now += 3600
+        history.ends("worker:0", 1, **known)
+        for other in others:
+            history.ends(other, None, 15)
+        if history.job.phase is Phase.BACKING_OFF:
+            history.wait().start()
+    return attempts
+
+
+def test_a_deterministic_failure_is_not_retrained_forever() -> None:
+    """The window has forgotten each failure by the time of the next; that it is the same one has not."""
+    history = mirrored()
+    assert fails_until_it_ends(history, "worker:1", failure=RAISED) == 3
+    assert history.job.exit_code == 1
+    assert history.job.refusal == f"crash loop: the same failure 3 times without progress ({RAISED})"
+
+
+def test_a_training_that_dies_at_the_same_step_each_time_ends() -> None:
+    """Its first attempt came further than none; the others did not."""
+    history = mirrored()
+    assert fails_until_it_ends(history, "worker:1", failure=RAISED, step=400, epoch=2, checkpoint=4) == 3
+    assert history.job.budget.advanced == 1
+
+
+def test_a_training_that_comes_further_each_time_goes_on() -> None:
+    """However often it is killed, and at no cost; the step of a victim counts as that of the culprit does."""
+    history = mirrored(restart={"max": 1, "window": 1e6, "backoff": [0, 0]})
+    for number in range(50):
+        history.now += 20
+        history.ends("worker:0", None, 9).ends("worker:1", None, 15, step=100 * (number + 1)).start()
+        assert history.job.phase is Phase.RUNNING
+    assert (history.job.budget.charged, history.job.budget.advanced) == ((), 50)
+
+
+def test_a_newer_checkpoint_is_progress() -> None:
+    """Of a program that reports no step; it is found when all are gone."""
+    history = mirrored(1, restart={"max": 1, "window": 1e6, "backoff": [0, 0]})
+    for number in range(5):
+        history.ends("worker:0", 1, checkpoint=number + 1, failure=RAISED).start()
+    assert (history.job.budget.charged, history.job.budget.advanced) == ((), 5)
+
+
+def test_what_all_tasks_raise_alike_is_not_retried() -> None:
+    """A restart would fail too."""
+    history = mirrored().ends("worker:0", 1, failure=RAISED).ends("worker:1", 1, failure=RAISED)
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 1)
+    assert history.job.refusal == f"every task failed alike, so a restart would fail too: {RAISED}"
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        (RAISED, "KeyError at data.py:7"),
+        (RAISED, ""),
+        ("output 0123456789ab", "output 0123456789ab"),
+        ("UnavailableError at train.py:41", "UnavailableError at train.py:41"),
+    ],
+)
+def test_other_failures_of_all_tasks_are_retried(failures: tuple[str, str]) -> None:
+    """Different ones, ones without an exception, and errors of the network, which all see."""
+    history = mirrored().ends("worker:0", 1, failure=failures[0]).ends("worker:1", 1, failure=failures[1])
+    assert history.job.phase is Phase.BACKING_OFF
+
+
+def test_a_kill_from_outside_is_no_failure_of_the_program() -> None:
+    """Unless it comes right after each start, or the kernel says that memory was short."""
+    patient = {"max": 50, "window": 1e6, "backoff": [0, 0]}
+    for evidence, lived, attempts in [("", 3600.0, 10), ("", 1.0, 3), ("out of memory", 3600.0, 3)]:
+        history, count = mirrored(1, restart=patient), 0
+        while history.job.phase is Phase.RUNNING and count < 10:
+            count += 1
+            history.now += lived
+            history.ends("worker:0", None, 9, evidence=evidence)
+            if history.job.phase is not Phase.ENDED:
+                history.start()
+        assert count == attempts, evidence
+
+
+def test_a_worker_that_restarts_alone_may_fail_alike_now_and_then() -> None:
+    """The others train on meanwhile; within the window, the same failure again and again is a crash loop."""
+    for lived, attempts in [(3600.0, 10), (100.0, 3)]:
+        history, count = parameter_server(restart={"max": 50, "backoff": [0, 0], "window": "10m"}), 0
+        while history.job.phase is Phase.RUNNING and count < 10:
+            count += 1
+            history.now += lived
+            history.ends("worker:1", 1, failure=RAISED)
+            history.happens(TaskStarted(HERE, "worker:1", history.job.tasks["worker:1"].attempt, 1, 0.0))
+        assert count == attempts
 
 
 def test_a_silent_gang_shows_its_stacks_and_starts_again() -> None:

@@ -138,7 +138,7 @@ class State(NamedTuple):
 
 def _counted(budget: Budget) -> Budget:
     """Return a budget as its counts: all times fall into the window, and nothing here fails often enough to loop."""
-    return Budget((0.0,) * len(budget.charged), (0.0,) * len(budget.free))
+    return Budget((0.0,) * len(budget.charged), (0.0,) * len(budget.free), "", 0, budget.advanced, budget.furthest)
 
 
 def possible(state: State) -> list[tuple[Event, World, float]]:

@@ -23,7 +23,7 @@ from tflaunch_worker.tasks.silence import Silence
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any
+    from typing import Any, Callable
 
     from tflaunch_worker.here import Here
     from tflaunch_worker.looking.measure import Figures
@@ -247,7 +247,7 @@ class Agent:
         tasks: dict[str, dict[str, object]] = {}
         for name, known in figures.items():
             tasks[name] = {"attempt": self._tasks[name].attempt, **known}
-            progress = self._progress[name].known() if name in self._progress else None
+            progress = self._known_progress(self._tasks[name])
             if progress:
                 tasks[name]["progress"] = progress
         self._client.answer("measured", time=self._loop.now(), tasks=tasks)
@@ -276,6 +276,25 @@ class Agent:
     def evidence(self, pid: int) -> str:
         """What this host knows about the death of a process that was killed."""
         return self._here.evidence(pid)
+
+    def _known_progress(self, task: Task) -> dict[str, object]:
+        """What a task has reported; of one that reports nothing, what the lines of Keras in its output say."""
+        reported = self._progress[task.name].known() if task.name in self._progress else {}
+        return reported or task.last_output.progress()
+
+    def reached(self, task: Task) -> dict[str, int]:
+        """How far the training of a task is: step and epoch, as far as they are known."""
+        if task.name in self._progress:
+            self._progress[task.name].read_rest()
+        known = self._known_progress(task)
+        return {name: int(value) for name in ("step", "epoch") if isinstance(value := known.get(name), (int, float))}
+
+    def find_checkpoint(self, command: child.Command, since: float, found: Callable[[int], None]) -> None:
+        """Call ``found`` with the number of the newest checkpoint that a command has written, 0 for none."""
+        if self._is_leaving:
+            found(0)  # there will be no restart to judge
+        else:
+            self._here.find_checkpoint(command, since, found)
 
     def has_gone(self, task: Task) -> None:
         """The last process of a task is dead."""

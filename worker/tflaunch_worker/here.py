@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.loop import Loop
     from tflaunch_worker.starting.nursery import Nursery
     from tflaunch_worker.sync.offer import Offer
+    from tflaunch_worker.tasks.checkpoints import Finder
     from tflaunch_worker.tasks.task import Listener
 
 # What a plan calls these places on hosts whose paths are not known beforehand.
@@ -58,6 +59,7 @@ class Here:
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
         self._nursery: Nursery | None = None
+        self._checkpoints: Finder | None = None
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
         """Return what calls ``opened(task)`` when a task listens on its port."""
@@ -85,6 +87,14 @@ class Here:
     def evidence(self, pid: int) -> str:
         """Return what is known about the death of a process that was killed; "" for nothing."""
         return self._oom.evidence(pid)
+
+    def find_checkpoint(self, command: child.Command, since: float, found: Callable[[int], None]) -> None:
+        """Look for the checkpoints that a command has written, and call ``found`` with the highest number of one."""
+        if self._checkpoints is None:
+            from tflaunch_worker.tasks.checkpoints import Finder  # most runs end well
+
+            self._checkpoints = Finder(self._loop, os.path.join(self.directory, TASKS_NAME))
+        self._checkpoints.find(command.argv, command.workdir, since, found)
 
     def progress(self, came: Callable[[], None]) -> Progress | None:
         """Return the pipe into which a task may write, or None where none can be made."""

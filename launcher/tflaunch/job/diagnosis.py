@@ -139,7 +139,7 @@ def _finished(plan: Plan, job: Job) -> tuple[str, ...]:
 
 def restarts(job: Job) -> int:
     """Return how often the gang was started again, charged or not."""
-    return len(job.budget.charged) + len(job.budget.free) + job.wanted
+    return job.budget.restarts + job.wanted
 
 
 def describe(culprit: Culprit) -> str:

@@ -132,6 +132,8 @@ class TaskExited(NamedTuple):
 
     ``at`` is of the supervisor's clock, in seconds: the session converts it from the host's. ``was_told``:
     the agent had begun to end it. ``evidence`` is what the host knows about the death, for people.
+    ``failure`` tells failures of programs from each other (`tflaunch_worker.tasks.failure_signature`). ``step`` and
+    ``epoch`` are how far its training came, 0 where that is not known.
     """
 
     host: str
@@ -142,6 +144,9 @@ class TaskExited(NamedTuple):
     at: float
     was_told: bool = False
     evidence: str = ""
+    failure: str = ""
+    step: int = 0
+    epoch: int = 0
 
 
 class TaskSilent(NamedTuple):
@@ -161,11 +166,15 @@ class TaskSpoke(NamedTuple):
 
 
 class TaskGone(NamedTuple):
-    """No process of the task is left."""
+    """No process of the task is left.
+
+    ``checkpoint`` is the highest number of a checkpoint that the attempt has written, 0 where none is known.
+    """
 
     host: str
     task: str
     attempt: int
+    checkpoint: int = 0
 
 
 class Interrupted(NamedTuple):

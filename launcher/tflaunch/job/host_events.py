@@ -173,8 +173,7 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False) -> 
         soonest = now + job.plan.restart.backoff[0]
         return job.with_host(host, retry_at=max(state.retry_at or soonest, soonest)), []
     for task in waiting:
-        failure = Failure("", now - job.tasks[task.task].since, is_free=state.is_drained)
-        job, more = replace_alone(job, task.task, failure, now)
+        job, more = replace_alone(job, task.task, Failure("", is_free=state.is_drained), now)
         actions += more
     due = [when for task in waiting if (when := job.tasks[task.task].resume_at) is not None]
     return job.with_host(host, retry_at=min(due, default=None)), actions

@@ -55,7 +55,7 @@ def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[
     if after.culprit is not None and after.culprit is not before.culprit:
         lines += _failure_news(before, after)
     if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
-        lines.append(_verdict_news(after, now))
+        lines.append(_verdict_news(before, after, now))
     if after.was_warned is not before.was_warned:
         lines += _forming_news(after, now)
     if after.is_complete and before.was_warned and not before.is_complete:
@@ -189,8 +189,10 @@ def _failure_news(before: Job, job: Job) -> list[str]:
     return [describe(job.culprit) + (f"; ending {listed(living)}" if living else "")]
 
 
-def _verdict_news(job: Job, now: float) -> str:
+def _verdict_news(before: Job, job: Job, now: float) -> str:
     """Another attempt follows."""
     assert job.resume_at is not None
     wait = max(job.resume_at - now, 0.0)
-    return f"restart {restarts(job)} in {wait:.2g} s"
+    has_advanced = job.budget.advanced > before.budget.advanced
+    why = f", not charged: {job.budget.furthest} is further than before" if has_advanced else ""
+    return f"restart {restarts(job)} in {wait:.2g} s{why}"

@@ -320,6 +320,9 @@ def _judge(job: Job, now: float) -> Job:
         return job._replace(resume_at=now, wanted=job.wanted + 1)
     if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.code):
         answer = budget.Answer(job.budget, None, "it failed during start-up, so a retry would fail too")
+    elif culprit.cause is Cause.TASK and job.plan.restart.max and (alike := policy.failure_of_all(job)):
+        refusal = f"every task failed alike, so a restart would fail too: {alike}"
+        answer = budget.Answer(job.budget, None, refusal)
     else:
         failure = policy.failure_of_gang(job, culprit)
         answer = budget.ask(job.budget, job.plan.restart, failure, now, job.run)

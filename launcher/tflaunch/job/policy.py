@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
-from tflaunch.job.budget import Failure
+from tflaunch.job.budget import QUICK, Failure, Reached
+from tflaunch.job.events import TaskExited
 from tflaunch.job.states import (
     ALIVE,
     CODE,
@@ -31,6 +32,7 @@ from tflaunch.plan import SIDECAR, Plan, TaskPlan, role_of
 from tflaunch.plan.board import is_board
 from tflaunch.plan.tf_config import has_cluster, members
 from tflaunch.spec import ROLES
+from tflaunch_worker.tasks import failure_signature
 
 WARN_AFTER = 60.0
 """Seconds after which a task that does not listen on its port is named; importing TensorFlow may take that long."""
@@ -46,6 +48,12 @@ BLAME_WINDOW = 1.0
 _SURVIVOR_GRACE = 0.05
 _STACKS_GRACE = 10.0  # py-spy may take some seconds
 _TERM = 15
+_FROM_OUTSIDE = (1, 2, 9, _TERM)  # HUP, INT, KILL, TERM
+_ERRORS_OF_PEERS = frozenset(
+    {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "TimeoutError", "BrokenPipeError"}
+    | {"ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError"}
+)
+"""What a program raises because of another one, or of the network: all may, and the next attempt may not."""
 _PREEMPTED = (42, 128 + _TERM)  # what PreemptionCheckpointHandler exits with (failure_handling_util.py)
 _LAST_SIGNAL = 64
 _PLAIN_CODES = frozenset(range(1, 256)) - frozenset(range(129, 129 + _LAST_SIGNAL))  # a shell's code for a signal
@@ -263,17 +271,59 @@ def is_start_failure(job: Job, code: int | None) -> bool:
 
 def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
     """Return what the budget has to know about the end of an attempt."""
-    is_free = culprit.cause is Cause.DRAIN
+    reached = Reached()
+    for task in job.plan.tasks:
+        reached = reached.furthest(job.tasks[task.task].reached)
     if culprit.cause is Cause.TASK:
         is_free = is_preemption(culprit.code, culprit.signal)
-    # Of tasks that all fail alike, now this one is first and now that one.
-    kind = {Cause.TASK: f"{culprit.code} {culprit.signal}", Cause.TIME: culprit.name}.get(culprit.cause, "")
-    return Failure(kind, job.failed_at - job.attempt_started_at, is_free)
+        failure = job.tasks[culprit.name].failure
+        kind, what = _kind(culprit, failure, is_quick=job.failed_at - job.attempt_started_at < QUICK)
+        return Failure(kind, is_free, reached, what)
+    kind = culprit.name if culprit.cause is Cause.TIME else ""
+    return Failure(kind, culprit.cause is Cause.DRAIN, reached, f"timeouts.{kind}" if kind else "")
 
 
-def failure_of_task(code: int | None, number: int | None, lived: float) -> Failure:
-    """Return what the budget of a task that restarts alone has to know about its end, after ``lived`` seconds."""
-    return Failure(f"{code} {number}", lived, is_preemption(code, number))
+def failure_of_task(job: Job, event: TaskExited, lived: float) -> Failure:
+    """Return what the budget of a task that restarts alone has to know about its end, after ``lived`` seconds.
+
+    The others train on meanwhile, so a failure that takes longer than the window to come again is not counted.
+    """
+    kind, what = _kind(event, event.failure, is_quick=lived < QUICK)
+    is_rare = lived >= job.plan.restart.window
+    is_free = is_preemption(event.code, event.signal)
+    return Failure("" if is_rare else kind, is_free, Reached(event.step, event.epoch), what)
+
+
+def _kind(end: Culprit | TaskExited, failure: str, is_quick: bool) -> tuple[str, str]:
+    """Return what tells the failure of a program from another one, for the budget and for people.
+
+    It does not hold the task's name: of tasks that all fail alike, now this one is first and now that one. A kill
+    from outside is not the program's failure, but one that always follows the start may be.
+    """
+    if end.signal is None:
+        return f"exit {end.code} {failure}", failure if is_raised(failure) else f"exit code {end.code}"
+    evidence = end.message if isinstance(end, Culprit) else end.evidence
+    is_own = end.signal not in _FROM_OUTSIDE or bool(evidence)
+    return f"signal {end.signal}" if is_own or is_quick else "", f"signal {end.signal}"
+
+
+def is_raised(failure: str) -> bool:
+    """Whether a signature of a failure is that of an exception."""
+    return bool(failure) and not failure.startswith(failure_signature.OUTPUT)
+
+
+def failure_of_all(job: Job) -> str:
+    """Return the exception that all tasks of a failed attempt have raised at the same line, "" if there is none."""
+    failures = {job.tasks[task.task].failure for task in _trainers(job.plan)}
+    if len(failures) != 1 or len(_trainers(job.plan)) < 2:
+        return ""
+    failure = failures.pop()
+    is_of_peers = failure.partition(" at ")[0] in _ERRORS_OF_PEERS
+    return failure if is_raised(failure) and not is_of_peers else ""
+
+
+def _trainers(plan: Plan) -> list[TaskPlan]:
+    return [task for task in plan.tasks if in_gang(task) and ends_by_itself(plan, task)]
 
 
 def stop_grace(plan: Plan, culprit: Culprit) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tflaunch.job.budget import Budget
+from tflaunch.job.budget import Budget, Reached
 from tflaunch.job.ledger import Ledger
 from tflaunch.job.table import Table
 from tflaunch.plan import Plan, role_of
@@ -118,7 +118,8 @@ class TaskState(NamedTuple):
     """One task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
 
     ``resume_at``: it is to start again alone, then or as soon as its host can. ``budget``: what such starts
-    have cost. ``preload`` is as in `events.TaskStarted`.
+    have cost. ``preload`` is as in `events.TaskStarted`, ``failure`` as in `events.TaskExited`; ``reached`` is how
+    far the attempt came.
     """
 
     task: str
@@ -134,6 +135,8 @@ class TaskState(NamedTuple):
     since: float = 0.0
     resume_at: float | None = None
     budget: Budget = Budget()
+    failure: str = ""
+    reached: Reached = Reached()
 
     @property
     def is_alive(self) -> bool:

@@ -10,6 +10,7 @@ import signal
 
 from tflaunch.job import elastic, policy, staying
 from tflaunch.job.actions import AbandonHost
+from tflaunch.job.budget import Reached
 from tflaunch.job.events import (
     Event,
     FilesPlaced,
@@ -159,7 +160,9 @@ def _on_task_event(
         case TaskExited():
             return _on_exited(job, task, event, now)
         case TaskGone():
-            return _on_gone(job.with_task(task, phase=TaskPhase.GONE, since=now), job.plan.find(task.task))
+            reached = task.reached.furthest(Reached(checkpoint=event.checkpoint))
+            job = job.with_task(task, phase=TaskPhase.GONE, since=now, reached=reached)
+            return _on_gone(job, job.plan.find(task.task))
         case TaskSilent() | TaskSpoke():
             return job.with_task(task, is_silent=isinstance(event, TaskSilent)), []
 
@@ -183,7 +186,8 @@ def _on_gone(job: Job, process: TaskPlan) -> Step:
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
     process = job.plan.find(task.task)
     lived = now - task.since
-    job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, signal=event.signal, since=now)
+    ended = {"code": event.code, "signal": event.signal, "failure": event.failure}
+    job = job.with_task(task, phase=TaskPhase.EXITED, since=now, reached=Reached(event.step, event.epoch), **ended)
     if event.code == 0:
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
@@ -195,7 +199,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
         return job.with_task(job.tasks[task.task], resume_at=resume_at), []
     is_hopeless = policy.in_gang(process) and policy.is_start_failure(job, event.code)
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
-        return replace_alone(job, task.task, policy.failure_of_task(event.code, event.signal, lived), now)
+        return replace_alone(job, task.task, policy.failure_of_task(job, event, lived), now)
     culprit = _culprit(event)
     if policy.is_preemption(event.code, event.signal) and event.signal is None:
         save_by = now + job.plan.timeouts.grace
@@ -254,8 +258,9 @@ def _on_stop_asked(job: Job, event: StopAsked, now: float) -> Step:
 def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
     """End everything. Hosts that cannot be told end the tasks by themselves, at the end of the lease."""
     unheard = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.UNHEARD) if is_urgent}
+    job = job._replace(phase=Phase.STOPPING, resume_at=None, is_unwanted=True)
     job, actions = give_up(job, unheard, now)
-    job, more = stop_all(job._replace(phase=Phase.STOPPING, resume_at=None, is_unwanted=True), grace)
+    job, more = stop_all(job, grace)
     return job, actions + more
 
 

@@ -46,10 +46,16 @@ class Progress:
         self._came = came
         self._steps = Steps()
         self._partial = b""
-        loop.watch(self._pipe, self._read)
+        os.set_blocking(self._pipe, False)
+        loop.watch(self._pipe, self.read_rest)
 
-    def _read(self) -> None:
-        *lines, partial = (self._partial + os.read(self._pipe, _READ)).split(b"\n")
+    def read_rest(self) -> None:
+        """Read what has been written and not yet read."""
+        try:
+            data = os.read(self._pipe, _READ)
+        except BlockingIOError:
+            return
+        *lines, partial = (self._partial + data).split(b"\n")
         self._partial = partial[: LONGEST + 1]  # what is too long stays so
         for line in lines:
             self._steps.take(line, self._loop.now())

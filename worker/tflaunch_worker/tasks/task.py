@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 from tflaunch_worker import linux
 from tflaunch_worker.starting import child
 from tflaunch_worker.tasks import stacks
+from tflaunch_worker.tasks.last_output import LastOutput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Callable, Protocol
 
     from tflaunch_worker.loop import Loop, Timer
     from tflaunch_worker.output.stream import Stream
@@ -32,11 +34,18 @@ if TYPE_CHECKING:
         def evidence(self, pid: int) -> str:
             """What this host knows about the death of a process that was killed."""
 
+        def reached(self, task: Task) -> dict[str, int]:
+            """How far the training of a task is: step and epoch, as far as they are known."""
+
+        def find_checkpoint(self, command: child.Command, since: float, found: Callable[[int], None]) -> None:
+            """Call ``found`` with the number of the newest checkpoint that a command has written, 0 for none."""
+
         def has_gone(self, task: Task) -> None:
             """The last process of a task is dead."""
 
 
 _READ = 256 * 1024
+_MOST_READS = 16  # a child that goes on writing must not keep us from reporting the exit
 _LOOK_AGAIN = 0.02  # seconds
 _MOST_LOOKS = 10  # a process that cleared its environment for good is not ours to find
 
@@ -57,6 +66,7 @@ class Task:
         self.attempt = attempt
         self.pid = 0
         self.is_gone = False
+        self.last_output = LastOutput()
         self._command = command
         self._stream = stream
         self._loop = loop
@@ -65,6 +75,9 @@ class Task:
         self._child: child.Child | None = None
         self._pidfd: int | None = None
         self._has_exited = False
+        self._has_failed = False
+        self._is_ending = False
+        self._began_at = 0.0
         self._looks = 0
         self._has_started: bool | None = None
         self._kill_at: float | None = None
@@ -95,6 +108,7 @@ class Task:
         """There is a process from now on."""
         self._birth = None
         self._child = started
+        self._began_at = time.time()
         self.pid = started.pid
         self._loop.watch(self._child.output, self._read_output)
         self._loop.watch(self._child.start_report, self._read_start_report)
@@ -184,9 +198,17 @@ class Task:
         except BlockingIOError:
             return None
         if data:
+            self.last_output.note(data)
             self._stream.append(data)
             self._listener.has_output(self._stream)
         return len(data)
+
+    def _take_last_output(self) -> None:
+        """Take what an exited program has left in the pipe, so that its last words are known with its exit."""
+        assert self._child is not None
+        for _ in range(_MOST_READS):
+            if self._child.output < 0 or not self._take_output():
+                return
 
     def _close_output(self) -> None:
         assert self._child is not None
@@ -230,8 +252,11 @@ class Task:
             code = None if number is not None else os.WEXITSTATUS(status)
             was_told = self._kill_at is not None
             evidence = self._listener.evidence(self.pid) if number == signal.SIGKILL and not was_told else ""
-            about = {"at": exited_at, "was_told": was_told, "evidence": evidence}
-            self._say("task_exited", code=code, signal=number, **about)
+            self._take_last_output()
+            about = {"at": exited_at, "was_told": was_told, "evidence": evidence, **self._listener.reached(self)}
+            self._has_failed = code != 0
+            failure = self.last_output.failure() if self._has_failed else ""
+            self._say("task_exited", code=code, signal=number, failure=failure, **about)
         self._settle()
 
     def _settle(self) -> None:
@@ -287,10 +312,20 @@ class Task:
             while self._take_output():
                 pass
             self._close_output()
+        if self._is_ending:
+            return
+        self._is_ending = True
         self._stream.finish()
         self._listener.has_output(self._stream)
+        if self._has_failed:
+            self._listener.find_checkpoint(self._command, self._began_at, self._gone)
+        else:
+            self._gone(0)
+
+    def _gone(self, checkpoint: int) -> None:
+        """Nothing is left; ``checkpoint`` is the number of the newest one that the attempt has written, 0 for none."""
         self.is_gone = True
-        self._say("task_gone")
+        self._say("task_gone", **({"checkpoint": checkpoint} if checkpoint else {}))
         self._listener.has_gone(self)
 
     def _say(self, kind: str, **fields: object) -> None:

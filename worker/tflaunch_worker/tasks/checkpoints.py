@@ -1,0 +1,122 @@
+"""Checkpoints that an attempt has written, found by the names of files when it has failed.
+
+Training programs write them wherever they like; here the directories that the task's command names are looked at,
+its working directory and its own one. A file that is overwritten under the same name is no evidence of progress:
+its number counts, as in ``ckpt-120.index`` or ``epoch_07.weights.h5``.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from tflaunch_worker import aside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from tflaunch_worker.loop import Loop
+
+_ENDINGS = (".ckpt.index", ".index", ".weights.h5", ".h5", ".hdf5", ".keras", ".ckpt")
+_DECIMALS = re.compile(r"\d+\.\d+")  # ModelCheckpoint may put the loss into the name
+_NUMBER = re.compile(r"\d{1,15}(?!.*\d)")
+_DEEPEST = 4
+_MOST_ENTRIES = 5000
+_LONGEST = 1.0  # seconds of looking
+_PATIENCE = 3.0  # seconds after which a file system hangs, and the restart is worth more
+_CLOCKS = 2.0  # seconds by which the clock of a file server may be behind
+
+
+class Finder:
+    """Looks for checkpoints in a fork, as file systems may hang. Tasks that fail together share one look."""
+
+    def __init__(self, loop: Loop, own: str) -> None:
+        """Look also below ``own``, where the tasks have directories of their own."""
+        self._loop = loop
+        self._own = own
+        self._waiting: dict[tuple[str, ...], list[Callable[[int], None]]] = {}
+
+    def find(self, argv: list[str], workdir: str, since: float, found: Callable[[int], None]) -> None:
+        """Call ``found`` with the highest number of its checkpoints, 0 if there is none.
+
+        Args:
+            argv: the command.
+            workdir: where it runs.
+            since: when it was started, in seconds since the epoch.
+            found: is called once, after three seconds at the latest.
+        """
+        about = (workdir, *argv)
+        waiting = self._waiting.setdefault(about, [])
+        waiting.append(found)
+        if len(waiting) > 1:
+            return
+
+        def answer(number: int | None) -> None:
+            if self._waiting.get(about) is waiting:
+                del self._waiting[about]
+                timer.cancel()
+                for call in waiting:
+                    call(number or 0)
+
+        timer = self._loop.at(self._loop.now() + _PATIENCE, lambda: answer(0))
+        look = lambda: newest(directories(argv, workdir, self._own), since - _CLOCKS)  # noqa: E731
+        aside.do(self._loop, look, answer)
+
+
+def directories(argv: list[str], workdir: str, own: str) -> list[str]:
+    """Return the directories in which a task may write checkpoints.
+
+    Args:
+        argv: its command; ``--model_dir=state`` and ``state`` name a directory relative to ``workdir``.
+        workdir: where it runs.
+        own: where the directories are that tflaunch made for tasks.
+    """
+    named = [word.partition("=")[2] if word.startswith("-") else word for word in argv[1:]]
+    paths = [os.path.join(workdir, os.path.expanduser(name)) for name in named if name and len(name) < 1000]
+    found = [os.path.realpath(path) for path in (workdir, own, *paths) if "\0" not in path and os.path.isdir(path)]
+    return [path for path in dict.fromkeys(found) if path != "/"]
+
+
+def newest(roots: list[str], since: float) -> int:
+    """Return the highest number of a checkpoint that was written since ``since``, 0 if there is none.
+
+    Args:
+        roots: directories; at most 5,000 entries of them are looked at, four levels deep, for one second.
+        since: seconds since the epoch, of this host's clock.
+    """
+    ends_at = time.monotonic() + _LONGEST
+    highest, looked_at = 0, 0
+    waiting = [(root, 0) for root in roots]
+    while waiting:
+        path, depth = waiting.pop(0)
+        try:
+            entries = os.scandir(path)
+        except OSError:
+            continue
+        with entries:
+            for entry in entries:
+                looked_at += 1
+                if looked_at > _MOST_ENTRIES or time.monotonic() > ends_at:
+                    return highest
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        if depth < _DEEPEST and not entry.name.startswith("."):
+                            waiting.append((entry.path, depth + 1))
+                    elif (number := number_of(entry.name)) > highest and entry.stat().st_mtime >= since:
+                        highest = number
+                except OSError:
+                    continue
+    return highest
+
+
+def number_of(name: str) -> int:
+    """Return the number in the name of a checkpoint, 0 for any other file."""
+    for ending in _ENDINGS:
+        if name.endswith(ending):
+            found = _NUMBER.search(_DECIMALS.sub("", name[: -len(ending)]))
+            return int(found[0]) if found else 0
+    return 0

@@ -1,0 +1,66 @@
+"""Failure signatures: what tells one failure of a program from another, read from its last output.
+
+The supervisor compares them to find out whether a restart is worthwhile. They decide nothing else.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+OUTPUT = "output "
+"""Begins a signature that is a digest of the last lines, since they hold no traceback."""
+
+LONGEST = 200
+"""Characters of a signature."""
+
+_HEAD = "Traceback (most recent call last):"
+_FRAME = re.compile(r'  File "(?P<file>[^"\n]{1,500})", line (?P<line>\d{1,7}), in ')
+_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200})(?::|$)")
+_NOT_OF_THE_USER = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
+_COMPARED_LINES = 3
+_CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]*\d[0-9a-fA-F]*")
+
+
+def of_output(tail: bytes) -> str:
+    """Return the signature of a failure, for example ``ValueError at train.py:41``; "" when there is no output.
+
+    Args:
+        tail: the last output of the program, some KiB of it.
+    """
+    lines = [line.rpartition("\r")[2] for line in tail.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")]
+    raised = _traceback(lines)
+    if raised:
+        return raised[:LONGEST]
+    last = [line.strip() for line in lines if line.strip()][-_COMPARED_LINES:]
+    if not last:
+        return ""
+    # Times, addresses, ports and process numbers differ between attempts that fail alike.
+    text = "\n".join(_CHANGING.sub("#", line) for line in last)
+    return OUTPUT + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def _traceback(lines: list[str]) -> str:
+    """Return exception type and place of the last traceback, "" if there is none that is complete."""
+    starts = [number for number, line in enumerate(lines) if line.rstrip() == _HEAD]
+    if not starts:
+        return ""
+    frames = []
+    for line in lines[starts[-1] + 1 :]:
+        frame = _FRAME.match(line)
+        if frame is not None:
+            frames.append((frame["file"], frame["line"]))
+        elif frames and line and not line[0].isspace():
+            exception = _EXCEPTION.match(line)
+            if exception is not None:
+                return f"{exception['type'].rpartition('.')[2]} at {_place(frames)}"
+    return ""
+
+
+def _place(frames: list[tuple[str, str]]) -> str:
+    """Return file and line of the innermost frame of the user's own code, else of the innermost at all."""
+    own = [frame for frame in frames if not _NOT_OF_THE_USER.search(frame[0])]
+    file, line = (own or frames)[-1]
+    return f"{file.rpartition('/')[2]}:{line}"
