@@ -42,7 +42,7 @@ def _service(service: dict[str, Any], task: TaskPlan, plan: Plan) -> Iterator[st
     yield from (f"{name} is not empty" for name in task.unset if env.get(name) != "")
     if [word.replace("$$", "$") for word in service["command"]] != list(task.argv):
         yield f"the command is {service['command']}"
-    if service.get("working_dir") != task.workdir:
+    if str(service.get("working_dir")).replace("$$", "$") != task.workdir:
         yield f"it works in {service.get('working_dir')}"
     if service.get("stop_grace_period") != f"{plan.timeouts.grace:g}s":
         yield f"the grace is {service.get('stop_grace_period')}"

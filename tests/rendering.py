@@ -19,6 +19,48 @@ TRAINING = [
 ]
 """The smallest training that shows that a cluster trains: 30 steps, and the same weights everywhere."""
 
+MARK = "injected"
+HOSTILE_TEXTS = (
+    f"a\ntouch {MARK}\n#SBATCH --wrap=touch\\ {MARK}\n",
+    f"a[$(touch {MARK})]",
+    f"'; touch {MARK}; '\"; touch {MARK}; \"`touch {MARK}`",
+    f"${{{MARK}:-x}} $${MARK} $({MARK}) $$({MARK}) %n {{{{.{MARK}}}}}",
+    f"x: &a [1, *a] # {MARK}\n- !!python/name:os.system\n...\n---\nEND\nEOF\n",
+    "\x85 next\x85line \u2028\u2029\ufeff \t\r\x0b\x0c\x1b[31m\x7f \u202e é 😀 ",
+    "- ",
+    "~",
+    "null",
+    "1e3",
+    "0x10",
+    "=",
+    "",
+)
+"""Texts that some shell, template, YAML or sbatch would take for more than text."""
+
+SPECIAL_VARIABLES = (
+    *("TMOUT", "OPTIND", "EPOCHREALTIME", "EPOCHSECONDS", "BASHPID", "BASH_ENV", "ENV", "BASHOPTS", "SHELLOPTS", "IFS"),
+    *("UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO", "GROUPS", "DIRSTACK", "FUNCNAME", "PIPESTATUS", "HISTCMD"),
+    *("BASH_ARGV0", "BASH_ALIASES", "BASH_COMPAT", "BASH_LINENO", "BASH_XTRACEFD", "POSIXLY_CORRECT", "PS4", "_"),
+    *("COPROC", "MAPFILE", "REPLY", "CDPATH", "HOME", "OLDPWD", "PWD", "GLOBIGNORE", "FIGNORE", "LC_ALL", "cluster"),
+    *("task", "session", "news", "common", "nodes", "step", "first_port", "what", "number", "late", "deciding"),
+    *("-dash", "--", "-u", "-i", "a-b", "a.b", "1a", "a b", "é", f"$(touch {MARK})", f"BASH_FUNC_{MARK}%%"),
+)
+"""Names that a shell reads, sets, evaluates or refuses, or that a command takes for an option."""
+
+
+def hostile() -> dict[str, Any]:
+    """Return a spec with all of that in every place that takes any text."""
+    names = dict.fromkeys(SPECIAL_VARIABLES, HOSTILE_TEXTS[1])
+    return {
+        "cluster": {"chief": 1, "worker": 2, "ps": 1},
+        "command": ["python", *HOSTILE_TEXTS],
+        "workdir": "/" + "/".join(HOSTILE_TEXTS[:6]),
+        "env": {**names, **{f"HOSTILE_{number}": text for number, text in enumerate(HOSTILE_TEXTS)}},
+        "roles": {"ps": {"workdir": f"/-x\n{MARK}", "command": [f"a=$(touch {MARK})", "-x"], "env": {"-own": "\n"}}},
+        "sidecars": {"feed": {"command": ["-serve", *HOSTILE_TEXTS]}},
+        "tensorboard": "/logs" + HOSTILE_TEXTS[0],
+    }
+
 
 def shipped() -> dict[str, dict[str, Any]]:
     """Return the specs in cluster_specs/ by their names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ _FIRST_OF_TASKS = "\ntrap 'end 129"
 _BEHIND_TASKS = "\nwhile read -r task"
 _LISTING = r"""
 scontrol() { [ "$1 $2" = "show hostnames" ] && printf '%s\n' NODES || echo unknown; }
-cd() { printf 'cd %s\0\001\0' "$1"; }
+cd() { printf 'cd %s\0\001\0' "$2"; }
 start() { printf '%s\0' "$@"; printf '\001\0'; env -0; printf '\001\0'; }
 """
 _END = r"""
@@ -25,6 +26,9 @@ trap - HUP INT TERM
 """
 _STEP = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]
 _OPTIONS = ("job-name", "nodes", "ntasks-per-node", "cpus-per-task", "mem", "gres", "time", "requeue", "no-requeue")
+
+_JOB = 7
+_STANDS_FOR = 100_000
 
 Listed = list[list[str]]
 
@@ -47,10 +51,9 @@ def found_in_slurm(text: str, plan: Plan) -> list[str]:
 
 
 def _options(text: str, plan: Plan, nodes: int) -> Iterator[str]:
-    head, _, rest = text.partition("\n\n")
-    if "#SBATCH" in rest:
-        yield "sbatch reads options only before the first command"
-    options = dict(re.findall(r"^#SBATCH --([^=\n]*)=?(.*)$", head, re.MULTILINE))
+    # Like sbatch, which reads options only before the first command.
+    head = itertools.takewhile(lambda line: not line or line.startswith("#"), text.split("\n"))
+    options = dict(re.findall(r"^#SBATCH --([^=\n]*)=?(.*)$", "\n".join(head), re.MULTILINE))
     yield from (f"sbatch has no option {name} here" for name in options if name not in _OPTIONS)
     if options.get("nodes") != str(nodes):
         yield f"it asks for {options.get('nodes')} nodes, not {nodes}"
@@ -60,9 +63,9 @@ def _options(text: str, plan: Plan, nodes: int) -> Iterator[str]:
 
 
 def _found(text: str, plan: Plan, nodes: Sequence[str], names: Mapping[str, str] | None = None) -> list[str]:
-    checked = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    checked = subprocess.run(["bash", "-n"], input=text.encode(), capture_output=True, check=False)
     if checked.returncode:
-        return [checked.stderr]
+        return [checked.stderr.decode()]
     listed = _listed(text, nodes)
     if isinstance(listed, str):
         return [listed]
@@ -85,14 +88,17 @@ def _listed(text: str, nodes: Sequence[str]) -> Listed | str:
     """Run the lines before and among those that start tasks, with a `start` that only lists."""
     before, first, rest = text.partition(_FIRST_OF_TASKS)
     tasks, _, _ = rest.partition(_BEHIND_TASKS)
-    settings = "\n".join(line for line in before.splitlines() if line.startswith(("declare ", "step=", "mapfile ")))
+    settings = "\n".join(
+        line for line in before.split("\n") if line.startswith(("declare ", "step=", "mapfile ", "first_port="))
+    )
     listing = _LISTING.replace("NODES", " ".join(nodes))
-    script = f"set -u\n{listing}\nSLURM_JOB_NODELIST=x\n{settings}{first}{tasks}\n{_END}"
+    script = f"set -u\n{listing}\nSLURM_JOB_NODELIST=x SLURM_JOB_ID={_JOB}\n{settings}{first}{tasks}\n{_END}"
     env = {"PATH": os.environ["PATH"], "http_proxy": "x"}
-    ended = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=False)
+    ended = subprocess.run(["bash", "-c", script], env=env, capture_output=True, check=False)
     if ended.returncode:
-        return ended.stderr or f"exit code {ended.returncode}"
-    return [part.split("\0")[:-1] if part.endswith("\0") else [part] for part in ended.stdout.split("\x01\0") if part]
+        return ended.stderr.decode() or f"exit code {ended.returncode}"
+    parts = ended.stdout.decode().split("\x01\0")
+    return [part.split("\0")[:-1] if part.endswith("\0") else [part] for part in parts if part]
 
 
 def _task(
@@ -105,14 +111,23 @@ def _task(
             yield f"it is not a step of its own on its node: {step} {command[:1]}"
         command = command[1:]
     env, command = _through_env(env, command)
+    if command[:3] == ["sh", "-c", 'exec "$0" "$@"']:
+        command = command[3:]
     if command != list(planned.argv):
         yield f"the command is {command}"
     for name, value in planned.env.items():
-        for host, node in (names or {}).items():
-            value = value.replace(host, node)  # noqa: PLW2901
+        if names is not None:
+            value = _in_job(value, names)  # noqa: PLW2901
         if env.get(name) != value:
             yield f"{name} is {env.get(name)!r}, not {value!r}"
     yield from (f"{name} is set" for name in planned.unset if name in env)
+
+
+def _in_job(text: str, names: Mapping[str, str]) -> str:
+    """What becomes of the names of nodes, and of the ports that a job chooses."""
+    for host, node in names.items():
+        text = text.replace(host, node)
+    return re.sub(r":(1\d{5})\b", lambda found: f":{10_000 + _JOB * 64 + int(found[1]) - _STANDS_FOR}", text)
 
 
 def _through_env(env: dict[str, str], command: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -120,16 +135,16 @@ def _through_env(env: dict[str, str], command: list[str]) -> tuple[dict[str, str
     if command[:1] != ["env"]:
         return env, command
     env, words = dict(env), command[1:]
-    while words and (words[0].startswith("-") or "=" in words[0]):
+    while words and words[0] in ("-u", "--chdir"):
         if words[0] == "-u":
             env.pop(words[1], None)
-            words = words[2:]
-        elif words[0] == "--chdir":
-            words = words[2:]
-        else:
-            name, _, value = words[0].partition("=")
-            env[name] = value
-            words = words[1:]
+        words = words[2:]
+    if words[:1] == ["--"]:
+        words = words[1:]
+    while words and "=" in words[0]:
+        name, _, value = words[0].partition("=")
+        env[name] = value
+        words = words[1:]
     return env, words
 
 

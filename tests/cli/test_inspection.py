@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from rendering import MARK, SPECIAL_VARIABLES
 from specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, tflaunch, written
 
 pytestmark = pytest.mark.cli
@@ -147,6 +148,18 @@ class TestEnv:
         names = ("spring.config", "A;exit 7;B", "A\nexit 8")
         path = written(tmp_path, {**WITH_PORTS, "env": {**dict.fromkeys(names, "x"), "Z": "z"}})
         assert self.environment_after(path, "worker:0", home)["env"]["Z"] == "z"
+
+    def test_what_means_something_to_a_shell_is_left_to_env(self, tmp_path: Path, home: Path):
+        """Nothing of it is set in the user's shell, or evaluated by it; the command that is shown sets it."""
+        env = {name: f"a[$(touch {tmp_path}/{MARK})]" for name in SPECIAL_VARIABLES if name != "cluster"}
+        path = written(tmp_path, {**WITH_PORTS, "env": env, "command": ["cat", "/proc/self/environ"]})
+        exports = tflaunch("env", path, "worker:0", home=home).stdout
+        script = 'set -e; eval "$1"; [ "$TMOUT$OPTIND$CDPATH" = 1 ]; eval "$2"'
+        command = "\n".join(line[2:] for line in exports.partition("sets the rest:\n")[2].splitlines())
+        done = subprocess.run(["bash", "-c", script, "bash", exports, command], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert {f"{name}={value}" for name, value in env.items()} <= set(done.stdout.decode().split("\0"))
+        assert not (tmp_path / MARK).exists()
 
     def test_a_task_of_one_process_inherits_no_tf_config(self, tmp_path: Path, home: Path):
         """Not even from the shell."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from launch import PATIENCE, Launch
-from rendering import tf_configs, written
+from rendering import MARK, hostile, tf_configs, written
 
 pytestmark = pytest.mark.cli
 
@@ -55,6 +55,28 @@ def test_every_task_is_given_what_plan_says(launch: Launch) -> None:
         found = (place / f"{task}.env").read_text().split("\0")
         assert {f"{name}={value}" for name, value in spec["env"].items()} <= set(found)
         assert ("OWN=1" in found) == (task == "chief:0")
+
+
+@pytest.mark.parametrize("is_from_spec", [True, False])
+def test_a_limit_for_shells_is_not_one_for_the_script(launch: Launch, is_from_spec: bool) -> None:
+    """TMOUT ends `read` in bash: the script waits all the same."""
+    limit = {"TMOUT": "1"}
+    launch.env.update({} if is_from_spec else limit)
+    command = ["sh", "-c", "sleep 1.2; exit 3"]
+    assert ends(launch, cluster={"worker": 2}, command=command, env=limit if is_from_spec else {})[0] == 3
+
+
+def test_no_text_is_run(launch: Launch) -> None:
+    """Whatever bash would make of a variable, or of the words of a command, had it been its own."""
+    env = {name: value for name, value in hostile()["env"].items() if "${" not in value}  # which a spec fills in
+    spec = {**hostile(), "env": env, "workdir": f"a\n$(touch {MARK})", "command": ["cp", "/proc/self/environ", "env"]}
+    del spec["tensorboard"], spec["sidecars"], spec["roles"]
+    place = launch.directory / spec["workdir"]
+    place.mkdir()
+    assert ends(launch, **{**spec, "cluster": {"worker": 1}})[0] == 0
+    found = (place / "env").read_bytes().decode().split("\0")
+    assert {f"{name}={value}" for name, value in env.items()} <= set(found)
+    assert not list(launch.directory.rglob(MARK))
 
 
 def test_the_first_failure_ends_all_with_its_code(launch: Launch) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pod_checks import found_in
-from rendering import plan_of, rendered, shipped, to_render
+from rendering import hostile, plan_of, rendered, shipped, to_render
 from schemas import expanded, need_schemas
 from specs import GOOD, MACHINE, made
 from tflaunch.plan import planner
@@ -32,6 +32,13 @@ def _schemas(request: pytest.FixtureRequest) -> None:
 def test_every_spec_gives_good_manifests(name: str, engine: str) -> None:
     """All that is shipped, and all good ones of these tests that pods can express."""
     assert found_in(rendered(BY_NAME[name], engine), plan_of(BY_NAME[name], engine)) == []
+
+
+@pytest.mark.parametrize("engine", KINDS)
+def test_no_text_is_more_than_text(engine: str) -> None:
+    """Not for YAML and not for Kubernetes: variables, words and directories arrive as they were written."""
+    data = {key: value for key, value in hostile().items() if key != "tensorboard"}
+    assert found_in(rendered(data, engine), plan_of(data, engine)) == []
 
 
 FULL: dict[str, Any] = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -10,7 +13,7 @@ import yaml
 
 import compose_checks
 import script_checks
-from rendering import plan_of, rendered, shipped
+from rendering import hostile, plan_of, rendered, shipped
 from specs import GOOD, MACHINE, made
 from tflaunch.cli import rendering
 from tflaunch.render import engines
@@ -36,6 +39,15 @@ ODD: dict[str, Any] = {
     "timeouts": {"grace": "1500ms", "deadline": "90s"},
     "tensorboard": "logs",
 }
+
+
+@pytest.mark.parametrize("engine", CHECKS)
+def test_no_text_is_more_than_text(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for bash, sbatch, YAML or Compose: variables, words and directories arrive as they were written."""
+    monkeypatch.chdir(tmp_path)  # where a command that was injected would leave its mark
+    text = rendered(hostile(), engine)
+    assert CHECKS[engine](text, plan_of(hostile(), engine)) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("engine", CHECKS)
@@ -96,8 +108,30 @@ def test_slurm_is_asked_for_what_the_tasks_want() -> None:
         *("--job-name=job", "--nodes=3", "--ntasks-per-node=2", "--cpus-per-task=2", "--mem=8G"),
         *("--gres=gpu:2", "--time=90", "--no-requeue"),
     ]
-    hidden = [line.split()[1] for line in lines if "CUDA_VISIBLE_DEVICES=-1" in line and "start" in line]
+    started = rendered(data, "slurm").split("\nstart ")[1:]
+    hidden = [text.split()[0] for text in started if "CUDA_VISIBLE_DEVICES=-1" in text]
     assert hidden == ["chief:0", "ps:0"]
+
+
+@pytest.mark.parametrize("value", ["a\n#SBATCH --wrap=id", "a\rb", "a\0b", "a\x85b"])
+def test_an_option_of_sbatch_is_one_line(value: str) -> None:
+    """Else it would be several options, or a command."""
+    (problem,) = spec_form.read({"cluster": {"worker": 1}, "command": "train", "slurm": {"comment": value}})
+    assert problem.where == "slurm.comment"
+
+
+def test_jobs_that_share_a_node_use_different_ports() -> None:
+    """Those of jobs with consecutive numbers do not overlap, and none is one that Linux gives to connections."""
+    text = rendered({"cluster": {"worker": ["a", "a", "b:2222"]}, "command": "train"}, "slurm")
+    (line,) = (line for line in text.splitlines() if line.startswith("first_port="))
+    assert '"${nodes[0]}:$((first_port + 0))"' in text
+    assert '"${nodes[0]}:$((first_port + 1))"' in text
+    assert '"${nodes[1]}"' in text
+    assert ":2222" in text
+    program = f'for SLURM_JOB_ID in {{1..400}} 4294901759; do {line}\necho "$first_port"; done'
+    first = list(map(int, subprocess.run(["bash", "-c", program], stdout=subprocess.PIPE, check=True).stdout.split()))
+    assert all(abs(one - other) >= 64 for one, other in itertools.pairwise(first))
+    assert all(1024 < port <= 32_768 - 64 for port in first)
 
 
 def test_compose_gives_tasks_resources_and_volumes() -> None:

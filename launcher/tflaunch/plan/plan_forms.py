@@ -13,6 +13,14 @@ from tflaunch.plan.tf_config import without_tf_config
 from tflaunch.spec import Address, Elastic, Restart, Timeouts
 
 _SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_SHELLS = re.compile(
+    r"_|BASH.*|CDPATH|COMP_.*|COPROC|DIRSTACK|E?[UG]ID|ENV|EPOCH.*|ERRNO|FCEDIT|FIGNORE|FUNCNAME|FUNCNEST|GLOBIGNORE|GROUPS"
+    r"|HIST.*|IFS|IGNOREEOF|KEYTIMEOUT|LINENO|MAIL.*|MAPFILE|(READ)?NULLCMD|OLDPWD|OPT(ARG|ERR|IND)|PIPESTATUS|POSIX.*|PPID"
+    r"|PROMPT.*|PS[0-9]|PWD|RANDOM|READLINE_.*|REPLY|RPROMPT[0-9]?|RPS[0-9]|SECONDS|SHELLOPTS|SHLVL|SRANDOM|TIMEFORMAT|TMOUT"
+    r"|TRY_BLOCK_.*|USERNAME|WATCH.*|ZDOTDIR|ZSH_.*|aliases|argv|cdpath|commands|fignore|fpath|functions|histchars|mailpath"
+    r"|manpath|module_path|modules|options|parameters|path|pipestatus|prompt|psvar|signals|status|watch"
+)
+"""Variables that bash or zsh computes, evaluates or obeys, or does not allow to be set."""
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
@@ -116,11 +124,17 @@ def shell_exports(plan: Plan, task: TaskPlan) -> str:
     for name in ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS"):  # what an agent fills in
         env.pop(name, None)
     for name, value in sorted(env.items()):
-        if _SHELL_NAME.fullmatch(name):
+        if _is_plain(name):
             lines.append(f"export {name}={shlex.quote(value)}")
-        else:
-            lines.append(f"# no shell can set {name!r}")
     lines.append('export TFLAUNCH_TASK_DIR="$(mktemp -d)"')
-    lines.append(f"cd {shlex.quote(task.workdir)}")
-    lines += [f"# {line}" for line in shlex.join(task.argv).split("\n")]
-    return "\n".join(lines)
+    lines.append(f"cd -- {shlex.quote(task.workdir)}")
+    rest = [f"{name}={value}" for name, value in sorted(env.items()) if not _is_plain(name)]
+    if rest:
+        lines.append("# A shell cannot hold all variables of the task, so `env` sets the rest:")
+    command = [*(("env", "--", *rest) if rest else ()), *task.argv]
+    return "\n".join([*lines, *(f"# {line}" for line in shlex.join(command).split("\n"))])
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a shell can hold a variable, and it means nothing to the shell itself."""
+    return _SHELL_NAME.fullmatch(name) is not None and _OF_SHELLS.fullmatch(name) is None

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tflaunch.job import policy
 from tflaunch.plan import Plan, TaskPlan
-
-_NAME = re.compile(r"(?!(BASHOPTS|EUID|IFS|LINENO|PPID|RANDOM|SECONDS|SHELLOPTS|SRANDOM|UID)$)[A-Z_][A-Z0-9_]*")
-"""Variables that the script can have as well: not bash's own, nor, in small letters, those of the script."""
+from tflaunch.render.needs import program
 
 _TASK_OF_CONFIG = ',"task":'
 _WIDTH = 100
@@ -24,6 +21,7 @@ declare -A optional=({optional})  # these may fail
 
 _FRAME = """\
 declare -A session=()  # task to the session that it runs in
+unset TMOUT  # it would end every read below
 
 news=$(mktemp -d) && mkfifo "$news/pipe" && exec 3<>"$news/pipe" && rm -r "$news" || exit 125
 
@@ -89,23 +87,38 @@ done
 Quote = Callable[[str], str]
 
 
-def script(plan: Plan, head: str, starter: Callable[[TaskPlan], Sequence[str]], quote: Quote = shlex.quote) -> str:
+def script(plan: Plan, head: str, starter: Callable[[TaskPlan], Sequence[str]], quote: Quote | None = None) -> str:
     """Return a script that ends with the exit code of the job.
 
     Args:
         plan: with fixed ports; its tasks start in the order of the plan.
         head: what stands before everything else.
         starter: the words, ready for a shell, that stand before the command of a task.
-        quote: makes any text one word of a shell.
+        quote: makes any text one word of a shell, by default `quoted`.
     """
     processes = plan.processes()
     times = {"grace": _seconds(plan.timeouts.grace), "survivor_grace": _seconds(policy.survivor_grace(plan))}
     optional = [process.task for process in processes if not (policy.in_gang(process) or process.is_required)]
     settings = _SETTINGS.format(deciding=_array(policy.deciders(plan)), optional=_array(optional))
     frame = settings + _FRAME + "\n" + _TRAPS.format(**times)
-    common = _Common(plan, quote)
+    common = _Common(plan, quote or quoted)
     started = [common.start(process, starter(process)) for process in processes]
     return "\n".join([head, frame, *common.lines(), "", *started, "", _WAIT.format(**times)])
+
+
+def quoted(text: str) -> str:
+    """Return text as one word of bash; what a terminal or an editor would not show is escaped."""
+    if text.replace("\n", "").isprintable():
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def _escaped(sign: str) -> str:
+    if sign in "\\'":
+        return f"\\{sign}"
+    if sign.isprintable():
+        return sign
+    return "".join(f"\\x{byte:02x}" for byte in sign.encode("utf-8", "surrogateescape"))
 
 
 def comment(text: str) -> str:
@@ -123,7 +136,12 @@ def _seconds(grace: float) -> int:
 
 
 class _Common:
-    """What the processes of a plan have in common is written once; the rest stands where each is started."""
+    """What the processes of a plan have in common is written once; the rest stands where each is started.
+
+    Variables reach a task through `env` alone. As variables of the shell some would change the script itself (TMOUT
+    ends a `read`, PATH chooses another `setsid`), some bash changes or evaluates (EPOCHREALTIME, OPTIND), and some it
+    cannot hold (`a-b`).
+    """
 
     def __init__(self, plan: Plan, quote: Quote) -> None:
         self._quote = quote
@@ -132,7 +150,7 @@ class _Common:
         self._env = {
             name: value
             for name, value in first.env.items()
-            if _NAME.fullmatch(name) and all(process.env.get(name) == value for process in processes)
+            if all(process.env.get(name) == value for process in processes)
         }
         self._unset = [name for name in first.unset if all(name in process.unset for process in processes)]
         self._directory = Counter(process.workdir for process in processes).most_common(1)[0][0]
@@ -140,26 +158,25 @@ class _Common:
 
     def lines(self) -> list[str]:
         """Return the lines that hold for all processes."""
-        unset = [f"unset {' '.join(self._unset)}"] if self._unset else []
-        exported = [f"export {name}={self._quote(value)}" for name, value in self._env.items()]
+        words = [word for name in self._unset for word in ("-u", self._quote(name))]
+        variables = [self._assigned(name, value) for name, value in self._env.items()]
         cluster = [f"cluster={self._quote(self._cluster)}"] if self._cluster else []
-        return [*unset, *exported, *cluster, f"cd {self._quote(self._directory)} || exit 2"]
+        # Behind `--` a variable that is called -u is not an option.
+        common = "\n  ".join(["common=(", " ".join([*words, "--"]), *variables])
+        return [*cluster, f"{common}\n)", f"cd -- {self._quote(self._directory)} || exit 2"]
 
     def start(self, process: TaskPlan, starter: Sequence[str]) -> str:
         """Return the line that starts a process."""
-        own = {name: value for name, value in process.env.items() if name not in self._env}
-        assigned = [f"{name}={self._value(name, value)}" for name, value in own.items() if _NAME.fullmatch(name)]
-        env = ["--chdir", process.workdir] if process.workdir != self._directory else []
-        env += [word for name in process.unset if name not in self._unset for word in ("-u", name)]
-        env += [f"{name}={value}" for name, value in own.items() if not _NAME.fullmatch(name)]
-        command = [*(["env", *env] if env else []), *process.argv]
-        words = ["start", self._quote(process.task), *starter, *map(self._quote, command)]
-        return _wrapped([*assigned, " ".join(words)])
+        own = [self._assigned(name, value) for name, value in process.env.items() if name not in self._env]
+        env = ["--chdir", self._quote(process.workdir)] if process.workdir != self._directory else []
+        env += [word for name in process.unset if name not in self._unset for word in ("-u", self._quote(name))]
+        start = ["start", self._quote(process.task), *starter, "env", *env, '"${common[@]}"']
+        return _wrapped([" ".join(start), *own, " ".join(map(self._quote, program(process.argv)))])
 
-    def _value(self, name: str, value: str) -> str:
+    def _assigned(self, name: str, value: str) -> str:
         if name == "TF_CONFIG" and self._cluster and _before_task(value) == self._cluster:
-            return "$cluster" + self._quote(value[len(self._cluster) :])
-        return self._quote(value)
+            return f'{name}="$cluster"{self._quote(value[len(self._cluster) :])}'
+        return self._quote(f"{name}={value}")
 
 
 def _cluster(plan: Plan) -> str:

@@ -20,6 +20,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else "'" if _LIKE_A_NUMBER.fullmatch(text) else None
+    if not text.replace("\n", "").isprintable():
+        style = '"'  # which alone keeps U+0085 and the like: other styles take them for line breaks
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

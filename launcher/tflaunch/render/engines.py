@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tflaunch.errors import Problem
 from tflaunch.plan import Plan
 from tflaunch.render import compose, jobs, jobset, limits, pods, sh, slurm, tfjob
-from tflaunch.render.fixed import SERVER_PROGRAM, fixed
+from tflaunch.render.fixed import FIRST_PORT, SERVER_PROGRAM, fixed
 from tflaunch.render.needs import with_gpus
 from tflaunch.spec import Container, Spec
 from tflaunch.spec.machine import Machine
@@ -28,13 +28,15 @@ class Engine(NamedTuple):
     """How a spec is written for an engine.
 
     ``rules`` find what it cannot express; ``placed`` gives the tasks the addresses that they have there;
-    ``has_server``: the program of `server: true` is mounted, else its text is part of the command.
+    ``has_server``: the program of `server: true` is mounted, else its text is part of the command; ``first_port``: from
+    which on tasks get ports that the spec does not give.
     """
 
     write: Callable[[Plan, str, str, Spec], str]
     rules: tuple[limits.Rule, ...]
     placed: Callable[[Spec], Spec] = _as_it_is
     has_server: bool = False
+    first_port: int = FIRST_PORT
 
 
 _OF_PODS = (
@@ -46,7 +48,9 @@ _OF_PODS = (
     pods.names,
 )
 ENGINES: Mapping[str, Engine] = {
-    "slurm": Engine(slurm.render, (limits.own_addresses, limits.one_gpu_task_per_node), slurm.placed),
+    "slurm": Engine(
+        slurm.render, (limits.own_addresses, limits.one_gpu_task_per_node), slurm.placed, first_port=slurm.FIRST_PORT
+    ),
     "jobset": Engine(_for(jobset.render), _OF_PODS, jobset.placed),
     "tfjob": Engine(_for(tfjob.render), _OF_PODS, tfjob.placed),
     "k8s": Engine(_for(jobs.render), _OF_PODS, jobs.placed),
@@ -72,7 +76,7 @@ def plan(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_
     """
     chosen = ENGINES[engine]
     server = (SERVER_PROGRAM,) if chosen.has_server else ("-c", server_text)
-    return fixed(chosen.placed(with_gpus(spec)), directory, machine, server)
+    return fixed(chosen.placed(with_gpus(spec)), directory, machine, server, chosen.first_port)
 
 
 def render(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> str:

@@ -29,8 +29,14 @@ _OURS = (
 )
 
 
-def fixed(spec: Spec, directory: PurePath, machine: Machine, server: tuple[str, ...] = (SERVER_PROGRAM,)) -> Plan:
-    """Return a spec's plan with a port for every task: those of the spec, else from `FIRST_PORT` on per host.
+def fixed(
+    spec: Spec,
+    directory: PurePath,
+    machine: Machine,
+    server: tuple[str, ...] = (SERVER_PROGRAM,),
+    first_port: int = FIRST_PORT,
+) -> Plan:
+    """Return a spec's plan with a port for every task: those of the spec, else from ``first_port`` on per host.
 
     How the hosts are reached, and what differs on them because of it, is left out: interpreter, directory, login.
 
@@ -39,11 +45,12 @@ def fixed(spec: Spec, directory: PurePath, machine: Machine, server: tuple[str, 
         directory: where the spec's file is.
         machine: the machine on which tflaunch runs.
         server: what Python is told to run for `server: true`.
+        first_port: of each host.
     """
     hosts = {name: Host(address=host.address, env=host.env, gpus=host.gpus) for name, host in spec.hosts.items()}
     bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)
     plan = planner.make(spec._replace(hosts=hosts, sync=None), directory, bare)
-    plan = planning.resolve(plan, _ports(plan))
+    plan = planning.resolve(plan, _ports(plan, first_port))
     given = {name for env in _environments(spec) for name in env}
     return plan._replace(
         tasks=tuple(_serving(_without_ours(task, given), server) for task in plan.tasks),
@@ -51,15 +58,15 @@ def fixed(spec: Spec, directory: PurePath, machine: Machine, server: tuple[str, 
     )
 
 
-def _ports(plan: Plan) -> dict[str, int]:
+def _ports(plan: Plan, first_port: int) -> dict[str, int]:
     taken = {(task.host, task.address.port) for task in plan.tasks if task.address is not None}
     following: Counter[str] = Counter()
     ports = {board.NAME: board.USUAL_PORT}
     for task in plan.tasks:
         if task.address is not None and task.address.port is None:
-            while (task.host, FIRST_PORT + following[task.host]) in taken:
+            while (task.host, first_port + following[task.host]) in taken:
                 following[task.host] += 1
-            ports[task.task] = FIRST_PORT + following[task.host]
+            ports[task.task] = first_port + following[task.host]
             following[task.host] += 1
     return ports
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tflaunch.plan import TaskPlan
 from tflaunch.plan.shares import HIDDEN, trains_on_gpu
 from tflaunch.spec import Role, Spec
@@ -29,6 +31,11 @@ def devices(process: TaskPlan) -> list[str] | None:
         return None
     named = process.env[DEVICES]
     return [] if named == HIDDEN else named.split(",")
+
+
+def program(argv: Sequence[str]) -> Sequence[str]:
+    """Return a command that `env` does not take for one more variable."""
+    return ("sh", "-c", 'exec "$0" "$@"', *argv) if "=" in argv[0] else argv
 
 
 def without_devices(process: TaskPlan) -> TaskPlan:

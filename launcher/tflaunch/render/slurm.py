@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-import shlex
 from collections.abc import Sequence
 
 from tflaunch.plan import Plan, TaskPlan, allotment
-from tflaunch.plan.shares import HIDDEN
 from tflaunch.render import bash, sbatch
-from tflaunch.render.needs import DEVICES, devices, without_devices
+from tflaunch.render.needs import devices, without_devices
 from tflaunch.spec import Spec
 
 _HEAD = """\
@@ -19,10 +18,17 @@ Exit code: 0, or that of the first task of {name} that failed. No task is starte
 _NODES = """\
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 step=({step})
+first_port=$(({lowest} + SLURM_JOB_ID % {slots} * {slot}))  # jobs that share a node use different ports
 """
+FIRST_PORT = 100_000
+"""Stands for the first port that the job chooses: higher than any port that exists."""
+
+_LOWEST_PORT, _BEHIND_PORTS = 10_000, 32_768  # where Linux begins to choose ports for outgoing connections
+_PORTS_OF_JOB = 64  # at least: jobs with the same number of ports and consecutive numbers never collide
 _NODE = "<node {} of the job>"
-_NODES_IN_TEXT = re.compile(r"<node (\d+) of the job>")
-"""Stands for the name of a node: what no user writes, JSON leaves as it is, and a shell wants in quotes."""
+_STEP = 3  # in what `split` returns: the text between two nodes, and the two groups of the pattern
+_NODES_IN_TEXT = re.compile(r"<node (\d+) of the job>(?::(1\d{5})(?!\d))?")
+"""Stands for the name of a node, and maybe a port: what no user writes, JSON leaves as it is, and a shell quotes."""
 
 
 def placed(spec: Spec) -> Spec:
@@ -44,7 +50,9 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     step = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]
     if spec.container.resources.cpu is not None:
         step.append(f"--cpus-per-task={sbatch.cores(spec.container.resources.cpu)}")
-    head += "\n" + _NODES.format(step=" ".join(step))
+    slot = max(_PORTS_OF_JOB, _ports(plan))
+    slots = (_BEHIND_PORTS - _LOWEST_PORT) // slot
+    head += "\n" + _NODES.format(step=" ".join(step), lowest=_LOWEST_PORT, slots=slots, slot=slot)
     steps = plan._replace(
         tasks=tuple(_without_devices(task) for task in plan.tasks),
         sidecars=tuple(_without_devices(task) for task in plan.sidecars),
@@ -52,10 +60,15 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     return bash.script(steps, head, _starter, _quote)
 
 
+def _ports(plan: Plan) -> int:
+    """Return how many ports the job chooses on the fullest of its nodes."""
+    chosen = [task.address.port for task in plan.tasks if task.address is not None and task.address.port is not None]
+    return max(chosen, default=0) - FIRST_PORT + 1
+
+
 def _without_devices(process: TaskPlan) -> TaskPlan:
-    """Leave GPUs to srun, which shows each step those of the job; who is to have none must say so behind srun."""
-    hiding = ("env", f"{DEVICES}={HIDDEN}") if devices(process) == [] else ()
-    return without_devices(process)._replace(argv=(*hiding, *process.argv))
+    """Leave GPUs to srun, which shows each step those of the job; a task without GPUs hides them from itself."""
+    return without_devices(process) if devices(process) else process
 
 
 def _starter(process: TaskPlan) -> Sequence[str]:
@@ -64,9 +77,17 @@ def _starter(process: TaskPlan) -> Sequence[str]:
 
 
 def _quote(text: str) -> str:
-    """Quote text, of which the names of nodes are left to the shell."""
-    return _NODES_IN_TEXT.sub(r"'${nodes[\1]}'", shlex.quote(text))
+    """Quote text, in which the names of nodes and the ports that the job chooses are left to the shell."""
+    literals = _NODES_IN_TEXT.split(text)[::_STEP]
+    variables = [f'"{_expanded(found[0])}"' for found in _NODES_IN_TEXT.finditer(text)]
+    words = [bash.quoted(literal) if literal else "" for literal in literals]
+    return "".join(itertools.chain(*itertools.zip_longest(words, variables, fillvalue=""))) or "''"
 
 
 def _expanded(text: str) -> str:
-    return _NODES_IN_TEXT.sub(r"${nodes[\1]}", text)
+    return _NODES_IN_TEXT.sub(_variables, text)
+
+
+def _variables(found: re.Match[str]) -> str:
+    port = f":$((first_port + {int(found[2]) - FIRST_PORT}))" if found[2] else ""
+    return f"${{nodes[{found[1]}]}}{port}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from tflaunch.plan import SIDECAR, Plan, TaskPlan
 from tflaunch.render import documents, jobs, pods
+from tflaunch.render.needs import program
 from tflaunch.render.pods import Index
 from tflaunch.spec import Container, Spec
 
@@ -82,7 +83,7 @@ def _with_config(plan: Plan, tasks: Sequence[TaskPlan]) -> list[TaskPlan]:
     return [
         task._replace(
             env={name: value for name, value in task.env.items() if name != _CONFIG},
-            argv=("env", f"{_CONFIG}={task.env[_CONFIG]}", *task.argv) if is_wrong else task.argv,
+            argv=("env", f"{_CONFIG}={task.env[_CONFIG]}", *program(task.argv)) if is_wrong else task.argv,
         )
         for task in tasks
     ]

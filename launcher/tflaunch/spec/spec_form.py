@@ -136,7 +136,7 @@ class _OptionValue:
         """Return the value as text, "" for none."""
         if value is True:
             return ""
-        if isinstance(value, bool) or not isinstance(value, str | int) or value == "" or "\n" in str(value):
+        if isinstance(value, bool) or not isinstance(value, str | int) or value == "" or not str(value).isprintable():
             at.wrong(f"must be {self.description}, not {shown(value)}")
         return str(value)
 
