@@ -71,6 +71,21 @@ def test_a_healthy_cluster_has_no_findings(bed: Bed, launch: Launch) -> None:
     assert shown.stdout.startswith("2 of 2 hosts reached\nreach        ok\n")
 
 
+def test_code_that_a_run_brings_along_is_found(bed: Bed, launch: Launch) -> None:
+    """The doctor brings it as `up` would, sees what is missing in it, and takes it away again."""
+    packages = fake_packages(launch.directory / "packages", tensorflow="2.21.0", tf_keras="2.21.0", keras="3.12.0")
+    rest = {"env": {"PYTHONPATH": packages}, "sync": {"paths": ["train.py"]}}
+    code, found = examined(on(bed, launch), spec(launch, **rest))
+    assert (code, {check: text for check, text in found.items() if check not in ("disk", "memory")}) == (0, {})
+    assert not bed.wait_empty()
+    for host in bed.hosts:
+        assert not list(bed.home_of(host).rglob("runs/*"))
+    code, found = examined(launch, spec(launch, **rest, command=["python", "-m", "absent"]))
+    assert (code, found["program"]) == (3, "h2 (worker:1): the module is not there")
+    assert not bed.wait_empty()
+    assert not list(bed.home_of(1).rglob("runs/*"))
+
+
 def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -> None:
     """Port, name, versions, program, clock, proxy, directory for checkpoints: each by name, with exit code 3."""
     versions = {"tensorflow": "2.21.0", "tf_keras": "2.21.0", "keras": "3.12.0"}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.tasks.task import Task
 
 
-_OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks")
+_OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to come back
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tflaunch_worker
 from tflaunch import plan as planning
@@ -20,6 +21,9 @@ from tflaunch.hosts.reach import ways_to_hosts
 from tflaunch.job import neighbours, policy
 from tflaunch.plan import Plan, TaskPlan
 from tflaunch.records.journal import home
+
+if TYPE_CHECKING:
+    from tflaunch.hosts.code import Code
 
 _AT_ONCE = 128
 _PATIENCE = 30.0  # seconds for what should take one
@@ -46,6 +50,7 @@ class _Visit:
         self.known = Host(host)
         self.ports: dict[str, int] = {}
         self.backups: set[str] = set()
+        self.has_code = False
         self.plan = plan
         self._way = way
         self._run = run
@@ -70,6 +75,9 @@ class _Visit:
     def leave(self) -> None:
         """Let the agent end, and wait until it has."""
         if self._interview is not None:
+            if self.has_code:
+                with contextlib.suppress(LinkError):
+                    self._interview.ask("remove_code", "code_removed", wait=_PATIENCE)
             self._interview.close()
             self._way.end()
 
@@ -79,11 +87,16 @@ class _Visit:
         return self.plan.on_host(self.known.host)
 
 
-def examine(plan: Plan) -> dict[str, Host]:
-    """Return what was learnt of every host of a plan. All are asked side by side, in four rounds.
+def examine(plan: Plan, code: Code | None) -> dict[str, Host]:
+    """Return what was learnt of every host of a plan. All are asked side by side, in rounds.
 
-    First each is asked about itself, and holds the ports of its tasks. When all do, each tries to reach the others.
-    Then the first that uses a directory for checkpoints leaves a mark there, for which the others look.
+    First each gets the user's code as `up` would bring it, is asked about itself, and holds the ports of its tasks.
+    When all do, each tries to reach the others. Then the first that uses a directory for checkpoints leaves a mark
+    there, for which the others look.
+
+    Args:
+        plan: whose hosts are examined.
+        code: what ``sync`` names, if there are hosts that get it; removed from them afterwards.
     """
     place = _Place()
     visits = [_Visit(plan, host, way, place.run) for host, way in ways_to_hosts(plan, place).items()]
@@ -94,6 +107,8 @@ def examine(plan: Plan) -> dict[str, Host]:
 
         try:
             list(pool.map(_Visit.reach, visits))
+            if code is not None:
+                everywhere(lambda visit, interview: _bring_code(visit, interview, code))
             everywhere(_ask_about_itself)
             everywhere(_hold_ports)
             wanted = _peers(plan, visits, place.run)
@@ -105,6 +120,15 @@ def examine(plan: Plan) -> dict[str, Host]:
 
 
 # ---- the steps
+
+
+def _bring_code(visit: _Visit, interview: Interview, code: Code) -> None:
+    if not visit.plan.is_like_here(visit.known.host):
+        visit.has_code = True
+        try:
+            interview.send_code(code, _PATIENCE)
+        except OSError as error:
+            raise LinkError(f"sync: {error}") from None
 
 
 def _ask_about_itself(visit: _Visit, interview: Interview) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tflaunch.hosts.link import Link, LinkError
+from tflaunch.hosts.upload import Upload
 from tflaunch_worker import wire
+
+if TYPE_CHECKING:
+    from tflaunch.hosts.code import Code
 
 _RECEIVE = 256 * 1024
 
@@ -45,13 +49,36 @@ class Interview:
         self._say(kind, order=self._order, **fields)
         return self._hear(answers, wait)
 
+    def send_code(self, code: Code, wait: float) -> None:
+        """Bring the user's code to the host, as a run does; the agent answers each part within ``wait`` seconds.
+
+        Raises:
+            LinkError: it cannot be kept there, or the agent does not answer.
+            OSError: a file cannot be read any more.
+        """
+        upload = Upload(code, self._send)
+        upload.offer()
+        while True:
+            message = self._hear(("part_taken", "files_wanted", "files_placed", "files_refused"), wait)
+            if message["kind"] == "files_placed":
+                return
+            if message["kind"] == "files_refused":
+                raise LinkError(f"sync: {message['reason']}")
+            if message["kind"] == "files_wanted":
+                upload.begin([(str(sha256), int(offset)) for sha256, offset in message["wanted"]])
+            else:
+                upload.part_taken()
+
     def close(self) -> None:
         """Hang up."""
         self._link.close()
 
     def _say(self, kind: str, **fields: Any) -> None:
+        self._send(wire.encode({"kind": kind, **fields}))
+
+    def _send(self, frame: bytes) -> None:
         try:
-            self._link.socket.sendall(wire.encode({"kind": kind, **fields}))
+            self._link.socket.sendall(frame)
         except OSError as error:
             raise LinkError(f"its agent hung up: {error}") from None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import aside
+from tflaunch_worker import CODE_NAME, aside
 from tflaunch_worker.looking import examination
 from tflaunch_worker.starting import child
 from tflaunch_worker.tasks import host_values
@@ -45,6 +45,9 @@ class Consultation:
         elif kind == "look_for_marks":
             paths = [str(path) for path in message["paths"]]
             aside.do(self._loop, lambda: [path for path in paths if os.path.exists(path)], self._tell_seen)
+        elif kind == "remove_code":
+            code = os.path.join(self._here.directory, CODE_NAME)
+            aside.do(self._loop, lambda: examination.remove(code), lambda _: self._client.answer("code_removed"))
         else:
             for path in message["paths"]:
                 examination.unmark(str(path))

@@ -98,6 +98,11 @@ def _which(command: child.Command) -> str | None:
     return shutil.which(name, path=command.env.get("PATH"))
 
 
+def remove(directory: str) -> None:
+    """Remove a directory with all that is in it. May take long."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 def mark(directory: str, token: str) -> str | None:
     """Leave a mark in a directory, or in the nearest one above that exists; return where, None where one must not."""
     place = os.path.abspath(directory)
