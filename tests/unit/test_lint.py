@@ -54,6 +54,19 @@ class TestGoodSpecs:
         assert lint.check(spec._replace(cluster={**spec.cluster, **found})) == []
 
 
+class TestImages:
+    """What `up` says about an image: it starts no task in one."""
+
+    def test_an_image_is_refused_where_the_scheduler_could_start_containers(self):
+        """The tasks would not have what the image has."""
+        spec = made({**SMALLEST, "container": {"image": "train:1"}})
+        (error,) = lint.unused_image(spec, "slurm")
+        assert (error.severity, error.where) == ("error", "container.image")
+        (warning,) = lint.unused_image(spec, None)
+        assert (warning.severity, warning.where) == ("warning", "container.image")
+        assert lint.unused_image(made(SMALLEST), "slurm") == []
+
+
 class TestRoles:
     """Which roles there may be."""
 

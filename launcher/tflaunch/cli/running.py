@@ -106,9 +106,11 @@ def up(
         )
         return submit(file, order, wishes.detach)
     loaded, warnings = read_spec(file, settings, wishes.name, command)
+    from tflaunch.plan import lint
+
     remedy = f'write "tensorboard": "logs/" into {file.source}, or add --set tensorboard=logs/'
     plan = plan_for(file.source, file.directory, loaded, wishes, remedy)
-    warn(file.source, warnings)
+    warn(file.source, [*warnings, *lint.unused_image(loaded, None)])
     strikes = _strikes(drill, plan)
     return start(plan, file.suffix, file.text.encode(), wishes, strikes)
 

@@ -63,6 +63,7 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
 def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     """Submit a run of a spec, and follow it unless it is detached; return its exit code."""
     from tflaunch.hosts import local
+    from tflaunch.plan import lint
     from tflaunch.records.journal import RunDirectory
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
@@ -70,6 +71,8 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
 
     local.dismiss_early()  # this machine starts nothing
     loaded = with_gpus(_offline(spec, order))
+    if problems := lint.unused_image(loaded, ENGINE):
+        raise SpecError(spec.source, problems)
     warn(spec.source, linted(spec.source, loaded))
     plan = make_plan(spec.source, spec.directory, loaded)
     _check(plan, order)

@@ -38,6 +38,28 @@ def check(spec: Spec) -> list[Problem]:
     return sorted(problems, key=lambda problem: problem.severity)
 
 
+def unused_image(spec: Spec, scheduler: str | None) -> list[Problem]:
+    """Return what `up` has to say about an image, in which it starts no task.
+
+    With a scheduler that could start containers it is an error: the tasks would not have what the image has.
+
+    Args:
+        spec: the spec.
+        scheduler: what `--on` names, None without it.
+    """
+    image = spec.container.image
+    if image is None:
+        return []
+    if scheduler is None:
+        message = "is not used: `up` starts tasks on the hosts themselves, not in an image"
+        return [_warning("container.image", message, "leave it out, or use `tflaunch render` where it is needed")]
+    message = f"tasks of `up --on {scheduler}` run on the nodes themselves, not in {image!r}"
+    hint = (
+        'start the container in "command", for example ["apptainer", "exec", IMAGE, …], and leave container.image out'
+    )
+    return [_error("container.image", message, hint)]
+
+
 def _error(where: str, message: str, hint: str) -> Problem:
     return Problem("error", where, message, hint)
 
