@@ -161,9 +161,12 @@ def test_outside_an_allocation_that_is_said(nodes: SlurmBed, launch: Launch) -> 
 def test_what_slurm_refuses_is_said(nodes: SlurmBed, launch: Launch) -> None:
     """In its own words."""
     ended = launch.up(shell(launch, "true"), "--on", "slurm", "--partition", "nosuch")
-    assert ended.returncode == 125
-    assert "Slurm does not take the job" in ended.stderr
-    assert "nosuch" in ended.stderr or "partition" in ended.stderr
+    assert ended.returncode == 3
+    assert "Slurm does not take the job: invalid partition specified: nosuch" in ended.stderr
+    assert json.loads(launch.run("ls", "--json").stdout) == []
+    ended = launch.up(shell(launch, "true"), "--on", "slurm", "--set", "slurm.nosuch=1")
+    assert ended.returncode == 2
+    assert "unrecognized option '--nosuch=1'" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert json.loads(launch.run("ls", "--json").stdout) == []
     ended = launch.up(shell(launch, "true"), "--partition", "all")
@@ -233,6 +236,20 @@ def test_a_job_in_the_queue(nodes: SlurmBed, launch: Launch) -> None:
     assert "CANCELLED" in said
     (listed,) = json.loads(launch.run("ls", "--json").stdout)
     assert listed["state"] == "ended"
+
+
+def test_a_job_that_can_never_start_is_said_to_wait_for_ever(nodes: SlurmBed, launch: Launch) -> None:
+    """With the reason, and how to take it back."""
+    up = launch.start("up", shell(launch, "true"), "--on", "slurm", "--set", "slurm.nodes=9")
+    assert up.stderr is not None
+    while "(PartitionNodeLimit)" not in (line := up.stderr.readline()):
+        assert line, "it ended"
+    run = launch.run_directory().name
+    assert "its partition does not allow that many nodes; ask for fewer" in line
+    assert f"`tflaunch down {run}`" in line
+    assert "ask for fewer" in launch.run("ps").stderr
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=60)
 
 
 def test_ctrl_c_takes_a_job_out_of_the_queue(nodes: SlurmBed, launch: Launch) -> None:

@@ -11,10 +11,28 @@ _FIELD = re.compile(r"(?:^| )([A-Za-z:/_]+)=(\S*)")
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _RUNNING = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"})
 _ENDING = "COMPLETING"
+_USAGE_CODE = 255  # what Slurm's commands exit with when they refuse an option
+_OF_COMMAND = re.compile(r"^(?:sbatch|scontrol|scancel|srun): (?:error: )?")
+_STUCK = {
+    "PartitionNodeLimit": "its partition does not allow that many nodes; ask for fewer, or for another partition",
+    "PartitionTimeLimit": "its partition does not allow that much time; ask for less, or for another partition",
+    "PartitionConfig": "no node of its partition has what it asks for; ask for less, or for another partition",
+    "PartitionDown": "its partition is down; ask for another partition",
+    "PartitionInactive": "its partition is inactive; ask for another partition",
+    "BadConstraints": "no node has what it asks for; ask for less",
+    "InvalidAccount": "its account is not valid; ask for another account",
+    "InvalidQOS": "its QOS is not valid; ask for another QOS",
+    "JobHeldUser": "it is held; `scontrol release` lets it start",
+    "JobHeldAdmin": "an administrator holds it",
+}
 
 
 class SlurmError(Exception):
     """Slurm refused or could not be asked: one sentence."""
+
+
+class BadOption(SlurmError):
+    """A command of Slurm does not know an option, or not its value."""
 
 
 class NoSlurmHere(SlurmError):
@@ -33,6 +51,11 @@ class SlurmJob(NamedTuple):
     node: str
     restarts: int
     exit_code: int
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a job that waits for what may never come; "" for one that only waits."""
+        return _STUCK.get(self.reason, "") if self.is_waiting else ""
 
     @property
     def is_waiting(self) -> bool:
@@ -58,6 +81,8 @@ def ask(*command: str, given: str | None = None) -> str:
         given: its input.
 
     Raises:
+        NoSlurmHere: there is no such command.
+        BadOption: it refuses one of its options, or of its input's.
         SlurmError: it cannot be run, or fails.
     """
     try:
@@ -69,15 +94,23 @@ def ask(*command: str, given: str | None = None) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"`{command[0]}` cannot be run: {error}") from None
     if done.returncode != 0:
-        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise SlurmError(said[-1] if said else f"`{command[0]}` ended with code {done.returncode}")
+        said = _reason(done.stderr) or f"`{command[0]}` ended with code {done.returncode}"
+        raise (BadOption if done.returncode == _USAGE_CODE else SlurmError)(said)
     return done.stdout
+
+
+def _reason(errors: str) -> str:
+    """What a command says of its failure: several lines, of which the first is the most precise, or the last a tip."""
+    lines = [_OF_COMMAND.sub("", line.strip()) for line in errors.splitlines()]
+    return "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))
 
 
 def submit(script: str) -> str:
     """Submit a batch script, and return the number of its job.
 
     Raises:
+        NoSlurmHere: there is no sbatch.
+        BadOption: it has an option that sbatch does not know.
         SlurmError: Slurm does not take it.
     """
     return ask("sbatch", "--parsable", given=script).strip().partition(";")[0]

@@ -82,7 +82,8 @@ def not_begun(directory: Path) -> str | None:
         return None
     if job is None or has_begun(directory, job):
         return None
-    return f"run {directory.name} has not begun: job {job_of(directory)} is {job.state} ({job.reason})"
+    remedy = f": {job.remedy}" if job.remedy else ""
+    return f"run {directory.name} has not begun: job {job_of(directory)} is {job.state} ({job.reason}){remedy}"
 
 
 def cancel(directory: Path) -> None:

@@ -71,6 +71,8 @@ def _until_begun(directory: Path, job: str, say: Callable[[str], None]) -> None:
         if batch.has_begun(directory, seen):
             return
         news = f"job {job} of run {directory.name} is {seen.state}" + (f" ({seen.reason})" if seen.is_waiting else "")
+        if seen.remedy:
+            news += f": {seen.remedy} (`tflaunch down {directory.name}` takes the job out of the queue)"
         if news != told:
             say(news)
         told = news

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch import private_files, slurm
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
 from tflaunch.records import runs
 from tflaunch.records.journal import RunDirectory, open_run
-from tflaunch.slurm import SlurmError, batch
+from tflaunch.slurm import BadOption, NoSlurmHere, SlurmError, batch
 from tflaunch.supervision.detached import LOG_NAME
 
 _ORDER_NAME = "order.json"
@@ -53,7 +53,7 @@ def submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str
         options: for sbatch.
 
     Raises:
-        TflaunchError: Slurm refuses it.
+        TflaunchError: sbatch does not know an option (exit code 2), or the job cannot be submitted (3).
     """
     private_files.write_text(directory.path / _ORDER_NAME, json.dumps(order._asdict()))
     log = shlex.quote(str(directory.path / LOG_NAME).replace("%", "%%"))
@@ -67,9 +67,17 @@ def submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str
         job = slurm.submit(text)
     except SlurmError as error:
         shutil.rmtree(directory.path, ignore_errors=True)  # there never was such a run
-        raise TflaunchError(f"Slurm does not take the job: {error}", EXIT_INTERNAL) from None
+        raise _refused(error) from None
     batch.note_job(directory.path, job)
     return job
+
+
+def _refused(error: SlurmError) -> TflaunchError:
+    if isinstance(error, NoSlurmHere):
+        message = f"{error}; run this on a login node of a Slurm cluster, or without --on slurm"
+        return TflaunchError(message, EXIT_PREFLIGHT)
+    message = f"Slurm does not take the job: {error}; correct the options of sbatch on the command line or in \"slurm\""
+    return TflaunchError(message, EXIT_USAGE if isinstance(error, BadOption) else EXIT_PREFLIGHT)
 
 
 def take_up(path: Path) -> tuple[Order, RunDirectory]:

@@ -1,0 +1,70 @@
+"""`up --on slurm` that comes to nothing: no Slurm here, or a job that sbatch does not take."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import Launch
+
+pytestmark = pytest.mark.cli
+
+
+def with_sbatch(launch: Launch, *said: str, code: int) -> None:
+    """Have an sbatch that fails with these words, as Slurm 22.05 does."""
+    directory = launch.directory / "bin"
+    directory.mkdir()
+    lines = "\n".join(said)
+    (directory / "sbatch").write_text(f"#!/bin/sh\ncat >&2 <<'EOF'\n{lines}\nEOF\nexit {code}\n")
+    (directory / "sbatch").chmod(0o755)
+    launch.env["PATH"] = f"{directory}:{launch.env['PATH']}"
+
+
+def refused(launch: Launch, *arguments: str) -> tuple[int, str]:
+    """Return exit code and the only sentence."""
+    spec = launch.spec(cluster={"worker": 1}, command=["true"], strategy="none")
+    ended = launch.up(spec, "--on", "slurm", *arguments)
+    assert not list((launch.home / "runs").iterdir()), "there never was such a run"
+    (sentence,) = ended.stderr.splitlines()
+    return ended.returncode, sentence
+
+
+def test_a_machine_without_slurm_is_one_sentence(launch: Launch) -> None:
+    """With what to do about it; nothing was started."""
+    launch.env["PATH"] = str(Path(sys.executable).parent)
+    code, sentence = refused(launch)
+    assert code == 3
+    assert "no command `sbatch` here; run this on a login node" in sentence
+
+
+def test_an_option_that_sbatch_does_not_know_is_a_mistake_of_the_user(launch: Launch) -> None:
+    """Of what sbatch says, the line that names it is shown."""
+    with_sbatch(
+        launch, "sbatch: unrecognized option '--nosuch=1'", 'Try "sbatch --help" for more information', code=255
+    )
+    code, sentence = refused(launch, "--set", "slurm.nosuch=1")
+    assert code == 2
+    assert "Slurm does not take the job: unrecognized option '--nosuch=1'; correct" in sentence
+    assert "Try" not in sentence
+
+
+def test_a_job_that_slurm_refuses_has_both_its_reasons(launch: Launch) -> None:
+    """The first line names the value, the last one the rule."""
+    failed = "Batch job submission failed: Invalid partition name specified"
+    with_sbatch(launch, "sbatch: error: invalid partition specified: nope", f"sbatch: error: {failed}", code=1)
+    code, sentence = refused(launch, "--partition", "nope")
+    assert code == 3
+    assert f"invalid partition specified: nope; {failed}; correct" in sentence
+
+
+def test_an_image_is_refused(launch: Launch) -> None:
+    """Before anything is submitted: tasks would run outside of it. Elsewhere `up` warns."""
+    spec = launch.spec(cluster={"worker": 1}, command=["true"], strategy="none", container={"image": "train:1"})
+    ended = launch.up(spec, "--on", "slurm")
+    assert ended.returncode == 2
+    assert "container.image: tasks of `up --on slurm` run on the nodes themselves" in ended.stderr
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert "warning: container.image: is not used" in ended.stderr
