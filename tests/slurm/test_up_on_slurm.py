@@ -319,6 +319,7 @@ def test_tasks_share_the_gpus_of_their_node(
 
 
 RESUMING = """
+echo "$TFLAUNCH_TASK began"
 if [ -e checkpoint ]; then echo "$TFLAUNCH_TASK went on"; exit 0; fi
 touch up.$TFLAUNCH_TASK
 until [ -e save ]; do sleep 0.1; done
@@ -339,6 +340,10 @@ def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None
     _, said = waiting.communicate(timeout=60)
     assert waiting.returncode == 0, said
     assert (launch.run_directory() / "earlier-1" / "events.jsonl").exists()
+    shown = launch.run("logs", "worker:0")
+    assert shown.stdout == "worker:0 began\nworker:0 began\nworker:0 went on\n"
+    assert "Slurm started the job again (restart 1)" in shown.stderr
+    assert launch.run("logs", "worker:0", "--attempt", "0").stdout == "worker:0 began\nworker:0 went on\n"
     assert launch.run("ps").returncode == 0
 
 

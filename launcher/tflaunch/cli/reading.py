@@ -14,6 +14,9 @@ from tflaunch.cli.naming import choose, plan_of, run_and_tasks_argument, run_arg
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from tflaunch.logs.printer import LogPrinter
     from tflaunch.records.log_reader import LogReader
     from tflaunch.records.observer import Observer
@@ -41,6 +44,9 @@ def logs(
     TASK is worker, worker:1, worker:0-3, host=NAME or a sidecar's name; of one task alone the lines come as they
     are. RUN is the name of a run or job, or its beginning: the live one, else the newest.
 
+    Of a job that Slurm has started again the output since its submission is shown, with --attempt or --tail that since
+    the last restart.
+
     \b
     Example:
       tflaunch logs -f worker:0-3 --tail 20
@@ -56,11 +62,26 @@ def logs(
     observer = Observer(directory)
     reader = LogReader(directory, observer.logs, chosen)
     printer = LogPrinter(chosen, timestamps, fold)
+    if tail is None and attempt is None:
+        _print_earlier_lives(directory, chosen, moment, printer)
     printer.print(reader.read(moment, attempt, tail))
     if follow:
         _follow(observer, reader, printer)
     printer.print(reader.rest())
     printer.flush()
+
+
+def _print_earlier_lives(directory: Path, chosen: Sequence[str], since: float | None, printer: LogPrinter) -> None:
+    """Print what a job of Slurm wrote before it was started again, one life after the other."""
+    from tflaunch.records.log_reader import LogReader
+    from tflaunch.slurm import batch
+
+    for number, life in enumerate(batch.earlier_lives(directory), 1):
+        reader = LogReader(life, life / "logs", chosen)
+        printer.print(reader.read(since))
+        printer.print(reader.rest())
+        printer.flush()
+        say(f"Slurm started the job again (restart {number})")
 
 
 def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:

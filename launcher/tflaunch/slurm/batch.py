@@ -16,6 +16,8 @@ from tflaunch.slurm import SlurmError, SlurmJob
 
 _JOB_NAME = "slurm.json"
 _LIFE_NAME = "life"
+EARLIER = "earlier-"
+"""How the names begin of directories with what earlier lives of a job have left in the directory of its run."""
 FILES = (_JOB_NAME, _LIFE_NAME)
 """What a job's lives share in the directory of its run."""
 _RELAY = (
@@ -37,6 +39,12 @@ def job_of(directory: Path) -> str | None:
 def note_life(directory: Path, restarts: int) -> None:
     """Write down that the job has begun for the ``restarts``-th time after the first."""
     private_files.write_text(directory / _LIFE_NAME, str(restarts))
+
+
+def earlier_lives(directory: Path) -> list[Path]:
+    """Return the directories of what the job's earlier lives have left, the first one first."""
+    found = [path for path in directory.glob(f"{EARLIER}*") if path.name.removeprefix(EARLIER).isdecimal()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix(EARLIER)))
 
 
 def has_begun(directory: Path, job: SlurmJob) -> bool:

@@ -76,7 +76,7 @@ def _refused(error: SlurmError) -> TflaunchError:
     if isinstance(error, NoSlurmHere):
         message = f"{error}; run this on a login node of a Slurm cluster, or without --on slurm"
         return TflaunchError(message, EXIT_PREFLIGHT)
-    message = f"Slurm does not take the job: {error}; correct the options of sbatch on the command line or in \"slurm\""
+    message = f'Slurm does not take the job: {error}; correct the options of sbatch on the command line or in "slurm"'
     return TflaunchError(message, EXIT_USAGE if isinstance(error, BadOption) else EXIT_PREFLIGHT)
 
 
@@ -97,7 +97,7 @@ def take_up(path: Path) -> tuple[Order, RunDirectory]:
         batch.note_job(path, job)  # it may have been over, and have been started again by hand
     restarts = restart_count()
     if restarts:
-        _move_aside(path, f"earlier-{restarts}", f"spec{order.suffix}")
+        _move_aside(path, f"{batch.EARLIER}{restarts}", f"spec{order.suffix}")
     logs = path / "logs"
     if order.log_dir is not None:
         logs = Path(order.log_dir) / (f"restart-{restarts}" if restarts else "")
@@ -117,5 +117,5 @@ def _move_aside(path: Path, name: str, spec: str) -> None:
     earlier = path / name
     earlier.mkdir(mode=0o700, exist_ok=True)
     for entry in list(path.iterdir()):
-        if entry.name not in kept and not entry.name.startswith("earlier-"):
+        if entry.name not in kept and not entry.name.startswith(batch.EARLIER):
             entry.rename(earlier / entry.name)
