@@ -93,7 +93,7 @@ def _listed(text: str, nodes: Sequence[str]) -> Listed | str:
     )
     listing = _LISTING.replace("NODES", " ".join(nodes))
     script = f"set -u\n{listing}\nSLURM_JOB_NODELIST=x SLURM_JOB_ID={_JOB}\n{settings}{first}{tasks}\n{_END}"
-    env = {"PATH": os.environ["PATH"], "http_proxy": "x"}
+    env = {"PATH": os.environ["PATH"], "grpc_proxy": "x"}
     ended = subprocess.run(["bash", "-c", script], env=env, capture_output=True, check=False)
     if ended.returncode:
         return ended.stderr.decode() or f"exit code {ended.returncode}"

@@ -122,7 +122,7 @@ class TestEnv:
         expected = {name: value for name, value in planned["env"].items() if name not in own}
         assert {name: seen["env"].get(name) for name in expected} == expected
         assert seen["cwd"] == str(Path(planned["workdir"]).resolve())
-        assert "http_proxy" not in seen["env"]
+        assert (seen["env"]["http_proxy"], seen["env"]["grpc_proxy"]) == ("http://proxy:3128", "")
         assert seen["env"]["HOME"] == "/home/ann"
         assert seen["env"]["TFLAUNCH_RUN"] == "cluster-by-hand"
         assert list(Path(seen["env"]["TFLAUNCH_TASK_DIR"]).iterdir()) == []

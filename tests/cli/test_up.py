@@ -297,12 +297,12 @@ def test_a_sidecar_that_fails_for_good_is_explained(launch: Launch) -> None:
 
 
 def test_a_task_finds_its_environment(launch: Launch) -> None:
-    """The promised variables, no proxy, and a private directory of its own."""
+    """The promised variables, the user's proxy, none for gRPC, and a private directory of its own."""
     launch.env["http_proxy"] = "http://proxy.invalid:1"
-    names = "$TFLAUNCH_TASK $TFLAUNCH_ATTEMPT ${http_proxy-none} $PYTHONUNBUFFERED"
+    names = "$TFLAUNCH_TASK $TFLAUNCH_ATTEMPT $http_proxy [${grpc_proxy-none}] $PYTHONUNBUFFERED"
     script = f'echo {names}; [ -d "$TFLAUNCH_TASK_DIR" ] && echo $TFLAUNCH_RUN'
     ended = launch.up(launch.shell(script, workers=1))
-    assert ended.stdout.splitlines()[0] == "worker:0 | worker:0 0 none 1"
+    assert ended.stdout.splitlines()[0] == "worker:0 | worker:0 0 http://proxy.invalid:1 [] 1"
     assert ended.stdout.splitlines()[1] == f"worker:0 | {launch.run_directory().name}"
 
 

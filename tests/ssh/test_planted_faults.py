@@ -108,7 +108,7 @@ def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -
     path = spec(
         launch,
         program,
-        env={"https_proxy": "http://proxy:3128"},
+        env={"grpc_proxy": "http://proxy:3128"},
         h1={"env": {"PYTHONPATH": same}, "workdir": str(launch.directory)},
         h2={"env": {"PYTHONPATH": other}, "workdir": str(elsewhere), "python": str(late)},
         command=["python", "train.py", "--state-dir", str(bed.home / "state")],
@@ -123,7 +123,7 @@ def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -
     assert "train.py is not the same on h1 and on h2" in found["program"]
     assert "on h2 the name 'h1' means 127.0.1.1" in found["names"]
     assert "worker:1 at h2:2223: timed out" in found["peers"] or "worker:0 at h1:2222" in found["peers"]
-    assert "https_proxy" in found["proxies"]
+    assert "grpc_proxy" in found["proxies"]
     assert "86400 s ahead" in found["clock"]
     assert str(bed.home / "state") in found["checkpoints"]
 

@@ -92,11 +92,12 @@ def test_every_check_can_find_something() -> None:
 
 
 def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:
-    """Variables of the spec's env are obeyed by gRPC; no_proxy for everything makes it well."""
-    proxy = {"https_proxy": "http://proxy:3128"}
+    """GRPC obeys a grpc_proxy of the spec's env unless no_grpc_proxy names everything; other proxies are left alone."""
+    proxy = {"grpc_proxy": "http://proxy:3128"}
     (finding,) = found(B, clustered(CLUSTER, env=proxy))
     assert (finding.check, finding.severity) == ("proxies", "warning")
-    assert found(B, clustered(CLUSTER, env={**proxy, "no_proxy": "*"})) == []
+    assert found(B, clustered(CLUSTER, env={**proxy, "no_grpc_proxy": "*"})) == []
+    assert found(B, clustered(CLUSTER, env={"https_proxy": "http://proxy:3128"})) == []
 
 
 def test_more_gpus_than_there_are_is_an_error() -> None:

@@ -14,7 +14,6 @@ _LITTLE_DISK = _GIB
 _LITTLE_MEMORY = _GIB // 2  # per task: TensorFlow alone takes as much
 _FEW_FILES = 1024
 _MOST_OFFSET = 2.0  # seconds between clocks
-_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 CHECKS = (
     "reach", "program", "python", "tensorflow", "keras", "names", "ports", "peers", "proxies", "clock", "disk",
     "memory", "gpus", "files", "checkpoints", "tensorboard",
@@ -186,11 +185,10 @@ def _peers(plan: Plan, host: Host) -> Iterator[Finding]:
 
 def _proxies(plan: Plan) -> Iterator[Finding]:
     for task in plan.tasks:
-        names = sorted(name for name, value in task.env.items() if name.lower() in _PROXIES and value)
-        no_proxy = task.env.get("no_proxy", "") + task.env.get("NO_PROXY", "")
-        if names and policy.forms_cluster(plan) and "*" not in no_proxy:
-            message = f"{', '.join(names)} in env: gRPC sends the cluster's own traffic there"
-            yield Finding("proxies", "warning", "env", message, "set no_proxy for all hosts, or remove it from env")
+        no_proxy = task.env.get("no_grpc_proxy", "") or task.env.get("no_proxy", "")
+        if task.env.get("grpc_proxy") and policy.forms_cluster(plan) and "*" not in no_proxy:
+            message = "grpc_proxy in env: gRPC sends the cluster's own traffic there"
+            yield Finding("proxies", "warning", "env", message, "remove grpc_proxy from env, or set no_grpc_proxy to *")
             return
 
 

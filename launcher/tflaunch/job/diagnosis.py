@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _TAIL_LINES = 10
 _LOOKED_AT = 500  # after a traceback TensorFlow may write hundreds of lines more
-_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
 
 def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
@@ -130,7 +129,7 @@ def _facts(job: Job, name: str) -> Facts:
 
 
 def _proxies(process: TaskPlan) -> tuple[str, ...]:
-    return tuple(sorted(name for name in process.env if name.lower() in _PROXIES))
+    return ("grpc_proxy",) if process.env.get("grpc_proxy") else ()
 
 
 def _finished(plan: Plan, job: Job) -> tuple[str, ...]:
