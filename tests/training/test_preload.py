@@ -128,4 +128,4 @@ def test_a_program_that_sets_variables_is_started_and_the_user_is_told(launch: L
     )
     ended = launch.up(launch.spec(**settings(2)), "--preload")
     assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.count("starts without preload: prog.py mentions TF_CPP_MIN_LOG_LEVEL") == 1
+    assert ended.stderr.count("worker:0, worker:1 start without preload: prog.py mentions TF_CPP_MIN_LOG_LEVEL") == 1

@@ -52,6 +52,7 @@ HARMLESS = [
     "import sys; sys.path.append('lib'); print(sys.path[0])",
     "from os import path; path = path.join('a'); self.path = 1",
     "import gevents, tensorflow as tf",
+    "import os; print(os.environ.get('TPU_NAME'), os.getenv('TF_X'), os.environ['CUDA_VISIBLE_DEVICES'])",
     "'''TF_CPP_MIN_LOG_LEVEL is explained here.'''",
 ]
 DOUBTFUL = [
@@ -92,6 +93,27 @@ def test_a_doubtful_text(text: str, reason: str, tmp_path: Path) -> None:
         said = program_text.reason_in_text(argv, str(tmp_path), [], [])
         assert reason in said
         assert said.startswith(("prog.py ", "its text "))
+
+
+KEEPING = [
+    "import os; os.environ['GRPC_FAIL_FAST'] = 'use_caller'",
+    "from os import environ\nenviron.setdefault('GRPC_FAIL_FAST', x)",
+]
+
+
+@pytest.mark.parametrize("text", KEEPING)
+def test_a_variable_that_keeps_its_value_is_harmless(text: str, tmp_path: Path) -> None:
+    """Programs for parameter servers set GRPC_FAIL_FAST to the very value that they get from us."""
+    for argv in _ways(text, tmp_path):
+        assert program_text.reason_in_text(argv, str(tmp_path), [], [], None, {"GRPC_FAIL_FAST": "use_caller"}) == ""
+        assert "mentions" in program_text.reason_in_text(argv, str(tmp_path), [], [], None, {"OTHER": "use_caller"})
+
+
+def test_a_variable_that_gets_another_value_is_a_reason(tmp_path: Path) -> None:
+    """What was imported has read the first one."""
+    environ = {"GRPC_FAIL_FAST": "use_caller"}
+    for argv in _ways("import os; os.environ['GRPC_FAIL_FAST'] = 'true'", tmp_path):
+        assert "mentions" in program_text.reason_in_text(argv, str(tmp_path), [], [], None, environ)
 
 
 def _ways(text: str, directory: Path) -> list[list[str]]:

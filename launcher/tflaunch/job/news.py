@@ -86,12 +86,15 @@ def _quiet_disaster(alone: list[str]) -> list[str]:
 
 
 def _preload_news(before: Job, event: Event) -> list[str]:
-    """Why a task was started in the ordinary way, said once for each reason."""
+    """Why tasks with one program are started in the ordinary way, said once for all of them."""
     if not isinstance(event, TaskStarted) or not event.preload.startswith(preloading.REFUSED):
         return []
-    if any(task.preload == event.preload for task in before.tasks.values()):
+    program = before.plan.find(event.task).argv
+    alike = [process.task for process in before.plan.processes() if process.argv == program]
+    if any(before.tasks[name].preload == event.preload for name in alike):
         return []
-    return [f"{event.task} starts without preload: {event.preload.removeprefix(preloading.REFUSED)}"]
+    verb = "starts" if len(alike) == 1 else "start"
+    return [f"{listed(alike)} {verb} without preload: {event.preload.removeprefix(preloading.REFUSED)}"]
 
 
 def _board_news(before: Job, event: Event, after: Job) -> list[str]:

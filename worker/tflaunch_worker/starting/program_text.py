@@ -15,7 +15,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Iterator, Mapping
 
 SCRIPT = "script"
 MODULE = "module"
@@ -60,7 +60,12 @@ def reason_in_words(argv: list[str]) -> str:
 
 
 def reason_in_text(
-    argv: list[str], workdir: str, python_path: list[str], path: list[str], names: set[str] | None = None
+    argv: list[str],
+    workdir: str,
+    python_path: list[str],
+    path: list[str],
+    names: set[str] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> str:
     """Say why modules must not be imported before this program; "" for no reason.
 
@@ -70,19 +75,22 @@ def reason_in_text(
         python_path: the directories of PYTHONPATH, where there may be code of the user's, too.
         path: all directories in which modules are looked for.
         names: takes the names of the modules that it imports, the first parts of them.
+        environ: the variables with which the modules are imported; one that the program sets to the value that it
+            has there is no reason.
     """
     program = of(argv)
     names = set() if names is None else names
+    environ = {} if environ is None else environ
     assert program is not None
     kind, place = program
     name = argv[place]
     if kind == TEXT:
-        return _reason_in([""], [workdir, *python_path], "", names, text=name)
+        return _reason_in([""], [workdir, *python_path], "", names, environ, text=name)
     if kind == SCRIPT:
         file = os.path.realpath(os.path.join(workdir, name))
         if not os.path.isfile(file):
             return f"{name} is no file"
-        return _reason_in([file], [os.path.dirname(file), *python_path], "", names)
+        return _reason_in([file], [os.path.dirname(file), *python_path], "", names, environ)
     parts = name.split(".")
     for root in (workdir, *path):
         found = _module_file(os.path.join(root, *parts), is_program=True)
@@ -90,12 +98,14 @@ def reason_in_text(
             above = [_module_file(os.path.join(root, *parts[: count + 1])) for count in range(len(parts))]
             files = [found, *(file for file in above if file)]
             if root in (workdir, *python_path):
-                return _reason_in(files, [workdir, *python_path], "", names)
-            return _reason_in(files, [root], os.path.join(root, parts[0]), names)
+                return _reason_in(files, [workdir, *python_path], "", names, environ)
+            return _reason_in(files, [root], os.path.join(root, parts[0]), names, environ)
     return f"the module {name} cannot be found beforehand"
 
 
-def _reason_in(paths: list[str], roots: list[str], below: str, names: set[str], text: str = "") -> str:
+def _reason_in(
+    paths: list[str], roots: list[str], below: str, names: set[str], environ: Mapping[str, str], text: str = ""
+) -> str:
     """Look into files, "" for a text, and what they import from these directories, only what is ``below`` a place."""
     waiting, seen = paths, set()
     while waiting:
@@ -114,8 +124,9 @@ def _reason_in(paths: list[str], roots: list[str], below: str, names: set[str], 
                 tree = ast.parse(text)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return f"{name} cannot be read"
+        harmless = {id(found) for node in ast.walk(tree) for found in _names_without_effect(node, environ)}
         for node in ast.walk(tree):
-            reason = _reason_in_node(node, names)
+            reason = "" if id(node) in harmless else _reason_in_node(node, names)
             if reason:
                 return f"{name} {reason}"
             waiting += [found for place in _imported(node, path, roots) for found in [_module_file(place)] if found]
@@ -141,6 +152,37 @@ def _reason_in_node(node: ast.AST, names: set[str]) -> str:
     if _changes_unknown_variable(node):
         return "sets variables whose names cannot be known beforehand"
     return ""
+
+
+def _names_without_effect(node: ast.AST, environ: Mapping[str, str]) -> list[ast.AST]:
+    """Return the name in an expression that reads a variable or gives it the value that it has, [] in any other."""
+    place: ast.AST | None = None
+    name: ast.AST | None = None
+    if isinstance(node, ast.Subscript):
+        place, name = node.value, _index(node)
+        is_harmless = isinstance(node.ctx, ast.Load)
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        place, name = node.targets[0].value, _index(node.targets[0])
+        is_harmless = _text(name) in environ and environ[_text(name)] == getattr(node.value, "value", None)
+    elif isinstance(node, ast.Call) and node.args:
+        method = getattr(node.func, "attr", "")
+        place, name = getattr(node.func, "value", None), node.args[0]
+        is_harmless = method == "get" or (method == "setdefault" and _text(name) in environ)
+        if _is_attribute(node.func, "getenv"):
+            return [name]
+    else:
+        return []
+    return [name] if is_harmless and name is not None and place is not None and _is_attribute(place, "environ") else []
+
+
+def _index(node: ast.Subscript) -> ast.AST:
+    index: ast.AST = node.slice
+    return index if isinstance(index, ast.Constant) else getattr(index, "value", index)  # Python 3.8 has an Index
+
+
+def _text(node: ast.AST | None) -> str:
+    """Return the text of a constant, "" for anything else."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _names(node: ast.AST) -> list[str]:

@@ -117,10 +117,11 @@ def _reason_against(request: dict[str, Any], modules_before: set[str], names: se
     if reason:
         return reason
     python_path = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(":") if place]
-    reason = program_text.reason_in_text(argv, workdir, python_path, sys.path, names)
+    kind, place = program_text.of(argv) or ("", 0)
+    path = [*sys.path, *_directories_of(argv[place])] if kind == program_text.MODULE else sys.path
+    reason = program_text.reason_in_text(argv, workdir, python_path, path, names, request["env"])
     if reason:
         return reason
-    kind, place = program_text.of(argv) or ("", 0)
     if kind == program_text.MODULE:
         name = argv[place]
         if name in sys.modules or f"{name}.__main__" in sys.modules:
@@ -129,6 +130,17 @@ def _reason_against(request: dict[str, Any], modules_before: set[str], names: se
     if kind == program_text.TEXT:
         return _reason_in_directory(workdir, modules_before)
     return _reason_in_directory(os.path.dirname(os.path.realpath(os.path.join(workdir, argv[place]))), modules_before)
+
+
+def _directories_of(module: str) -> list[str]:
+    """Return where finders have the package of a module that is not on the path: an editable install has one."""
+    package = module.partition(".")[0]
+    found: list[str] = []
+    for finder in sys.meta_path:
+        spec = finder.find_spec(package, None) if hasattr(finder, "find_spec") else None
+        locations = spec.submodule_search_locations or () if spec is not None else ()
+        found += [os.path.dirname(place) for place in locations if os.path.basename(place) == package]
+    return found
 
 
 def _reason_in_process() -> str:
