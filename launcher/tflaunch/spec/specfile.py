@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import shlex
 import sys
@@ -60,7 +61,10 @@ def read(path: Path) -> SpecFile:
         with path.open("rb") as file:
             return SpecFile(str(path), path.parent, path.suffix, _decoded(file.read(MAX_BYTES + 1)))
     except OSError as error:
-        problem = Problem("error", "", f"cannot be read: {error.strerror}", "give the path of a cluster spec")
+        hint = "give the path of a cluster spec"
+        if isinstance(error, PermissionError):
+            hint = f"allow the user with the number {os.getuid()} to enter {path.absolute().parent} and to read it"
+        problem = Problem("error", "", f"cannot be read: {error.strerror}", hint)
         raise SpecError(str(path), [problem]) from None
     except _Unreadable as error:
         raise SpecError(str(path), [error.problem]) from None
