@@ -46,6 +46,30 @@ def test_the_code_of_a_program_that_fails_is_that_of_docker_compose(compose: Com
     assert len({host.partition(":")[0] for host in hosts.split(",")}) == 3
 
 
+def test_no_worker_can_read_the_key_that_opens_the_others(compose: Compose) -> None:
+    """And all see the user's data."""
+    data = compose.job / "data"
+    data.mkdir()
+    (data / "pictures").write_text("some")
+    compose.env["DATA"] = str(data)
+    script = "cat /data/pictures; find /keys ! -readable; grep -rl PRIVATE /keys"
+    ended = compose.run("up", "--detach", "worker")
+    ended = compose.run("run", "--rm", "-T", "launcher", "tflaunch", "up", shell(compose, script))
+    assert ended.returncode == 0, ended.stdout
+    assert re.findall(r"worker:\d \| (.*)", ended.stdout.replace("\r", "")) == ["some/keys/host/id"] * 2
+    said = compose.run("run", "--rm", "--no-deps", "-T", "launcher", "tflaunch", "logs").stdout
+    assert said.count("/keys/host/id") == 2, "logs outlive their run"
+
+
+def test_a_job_that_the_launcher_may_not_read_is_said(compose: Compose) -> None:
+    """Its user is not the one who mounted the directory."""
+    spec = shell(compose, "true")
+    compose.job.chmod(0o700)
+    ended = compose.run("run", "--rm", "-T", "launcher", "tflaunch", "up", spec)
+    assert ended.returncode == 2, ended.stdout
+    assert "shell.json: cannot be read: Permission denied; allow the user with the number" in ended.stdout
+
+
 @pytest.mark.tensorflow
 def test_training_goes_on_from_the_checkpoint_when_a_worker_was_killed(compose: Compose) -> None:
     """`docker kill` in mid-training, then `docker start`: another attempt, not another training.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
+from install import need
 from specs import REPOSITORY, made
 from tflaunch.plan import lint
 from tflaunch.spec import Address
@@ -19,14 +21,50 @@ pytestmark = pytest.mark.unit
 SCHEMA = json.loads(Path(__file__).with_name("compose-spec.json").read_text())
 
 
-def read() -> Any:
-    """Return what docker-compose.yml says."""
-    return yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+def read(name: str = "docker-compose.yml") -> Any:
+    """Return what a compose file says."""
+    return yaml.safe_load((REPOSITORY / name).read_text())
 
 
-def test_the_compose_file_keeps_to_the_compose_specification() -> None:
+@pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.gpu.yml"])
+def test_the_compose_file_keeps_to_the_compose_specification(name: str) -> None:
     """As the schema has it that Compose v2 goes by."""
-    jsonschema.Draft7Validator(SCHEMA).validate(read())
+    jsonschema.Draft7Validator(SCHEMA).validate(read(name))
+
+
+def test_the_image_is_built_once() -> None:
+    """By one service, which every other one is started after: it is there when they need it."""
+    services = read()["services"]
+    (builder,) = [name for name, service in services.items() if "build" in service]
+    assert len({service["image"] for service in services.values()}) == 1
+    assert all(builder in service["depends_on"] for name, service in services.items() if name != builder)
+
+
+def test_only_the_launcher_has_the_key_that_opens_the_hosts() -> None:
+    """Each private half is in a volume of one side; the other side reads the public half and cannot replace it."""
+    for name, service in read()["services"].items():
+        mounts = {volume.partition(":")[0]: volume for volume in service["volumes"]}
+        ours, theirs = ("launcher-key", "host-key") if "launcher" in name else ("host-key", "launcher-key")
+        public = {"launcher-key": "authorized-keys", "host-key": "known-hosts"}
+        assert ours in mounts
+        assert theirs not in mounts
+        assert not mounts[public[ours]].endswith(":ro")
+        assert mounts[public[theirs]].endswith(":ro")
+
+
+def test_docker_compose_takes_the_file_for_gpus() -> None:
+    """It has another image for all services, and GPUs for the worker."""
+    need(["docker-compose"], ["docker-compose"])
+    names = [word for name in ("docker-compose.yml", "docker-compose.gpu.yml") for word in ("--file", name)]
+    for profile in ("multi-worker", "parameter-server"):
+        command = ["docker-compose", *names, "--profile", profile, "config"]
+        shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+        services = yaml.safe_load(shown)["services"]
+        assert {service["image"] for service in services.values()} == {"tflaunch-gpu"}
+        worker = services["worker"]
+        assert worker["build"]["args"]["PACKAGES"] == "tensorflow[and-cuda]"
+        (device,) = worker["deploy"]["resources"]["reservations"]["devices"]
+        assert device["capabilities"] == ["gpu"]
 
 
 def test_no_host_lets_in_passwords_and_no_launcher_trusts_strangers() -> None:
