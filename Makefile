@@ -9,7 +9,7 @@ LAST := ssh package docker slurm
 TESTS := training $(filter-out training $(LAST) __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/)))) $(LAST)
 RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help demo test test-preload lint check simulate matrix nightly benchmark clean
+.PHONY: help demo test test-preload lint check fuzz simulate matrix nightly benchmark clean
 
 help: ## Show this help.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1: /' | sort
@@ -41,7 +41,11 @@ test-preload: $(VENV)/.ready ## Run the tests once more, with every Python task 
 	$(RUN) TFLAUNCH_TEST_PRELOAD=tensorflow pytest -m tensorflow
 
 check: lint ## Run only the tests that need no TensorFlow, container or wheel.
-	$(RUN) pytest -m "(unit or simulator or agent or cli or ssh) and not tensorflow"
+	$(RUN) pytest -m "(unit or fuzz or simulator or agent or cli or ssh) and not tensorflow"
+
+CASES ?= 100000
+fuzz: $(VENV)/.ready ## Give every border CASES hostile inputs (100,000).
+	$(RUN) PYTHONPATH=tests python -m fuzz --cases $(CASES) --jobs 2
 
 simulate: $(VENV)/.ready ## Play 100,000 random histories of the real core in a simulated world.
 	$(RUN) PYTHONPATH=tests python -m simulator --seeds 0:100000 --jobs 2

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tflaunch.printable import printable
+
 EXIT_USAGE = 2
 EXIT_PREFLIGHT = 3
 EXIT_TIMEOUT = 124
 EXIT_INTERNAL = 125
+
+_LONGEST_SENTENCE = 10_000
 
 
 class Problem(NamedTuple):
@@ -26,8 +30,7 @@ class Problem(NamedTuple):
         """Return the problem as one line of text."""
         place = f"{self.where}: " if self.where else ""
         remedy = f"; {self.hint}" if self.hint else ""
-        text = f"{place}{self.message}{remedy}"
-        return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+        return printable(f"{place}{self.message}{remedy}", _LONGEST_SENTENCE)
 
 
 class TflaunchError(Exception):

@@ -36,7 +36,7 @@ class SimMailbox(Mailbox):
     def put(self, event: Event) -> None:
         """Add an event."""
         reason = getattr(event, "reason", "")
-        if "speak our protocol" in reason:
+        if "broke the protocol" in reason:
             raise Violation("protocol", f"{event}")
         super().put(event)
 

@@ -11,6 +11,8 @@ from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
 
 _RECEIVE = 1024 * 1024
+_MOST_MESSAGE = 4 * 1024 * 1024  # the longest is the list of 50,000 files that a host lacks
+_MOST_UNSENT = 65_536  # pieces of frames that may wait for a host that does not read
 
 Frame = tuple[bytes, ...]
 """The pieces of a frame, in their order. Frames of a kind may share some."""
@@ -25,21 +27,23 @@ class Frames:
         mailbox: Mailbox,
         heard: Callable[[dict[str, Any], bytes], None],
         lost: Callable[[str], None],
+        violated: Callable[[str], None],
     ) -> None:
         """Watch a link.
 
         Args:
             link: the link.
             mailbox: waits for it, and tells the time.
-            heard: takes each message and its body; one that it cannot take (ValueError, KeyError, TypeError) is
-                the end of the link.
+            heard: takes each message and its body; raises ValueError for one that breaks the protocol.
             lost: takes the reason when the link can be used no longer; it is not closed yet.
+            violated: called instead of ``lost`` when the other side broke the protocol.
         """
         self._link = link
         self._mailbox = mailbox
         self._heard = heard
         self._lost = lost
-        self._decoder = wire.Decoder()
+        self._violated = violated
+        self._decoder = wire.Decoder(_MOST_MESSAGE)
         self._out: deque[memoryview] = deque()
         self._is_open = True
         self._is_full = False
@@ -52,6 +56,8 @@ class Frames:
         if self._is_open:
             self._out.extend(map(memoryview, frame))
             self._flush()
+            if len(self._out) > _MOST_UNSENT:
+                self._mailbox.call(self._give_up_unread)
 
     def close(self) -> None:
         """Hang up."""
@@ -59,6 +65,11 @@ class Frames:
             self._is_open = False
             self._mailbox.forget(self._link.socket.fileno())
             self._link.close()
+
+    def _give_up_unread(self) -> None:
+        if self._is_open and len(self._out) > _MOST_UNSENT:
+            self._out.clear()
+            self._lost("it does not read what it is sent")
 
     def _flush(self) -> None:
         link = self._link.socket
@@ -95,5 +106,6 @@ class Frames:
             for message, body in self._decoder.feed(data):
                 if self._is_open:
                     self._heard(message, body)
-        except (wire.WireError, ValueError, KeyError, TypeError) as error:
-            self._lost(f"its agent does not speak our protocol: {error}")
+        except (wire.WireError, ValueError) as error:
+            if self._is_open:
+                self._violated(str(error))

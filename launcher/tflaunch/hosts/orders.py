@@ -38,6 +38,11 @@ class Orders:
             self._waiting.append((self._last, frame))
         return frame
 
+    @property
+    def last(self) -> int:
+        """The number of the last order, 0 before the first."""
+        return self._last
+
     def forget(self, obeyed: int | None = None) -> None:
         """Forget the orders up to number ``obeyed``, without one all that wait."""
         while self._waiting and (obeyed is None or self._waiting[0][0] <= obeyed):

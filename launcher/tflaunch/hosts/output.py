@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from tflaunch_worker import fields
+from tflaunch_worker.output.stream import CHUNK, WINDOW
+
 KINDS = ("output", "output_lost", "output_ended")
 """The kinds of frames that carry output."""
+
+_MOST_UNACKNOWLEDGED = WINDOW + CHUNK
 
 
 Times = list[tuple[int, float]]
@@ -33,33 +37,46 @@ class Words(Protocol):
 class Output:
     """Passes on what was not heard before, and notes what the agent may forget."""
 
-    def __init__(self, words: Words, noted: Callable[[], None], ours: Callable[[float], float]) -> None:
+    def __init__(
+        self,
+        words: Words,
+        noted: Callable[[], None],
+        ours: Callable[[float], float],
+        may_write: Callable[[str, int], bool],
+    ) -> None:
         """Prepare for the output of one host.
 
         Args:
             words: takes the output.
             noted: called whenever something can be acknowledged.
             ours: turns a moment of the host's monotonic clock into ours; both are seconds.
+            may_write: whether the host was asked to start this attempt of this task.
         """
         self._words = words
         self._noted = noted
         self._ours = ours
+        self._may_write = may_write
         self._received: dict[tuple[str, int], int] = {}
         self._ended: set[tuple[str, int]] = set()
         self._offsets: dict[tuple[str, int], tuple[int, bool]] = {}
+        self._acknowledged: dict[tuple[str, int], int] = {}
 
     def read(self, message: dict[str, Any], body: bytes) -> None:
         """Take a frame of one of the `KINDS`.
 
         Raises:
-            ValueError: output is missing before it, or its times are none.
+            ValueError: the frame is malformed, output is missing before it, or it was not asked for.
         """
-        task, attempt, offset = message["task"], message["attempt"], message["offset"]
+        task, attempt = fields.text(message, "task"), fields.integer(message, "attempt")
+        offset = fields.integer(message, "offset")
+        if not self._may_write(task, attempt):
+            raise ValueError(f"output of attempt {attempt} of {task[:60]!r}, which it was not asked to start")
         match message["kind"]:
             case "output":
-                self._read_bytes(task, attempt, offset, body, _checked(message["times"], offset, len(body)))
+                times = _checked(fields.items(message, "times"), offset, len(body))
+                self._read_bytes(task, attempt, offset, body, times)
             case "output_lost":
-                self._read_gap(task, attempt, offset, int(message["size"]))
+                self._read_gap(task, attempt, offset, fields.integer(message, "size"))
             case "output_ended":
                 self._read_end(task, attempt, offset)
 
@@ -72,17 +89,23 @@ class Output:
     def take_notes(self) -> list[list[object]]:
         """Return what to acknowledge since the last time: [task, attempt, offset, has it ended] each."""
         notes: list[list[object]] = [[task, attempt, *state] for (task, attempt), state in self._offsets.items()]
+        self._acknowledged.update({about: offset for about, (offset, _) in self._offsets.items()})
         self._offsets.clear()
         return notes
 
     def _read_bytes(self, task: str, attempt: int, offset: int, body: bytes, times: Times) -> None:
+        is_first = (task, attempt) not in self._received
         known = self._known(task, attempt)
         if offset > known:
-            if self._words.kept(task, attempt) is None:
+            if not is_first or self._words.kept(task, attempt) is None:
                 raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
             self._words.lose(task, attempt, offset - known)  # acknowledged, but a full disk had not kept it
-            known = offset
+            known = self._acknowledged[(task, attempt)] = offset
         end = offset + len(body)
+        if end > known and (task, attempt) in self._ended:
+            raise ValueError(f"output of {task} goes on after its end")
+        if end > self._acknowledged[(task, attempt)] + _MOST_UNACKNOWLEDGED:
+            raise ValueError(f"output of {task} is sent further ahead than {_MOST_UNACKNOWLEDGED} bytes")
 
         def written() -> None:
             self._note(task, attempt, end)
@@ -109,7 +132,7 @@ class Output:
     def _known(self, task: str, attempt: int) -> int:
         """How much of an attempt's output was heard."""
         if (task, attempt) not in self._received:
-            self._received[(task, attempt)] = self._words.kept(task, attempt) or 0
+            self._received[(task, attempt)] = self._acknowledged[(task, attempt)] = self._words.kept(task, attempt) or 0
         return self._received[(task, attempt)]
 
     def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:
@@ -119,7 +142,7 @@ class Output:
         self._noted()
 
 
-def _checked(times: Any, offset: int, size: int) -> Times:
+def _checked(times: list[Any], offset: int, size: int) -> Times:
     """Return the times of a frame with the bytes from ``offset`` on.
 
     Raises:
@@ -127,11 +150,13 @@ def _checked(times: Any, offset: int, size: int) -> Times:
     """
     checked: Times = []
     end = offset + size
-    for at, seconds in reversed(times):
-        if type(at) is not int or not offset <= at < end or type(seconds) is not float or not math.isfinite(seconds):
-            raise ValueError("the times of its output are none")
-        end = at
-        checked.append((at, seconds))
+    for time in reversed(times):
+        match time:
+            case [at, float(seconds)] if type(at) is int and offset <= at < end and abs(seconds) <= fields.MAX_TIME:
+                checked.append((at, seconds))
+                end = at
+            case _:
+                raise ValueError("the times of its output are out of order or out of range")
     if end != offset:
         raise ValueError("output comes without its times")
     return checked[::-1]

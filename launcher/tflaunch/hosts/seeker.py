@@ -8,6 +8,7 @@ from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
 from tflaunch.mailbox import Mailbox
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds before another try to restore a link
+_STEADY = 5.0  # seconds that a link lasts before the next one may be sought without a wait
 
 
 class Seeker:
@@ -31,6 +32,7 @@ class Seeker:
         self._effort = 0
         self._wait = _FIRST_WAIT
         self._not_before = 0.0
+        self._found_at: float | None = None
 
     def start(self, failed: Callable[[str], None]) -> None:
         """Start the agent; ``failed`` takes the reason when that is impossible."""
@@ -38,8 +40,12 @@ class Seeker:
 
     def find(self, gone: Callable[[str], None]) -> None:
         """Look for the agent until it is found; ``gone`` takes its last words when it has ended."""
-        self._wait = _FIRST_WAIT
-        self._look_at(self._not_before, gone)
+        now = self._mailbox.now()
+        if self._found_at is None or now - self._found_at >= _STEADY:
+            self._wait = _FIRST_WAIT
+            self._look_at(self._not_before, gone)
+        else:  # a host that takes every link and loses it at once must not keep us busy
+            self._look_at(max(self._not_before, now + self._next_wait()), gone)
 
     def find_or_start(self, failed: Callable[[str], None]) -> None:
         """Look for the agent once, and start it if it is not there."""
@@ -95,14 +101,17 @@ class Seeker:
                 return again
 
         def again() -> None:
-            wait, self._wait = self._wait, min(self._wait * 2, _LONGEST_WAIT)
-            self._look_at(self._mailbox.now() + wait, gone)
+            self._look_at(self._mailbox.now() + self._next_wait(), gone)
 
         if when <= self._mailbox.now():
             self._seek(work)
             return
         effort = self._effort
         self._mailbox.call_at(when, lambda: self._seek(work) if effort == self._effort else None)
+
+    def _next_wait(self) -> float:
+        wait, self._wait = self._wait, min(self._wait * 2, _LONGEST_WAIT)
+        return wait
 
     def _seek(self, work: Callable[[], Link | Callable[[], None]]) -> None:
         """Do ``work`` in another thread; use the link that it brings, or call here what it brings instead."""
@@ -114,6 +123,7 @@ class Seeker:
                 if effort == self._effort:
                     outcome()
             elif effort == self._effort:
+                self._found_at = self._mailbox.now()
                 self._found(outcome)
             else:
                 outcome.close()

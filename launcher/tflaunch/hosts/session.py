@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from tflaunch.hosts import replies
+from tflaunch.hosts.asked import Asked
 from tflaunch.hosts.frames import Frame, Frames
 from tflaunch.hosts.heard import Heard
 from tflaunch.hosts.host_clock import HostClock
@@ -21,12 +23,18 @@ from tflaunch.hosts.upload import Upload
 from tflaunch.job import events, measures
 from tflaunch.job.measures import Measure
 from tflaunch.mailbox import Mailbox
-from tflaunch_worker import wire
+from tflaunch.printable import printable
+from tflaunch_worker import fields, wire
 
 if TYPE_CHECKING:
     from tflaunch.hosts.code import Code
 
 _BEATS = 3  # words per heartbeat limit: two may be late without harm
+_LONGEST_REASON = 200
+_MOST_VIOLATIONS = 3  # of the protocol by one agent, before its host is given up
+_EVENTS_AT_ONCE = 2000  # new events that may come in one go, before those of started tasks are counted
+_EVENTS_PER_ATTEMPT = 20
+_EVENTS_PER_SECOND = 20
 _CLOCK = os.urandom(8).hex()
 """Names the clock of this process, with which agents compare theirs."""
 
@@ -71,7 +79,8 @@ class Session:
         self._seeker = Seeker(way, mailbox, aside, self._use)
         self._terms = terms
         self._mailbox = mailbox
-        self._output = Output(words, self._acknowledge_soon, self._ours)
+        self._given = Asked()
+        self._output = Output(words, self._acknowledge_soon, self._ours, self._may_write)
         self._frames: Frames | None = None
         self._is_greeted = False
         self._is_wanted = False
@@ -81,6 +90,9 @@ class Session:
         self._upload: Upload | None = None
         self._orders = Orders(terms.lease > 0)
         self._heard = Heard()
+        self._violations = 0
+        self._events_allowed = float(_EVENTS_AT_ONCE)
+        self._event_at = 0.0
         self._is_recalling = False
         self._is_resuming = False
         self._is_acknowledging = False
@@ -121,7 +133,9 @@ class Session:
         self._is_wanted = True
         self._has_joined = False
         self._orders = Orders(self._terms.lease > 0)
+        self._given = Asked()
         self._heard = Heard()
+        self._violations = 0
         self._upload = None
         self._clock = HostClock()
 
@@ -158,14 +172,14 @@ class Session:
 
     def _unreachable(self, reason: str) -> None:
         self._is_wanted = False
-        self._mailbox.put(events.HostUnreachable(self.host, reason))
+        self._mailbox.put(events.HostUnreachable(self.host, printable(reason)))
 
     def _gone(self, words: str) -> None:
         self._is_wanted = False
-        self._mailbox.put(events.HostLost(self.host, words or "it ended unexpectedly"))
+        self._mailbox.put(events.HostLost(self.host, printable(words) or "it ended unexpectedly"))
 
     def _use(self, link: Link) -> None:
-        self._frames = Frames(link, self._mailbox, self._read, self._lose)
+        self._frames = Frames(link, self._mailbox, self._read, self._lose, self._punish)
         self._asked = self._answered = self._mailbox.now()
         terms = self._terms._asdict()
         del terms["heartbeat"]
@@ -204,16 +218,32 @@ class Session:
             self._is_wanted = False
             return
         if self._has_joined:
-            self._mailbox.put(events.LinkLost(self.host, reason))
+            self._mailbox.put(events.LinkLost(self.host, printable(reason)))
             self._seeker.find(self._gone)
         else:
             self._seeker.explain(reason, self._unreachable)
 
+    def _punish(self, reason: str) -> None:
+        """The agent broke the protocol: give up this link, and after several such links the host.
+
+        Its tasks are not awaited any more: a correct agent never does this, and what lives there ends with the lease.
+        Another agent starts on that host only when the lock there is free.
+        """
+        self._violations += 1
+        reason = f"its agent broke the protocol: {reason}"
+        if self._has_joined and not self._is_leaving and self._violations >= _MOST_VIOLATIONS:
+            self._seeker.stop()
+            self._hang_up()
+            self._gone(f"{reason}; it did so {self._violations} times")
+        else:
+            self._lose(reason)
+
     # ---- what we say
 
-    def order(self, kind: str, common: str = "", /, **fields: object) -> None:
+    def order(self, kind: str, common: str = "", /, **about: Any) -> None:
         """Have the agent do something, exactly once, however often the link is lost; ``common`` as in `Orders.add`."""
-        frame = self._orders.add(kind, common, **fields)
+        self._given.note(kind, about)
+        frame = self._orders.add(kind, common, **about)
         if self._is_greeted:
             self._send(frame)
 
@@ -243,6 +273,7 @@ class Session:
 
     def send_files(self, code: Code) -> None:
         """Bring the user's code to the host: `FilesPlaced` or `FilesRefused` will follow."""
+        self._given.note_files()
         self._upload = Upload(code, lambda frame: self._send((frame,)))
         if self._is_greeted:
             self._upload.offer()
@@ -268,8 +299,8 @@ class Session:
         self._frames = None
         self._is_greeted = False
 
-    def _say(self, kind: str, **fields: object) -> None:
-        self._send((wire.encode({"kind": kind, **fields}),))
+    def _say(self, kind: str, **about: object) -> None:
+        self._send((wire.encode({"kind": kind, **about}),))
 
     def _send(self, frame: Frame) -> None:
         if self._frames is not None:
@@ -278,39 +309,71 @@ class Session:
     # ---- what the agent says
 
     def _read(self, message: dict[str, Any], body: bytes) -> None:
+        """Take a message of the agent.
+
+        Raises:
+            ValueError: it breaks the protocol.
+        """
         kind = message["kind"]
-        if kind in KINDS:
+        if kind == "superseded":
+            self._mailbox.put(events.Superseded(self.host))
+        elif kind == "refused":
+            raise ValueError(f"it refused what it was told: {str(message.get('reason'))[:_LONGEST_REASON]}")
+        elif kind == "greeted":
+            self._read_greeting(message)
+        elif not self._is_greeted:
+            raise ValueError(f"{kind[:40]!r} came before its greeting")
+        elif kind in KINDS:
             self._output.read(message, body)
         elif kind in self._ANSWERS:
             self._ANSWERS[kind](self, message)
-        elif kind in ("files_wanted", "part_taken"):
-            self._serve_upload(message)
-        elif kind == "superseded":
-            self._mailbox.put(events.Superseded(self.host))
-        elif kind == "refused":
-            raise ValueError(str(message.get("reason"))[:200])
-        elif self._heard.is_new(int(message["seq"])):
-            if "at" in message:
-                message["at"] = self._clock.ours(float(message["at"]))
-            event = events.from_agent(self.host, message)
-            if isinstance(event, events.FilesPlaced | events.FilesRefused):
-                self._upload = None
-            self._heard.note(event, int(message["seq"]))
-            self._mailbox.put(event)
+        else:
+            self._read_event(message)
+
+    def _read_event(self, message: dict[str, Any]) -> None:
+        number = fields.integer(message, "seq", 1)
+        event = events.from_agent(self.host, message)
+        self._given.check(event)
+        if not self._heard.is_new(number):
+            return
+        self._count_event()
+        if isinstance(event, events.TaskStarted | events.TaskExited):
+            event = event._replace(at=self._clock.ours(event.at))
+        elif isinstance(event, events.FilesPlaced | events.FilesRefused):
+            self._upload = None
+        self._heard.note(event, number)
+        self._mailbox.put(event)
+
+    def _count_event(self) -> None:
+        """Bound what an agent can make us write down: tasks cause few events, but for silences, which take time."""
+        now = self._mailbox.now()
+        most = _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * self._given.starts
+        regained = (now - self._event_at) * _EVENTS_PER_SECOND
+        self._event_at = now
+        self._events_allowed = min(self._events_allowed + regained, most) - 1
+        if self._events_allowed < 0:
+            raise ValueError("it tells of more events than its tasks can cause")
+
+    def _may_write(self, task: str, attempt: int) -> bool:
+        """Whether the agent was asked to start an attempt, so that its output is believed."""
+        return self._given.has_started(task, attempt)
 
     def _read_greeting(self, message: dict[str, Any]) -> None:
+        greeting = replies.read_greeting(message, self._orders.last, self._mailbox.now())
+        if self._is_greeted:
+            raise ValueError("it greeted twice")
         self._is_greeted = True
         if self._has_joined:
-            self._mailbox.put(events.LinkRestored(self.host, bool(message["is_leaving"])))
+            self._mailbox.put(events.LinkRestored(self.host, greeting.is_leaving))
         else:
             self._has_joined = True
             self._mailbox.put(events.HostJoined(self.host))
-        for task, attempt in self._orders.silent_attempts(int(message["obeyed"]), message["streams"]):
+        for task, attempt in self._orders.silent_attempts(greeting.pulse.obeyed, greeting.streams):
             self._output.end(task, attempt)
         if not self._heard.seen:
             self._say("keep_alive", **self._time())  # an agent that starts answers late, so clocks compare badly
         self._is_resuming = False
-        self._read_pulse(message)
+        self._take_pulse(greeting.pulse)
         for frame in self._orders.waiting():
             self._send(frame)
         if self._upload is not None:
@@ -323,24 +386,28 @@ class Session:
             return  # it was refused, and the agent answers to parts that were under way
         try:
             if message["kind"] == "files_wanted":
-                self._upload.begin(message["wanted"])
+                self._upload.begin(fields.items(message, "wanted"))
             else:
                 self._upload.part_taken()
         except OSError as error:
             self._upload = None
-            self._mailbox.put(events.FilesRefused(self.host, f"{error.filename}: {error.strerror}"))
+            self._mailbox.put(events.FilesRefused(self.host, printable(f"{error.filename}: {error.strerror}")))
 
     def _read_pulse(self, message: dict[str, Any]) -> None:
+        self._take_pulse(replies.read_pulse(message, self._orders.last, self._mailbox.now()))
+
+    def _take_pulse(self, pulse: replies.Pulse) -> None:
         """Forget the orders that were obeyed, and compare the clocks."""
-        self._answered = max(self._answered, float(message["sent"]))
-        self._clock.compare(float(message["sent"]), float(message["time"]), self._mailbox.now())
-        self._orders.forget(int(message["obeyed"]))
+        self._answered = max(self._answered, pulse.sent)
+        self._clock.compare(pulse.sent, pulse.time, self._mailbox.now())
+        self._orders.forget(pulse.obeyed)
 
     def _read_measures(self, message: dict[str, Any]) -> None:
-        taken = measures.from_wire(message["tasks"])
-        moment = self._clock.ours(float(message["time"]))
+        taken = measures.from_wire(message.get("tasks"))
+        moment = self._clock.ours(fields.number(message, "time"))
+        known = {task: measure for task, measure in taken.items() if self._given.has_started(task, measure.attempt)}
         if self._tell_measures is not None:
-            self._tell_measures(taken, moment)
+            self._tell_measures(known, moment)
 
     def _ours(self, theirs: float) -> float:
         """Return a moment of the agent's clock by ours."""
@@ -363,4 +430,9 @@ class Session:
             return  # what is noted is acknowledged over the next link
         self._say("acknowledge", seen=self._heard.recorded, streams=self._output.take_notes())
 
-    _ANSWERS: ClassVar = {"greeted": _read_greeting, "alive": _read_pulse, "measured": _read_measures}
+    _ANSWERS: ClassVar = {
+        "alive": _read_pulse,
+        "measured": _read_measures,
+        "files_wanted": _serve_upload,
+        "part_taken": _serve_upload,
+    }

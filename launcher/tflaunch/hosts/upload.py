@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tflaunch_worker import wire
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tflaunch.hosts.code import Code, Part
 
 _AHEAD = 8  # parts under way: few enough that a slow link still carries the heartbeat in time
+_MOST_ANSWERS = 2
 
 
 class Upload:
@@ -23,35 +24,62 @@ class Upload:
         self._frames: Iterator[bytes] = iter(())
         self._under_way = 0
         self._is_answered = False
+        self._answers = 0
+        self._taken_late = 0  # parts of the offer that it has not taken when it answers the offer of a lost link
 
     def offer(self) -> None:
         """Tell the agent what there is; also when a new link has replaced a lost one."""
         self._is_answered = False
+        self._answers = 0
         self._begin(self._code.offers())
 
-    def begin(self, wanted: Sequence[tuple[str, int]]) -> None:
-        """Send what the agent does not have: contents by hash, each from a byte on.
+    def begin(self, wanted: Iterable[object]) -> None:
+        """Send what the agent does not have: [hash, offset] each, the content with this hash from a byte on.
 
         Only its first answer over a link counts: it may have one more, to what was asked over the lost link.
 
         Raises:
             OSError: a file cannot be read any more.
+            ValueError: the agent asks for what was not offered, or asks again.
         """
+        self._answers += 1
+        if self._answers > _MOST_ANSWERS:
+            raise ValueError("it asks for files again and again")
         if not self._is_answered:
             self._is_answered = True
-            self._begin(_frame(part) for part in self._code.parts([(sha256, offset) for sha256, offset in wanted]))
+            self._begin(_frame(part) for part in self._code.parts(self._checked(wanted)))
 
     def part_taken(self) -> None:
         """The agent has one more part, of the offer or of a file.
 
         Raises:
             OSError: a file cannot be read any more.
+            ValueError: no part is under way.
         """
-        self._under_way -= 1
+        if self._under_way:
+            self._under_way -= 1
+        elif self._taken_late:
+            self._taken_late -= 1
+        else:
+            raise ValueError("it took a part of a file that was not sent")
         self._send_more()
+
+    def _checked(self, wanted: Iterable[object]) -> list[tuple[str, int]]:
+        sizes = {file.sha256: file.size for file in self._code.files}
+        offsets: dict[str, int] = {}
+        for item in wanted:
+            match item:
+                case [str(sha256), offset] if (
+                    type(offset) is int and 0 <= offset <= sizes.get(sha256, -1) and sha256 not in offsets
+                ):
+                    offsets[sha256] = offset
+                case _:
+                    raise ValueError("it asks for a file that was not offered, or for one twice")
+        return list(offsets.items())
 
     def _begin(self, frames: Iterator[bytes]) -> None:
         self._frames = frames
+        self._taken_late = self._under_way if self._is_answered else 0
         self._under_way = 0
         self._send_more()
 

@@ -4,9 +4,41 @@ What an agent says on the wire is one of these: the kind of a frame is the class
 and its fields are the fields here (``host`` is added by the session that read it).
 """
 
+import functools
 import re
 import typing
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+from tflaunch.printable import printable
+
+
+class Range(NamedTuple):
+    """Which numbers a field can hold."""
+
+    least: float
+    most: float
+
+
+class Line(NamedTuple):
+    """A field holds one line of text that can be shown on a terminal, of at most so many characters."""
+
+    longest: int
+
+
+_LONGEST_TIME = 1e12  # seconds: 30,000 years
+
+Attempt = Annotated[int, Range(0, 2**31)]
+Count = Annotated[int, Range(0, 2**53)]
+Pid = Annotated[int, Range(1, 2**31)]
+Port = Annotated[int, Range(1, 65535)]
+ExitCode = Annotated[int, Range(0, 255)]
+SignalNumber = Annotated[int, Range(1, 64)]
+Moment = Annotated[float, Range(-_LONGEST_TIME, _LONGEST_TIME)]
+Seconds = Annotated[float, Range(0, _LONGEST_TIME)]
+Reason = Annotated[str, Line(1000)]
+Addresses = Annotated[str, Line(4000)]
+"""Types of fields. They are checked wherever an event comes in: from an agent, or from a journal."""
 
 
 class HostJoined(NamedTuple):
@@ -19,14 +51,14 @@ class HostUnreachable(NamedTuple):
     """No agent could be started on a host."""
 
     host: str
-    reason: str
+    reason: Reason
 
 
 class LinkLost(NamedTuple):
     """The agent on a host cannot be heard; it and its tasks may live."""
 
     host: str
-    reason: str
+    reason: Reason
 
 
 class LinkRestored(NamedTuple):
@@ -43,7 +75,7 @@ class HostLeaving(NamedTuple):
     """
 
     host: str
-    reason: str
+    reason: Reason
     is_drain: bool
 
 
@@ -51,7 +83,7 @@ class HostLost(NamedTuple):
     """The agent on a host is gone, and so are all tasks there."""
 
     host: str
-    reason: str
+    reason: Reason
 
 
 class FilesPlaced(NamedTuple):
@@ -64,35 +96,35 @@ class FilesRefused(NamedTuple):
     """The user's code could not be brought to the host."""
 
     host: str
-    reason: str
+    reason: Reason
 
 
 class NamesFound(NamedTuple):
     """What a host's resolver knows: name to its addresses, separated by blanks; "" for none."""
 
     host: str
-    found: dict[str, str]
+    found: dict[str, Addresses]
 
 
 class PortsHeld(NamedTuple):
     """A host holds these ports: task to port."""
 
     host: str
-    ports: dict[str, int]
+    ports: dict[str, Port]
 
 
 class PortsRefused(NamedTuple):
     """A host cannot hold some ports: task to the reason."""
 
     host: str
-    refused: dict[str, str]
+    refused: dict[str, Reason]
 
 
 class PeersTried(NamedTuple):
     """A host has tried to reach the tasks of the others; ``failed``: task to the reason."""
 
     host: str
-    failed: dict[str, str]
+    failed: dict[str, Reason]
 
 
 class TaskStarted(NamedTuple):
@@ -103,10 +135,10 @@ class TaskStarted(NamedTuple):
 
     host: str
     task: str
-    attempt: int
-    pid: int
-    at: float
-    preload: str = ""
+    attempt: Attempt
+    pid: Pid
+    at: Moment
+    preload: Reason = ""
 
 
 class TaskNotStarted(NamedTuple):
@@ -114,9 +146,9 @@ class TaskNotStarted(NamedTuple):
 
     host: str
     task: str
-    attempt: int
-    code: int
-    reason: str
+    attempt: Attempt
+    code: ExitCode
+    reason: Reason
 
 
 class PortOpened(NamedTuple):
@@ -124,7 +156,7 @@ class PortOpened(NamedTuple):
 
     host: str
     task: str
-    attempt: int
+    attempt: Attempt
 
 
 class TaskExited(NamedTuple):
@@ -138,15 +170,15 @@ class TaskExited(NamedTuple):
 
     host: str
     task: str
-    attempt: int
-    code: int | None
-    signal: int | None
-    at: float
+    attempt: Attempt
+    code: ExitCode | None
+    signal: SignalNumber | None
+    at: Moment
     was_told: bool = False
-    evidence: str = ""
-    failure: str = ""
-    step: int = 0
-    epoch: int = 0
+    evidence: Reason = ""
+    failure: Reason = ""
+    step: Count = 0
+    epoch: Count = 0
 
 
 class TaskSilent(NamedTuple):
@@ -154,7 +186,7 @@ class TaskSilent(NamedTuple):
 
     host: str
     task: str
-    attempt: int
+    attempt: Attempt
 
 
 class TaskSpoke(NamedTuple):
@@ -162,7 +194,7 @@ class TaskSpoke(NamedTuple):
 
     host: str
     task: str
-    attempt: int
+    attempt: Attempt
 
 
 class TaskGone(NamedTuple):
@@ -173,20 +205,20 @@ class TaskGone(NamedTuple):
 
     host: str
     task: str
-    attempt: int
-    checkpoint: int = 0
+    attempt: Attempt
+    checkpoint: Count = 0
 
 
 class Interrupted(NamedTuple):
     """The user asked for the end: the number of the signal that tflaunch got."""
 
-    signal: int
+    signal: SignalNumber
 
 
 class StopAsked(NamedTuple):
     """The user asked for the end from another terminal: TERM, and KILL after ``grace`` seconds."""
 
-    grace: float
+    grace: Seconds
 
 
 class RestartAsked(NamedTuple):
@@ -271,11 +303,11 @@ _BY_KIND: dict[str, type[Any]] = {kind_of(event): event for event in typing.get_
 _AGENT_KINDS = frozenset(kind_of(event) for event in _SAID_BY_AGENTS)
 
 
-def from_agent(host: str, message: dict[str, Any]) -> Event:
+def from_agent(host: str, message: Mapping[str, Any]) -> Event:
     """Return the event that a message of the agent on ``host`` is.
 
     Raises:
-        ValueError: the message is none of an agent's events, or a field is missing or of the wrong type.
+        ValueError: the message is none of an agent's events, or a field is missing, of the wrong type or out of range.
     """
     if message["kind"] not in _AGENT_KINDS:
         raise ValueError(f"unknown event {message['kind']!r}")
@@ -284,27 +316,89 @@ def from_agent(host: str, message: dict[str, Any]) -> Event:
     return event
 
 
-def from_record(record: dict[str, Any]) -> Event | None:
+def from_record(record: Mapping[str, Any]) -> Event | None:
     """Return the event in a record of the journal, None when the record is something else.
 
     Raises:
-        ValueError: a field is missing or of the wrong type.
+        ValueError: a field is missing, of the wrong type or out of range.
     """
     event = _BY_KIND.get(record["kind"])
     if event is None:
         return None
     known = {**event._field_defaults, **record}  # an earlier version has said less
-    fields = {name: _checked(name, kind, known.get(name)) for name, kind in event.__annotations__.items()}
-    return typing.cast("Event", event(**fields))
+    return typing.cast(
+        "Event", _checked(event(*[check(name, known.get(name)) for name, check in _checks(record["kind"])]))
+    )
 
 
-def _checked(name: str, declared: Any, value: Any) -> Any:
-    if typing.get_origin(declared) is dict:
-        _, inner = typing.get_args(declared)
-        if isinstance(value, dict):
-            return {key: _checked(name, inner, item) for key, item in value.items()}
-    elif declared is float and isinstance(value, int | float):
-        return float(value)
-    elif isinstance(value, declared) and (declared is bool or not isinstance(value, bool)):
+def _checked(event: Any) -> Any:
+    """Check what the fields of an event mean together."""
+    if isinstance(event, TaskExited) and (event.code is None) == (event.signal is None):
+        raise ValueError("a task exits by a code or by a signal")
+    return event
+
+
+_Check = Callable[[str, Any], Any]
+"""Takes a field's name and value, and returns the value as the event holds it. Raises ValueError."""
+
+
+@functools.cache
+def _checks(kind: str) -> tuple[tuple[str, _Check], ...]:
+    """Return the names of the fields of a kind of event, and what checks each."""
+    return tuple((name, _check_of(declared)) for name, declared in _BY_KIND[kind].__annotations__.items())
+
+
+def _check_of(declared: Any) -> _Check:
+    """Return what checks values of a declared type."""
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if origin is Annotated:
+        kind, limit = arguments
+        return _line(limit) if isinstance(limit, Line) else _number(kind, limit)
+    if origin is dict:
+        return _mapping(_check_of(arguments[1]))
+    if arguments:  # X | None
+        return _optional(_check_of(arguments[0]))
+    return _exactly(declared)
+
+
+def _line(limit: Line) -> _Check:
+    def check(name: str, value: Any) -> str:
+        if type(value) is not str:
+            raise ValueError(f"field {name!r} must be text")
+        return printable(value, limit.longest)
+
+    return check
+
+
+def _number(kind: type, limit: Range) -> _Check:
+    kinds = (int,) if kind is int else (int, float)
+
+    def check(name: str, value: Any) -> Any:
+        if type(value) not in kinds or not limit.least <= value <= limit.most:  # NaN is not between them
+            kind_name = "an integer" if kind is int else "a number"
+            raise ValueError(f"field {name!r} must be {kind_name} from {limit.least:.0f} to {limit.most:.0f}")
+        return kind(value)
+
+    return check
+
+
+def _mapping(check_value: _Check) -> _Check:
+    def check(name: str, value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise ValueError(f"field {name!r} must be an object")
+        return {key: check_value(name, item) for key, item in value.items()}
+
+    return check
+
+
+def _optional(check_value: _Check) -> _Check:
+    return lambda name, value: None if value is None else check_value(name, value)
+
+
+def _exactly(kind: type) -> _Check:
+    def check(name: str, value: Any) -> Any:
+        if type(value) is not kind:
+            raise ValueError(f"field {name!r} must be of type {kind.__name__}")
         return value
-    raise ValueError(f"field {name!r} must be {declared}")
+
+    return check

@@ -1,0 +1,86 @@
+"""What one agent was asked for: it is believed about that alone, not about the tasks and ports of other hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from tflaunch.job import events
+
+
+class Asked:
+    """Remembers the orders that an agent got, as far as its events answer them."""
+
+    def __init__(self) -> None:
+        self._started: set[tuple[str, int]] = set()
+        self._watched: set[tuple[str, int]] = set()
+        self._ports: set[str] = set()
+        self._names: set[str] = set()
+        self._peers: set[str] = set()
+        self._has_offered_files = False
+
+    def note(self, kind: str, fields: dict[str, Any]) -> None:
+        """Remember an order: its kind and fields."""
+        match kind:
+            case "start_task":
+                self._started.add((fields["task"], fields["attempt"]))
+                if fields.get("stall"):
+                    self._watched.add((fields["task"], fields["attempt"]))
+            case "hold_ports":
+                self._ports.update(fields["ports"])
+            case "look_up_names":
+                self._names.update(fields["names"])
+            case "try_peers":
+                self._peers.update(fields["peers"])
+
+    def note_files(self) -> None:
+        """Remember that the user's code was offered."""
+        self._has_offered_files = True
+
+    @property
+    def starts(self) -> int:
+        """How many attempts the agent was asked to start."""
+        return len(self._started)
+
+    def has_started(self, task: str, attempt: int) -> bool:
+        """Whether the agent was asked to start this attempt."""
+        return (task, attempt) in self._started
+
+    def check(self, event: events.Event) -> None:
+        """Check that an event of the agent answers something that it was asked for.
+
+        Raises:
+            ValueError: it does not.
+        """
+        match event:
+            case events.TaskSilent() | events.TaskSpoke():
+                self._check_attempt(event.task, event.attempt, self._watched)
+            case (
+                events.TaskStarted()
+                | events.TaskNotStarted()
+                | events.PortOpened()
+                | events.TaskExited()
+                | events.TaskGone()
+            ):
+                self._check_attempt(event.task, event.attempt, self._started)
+            case events.PortsHeld():
+                _check_names("ports of", event.ports, self._ports)
+            case events.PortsRefused():
+                _check_names("ports of", event.refused, self._ports)
+            case events.NamesFound():
+                _check_names("the names", event.found, self._names)
+            case events.PeersTried():
+                _check_names("the peers", event.failed, self._peers)
+            case events.FilesPlaced() | events.FilesRefused() if not self._has_offered_files:
+                raise ValueError("it was not offered any files")
+
+    @staticmethod
+    def _check_attempt(task: str, attempt: int, known: Collection[tuple[str, int]]) -> None:
+        if (task, attempt) not in known:
+            raise ValueError(f"it was not asked for that about attempt {attempt} of {task[:60]!r}")
+
+
+def _check_names(what: str, told: Collection[str], asked: Collection[str]) -> None:
+    unknown = sorted(name[:60] for name in told if name not in asked)
+    if unknown:
+        raise ValueError(f"it was not asked for {what} {', '.join(map(repr, unknown[:3]))}")

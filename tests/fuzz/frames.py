@@ -1,0 +1,200 @@
+"""The frames of an agent: a run with two hosts, one of which says anything."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+from fuzz.borders import Border
+from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate_order
+from fuzz.stages import Finished, Line, Records, StillMailbox, Way, Words, check_sentence
+from specs import planned
+from tflaunch.errors import TflaunchError
+from tflaunch.hosts.code import Code, File
+from tflaunch.hosts.session import Session, Terms
+from tflaunch.job import supervisor
+from tflaunch.job.measures import Measure
+from tflaunch.job.status import Sight, status
+from tflaunch.supervision.metrics import families
+from tflaunch.supervision.run import Parts, Run
+from tflaunch_worker import wire
+
+_SPEC = {
+    "cluster": {"worker": ["a:2222", "a:2223", "b:2224"]},
+    "command": ["train"],
+    "sync": {},
+    "restart": {"max": 1, "backoff": [0, 0]},
+    "timeouts": {"stall": 15, "lease": 30, "heartbeat": 5},
+}
+_PLAN = planned(_SPEC)
+_WITHOUT_STALL = planned({**_SPEC, "timeouts": {"lease": 30, "heartbeat": 5}, "restart": {"max": 0}})
+_HASH = "ab" * 32
+_CODE = Code(Path("/dev"), (File("null", 0o644, _HASH, 0),), ())
+_SIZE = struct.Struct("!I")
+_PULSE = {"obeyed": 0, "sent": 0.0, "time": 7.5}
+_GREETING = {"kind": "greeted", "protocol": wire.PROTOCOL, "pid": 9, "is_leaving": False, "streams": [], **_PULSE}
+
+Message = tuple[dict[str, Any], bytes]
+
+
+def generate(chance: random.Random) -> bytes:
+    """Return what host a says: mostly a good conversation with a few changes."""
+    frames: list[bytes] = [_frame(message, body) for message, body in _mutated(_script("a", (0, 1)), chance)]
+    if chance.random() < 0.15:
+        place = chance.randrange(len(frames))
+        frames[place] = mutate_bytes(frames[place], chance)
+    return b"".join(_SIZE.pack(len(frame)) + frame for frame in frames)
+
+
+def check(case: bytes) -> None:
+    """Run a job whose host a says this."""
+    is_stalling = len(case) % 2 == 0
+    words, said = Words(), list[str]()
+    plan = _PLAN if is_stalling else _WITHOUT_STALL
+    links = {"a": [Line() for _ in range(4)], "b": [Line()]}
+    mailbox = StillMailbox([line for lines in links.values() for line in lines])
+    frames = {"a": _cut(case), "b": [_frame(*message) for message in _script("b", (2,))]}
+    sessions: dict[str, Any] = {}
+    terms = Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
+    for host, lines in links.items():
+        way, later = Way(lines[1:]), mailbox.call
+        sessions[host] = Session(host, way, terms, mailbox, words, later)  # type: ignore[arg-type]
+        sessions[host].tell_measures(_check_measures)
+    run = Run(
+        supervisor.begin("run", plan, mailbox.now()),
+        Parts(mailbox, Records(), words, sessions, said.append, "logs", _CODE),  # type: ignore[arg-type]
+    )
+
+    def go_on() -> bool:
+        has_served = False
+        for host, waiting in frames.items():
+            line = next((line for line in links[host] if not line.is_closed), None)
+            if line is None or line.serve is None:
+                continue  # its next link is still sought
+            if line is not links[host][0] and not line.has_begun:
+                line.arrive(_frame(_GREETING))
+            line.has_begun = True
+            line.arrive(waiting.pop(0) if waiting else b"")
+            line.serve()
+            has_served = True
+        return has_served
+
+    mailbox.idle = go_on
+    try:
+        run.execute({host: lines[0] for host, lines in links.items()})  # type: ignore[misc]
+        assert 0 <= run.exit_code <= 255, run.exit_code
+    except (Finished, TflaunchError) as error:
+        check_sentence(str(error))
+    for sentence in said:
+        check_sentence(sentence)
+    _check_status(run, mailbox)
+
+
+def _check_status(run: Run, mailbox: StillMailbox) -> None:
+    current = status(run.job, Sight(0.0, "logs", True, mailbox.now()))
+    wire.parse(json.dumps(current, allow_nan=False))
+    families(current)
+
+
+def _check_measures(taken: dict[str, Measure], moment: float) -> None:
+    wire.parse(json.dumps([taken, moment], allow_nan=False))
+
+
+def _cut(case: bytes) -> list[bytes]:
+    frames, start = [], 0
+    while start + _SIZE.size <= len(case):
+        (size,) = _SIZE.unpack_from(case, start)
+        start += _SIZE.size
+        frames.append(case[start : start + size])
+        start += size
+    return frames
+
+
+def _frame(message: Any, body: bytes = b"") -> bytes:
+    head = as_json(message)
+    return struct.pack("!II", len(head), len(body)) + head + body
+
+
+def _mutated(script: list[Message], chance: random.Random) -> list[Message]:
+    if chance.random() < 0.4:
+        script = mutate_order(script, chance)
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 3, 6))):
+        place = chance.randrange(len(script))
+        message, body = script[place]
+        script[place] = (mutate(message, chance), body if chance.random() < 0.8 else chance.randbytes(9))
+    if chance.random() < 0.1:
+        script = script[: chance.randrange(len(script)) + 1]
+    if chance.random() < 0.2:
+        extra: dict[str, Any] = chance.choice(_EXTRAS)
+        places = range(chance.choice((1, 1, 1, 3, 40)))
+        where = chance.randrange(len(script) + 1)
+        script[where:where] = [(mutate(extra, chance), b"") for _ in places]
+    return script
+
+
+def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
+    """What a good agent says of tasks that train and end well."""
+    tasks = [f"worker:{index}" for index in indices]
+    others = [f"worker:{index}" for index in range(3) if index not in indices]
+    said: list[dict[str, Any]] = [
+        dict(_GREETING),
+        {"kind": "files_wanted", "wanted": [[_HASH, 0]]},
+        {"kind": "part_taken"},
+        {"kind": "files_placed", "seq": 0},
+        {"kind": "names_found", "seq": 0, "found": {"b" if host == "a" else "a": "10.0.0.7"}},
+        {
+            "kind": "ports_held",
+            "seq": 0,
+            "ports": {task: 2222 + index for task, index in zip(tasks, indices, strict=True)},
+        },
+        {"kind": "peers_tried", "seq": 0, "failed": {}},
+        {"kind": "alive", **_PULSE},
+    ]
+    bodies: dict[int, bytes] = {}
+    for task in tasks:
+        about = {"seq": 0, "task": task, "attempt": 0}
+        said.append({"kind": "task_started", **about, "pid": 77, "at": 3.5, "preload": ""})
+        said.append({"kind": "port_opened", **about})
+        bodies[len(said)] = b"step 1\nstep 2\n"
+        said.append({"kind": "output", "task": task, "attempt": 0, "offset": 0, "times": [[0, 3.5], [7, 3.75]]})
+        said.append({"kind": "task_silent", **about})
+        said.append({"kind": "task_spoke", **about})
+    figures = {"attempt": 0, "cpu_seconds": 1.5, "rss_bytes": 1000, "progress": {"step": 3, "metrics": {"loss": 0.5}}}
+    said.append({"kind": "measured", "time": 8.0, "tasks": dict.fromkeys(tasks, figures)})
+    assert others
+    for task in tasks:
+        about = {"seq": 0, "task": task, "attempt": 0}
+        ended = {"code": 0, "signal": None, "at": 9.5, "was_told": False, "evidence": ""}
+        said.append({"kind": "task_exited", **about, **ended})
+        said.append({"kind": "output_lost", "task": task, "attempt": 0, "offset": 14, "size": 5})
+        said.append({"kind": "output_ended", "task": task, "attempt": 0, "offset": 19})
+        said.append({"kind": "task_gone", **about})
+    seq = 0
+    for message in said:
+        if "seq" in message:
+            seq += 1
+            message["seq"] = seq
+    return [(message, bodies.get(place, b"")) for place, message in enumerate(said)]
+
+
+_EXTRAS: tuple[dict[str, Any], ...] = (
+    {"kind": "superseded", "by": 3},
+    {"kind": "refused", "reason": "no"},
+    {"kind": "host_leaving", "seq": 4, "reason": "terminated", "is_drain": True},
+    {"kind": "files_refused", "seq": 4, "reason": "no room"},
+    {"kind": "ports_refused", "seq": 6, "refused": {"worker:0": "in use"}},
+    {"kind": "peers_tried", "seq": 7, "failed": {"worker:2": "timed out"}},
+    {"kind": "task_not_started", "seq": 8, "task": "worker:0", "attempt": 0, "code": 127, "reason": "not found"},
+    {"kind": "task_exited", "seq": 9, "task": "worker:0", "attempt": 0, "code": None, "signal": 9, "at": 1.5},
+    {"kind": "task_exited", "seq": 9, "task": "worker:2", "attempt": 0, "code": 3, "signal": None, "at": 1.5},
+    {"kind": "files_wanted", "wanted": [[_HASH, 0]] * 9},
+    {"kind": "part_taken"},
+    {"kind": "interrupted", "signal": 2, "seq": 5},
+    {"kind": "host_lost", "host": "b", "reason": "x", "seq": 5},
+    {"kind": any_value(random.Random(1)), "seq": Raw("1e999")},
+)
+
+BORDER = Border(generate, check)

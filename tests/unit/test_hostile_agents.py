@@ -1,0 +1,247 @@
+"""An agent that breaks the protocol costs its host, never the run's process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.stages import Line, StillMailbox, Way, Words
+from tflaunch.hosts.code import Code, File
+from tflaunch.hosts.session import Session, Terms
+from tflaunch.job.events import Event, HostJoined, HostLost, LinkLost, LinkRestored, TaskExited, TaskStarted
+from tflaunch_worker import wire
+
+pytestmark = pytest.mark.unit
+
+HASH = "ab" * 32
+
+
+class Host:
+    """A session, and the agent with which it speaks."""
+
+    def __init__(self, links: int = 1) -> None:
+        self.lines = [Line() for _ in range(links)]
+        self.mailbox = StillMailbox(self.lines)
+        self.words = Words()
+        terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
+        way, later = Way(self.lines[1:]), self.mailbox.call
+        self.session = Session("a", way, terms, self.mailbox, self.words, later)  # type: ignore[arg-type]
+        self.session.join_over(self.lines[0])  # type: ignore[arg-type]
+        self.events: list[Event] = []
+        self.orders = 0
+
+    def greets(self) -> None:
+        """Let the agent greet."""
+        pulse = {"obeyed": self.orders, "sent": 0.0, "time": 1.0}
+        self.says(wire.encode({"kind": "greeted", "is_leaving": False, "streams": [], **pulse}))
+
+    def says(self, *frames: bytes) -> None:
+        """Let the agent say something over its present link."""
+        for frame in frames:
+            line = next(line for line in self.lines if not line.is_closed)
+            line.arrive(frame)
+            if line.serve is not None:
+                line.serve()
+        self.wait(0)
+
+    def tells(self, kind: str, **fields: object) -> None:
+        """Let the agent say something well-formed."""
+        self.says(wire.encode({"kind": kind, **fields}))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and note what happens."""
+        until = self.mailbox.now() + seconds
+        for _ in range(1000):
+            event = self.mailbox.take(until)
+            if event is not None:
+                self.events.append(event)
+            elif self.mailbox.now() >= until:
+                break
+
+    def starts(self, task: str = "worker:0", **fields: object) -> None:
+        """Have a task started there."""
+        self.words.begin(task, 0)
+        self.session.order("start_task", task=task, attempt=0, **fields)
+        self.orders += 1
+
+    def last(self) -> Event:
+        """Return what happened last."""
+        return self.events[-1]
+
+    def lost(self) -> str:
+        """Return why the first link was lost, "" while it is not."""
+        return next((event.reason for event in self.events if isinstance(event, LinkLost)), "")
+
+
+@pytest.fixture
+def host() -> Host:
+    """A host whose agent has joined, with one task."""
+    found = Host()
+    found.greets()
+    found.starts()
+    assert found.events == [HostJoined("a")]
+    return found
+
+
+def frame(text: bytes) -> bytes:
+    """Return the frame of a JSON text."""
+    return len(text).to_bytes(4, "big") + bytes(4) + text
+
+
+EXIT: dict[str, Any] = {"kind": "task_exited", "seq": 1, "task": "worker:0", "attempt": 0, "at": 1.0}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        frame(b'{"kind":"port_opened","task":"worker:0","attempt":0,"seq":1e999}'),
+        frame(b'{"kind":"task_exited","seq":1,"at":1' + b"0" * 400 + b"}"),
+        frame(b'{"kind":' + b"[" * 500_000 + b"}"),
+        wire.encode({**EXIT, "code": 10**18, "signal": None}),
+        wire.encode({**EXIT, "code": 256, "signal": None}),
+        wire.encode({**EXIT, "code": None, "signal": -9}),
+        wire.encode({**EXIT, "code": None, "signal": 65}),
+        wire.encode({**EXIT, "code": None, "signal": None}),
+        wire.encode({**EXIT, "code": 1, "signal": 9}),
+        frame(b'{"kind":"task_exited","seq":1,"task":"worker:0","attempt":0,"at":NaN,"code":1,"signal":null}'),
+        wire.encode({**EXIT, "code": 1, "signal": None, "at": 1e300}),
+        wire.encode({**EXIT, "code": 1, "signal": None, "task": "worker:1"}),
+        wire.encode({**EXIT, "code": 1, "signal": None, "attempt": 1}),
+        wire.encode({"kind": "task_silent", "seq": 1, "task": "worker:0", "attempt": 0}),
+        wire.encode({"kind": "ports_held", "seq": 1, "ports": {"worker:0": 22}}),
+        wire.encode({"kind": "names_found", "seq": 1, "found": {"b": "10.0.0.1"}}),
+        wire.encode({"kind": "files_placed", "seq": 1}),
+        wire.encode({"kind": "host_lost", "seq": 1, "reason": "x"}),
+        wire.encode({"kind": "alive", "obeyed": 9, "sent": 0.0, "time": 1.0}),
+        wire.encode({"kind": "alive", "obeyed": 0, "sent": 1e9, "time": 1.0}),
+        wire.encode({"kind": "greeted", "is_leaving": False, "streams": [], "obeyed": 0, "sent": 0.0, "time": 1.0}),
+        wire.encode({"kind": "measured", "time": 1.0, "tasks": [1]}),
+        wire.encode({"kind": "output", "task": "worker:1", "attempt": 0, "offset": 0, "times": [[0, 1.0]]}, b"x"),
+        wire.encode({"kind": "output", "task": "worker:0", "attempt": 0, "offset": 0, "times": []}, b"x"),
+        wire.encode({"kind": "output", "task": "worker:0", "attempt": 0, "offset": 5, "times": [[5, 1.0]]}, b"x"),
+        wire.encode({"kind": "output_lost", "task": "worker:0", "attempt": 0, "offset": 0, "size": 2**60}),
+    ],
+)
+def test_a_frame_that_breaks_the_protocol_ends_the_link(host: Host, said: bytes) -> None:
+    """Nothing of it becomes an event."""
+    host.says(said)
+    (_, lost) = host.events[:2]
+    assert isinstance(lost, LinkLost)
+    assert "its agent broke the protocol: " in lost.reason
+    assert lost.reason.isprintable()
+
+
+def test_texts_of_a_host_are_one_printable_line(host: Host) -> None:
+    """They go to the terminal and into the journal."""
+    evil = "\x1b]0;PWNED\x07\n tflaunch: done: \udce9" + "x" * 5000
+    host.tells(**EXIT, code=None, signal=9, evidence=evil)
+    event = host.last()
+    assert isinstance(event, TaskExited)
+    assert event.evidence.startswith(r"\x1b]0;PWNED\x07\n tflaunch: done: \udce9xxx")
+    assert event.evidence.isprintable()
+    assert len(event.evidence) <= 1000
+
+
+def test_a_host_is_given_up_after_three_violations() -> None:
+    """However well it greets in between; and each next link is sought later."""
+    host = Host(links=5)
+    found_at = []
+    for _ in range(3):
+        host.greets()
+        found_at.append(host.mailbox.now())
+        host.says(b"garbage, garbage")
+        host.wait(3)
+    kinds = [type(event) for event in host.events]
+    assert kinds == [HostJoined, LinkLost, LinkRestored, LinkLost, LinkRestored, HostLost]
+    assert "3 times" in host.last().reason  # type: ignore[union-attr]
+    assert not host.session.is_open
+    host.wait(100)
+    assert len(host.events) == 6
+
+
+def test_a_host_that_drops_every_link_is_sought_ever_more_rarely() -> None:
+    """A greeting alone is no progress."""
+    host = Host(links=9)
+    lost_at, waits = 0.0, []
+    for _ in range(5):
+        host.greets()
+        host.says(b"")
+        lost_at = host.mailbox.now()
+        while sum(line.serve is not None for line in host.lines if not line.is_closed) == 0:
+            host.wait(0.05)
+        waits.append(round(host.mailbox.now() - lost_at, 1))
+    assert waits[0] <= 0.1
+    assert waits[1:] == sorted(waits[1:])
+    assert waits[-1] >= 1.9
+
+
+def test_what_was_not_asked_for_does_not_start_an_upload(host: Host) -> None:
+    """Each part that is taken has more sent: one that was not sent would have the whole file sent at once."""
+    code = Code(Path("/dev"), (File("null", 0o644, HASH, 0),), ())
+    host.session.send_files(code)
+    host.tells("files_wanted", wanted=[[HASH, 0]])
+    host.tells("part_taken")
+    host.tells("part_taken")  # the answer may have been to an offer over an earlier link
+    assert not host.lost()
+    host.tells("part_taken")
+    assert "was not sent" in host.lost()
+
+
+@pytest.mark.parametrize("wanted", [[[HASH, 0]] * 2, [["00" * 32, 0]], [[HASH, 1]], [[HASH, -1]], [HASH], [[0, 0]]])
+def test_only_what_was_offered_is_sent(host: Host, wanted: list[Any]) -> None:
+    """Once each, and from an offset within it."""
+    host.session.send_files(Code(Path("/dev"), (File("null", 0o644, HASH, 0),), ()))
+    host.tells("files_wanted", wanted=wanted)
+    assert "not offered" in host.lost()
+
+
+def test_output_may_not_come_faster_than_it_is_acknowledged(host: Host) -> None:
+    """Otherwise it would wait in our memory."""
+    host.words.is_slow = True
+    size = 0
+    while not host.lost() and size < 2**24:
+        about = {"task": "worker:0", "attempt": 0, "offset": size, "times": [[size, 1.0]]}
+        host.says(wire.encode({"kind": "output", **about}, b"x" * 65536))
+        size += 65536
+    assert "further ahead" in host.lost()
+    assert host.words.size < 2**21
+
+
+def test_events_may_not_come_faster_than_tasks_can_cause_them() -> None:
+    """Each is written into the journal."""
+    host = Host()
+    host.greets()
+    host.starts(stall=5.0)
+    for number in range(1, 5000):
+        host.tells(("task_spoke", "task_silent")[number % 2], seq=number, task="worker:0", attempt=0)
+        if host.lost():
+            break
+    assert number < 3000
+    assert "more events" in host.lost()
+
+
+def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> None:
+    """What it does not read waits in our memory."""
+    host.lines[0].is_full = True
+    for number in range(100_000):
+        host.session.measure()
+        if number % 1000 == 0:
+            host.wait(0)
+        if not host.session.is_linked:
+            break
+    assert "does not read" in host.lost()
+
+
+def test_what_an_agent_may_say_is_believed(host: Host) -> None:
+    """The order of a good conversation."""
+    about = {"task": "worker:0", "attempt": 0}
+    host.tells("task_started", seq=1, **about, pid=5, at=1.0)
+    host.says(wire.encode({"kind": "output", **about, "offset": 0, "times": [[0, 1.0]]}, b"x\n"))
+    host.tells(**{**EXIT, "seq": 2}, code=3, signal=None)
+    host.tells("output_ended", **about, offset=2)
+    host.tells("task_gone", seq=3, **about)
+    assert [type(event) for event in host.events[1:3]] == [TaskStarted, TaskExited]
+    assert host.words.size == 2
+    assert host.words.is_complete
