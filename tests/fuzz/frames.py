@@ -96,7 +96,7 @@ def check(case: bytes) -> None:
 def _check_status(run: Run, mailbox: StillMailbox) -> None:
     current = status(run.job, Sight(0.0, "logs", True, mailbox.now()))
     wire.parse(json.dumps(current, allow_nan=False))
-    families(current)
+    families(current, mailbox.now())
 
 
 def _check_measures(taken: dict[str, Measure], moment: float) -> None:

@@ -214,3 +214,10 @@ def test_a_fork_does_not_tell_for_its_parent(pipe: int) -> None:
     )
     subprocess.run([sys.executable, "-c", program], check=True)
     assert [line["step"] for line in lines(pipe)] == [1, 3]
+
+
+def test_a_name_that_cannot_be_encoded_is_changed() -> None:
+    """Half a character would go on to the supervisor, which refuses it."""
+    steps = Steps()
+    steps.take(b'{"metrics": {"a\\ud800": 1}}', 0.0)
+    assert steps.known(0.0)["metrics"] == {"a?": 1}

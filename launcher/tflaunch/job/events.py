@@ -29,7 +29,7 @@ class Line(NamedTuple):
 _LONGEST_TIME = 1e12  # seconds: 30,000 years
 
 Attempt = Annotated[int, Range(0, 2**31)]
-Count = Annotated[int, Range(0, 2**53)]
+Count = Annotated[int, Range(0, 2**63 - 1)]
 Pid = Annotated[int, Range(1, 2**31)]
 Port = Annotated[int, Range(1, 65535)]
 ExitCode = Annotated[int, Range(0, 255)]

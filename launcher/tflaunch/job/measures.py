@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tflaunch.printable import printable
+
 _MOST_METRICS = 20
 _LONGEST_NAME = 64
 _LARGEST = 1e300  # no figure at all; an integer may be too large for a float
@@ -75,7 +77,7 @@ def _progress(known: Mapping[str, Any]) -> Progress:
     for name, value in _mapping(known.get("metrics", {})).items():
         number = _number(value)
         if number is not None and len(metrics) < _MOST_METRICS:
-            metrics[name[:_LONGEST_NAME]] = number
+            metrics[printable(name, _LONGEST_NAME)] = number
     return Progress(metrics=metrics, **numbers)
 
 

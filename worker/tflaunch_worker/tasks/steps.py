@@ -44,7 +44,7 @@ class Steps:
                 self._counts[name] = value
         metrics = said.get("metrics")
         for name, value in metrics.items() if isinstance(metrics, dict) else ():
-            self._take_metric(name[:LONGEST_NAME], value)
+            self._take_metric(name[:LONGEST_NAME].encode("utf-8", "replace").decode("utf-8"), value)
 
     def known(self, now: float) -> dict[str, object]:
         """Return what is known at ``now``.
