@@ -154,7 +154,7 @@ def test_down_all_ends_every_run(launch: Launch) -> None:
     assert launch.run("down", "--all").returncode == 0
     assert not launch.survivors()
     listed = json.loads(launch.run("ls", "--json").stdout)
-    assert [entry["state"] for entry in listed] == ["ended"] * 3
+    assert [entry["state"] for entry in listed] == ["stopped"] * 3
 
 
 def test_down_kills_at_once_what_ignores_term(launch: Launch) -> None:

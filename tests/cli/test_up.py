@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -40,7 +41,7 @@ def test_the_smallest_local_spec_runs(launch: Launch) -> None:
     assert launch.log("worker:1") == lines["worker:1"] + "\n"
     begin, end = ended.stderr.splitlines()
     assert begin == f"tflaunch: run {launch.run_directory().name}: 2 tasks, logs in {launch.run_directory()}/logs"
-    assert end == "tflaunch: done: 2 tasks"
+    assert re.fullmatch(r"tflaunch: done: 2 tasks in \d+\.\d s", end)
 
 
 def test_the_run_directory_is_private_and_complete(launch: Launch) -> None:
@@ -139,7 +140,7 @@ def test_a_second_ctrl_c_kills(launch: Launch) -> None:
     running.send_signal(signal.SIGINT)
     assert running.stderr is not None
     assert "2 tasks, logs in" in running.stderr.readline()
-    assert "Ctrl-C again kills" in running.stderr.readline()
+    assert "press Ctrl-C again to kill" in running.stderr.readline()
     began = time.monotonic()
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=PATIENCE)
@@ -314,7 +315,7 @@ def test_a_signal_is_heard_whenever_it_comes(launch: Launch) -> None:
         read_until(running, "up")
         assert running.stderr is not None
         running.send_signal(signal.SIGINT)
-        while "Ctrl-C again kills" not in running.stderr.readline():
+        while "press Ctrl-C again to kill" not in running.stderr.readline():
             pass
         running.send_signal(signal.SIGINT)
         began = time.monotonic()

@@ -99,7 +99,7 @@ def test_a_drill_is_told_where_the_run_was_submitted(nodes: SlurmBed, launch: La
     ended = launch.up(spec, "--on", "slurm", "--drill", "kill worker:1 after 0.2s")
     assert ended.returncode == 0, ended.stderr
     assert "drill" in ended.stderr
-    assert "attempt 1 starts" in ended.stderr
+    assert "restart 1 of 3 starts" in ended.stderr
 
 
 def test_doctor_looks_at_the_nodes_of_an_allocation(nodes: SlurmBed, launch: Launch) -> None:
@@ -235,7 +235,7 @@ def test_a_job_in_the_queue(nodes: SlurmBed, launch: Launch) -> None:
     assert waiting.returncode == 125, said
     assert "CANCELLED" in said
     (listed,) = json.loads(launch.run("ls", "--json").stdout)
-    assert listed["state"] == "ended"
+    assert listed["state"] == "stopped"
 
 
 def test_a_job_that_can_never_start_is_said_to_wait_for_ever(nodes: SlurmBed, launch: Launch) -> None:

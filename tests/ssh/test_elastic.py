@@ -103,7 +103,7 @@ def test_a_mirrored_gang_shrinks_and_grows(bed: Bed, launch: Launch, lost: int) 
         err = finish(running)
     assert not watch.clashes()
     assert f"host h{lost} was lost" in err
-    assert f"attempt 1 starts without h{lost}: 2 tasks of 3" in err
+    assert f"restart 1 of 3 starts without h{lost}: 2 tasks of 3" in err
     assert f"h{lost} is back; the gang restarts with it" in err
     assert "done: 3 tasks, after 2 restarts" in err
     assert not [sample for sample in watch.samples if len({one.attempt for one in sample.living}) > 1]

@@ -143,7 +143,7 @@ def test_a_killed_worker_takes_its_gang_along_but_nobody_who_looks_on(launch: La
     os.kill(pid_of(launch, running, "worker:1", 0), signal.SIGKILL)
     err = finish(running)
     assert running.returncode == 0, err
-    assert "evaluator:0 was killed by SIGKILL; it starts again alone" in err
+    assert "evaluator:0 was killed by SIGKILL; it restarts alone" in err
     assert "worker:1 was killed by SIGKILL; ending worker:0\n" in err
     killed, ended, *_ = (r for r in records(launch, "task_exited") if r["task"].startswith("worker"))
     assert (killed["task"], killed["was_told"], killed["signal"]) == ("worker:1", False, signal.SIGKILL)
@@ -165,7 +165,7 @@ def test_a_plain_code_in_training_is_the_jobs_and_its_victims_are_not_blamed(lau
     err = finish(running)
     assert running.returncode == 7, err
     assert "worker:1 exited with code 7" in err
-    assert "ended because of it: worker:0" in err
+    assert "also stopped: worker:0" in err
     assert not re.search(r"worker:0 (exited|was killed)", err)
     assert [record["was_told"] for record in records(launch, "task_exited")] == [False, True]
     assert "Traceback" not in launch.log("worker:0")
@@ -299,7 +299,7 @@ def test_a_lost_ps_worker_comes_back_alone(launch: Launch) -> None:
     (launch.directory / "enough").touch()
     err = finish(running)
     assert running.returncode == 0, err
-    assert err.count("it starts again alone") == 4
+    assert err.count("it restarts alone") == 4
     assert starts(launch, "worker:0") == [0, 1, 2, 3, 4]
     assert starts(launch, "chief:0") == starts(launch, "ps:0") == [0]
     held = [record["ports"]["worker:0"] for record in records(launch, "ports_held")]

@@ -357,7 +357,7 @@ def test_the_news_of_it() -> None:
     job = kept().job
     stopping, _ = supervisor.step(job, Interrupted(2), 2000.0)
     assert news(job, Interrupted(2), stopping, 2000.0, logs) == ["ending tensorboard"]
-    assert diagnosis.stays(job, "Ctrl-C") == "TensorBoard stays until Ctrl-C: http://localhost:6006/"
+    assert diagnosis.stays(job, "Ctrl-C") == "TensorBoard still running until Ctrl-C: http://localhost:6006/"
 
 
 def test_a_victim_is_not_who_stayed() -> None:

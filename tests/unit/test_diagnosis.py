@@ -17,6 +17,7 @@ from tflaunch.job.events import (
     PortsHeld,
     TaskExited,
     TaskGone,
+    TaskNotStarted,
     TaskStarted,
     TimePassed,
 )
@@ -150,7 +151,7 @@ def test_a_restart_names_culprit_victims_and_wait() -> None:
     assert line == "worker:1 was killed by SIGKILL; ending worker:0"
     history.happens(TaskGone(HERE, "worker:1", 0), TaskExited(HERE, "worker:0", 0, None, 15, 0.0, was_told=True))
     (line,) = news_of(history, TaskGone(HERE, "worker:0", 0))
-    assert re.fullmatch(r"restart 1 in (0\.\d+|1) s", line)
+    assert re.fullmatch(r"worker:1 was killed by SIGKILL; restart 1 of 3 in (0\.\d+|1) s", line)
 
 
 def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
@@ -160,10 +161,128 @@ def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
         "worker:1 exited with code 7",
         "last lines of worker:1:",
         "    words of worker:1",
-        "ended because of it: worker:0",
+        "also stopped: worker:0",
         "not restarted: restart.max is 0",
         "logs: /logs",
     ]
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/ann/train.py", line 90, in <module>
+    main()
+  File "/home/ann/train.py", line 41, in main
+    model.fit(data)
+  File "/venv/lib/python3.11/site-packages/keras/a.py", line 1, in fit
+    step()
+  File "/venv/lib/python3.11/site-packages/keras/b.py", line 2, in step
+    run()
+  File "/venv/lib/python3.11/site-packages/keras/c.py", line 3, in run
+    check()
+  File "/venv/lib/python3.11/site-packages/keras/d.py", line 4, in check
+    raise ValueError(text)
+ValueError: bad shape
+want (1, 2)
+have (3, 4)""".splitlines()
+
+
+def with_traceback(task: str, count: int) -> list[str]:
+    """Return the log of any task."""
+    return ["Epoch 1/3", *TRACEBACK]
+
+
+def test_each_restart_names_the_exception_that_caused_it() -> None:
+    """In one line, with the place in the program's own code."""
+    history = mirrored(2).ends("worker:0", None, 9)
+    history.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0, was_told=True))
+    history.job = history.job._replace(
+        culprit=history.job.culprit and history.job.culprit._replace(code=1, signal=None)
+    )
+    before, event = history.job, TaskGone(HERE, "worker:1", 0)
+    (line,) = news(before, event, history.happens(event).job, history.now, Logs("/logs", with_traceback))
+    assert line.startswith("worker:0 exited with code 1 (ValueError: bad shape, train.py:41); restart 1 of 3 in ")
+
+
+def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:
+    """And the one that raised; where the output is on the screen already, only the former."""
+    history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
+    assert diagnosis.summary(history.job, "/logs", with_traceback).splitlines()[1:-3] == [
+        "traceback of worker:1:",
+        "    Traceback (most recent call last):",
+        "      …",
+        '      File "/home/ann/train.py", line 41, in main',
+        "        model.fit(data)",
+        "      …",
+        '      File "/venv/lib/python3.11/site-packages/keras/d.py", line 4, in check',
+        "        raise ValueError(text)",
+        "    ValueError: bad shape",
+        "    want (1, 2)",
+        "    have (3, 4)",
+    ]
+    assert diagnosis.summary(history.job, "/logs", with_traceback, is_shown=True).splitlines()[1:-3] == [
+        "traceback of worker:1:",
+        '      File "/home/ann/train.py", line 41, in main',
+        "        model.fit(data)",
+        "    ValueError: bad shape",
+        "      …",
+    ]
+
+
+def test_a_kill_after_the_grace_is_said() -> None:
+    """Of all together; but not of survivors of a failure, which get no time, nor after a second Ctrl-C."""
+    history = mirrored(2)
+    (line,) = news_of(history, Interrupted(2))
+    assert line.startswith("ending worker:0, worker:1: waiting up to 10 s for them to save (TensorFlow catches TERM")
+    assert line.endswith("; press Ctrl-C again to kill")
+    history.ends("worker:0", None, 9).happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0, was_told=True))
+    assert news_of(history, TaskGone(HERE, "worker:1", 0)) == [
+        "worker:0 and worker:1 were killed: still running 10 s after TERM; "
+        "raise timeouts.grace if a checkpoint needs longer"
+    ]
+    urgent = mirrored(1).happens(Interrupted(2), Interrupted(2))
+    urgent.happens(TaskExited(HERE, "worker:0", 0, None, 9, 0.0, was_told=True))
+    assert news_of(urgent, TaskGone(HERE, "worker:0", 0)) == []
+    failed = mirrored(2, restart={"max": 0}).ends("worker:0", 7)
+    failed.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0, was_told=True))
+    assert news_of(failed, TaskGone(HERE, "worker:1", 0)) == []
+
+
+def test_a_worker_that_outlives_the_others_is_named_once() -> None:
+    """Uneven data leaves it in a collective for ever."""
+    history = mirrored(2).ends("worker:0")
+    began = history.now
+    history.wait()
+    assert history.now == began + 30
+    history = mirrored(2).ends("worker:0")
+    history.now += 30
+    (line,) = news_of(history, TimePassed())
+    assert line == "worker:1 still runs 30 s after worker:0 finished; timeouts.finish limits that"
+    assert news_of(history, TimePassed()) == []
+
+
+def test_a_worker_that_returns_is_told() -> None:
+    """A parameter_server job went on without it; the wait for its restart is rounded."""
+    history = parameter_server()
+    (line,) = news_of(history, TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
+    assert re.fullmatch(r"worker:1 was killed by SIGKILL; it restarts alone in (0\.\d\d?|1) s", line)
+    history.happens(TaskGone(HERE, "worker:1", 0)).wait()
+    history.happens(TaskStarted(HERE, "worker:1", 1, 2, 0.0))
+    assert news_of(history, PortOpened(HERE, "worker:1", 1)) == ["worker:1 is back: it listens again (attempt 1)"]
+
+
+def test_a_job_that_is_done_says_how_long_it_took() -> None:
+    """And after how many restarts."""
+    history = mirrored(2).ends("worker:0")
+    history.now += 75
+    assert summary_of(history.ends("worker:1")) == "done: 2 tasks in 1m15s"
+
+
+def test_a_command_that_is_not_found_has_a_host_and_a_remedy() -> None:
+    """It may be there on all other hosts."""
+    history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
+    history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found: 'trainer'"))
+    sentence, hint = summary_of(history.happens(TaskGone(HERE, "worker:0", 0))).splitlines()
+    assert sentence == "worker:0 did not start on localhost: command not found: 'trainer'"
+    assert hint.startswith("hint: install it on localhost, write its full path, or set hosts.localhost.python")
 
 
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (99, "signal 99")])

@@ -6,21 +6,24 @@ from typing import Any
 
 import pytest
 
-from history import HERE, History, parameter_server
+from history import HERE, History, mirrored, parameter_server
 from specs import clustered
 from tflaunch.job import policy
 from tflaunch.job.events import (
     HostJoined,
+    HostLost,
+    Interrupted,
     LinkLost,
     PortOpened,
     PortsHeld,
+    StopAsked,
     TaskExited,
     TaskGone,
     TaskStarted,
     TimePassed,
 )
 from tflaunch.job.states import Phase
-from tflaunch.job.status import Sight, status
+from tflaunch.job.status import Sight, state_of_run, status
 from tflaunch.supervision import metrics
 
 pytestmark = pytest.mark.unit
@@ -83,6 +86,41 @@ def test_a_host_that_is_not_heard_is_worse() -> None:
     history.now += policy.WARN_AFTER
     history.happens(TimePassed(), LinkLost(HERE, "cut"))
     assert {state for state, _ in states(history)} == {"unheard"}
+
+
+def test_the_culprit_has_failed_and_its_victims_were_stopped() -> None:
+    """Though the culprit, too, was told to end what was left of it."""
+    history = mirrored(2, restart={"max": 0})
+    history.happens(TaskExited(HERE, "worker:0", 0, 7, None, 0.0))
+    assert [state for state, _ in states(history)] == ["failed", "stopping"]
+    history.happens(TaskGone(HERE, "worker:0", 0)).ends("worker:1", None, 9)
+    assert [state for state, _ in states(history)] == ["failed", "stopped"]
+    assert told(history)["state"] == "failed"
+
+
+def test_tasks_of_a_lost_host_are_lost() -> None:
+    """Nobody knows how they ended."""
+    history = mirrored(1, restart={"max": 0}).happens(HostLost(HERE, "no power"))
+    assert [state for state, _ in states(history)] == ["lost"]
+
+
+def test_how_a_run_has_ended_is_one_word() -> None:
+    """By whom it was ended, else how."""
+    running = mirrored(1)
+    assert told(running)["state"] == "running"
+    for event, state in ((Interrupted(2), "interrupted"), (StopAsked(1.0), "stopped")):
+        assert told(mirrored(1).happens(event).ends("worker:0", None, 15))["state"] == state
+    assert told(running.ends("worker:0"))["state"] == "succeeded"
+    assert state_of_run(running.job, 130) == "interrupted"
+
+
+def test_the_cause_of_a_restart_is_kept() -> None:
+    """The next attempt has no culprit yet."""
+    history = mirrored(1).happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0, failure="ValueError at train.py:41"))
+    shown = told(history.happens(TaskGone(HERE, "worker:0", 0)).wait().start())
+    assert shown["culprit"] is None
+    assert shown["last_failure"] == "worker:0 exited with code 1 (ValueError at train.py:41)"
+    assert (shown["restarts"], shown["max_restarts"]) == (1, 3)
 
 
 def test_metrics_say_who_listens_and_how_long_a_cluster_has_not_formed() -> None:

@@ -73,11 +73,12 @@ def test_the_end_has_room_of_its_own(place: Place) -> None:
     place.room = reserve.stat().st_size  # which is what is free then
     place.journal.settle()
     assert place.journal.lost == 0
-    place.journal.record_end(7, ["a log: 5 bytes could not be written"])
+    place.journal.record_end(7, ["a log: 5 bytes could not be written"], "failed")
     assert not reserve.exists()
     *happened, end = place.records()
     assert len(happened) == 3
-    assert (end["kind"], end["exit_code"], end["losses"]) == ("ended", 7, ["a log: 5 bytes could not be written"])
+    assert (end["kind"], end["exit_code"], end["state"]) == ("ended", 7, "failed")
+    assert end["losses"] == ["a log: 5 bytes could not be written"]
 
 
 def test_what_waits_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,3 +217,10 @@ def test_without_room_for_an_index_there_are_words(tmp_path: Path) -> None:
     (tmp_path / "times").unlink()
     place.log.append(b"two\n", [(0, NOW + 1)])
     assert (place.text(), place.times()) == ("one\ntwo\n", [(1, 4)])
+
+
+def test_redraws_of_a_progress_bar_are_one_line(tmp_path: Path) -> None:
+    """Of each line what a terminal would show last."""
+    bar = "".join(f"\r{step}/100 [==>...]" for step in range(1, 101))
+    path_of(tmp_path, TASK).write_text(f"Epoch 1\n{bar}\ndone\r\n", newline="")
+    assert tail(tmp_path, TASK, 3) == ["Epoch 1", "100/100 [==>...]", "done"]

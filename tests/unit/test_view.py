@@ -118,7 +118,7 @@ def test_many_tasks_are_folded_by_role() -> None:
     ]
     assert "1 failed, 1 unheard, 1 restarting, 2 starting, 60 running" in "".join(lines[3])
     assert "1200\u20131264" in "".join(lines[3])
-    assert "failed (KILL)" in "".join(lines[4])
+    assert [cell.strip() for cell in lines[4][1:] if cell.strip()][:2] == ["failed", "KILL"]
 
 
 def test_what_does_not_fit_the_height_is_counted() -> None:
@@ -147,7 +147,7 @@ def test_why_it_failed_stands_below_the_headline() -> None:
     assert lines[1].startswith("worker:0: exited with code 3: a long story")
     assert lines[3].endswith("…")
     assert lines[4].startswith("TASK")
-    assert lines[5].startswith("worker:0  failed (3)")
+    assert lines[5].split()[:3] == ["worker:0", "failed", "3"]
 
 
 def test_a_cluster_that_does_not_form_is_in_the_headline() -> None:
@@ -161,6 +161,24 @@ def test_a_cluster_that_does_not_form_is_in_the_headline() -> None:
     ended = shown(status(tasks, forming=forming, phase="ended", exit_code=130), 120)
     assert "not formed" not in ended[0]
     assert ended[1:3] == ["cluster not formed: worker:1 never listened", "hint: do this"]
+
+
+def test_states_of_runs_and_tasks_have_the_same_words_everywhere() -> None:
+    """How a task ended is in a column of its own, and the share that is done stays longer than the memory."""
+    tasks = [task(0, state="failed", exit_code=3), task(1, state="stopped", signal=15), task(2, state="lost")]
+    for state in ("interrupted", "stopped", "succeeded"):
+        assert f" · {state} · " in shown(status(tasks, phase="ended", state=state, exit_code=143))[0]
+    assert " · failed (3) · " in shown(status(tasks, phase="ended", state="failed", exit_code=3))[0]
+    table = shown(status(tasks), 90)[1:]
+    assert [line.split()[1:3] for line in table[:3]] == [["STATE", "EXIT"], ["failed", "3"], ["stopped", "TERM"]]
+    assert "DONE" in table[0]
+    assert "MEM" not in table[0]
+
+
+def test_the_cause_of_the_last_restart_is_kept() -> None:
+    """While the next attempt trains."""
+    restarted = status([task(0)], restarts=1, max_restarts=3, last_failure="worker:1 exited with code 1")
+    assert shown(restarted)[1] == "last restart: worker:1 exited with code 1"
 
 
 def test_what_was_measured_of_a_dead_task_is_not_shown() -> None:
@@ -182,8 +200,8 @@ def test_hosts_that_are_not_there_are_named() -> None:
 
 def test_restarts_and_a_dead_supervisor_are_in_the_headline() -> None:
     """Each as a word."""
-    lines = shown(status([], attempt=2, restarts=1, supervisor="dead", phase="backing_off"))
-    assert lines[0].startswith("── mnist-7f3k · backing off · its supervisor is dead · attempt 2 · 1 restart · 3m20s ─")
+    lines = shown(status([], attempt=2, restarts=1, max_restarts=3, supervisor="dead", phase="backing_off"))
+    assert lines[0].startswith("── mnist-7f3k · backing off · its supervisor is dead · restart 1 of 3 · 3m20s ─")
 
 
 def test_a_state_is_coloured_and_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,12 @@ class State(NamedTuple):
     def key(self) -> Any:
         """Return what tells this node from others: times count from now, and only what follows from nothing else."""
         tasks = tuple(
-            task._replace(since=0.0, resume_at=self._from_now(task.resume_at), budget=_counted(task.budget))
+            task._replace(
+                since=0.0,
+                grace=None,  # decides nothing
+                resume_at=self._from_now(task.resume_at),
+                budget=_counted(task.budget),
+            )
             for task in self.job.tasks.values()
         )
         job = self.job._replace(
@@ -123,12 +128,14 @@ class State(NamedTuple):
             culprit=self.job.culprit and self.job.culprit._replace(time=0.0),
             save_by=self._from_now(self.job.save_by),
             join_by=0.0,
+            last_failure=None,  # decides nothing
             failed_at=0.0,
             started_at=0.0,
             attempt_started_at=0.0,
             budget=_counted(self.job.budget),
             resume_at=self._from_now(self.job.resume_at),
             finish_by=self._from_now(self.job.finish_by),
+            late_at=self._from_now(self.job.late_at),
         )
         return job, self.world, self._from_now(supervisor.next_deadline(self.job))
 

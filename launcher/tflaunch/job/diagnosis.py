@@ -6,39 +6,46 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tflaunch.job import forming
+from tflaunch.job import forming, policy
 from tflaunch.job.states import Cause, Culprit, Job, TaskState
-from tflaunch.job.wording import counted, listed
+from tflaunch.job.wording import counted, lasted, listed
 from tflaunch.plan import Plan, TaskPlan, board
 
 if TYPE_CHECKING:
     from tflaunch.job.hints import Facts
 
+_NOT_FOUND = 127
+_INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
 _TAIL_LINES = 10
+_SHOWN_LINES = 4
 _LOOKED_AT = 500  # after a traceback TensorFlow may write hundreds of lines more
 
 
-def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
+def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown: bool = False) -> str:
     """Return the last words about an ended job.
 
     Args:
         job: the job, ended.
         logs: where the logs are.
         tail: gives the last lines of a task's log.
+        is_shown: the output of the tasks is on the same screen, so of a traceback the end is enough.
     """
     if job.exit_code == 0:
-        again = f", after {counted(restarts(job), 'restart')}" if restarts(job) else ""
-        return f"done: {counted(len(job.plan.tasks), 'task')}{again}"
+        again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
+        ended_at = max(task.since for task in job.tasks.values())
+        return f"done: {counted(len(job.plan.tasks), 'task')}{again} in {lasted(ended_at - job.started_at)}"
     assert job.culprit is not None
     lines = [describe(job.culprit)]
     if job.culprit.cause is Cause.TASK:
-        lines += _words_of(job, job.culprit.name, tail(job.culprit.name, _LOOKED_AT))
+        lines += _words_of(job, job.culprit.name, tail(job.culprit.name, _LOOKED_AT), is_shown)
         victims = [name for name, task in job.tasks.items() if task.is_stopping and name != job.culprit.name]
         if job.was_kept and board.NAME in victims:
             victims.remove(board.NAME)
-        lines += [f"ended because of it: {listed(victims)}"] if victims else []
+        lines += [f"also stopped: {listed(victims)}"] if victims else []
     elif job.culprit.cause is Cause.TIME:
         lines += _hint_for_limit(job, tail)
+    elif job.culprit.cause is Cause.NOT_STARTED and job.culprit.code == _NOT_FOUND:
+        lines.append(f"hint: {_INSTALL.format(host=job.culprit.host)}")
     if job.culprit.cause is not Cause.TASK:
         lines += _not_formed(job, has_hint=len(lines) > 1)
     if job.refusal:
@@ -48,15 +55,14 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]]) -> str:
     return "\n".join(lines)
 
 
-def _words_of(job: Job, task: str, said: list[str]) -> list[str]:
+def _words_of(job: Job, task: str, said: list[str], is_shown: bool) -> list[str]:
     """The end of a task's log: its traceback if there is one, else its last lines; and what they mean."""
     from tflaunch.job import hints  # a hundred patterns, which only a failure needs
 
     lines = []
     shown = hints.last_traceback(said)
     if shown:
-        # The first line and the place that raised say more than what is between.
-        shown = shown if len(shown) <= _TAIL_LINES else [shown[0], "  …", *shown[2 - _TAIL_LINES :]]
+        shown = hints.clipped(shown, _SHOWN_LINES if is_shown else _TAIL_LINES)
         lines.append(f"traceback of {task}:")
     elif said:
         shown = said[-_TAIL_LINES:]
@@ -103,7 +109,7 @@ def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str 
 
 def stays(job: Job, until: str) -> str:
     """Return the sentence that TensorBoard stays; ``until`` is what ends it."""
-    sentence = f"TensorBoard stays until {until}"
+    sentence = f"TensorBoard still running until {until}"
     is_open = job.tasks[board.NAME].is_port_open and board.NAME in job.ports
     return f"{sentence}: {board.reach(job.plan, job.ports[board.NAME]).url}" if is_open else sentence
 
@@ -141,6 +147,31 @@ def restarts(job: Job) -> int:
     return job.budget.restarts + job.wanted
 
 
+def restart_name(job: Job) -> str:
+    """Return ``restart 1 of 3`` for the latest restart; without the limit where a restart was not charged to it."""
+    number, most = restarts(job), job.plan.restart.max
+    return f"restart {number} of {most}" if number == len(job.budget.charged) <= most else f"restart {number}"
+
+
+def cause_of_restart(job: Job, tail: Callable[[str, int], list[str]]) -> str:
+    """Return a sentence about the first cause, with the exception that its program ended with."""
+    assert job.culprit is not None
+    is_raised = job.culprit.cause is Cause.TASK and job.culprit.signal is None
+    return describe(job.culprit) + (exception_of(job.tasks[job.culprit.name], tail) if is_raised else "")
+
+
+def exception_of(task: TaskState, tail: Callable[[str, int], list[str]]) -> str:
+    """Return `` (ValueError: bad shape, train.py:41)`` if a program ended with a traceback, else nothing.
+
+    Its last output may not be here yet; the agent has read it.
+    """
+    from tflaunch.job import hints
+
+    signature = task.failure if policy.is_raised(task.failure) else ""
+    exception = hints.exception_with_place(tail(task.task, _LOOKED_AT)) or signature
+    return f" ({exception})" if exception else ""
+
+
 def describe(culprit: Culprit) -> str:
     """Return a sentence about the first cause."""
     match culprit.cause:
@@ -148,7 +179,8 @@ def describe(culprit: Culprit) -> str:
             evidence = f": {culprit.message}" if culprit.message else ""
             return f"{culprit.name} {_exit_words(culprit.code, culprit.signal)}{evidence}"
         case Cause.NOT_STARTED:
-            return f"{culprit.name} did not start: {culprit.message}"
+            where = f" on {culprit.host}" if culprit.host else ""
+            return f"{culprit.name} did not start{where}: {culprit.message}"
         case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE | Cause.REQUEST | Cause.PEERS | Cause.TIME:
             return culprit.message
         case Cause.HOST:

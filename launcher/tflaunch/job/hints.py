@@ -19,6 +19,8 @@ _HEAD = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _EXCEPTION = re.compile(r"[^\W\d]\w{0,80}(?:\.\w{1,80}){0,9}(?:: .*|:?)$", re.DOTALL)
 _LOG_LINE = re.compile(r"[IWEF]\d{4} |\d{4}-\d\d-\d\d[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL):|---- tflaunch: ")
+_PLACE = re.compile(r'  File "(?:[^"]{0,1000}/)?(?P<file>[^"/]{1,200})", line (?P<line>\d{1,9})')
+_NOT_OWN = re.compile(r'  File "(?:[^"]*/(?:site|dist)-packages/|[^"]*/lib/python\d|<)')
 _PEER = r"/job:(?P<role>\w{1,20})/(?:replica:\d{1,5}/)?task:(?P<index>\d{1,5})"
 _CUT_OFF = (
     r"(?:Connection reset by peer|Connection refused|Broken pipe|Socket closed|failed to connect to all addresses)"
@@ -117,7 +119,7 @@ _RULES = [
     ),
     _Rule(
         r"ModuleNotFoundError: No module named '(?P<module>[\w.]{1,100})'",
-        "{module} is not installed for {python}; if it is the program's own, see `workdir`",
+        "{module} is not installed for {python}; if it is your own module, set `workdir` to its directory",
     ),
     _Rule(
         r"can't open file '[^'\n]{1,500}': \[Errno 2\]",
@@ -309,6 +311,53 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
     is_complete = lines[start] == _HEAD or lines[exception].startswith(("SyntaxError", "IndentationError", "TabError"))
     frames = [line for line in lines[start:exception] if not _LOG_LINE.match(line)]
     return frames + _message(lines, exception) if is_complete else []
+
+
+def clipped(traceback: list[str], most: int) -> list[str]:
+    """Return a traceback on about ``most`` lines: the program's own innermost frame, the one that raised, the message.
+
+    Args:
+        traceback: as `last_traceback` returns it.
+        most: how many lines there may be; at least 4 are returned of a longer one.
+    """
+    if len(traceback) <= most:
+        return traceback
+    frames = _frames(traceback)
+    end = frames[-1][1] if frames else 1
+    own = [frame for frame in frames if not _NOT_OWN.search(traceback[frame[0]])] or frames
+    chosen = list(dict.fromkeys([*own[-1:], *frames[-1:]])) if most > 4 else own[-1:]
+    lines, last = ([traceback[0]], 1) if most > 4 else ([], 0)
+    for start, stop in chosen:
+        lines += ["  …"] if start > last and lines else []
+        lines += traceback[start : min(stop, start + 2)]
+        last = stop
+    message = traceback[end:]
+    room = max(most - len(lines), 2)
+    return lines + (message if len(message) <= room else [*message[: room - 1], "  …"])
+
+
+def _frames(traceback: list[str]) -> list[tuple[int, int]]:
+    """Where the frames of a traceback begin and end."""
+    starts = [number for number, line in enumerate(traceback) if line.startswith('  File "')]
+    if not starts:
+        return []
+    after = next(
+        (n for n in range(starts[-1] + 1, len(traceback)) if not traceback[n].startswith("  ")), len(traceback)
+    )
+    return list(zip(starts, [*starts[1:], after], strict=True))
+
+
+def exception_with_place(lines: Sequence[str]) -> str | None:
+    """Return ``ValueError: bad shape, train.py:41``: the last exception, and where the program's own code raised it.
+
+    Args:
+        lines: a task's last lines. None if they hold no traceback.
+    """
+    sentence = exception_line(lines)
+    if sentence is None:
+        return None
+    places = [found for line in last_traceback(lines) if (found := _PLACE.match(line)) and not _NOT_OWN.search(line)]
+    return f"{sentence}, {places[-1]['file']}:{places[-1]['line']}" if places else sentence
 
 
 def exception_line(lines: Sequence[str]) -> str | None:

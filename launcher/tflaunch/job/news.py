@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tflaunch.job import diagnosis, forming, policy
-from tflaunch.job.diagnosis import describe, describe_exit, restarts
+from tflaunch.job.diagnosis import describe, describe_exit
 from tflaunch.job.events import (
     Event,
     LinkLost,
@@ -47,23 +47,35 @@ def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[
     lines += _preload_news(before, event)
     lines += _board_news(before, event, after)
     lines += _hint_news(before, event, after, logs)
+    if isinstance(event, PortOpened):
+        lines += _return_news(before, event, after)
     if isinstance(event, LinkLost | LinkRestored):
         lines += _host_news(before, event, after)
     lines += _given_up(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
-        lines += _task_news(before, event, after)
+        lines += _task_news(before, event, after, logs)
     if after.culprit is not None and after.culprit is not before.culprit:
         lines += _failure_news(before, after)
+    lines += _attempt_news(before, after, now, logs)
+    lines += _killed_news(before, event, after)
+    if is_running and before.phase is not Phase.RUNNING and after.attempt:
+        lines.append(f"{diagnosis.restart_name(after)} starts" + _without(after))
+    return lines
+
+
+def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
+    """What has become of the attempt as a whole: it has failed, forms no cluster, does not end."""
+    lines = []
     if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
-        lines.append(_verdict_news(before, after, now))
-    if after.was_warned is not before.was_warned:
+        lines.append(_verdict_news(before, after, now, logs))
+    if after.was_warned and not before.was_warned:
         lines += _forming_news(after, now)
     if after.is_complete and before.was_warned and not before.is_complete:
         lines.append(f"cluster formed after {now - after.attempt_started_at:.0f} s")
+    if after.was_late and not before.was_late:
+        lines += _late_news(after)
     if after.phase is not before.phase is Phase.RUNNING and after.exit_code == 0:
         lines += _quiet_disaster(policy.trained_alone(after, now))
-    if is_running and before.phase is not Phase.RUNNING and after.attempt:
-        lines.append(f"attempt {after.attempt} starts" + _without(after))
     return lines
 
 
@@ -136,7 +148,7 @@ def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[
     lease = after.plan.lease
     match event:
         case LinkLost() if lease > 0 and was is not phase:
-            return [f"lost the link to {event.host}: {event.reason}; its tasks live on for {lease:g} s"]
+            return [f"lost the link to {event.host}: {event.reason}; reconnecting for up to {lease:g} s"]
         case LinkRestored() if phase is HostPhase.JOINED:
             return [f"the link to {event.host} is restored"]
     return []
@@ -151,7 +163,7 @@ def _given_up(before: Job, after: Job) -> list[str]:
     return [f"host {host.host} was lost: {host.reason}; the job goes on without it" for host in lost]
 
 
-def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> list[str]:
+def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs: Logs) -> list[str]:
     """A task that ends alone while the job goes on."""
     task = after.tasks.get(event.task)
     if task is None or task is before.tasks[event.task]:
@@ -166,7 +178,8 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job) -> l
     if after.phase in (Phase.RUNNING, Phase.KEEPING):
         what = event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)
         if task.resume_at is not None:
-            return [f"{task.task} {what}; it starts again alone in {task.resume_at - task.since:g} s"]
+            exception = diagnosis.exception_of(task, logs.tail) if task.code else ""
+            return [f"{task.task} {what}{exception}; it restarts alone in {task.resume_at - task.since:.2g} s"]
         return [
             f"{task.task} {what}; the {'job goes on without' if after.phase is Phase.RUNNING else 'run ends with'} it"
         ]
@@ -179,10 +192,8 @@ def _failure_news(before: Job, job: Job) -> list[str]:
     assert job.culprit is not None
     living = [task.task for task in job.alive() if task.is_stopping and task.task != job.culprit.name]
     grace = job.plan.timeouts.grace
-    if job.culprit.cause is Cause.SIGNAL and job.culprit.message:
-        return [f"ending {listed(living)}, as `tflaunch down` asks"] if living else []
     if job.culprit.cause is Cause.SIGNAL:
-        return [f"ending {listed(living)} ({grace:g} s to save); Ctrl-C again kills"] if living else []
+        return _stop_news(job, living)
     if job.exit_code is not None:
         return []  # the summary will say it
     if job.phase is Phase.SAVING:
@@ -192,10 +203,62 @@ def _failure_news(before: Job, job: Job) -> list[str]:
     return [describe(job.culprit) + (f"; ending {listed(living)}" if living else "")]
 
 
-def _verdict_news(before: Job, job: Job, now: float) -> str:
+def _stop_news(job: Job, living: list[str]) -> list[str]:
+    """The user has asked for the end, by a signal or from another terminal."""
+    if not living:
+        return []
+    assert job.culprit is not None
+    grace = max((job.tasks[name].grace or 0.0 for name in living), default=0.0)
+    why = ", as `tflaunch down` asks" if job.culprit.message else ""
+    waits = f": waiting up to {grace:g} s for them to save" if grace else ""
+    remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
+    is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.has_formed and grace
+    note = " (TensorFlow catches TERM in these tasks and goes on, so it may take all of that)" if is_deaf else ""
+    return [f"ending {listed(living)}{why}{waits}{note}{remedy}"]
+
+
+def _killed_news(before: Job, event: Event, after: Job) -> list[str]:
+    """Tasks did not end within the grace: said of all together, once they are gone."""
+    if isinstance(event, TaskExited) and after.phase is before.phase is Phase.RUNNING:
+        ended = [after.tasks[event.task]] if after.tasks[event.task] is not before.tasks[event.task] else []
+    elif before.phase is Phase.STOPPING and after.phase is not Phase.STOPPING:
+        ended = list(after.tasks.values())
+    else:
+        return []
+    killed = [task for task in ended if policy.was_killed(task)]
+    if not killed:
+        return []
+    grace = max(task.grace or 0.0 for task in killed)
+    names = " and ".join(task.task for task in killed) if len(killed) == 2 else listed([task.task for task in killed])
+    verb = "was" if len(killed) == 1 else "were"
+    remedy = "raise timeouts.grace if a checkpoint needs longer"
+    return [f"{names} {verb} killed: still running {grace:g} s after TERM; {remedy}"]
+
+
+def _late_news(job: Job) -> list[str]:
+    """Tasks that train together do not end together: the others may wait for data or a peer that is gone."""
+    late, finished = policy.late(job), policy.finished(job)
+    if not late or not finished:
+        return []
+    verb = "runs" if len(late) == 1 else "run"
+    limit = "" if job.plan.timeouts.finish is not None else "; timeouts.finish limits that"
+    return [f"{listed(late)} still {verb} {policy.LATE_AFTER:g} s after {listed(finished)} finished{limit}"]
+
+
+def _return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
+    """A worker that was started again alone has joined the others."""
+    task = after.tasks.get(event.task)
+    if task is None or task is before.tasks[event.task] or not before.is_complete:
+        return []
+    is_back = task.attempt > 0 and policy.listens(after.plan, task.task)
+    return [f"{task.task} is back: it listens again (attempt {task.attempt})"] if is_back else []
+
+
+def _verdict_news(before: Job, job: Job, now: float, logs: Logs) -> str:
     """Another attempt follows."""
     assert job.resume_at is not None
     wait = max(job.resume_at - now, 0.0)
     has_advanced = job.budget.advanced > before.budget.advanced
-    why = f", not charged: {job.budget.furthest} is further than before" if has_advanced else ""
-    return f"restart {restarts(job)} in {wait:.2g} s{why}"
+    why = f" (not charged: {job.budget.furthest} is further than before)" if has_advanced else ""
+    cause = diagnosis.cause_of_restart(job, logs.tail)
+    return f"{cause}; {diagnosis.restart_name(job)} in {wait:.2g} s{why}"

@@ -154,6 +154,9 @@ def _preparing(job: Job, now: float) -> Step:
         attempt_started_at=now,
         is_complete=not policy.forms_cluster(job.plan),
         culprit=None,
+        last_failure=job.last_failure if job.culprit is None else job.culprit,
+        late_at=None,
+        was_late=False,
         resume_at=None,
         save_by=None,
         finish_by=None,
@@ -284,7 +287,7 @@ def stop(job: Job, processes: Iterable[TaskPlan], grace: float, with_stacks: boo
     for process in processes:
         task = job.tasks[process.task]
         if task.is_alive:
-            tasks[task.task] = task._replace(is_stopping=True)
+            tasks[task.task] = task._replace(is_stopping=True, grace=None if with_stacks else grace)
             actions.append(StopTask(process.host, process.task, task.attempt, grace, with_stacks))
     return job._replace(tasks=job.tasks.replaced(tasks)) if tasks else job, actions
 

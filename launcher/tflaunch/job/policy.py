@@ -37,6 +37,9 @@ from tflaunch_worker.tasks import failure_signature
 WARN_AFTER = 60.0
 """Seconds after which a task that does not listen on its port is named; importing TensorFlow may take that long."""
 
+LATE_AFTER = 30.0
+"""Seconds after the first of the tasks that train together has finished until those that still run are named."""
+
 SHORTEST_TRAINING = 2.0  # seconds
 
 _GANG = tuple(role for role in ROLES if role != "evaluator")
@@ -47,8 +50,8 @@ BLAME_WINDOW = 1.0
 
 _SURVIVOR_GRACE = 0.05
 _STACKS_GRACE = 10.0  # py-spy may take some seconds
-_TERM = 15
-_FROM_OUTSIDE = (1, 2, 9, _TERM)  # HUP, INT, KILL, TERM
+_KILL, _TERM = 9, 15
+_FROM_OUTSIDE = (1, 2, _KILL, _TERM)  # HUP, INT, KILL, TERM
 _ERRORS_OF_PEERS = frozenset(
     {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "TimeoutError", "BrokenPipeError"}
     | {"ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError"}
@@ -100,6 +103,21 @@ def is_open(job: Job) -> bool:
     """Whether all the tasks of an attempt that has begun listen on their ports."""
     inside = members(job.plan.strategy) if forms_cluster(job.plan) else ()
     return not job.tasks.count(*((UNOPENED, role) for role in inside))
+
+
+def late(job: Job) -> list[str]:
+    """Return the tasks that train together with one that has finished, and still run."""
+    return [task.task for task in _trainers(job.plan) if job.tasks[task.task].is_alive]
+
+
+def finished(job: Job) -> list[str]:
+    """Return the tasks that train and have finished."""
+    return [task.task for task in _trainers(job.plan) if job.tasks[task.task].has_succeeded]
+
+
+def was_killed(task: TaskState) -> bool:
+    """Whether a task was told to end, had time to, and had to be killed at the end of it."""
+    return task.was_stopped and task.signal == _KILL and task.grace is not None and task.grace > _SURVIVOR_GRACE
 
 
 def trained_alone(job: Job, now: float) -> list[str]:

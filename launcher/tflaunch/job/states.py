@@ -119,7 +119,8 @@ class TaskState(NamedTuple):
 
     ``resume_at``: it is to start again alone, then or as soon as its host can. ``budget``: what such starts
     have cost. ``preload`` is as in `events.TaskStarted`, ``failure`` as in `events.TaskExited`; ``reached`` is how
-    far the attempt came.
+    far the attempt came. ``grace`` is how many seconds it was given between TERM and KILL when it was last told to
+    end, None if it should not have ended by TERM; ``was_stopped``: it exited after that.
     """
 
     task: str
@@ -130,6 +131,8 @@ class TaskState(NamedTuple):
     signal: int | None = None
     is_port_open: bool = False
     is_stopping: bool = False
+    was_stopped: bool = False
+    grace: float | None = None
     is_silent: bool = False
     preload: str = ""
     since: float = 0.0
@@ -191,7 +194,8 @@ class Cause(Enum):
 class Culprit(NamedTuple):
     """The first cause. ``name`` is a task, a host or a limit; ``message`` says what it did.
 
-    ``time`` is when a task exited, in seconds of the supervisor's clock, and ``host`` where.
+    ``time`` is when a task exited, in seconds of the supervisor's clock, and ``host`` where; ``failure`` is as in
+    `events.TaskExited`.
     """
 
     cause: Cause
@@ -202,6 +206,7 @@ class Culprit(NamedTuple):
     message: str
     time: float = 0.0
     host: str = ""
+    failure: str = ""
 
 
 class Job(NamedTuple):
@@ -210,7 +215,9 @@ class Job(NamedTuple):
     ``original`` is the plan as it was made; ``plan`` is that of the current attempt: with its ports, and
     without the workers of hosts that are lost. ``deciders``: the tasks whose clean exits end the job well.
     ``budget``: what restarts of the gang have cost; ``refusal`` says why there is no further one; ``wanted``
-    counts those that were wanted: a host was back, or the user asked for one.
+    counts those that were wanted: a host was back, or the user asked for one. ``last_failure`` is the culprit of the
+    latest attempt that was followed by another. ``late_at`` is when to name the tasks that still run although others
+    have finished, ``was_late``: they were named.
     ``save_by``: until when a preempted gang may save. ``are_peers_asked``: hosts were asked whether they reach the
     others; ``unreached``: what they did not reach. ``left_out``: the hosts without whose workers the current attempt
     is made. ``is_complete``: in this
@@ -247,6 +254,9 @@ class Job(NamedTuple):
     budget: Budget = Budget()
     refusal: str = ""
     wanted: int = 0
+    last_failure: Culprit | None = None
+    late_at: float | None = None
+    was_late: bool = False
     resume_at: float | None = None
     save_by: float | None = None
     finish_by: float | None = None

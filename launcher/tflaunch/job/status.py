@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.job import diagnosis, forming, policy
 from tflaunch.job.measures import Measure
-from tflaunch.job.states import HostPhase, Job, Phase, TaskPhase, TaskState
+from tflaunch.job.states import Cause, HostPhase, Job, Phase, TaskPhase, TaskState
 from tflaunch.plan import TaskPlan, board
 
 
@@ -44,8 +44,11 @@ def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, An
         "run": job.run,
         "name": job.original.name,
         "phase": job.phase.value,
+        "state": state_of_run(job, exit_code),
         "attempt": job.attempt,
         "restarts": diagnosis.restarts(job),
+        "max_restarts": job.plan.restart.max,
+        "last_failure": _last_failure(job),
         "exit_code": job.exit_code if exit_code is None else exit_code,
         "culprit": None if culprit is None else culprit.name,
         "reason": None if culprit is None else diagnosis.describe(culprit),
@@ -67,6 +70,15 @@ def _board(job: Job) -> dict[str, Any] | None:
     task = job.tasks[process.task]
     port = job.ports.get(process.task)
     return board.reach(job.plan, port)._asdict() if port and task.is_alive and task.is_port_open else None
+
+
+def _last_failure(job: Job) -> str | None:
+    """Why the latest restart was needed; None without one."""
+    culprit = job.last_failure
+    if culprit is None:
+        return None
+    exception = f" ({culprit.failure})" if policy.is_raised(culprit.failure) else ""
+    return diagnosis.describe(culprit) + exception
 
 
 def _forming(job: Job, sight: Sight) -> dict[str, Any] | None:
@@ -127,7 +139,7 @@ def _address(job: Job, process: TaskPlan) -> str | None:
 
 def state_of(job: Job, task: TaskState, host: str) -> str:
     """Return what a person calls the state of a task."""
-    if task.is_alive:
+    if task.is_alive and task.phase is not TaskPhase.EXITED:
         return _state_of_living(job, task, host)
     if task.resume_at is not None or (job.phase is Phase.BACKING_OFF and task.phase is TaskPhase.GONE):
         return "restarting"
@@ -135,13 +147,33 @@ def state_of(job: Job, task: TaskState, host: str) -> str:
         return "waiting"
     if task.code == 0:
         return "succeeded"
-    return "stopped" if task.is_stopping else "failed"
+    if task.code is None and task.signal is None:
+        return "stopped" if task.is_stopping else "lost"
+    return "stopped" if task.was_stopped else "failed"
+
+
+def state_of_run(job: Job, exit_code: int | None) -> str:
+    """Return what a person calls the state of a run: ``succeeded``, ``failed``, ``stopped`` (by `tflaunch down`),
+    ``interrupted`` (by a signal to tflaunch), or the phase of a job that has no exit code.
+
+    Args:
+        job: the job.
+        exit_code: tflaunch's own, None while it is not known.
+    """  # noqa: D205
+    code = job.exit_code if exit_code is None else exit_code
+    if code is None:
+        return job.phase.value
+    if code == 0:
+        return "succeeded"
+    if job.culprit is None or job.culprit.cause is not Cause.SIGNAL:
+        return "failed" if job.exit_code else "interrupted"  # a signal during the last output of a job that is done
+    return "stopped" if job.culprit.message else "interrupted"
 
 
 def _state_of_living(job: Job, task: TaskState, host: str) -> str:
     if job.hosts[host].phase is HostPhase.UNHEARD:
         return "unheard"
-    if task.is_stopping or task.phase is TaskPhase.EXITED:
+    if task.is_stopping:
         return "stopping"
     return str(task.phase.value)
 

@@ -106,6 +106,7 @@ def next_deadline(job: Job) -> float | None:
         if not job.is_complete:
             times.append(_start_limit_at(job))
             times.append(None if job.was_warned else job.attempt_started_at + policy.WARN_AFTER)
+        times.append(None if job.was_late else job.late_at)
     if job.phase in (Phase.RUNNING, Phase.DRAINING):
         times.append(job.finish_by)
     if job.phase is Phase.BACKING_OFF and policy.are_hosts_settled(job):
@@ -171,7 +172,8 @@ def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float
     job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, since=now)
     if job.phase is not Phase.RUNNING or elastic.can_lose(job, job.plan.find(task.task)):
         return job, []
-    culprit = Culprit(Cause.NOT_STARTED, task.task, event.attempt, event.code, None, event.reason)
+    about = (task.task, event.attempt, event.code, None, event.reason)
+    culprit = Culprit(Cause.NOT_STARTED, *about, host=event.host)
     return fail(job, culprit, now, may_retry=False)
 
 
@@ -186,8 +188,10 @@ def _on_gone(job: Job, process: TaskPlan) -> Step:
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
     process = job.plan.find(task.task)
     lived = now - task.since
-    ended = {"code": event.code, "signal": event.signal, "failure": event.failure}
-    job = job.with_task(task, phase=TaskPhase.EXITED, since=now, reached=Reached(event.step, event.epoch), **ended)
+    ended = {"code": event.code, "signal": event.signal, "failure": event.failure, "since": now}
+    was_stopped = task.is_stopping or event.was_told
+    reached = Reached(event.step, event.epoch)
+    job = job.with_task(task, phase=TaskPhase.EXITED, was_stopped=was_stopped, reached=reached, **ended)
     if event.code == 0:
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
@@ -209,7 +213,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
 
 def _culprit(event: TaskExited) -> Culprit:
     outcome = (event.attempt, event.code, event.signal, event.evidence)
-    return Culprit(Cause.TASK, event.task, *outcome, time=event.at, host=event.host)
+    return Culprit(Cause.TASK, event.task, *outcome, time=event.at, host=event.host, failure=event.failure)
 
 
 def _reconsider(job: Job, event: TaskExited) -> Job:
@@ -225,12 +229,13 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
 
 
 def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
-    """Start the clock of `timeouts.finish` when the first of those that train and end has ended well."""
+    """Start the clocks of those that still train when the first of those that train and end has ended well."""
     limit, process = job.plan.timeouts.finish, job.plan.find(task.task)
-    counts = policy.in_gang(process) and policy.ends_by_itself(job.plan, process)
-    if limit is None or job.finish_by is not None or not counts:
+    if not policy.in_gang(process) or not policy.ends_by_itself(job.plan, process):
         return job
-    return job._replace(finish_by=now + limit)
+    if job.late_at is None and policy.forms_cluster(job.plan):
+        job = job._replace(late_at=now + policy.LATE_AFTER)
+    return job if limit is None or job.finish_by is not None else job._replace(finish_by=now + limit)
 
 
 # ---- people and time
@@ -322,6 +327,8 @@ def _on_time_running(job: Job, now: float) -> Step:
         return fail(job, _limit("finish", job, message), now, may_retry=False)
     if now >= job.attempt_started_at + policy.WARN_AFTER and not job.is_complete:
         job = job._replace(was_warned=True, is_past_start=True)
+    if job.late_at is not None and now >= job.late_at:
+        job = job._replace(was_late=True)
     return job, []
 
 

@@ -12,6 +12,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def lasted(seconds: float) -> str:
+    """Return how long something took: ``0.4 s``, ``12 s``, ``3m12s``, ``2h05m``."""
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60}m{whole % 60:02}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02}m"
+
+
 def listed(names: Sequence[str]) -> str:
     """Return the first of some names, and how many more there are."""
     shown = ", ".join(names[:_MANY])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.logs.line_file import append, open_to_append
+from tflaunch.logs.lines import last_state
 from tflaunch.logs.time_index import Entry, TimeIndex
 
 TAIL_BYTES = 64 * 1024
@@ -202,5 +203,5 @@ def tail(directory: Path, task: str, lines: int) -> list[str]:
 
 def _last_lines(data: bytes, count: int) -> list[str]:
     """The last lines that are not empty in the end of a log."""
-    text = data.decode("utf-8", "replace").replace("\r", "\n")
-    return [line for line in text.split("\n") if line.strip()][-count:]
+    lines = (last_state(line).decode("utf-8", "replace") for line in data.split(b"\n"))
+    return [line for line in lines if line.strip()][-count:]

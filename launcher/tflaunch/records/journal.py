@@ -201,9 +201,15 @@ class Journal:
         """Write that the job has ended with tflaunch's exit code, while TensorBoard stays; ``losses`` as at the end."""
         self._write([{"kind": "kept", "exit_code": exit_code, "losses": losses}])
 
-    def record_end(self, exit_code: int, losses: list[str]) -> None:
-        """Write the last record: tflaunch's exit code, and sentences on what could not be kept and how a drill went."""
-        self._write([{"kind": "ended", "exit_code": exit_code, "losses": losses}])
+    def record_end(self, exit_code: int, losses: list[str], state: str) -> None:
+        """Write the last record.
+
+        Args:
+            exit_code: tflaunch's.
+            losses: sentences on what could not be kept and how a drill went.
+            state: of the run, as `status.state_of_run` gives it.
+        """
+        self._write([{"kind": "ended", "exit_code": exit_code, "losses": losses, "state": state}])
 
     def record(self, event: Event, actions: list[Action], now: float) -> None:
         """Write an event and the actions that it led to; ``now`` is the time that `step` was given."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 from tflaunch.errors import TflaunchError
 from tflaunch.job import replay
 from tflaunch.job.states import Phase
+from tflaunch.job.status import state_of_run
 from tflaunch.records import journal, runs
 from tflaunch.records.journal_reader import ends
 from tflaunch.slurm import batch
+
+_STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "stopped"}
+"""What an exit code says of a run whose journal does not name its state."""
 
 _COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED")
 
@@ -18,8 +23,9 @@ _COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED")
 def overview() -> list[dict[str, Any]]:
     """Return all runs, the newest first.
 
-    Each has ``run``, ``name``, ``state`` (the phase of a live one, ``queued`` by Slurm, else ``ended``, ``lost`` or
-    ``unreadable``), ``exit_code``, ``tasks`` (how many) and ``started`` (seconds since the epoch).
+    Each has ``run``, ``name``, ``state``, ``exit_code``, ``tasks`` (how many) and ``started`` (seconds since 1970).
+    The state is the phase of a live run, ``queued`` by Slurm, ``succeeded``, ``failed``, ``stopped``, ``interrupted``,
+    ``lost`` or ``unreadable``.
     """
     return [_entry(directory) for directory in runs.newest_first()]
 
@@ -41,16 +47,17 @@ def _entry(directory: Path) -> dict[str, Any]:
 def _state_without_journal(directory: Path) -> str:
     if batch.job_of(directory) is None:
         return "unreadable"
-    return "queued" if batch.is_active(directory) else "ended"
+    return "queued" if batch.is_active(directory) else "stopped"
 
 
 def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
     if last["kind"] == "ended":
-        return "ended", int(last["exit_code"])
+        code = int(last["exit_code"])
+        return str(last.get("state") or _STATES.get(code, "failed")), code
     is_live = runs.is_live(directory)  # before its journal is read: it may end meanwhile
     job = replay.fold(journal.read(directory))
     if job.phase is Phase.ENDED:
-        return "ended", job.exit_code
+        return state_of_run(job, None), job.exit_code
     return (job.phase.value if is_live else "lost"), job.exit_code if job.was_kept else None
 
 

@@ -37,6 +37,10 @@ class Place(Shower, Protocol):
     def is_live(self) -> bool:
         """Whether `update` is worth its while."""
 
+    @property
+    def shows_output(self) -> bool:
+        """Whether `show` shows the output of tasks to the user."""
+
     def update(self, status: Mapping[str, Any]) -> None:
         """Show how the run stands."""
 
@@ -65,12 +69,13 @@ class Outfit(NamedTuple):
 
 
 class Desk(NamedTuple):
-    """The parts of a run, and what stands beside it."""
+    """The parts of a run, and what stands beside it; ``shows_output`` is as in `Place`."""
 
     parts: Parts
     journal: Journal
     service: Service
     driller: Driller | None
+    shows_output: bool
 
 
 @contextmanager
@@ -112,7 +117,7 @@ def prepared(job: Job, outfit: Outfit, mailbox: Mailbox, fencing: int = 0, recor
     outfit.begun()
     try:
         parts = Parts(mailbox, journal, words, sessions, place.say, logs, outfit.code, watchers)
-        yield Desk(parts, journal, service, driller)
+        yield Desk(parts, journal, service, driller, place.shows_output)
     finally:
         if metrics is not None:
             metrics.close()

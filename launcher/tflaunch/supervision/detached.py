@@ -22,6 +22,7 @@ class Notes:
     """Takes a supervisor's own words; those of the tasks are in their logs."""
 
     is_live = False
+    shows_output = False
 
     def update(self, status: Mapping[str, Any]) -> None:
         """Nobody looks."""

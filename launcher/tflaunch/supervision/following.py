@@ -59,8 +59,8 @@ def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
             say(message)
 
 
-def last_words(observer: Observer, say: Callable[[str], None]) -> int:
-    """Say how the job ended, and return its exit code.
+def last_words(observer: Observer, say: Callable[[str], None], is_shown: bool = False) -> int:
+    """Say how the job ended, and return its exit code. ``is_shown`` is as for `diagnosis.summary`.
 
     Raises:
         TflaunchError: its supervisor was killed.
@@ -73,7 +73,7 @@ def last_words(observer: Observer, say: Callable[[str], None]) -> int:
         lines.append(f"{observer.job.run} has ended with exit code {observer.result}")
     else:
         logs = observer.logs
-        lines.append(diagnosis.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count)))
+        lines.append(diagnosis.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count), is_shown))
     if observer.job.phase is Phase.KEEPING and observer.outcome is Outcome.LIVE:
         lines.append(diagnosis.stays(observer.job, f"`tflaunch down {observer.job.run}`"))
     say("\n".join(lines))
@@ -126,11 +126,11 @@ class Follower:
             self._show(self._reader.new_lines())
             tell_news(self._observer, self._place.say)
             if self._observer.kept is not None and self._told is None:
-                self._told = last_words(self._observer, self._place.say)
+                self._told = last_words(self._observer, self._place.say, is_shown=True)
         self._show(self._reader.new_lines())
         self._show(self._reader.rest())
         if self._told is None or self._observer.exit_code is None:
-            return last_words(self._observer, self._place.say)
+            return last_words(self._observer, self._place.say, is_shown=True)
         return self._observer.exit_code
 
     def _show(self, lines: Iterable[Line]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.hosts.link import Link
-from tflaunch.job import diagnosis, replay, supervisor
+from tflaunch.job import diagnosis, replay, status, supervisor
 from tflaunch.job.events import Interrupted, StopAsked
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
@@ -70,7 +70,7 @@ def _last_words(run: Run, prepared: Desk) -> int:
     lines = _losses(prepared.parts.words, prepared.journal) if is_told else [*notes, _summary(run, prepared)]
     if lines:
         prepared.parts.say("\n".join(lines))
-    prepared.journal.record_end(exit_code, notes)
+    prepared.journal.record_end(exit_code, notes, status.state_of_run(run.job, exit_code))
     prepared.service.end(exit_code)
     return exit_code
 
@@ -87,7 +87,7 @@ def _result(run: Run, prepared: Desk) -> tuple[list[str], int]:
 
 
 def _summary(run: Run, prepared: Desk) -> str:
-    return diagnosis.summary(run.job, prepared.parts.logs, prepared.parts.words.tail)
+    return diagnosis.summary(run.job, prepared.parts.logs, prepared.parts.words.tail, prepared.shows_output)
 
 
 def _losses(words: TaskWords, journal: Journal) -> list[str]:

@@ -27,16 +27,15 @@ def headline(status: Status, now: float) -> list[Part]:
         now: seconds since the epoch.
     """
     name = figures.plain(status.get("run")) or figures.plain(status.get("name")) or "tflaunch"
-    attempt, restarts = figures.number(status.get("attempt")), figures.number(status.get("restarts"))
+    restarts, most = figures.number(status.get("restarts")), figures.number(status.get("max_restarts"))
     parts = [Part(name, "bold"), _phase(status)]
     forming = _forming(status, now) if status.get("phase") == "running" else ""
     parts.append(Part(forming, "bold yellow"))
     if status.get("supervisor") == "dead" and status.get("phase") != "ended":
         parts.append(Part("its supervisor is dead", "bold red"))
-    if attempt is not None and attempt > 0:
-        parts.append(Part(f"attempt {figures.count(attempt)}"))
     if restarts is not None and restarts > 0:
-        parts.append(Part(f"{figures.count(restarts)} restart{'' if restarts == 1 else 's'}"))
+        limit = "" if most is None or restarts > most else f" of {figures.count(most)}"
+        parts.append(Part(f"restart {figures.count(restarts)}{limit}"))
     started = figures.number(status.get("started"))
     if started is not None:
         parts.append(Part(figures.duration(_end(status, now) - started)))
@@ -50,6 +49,9 @@ def news(status: Status) -> list[Part]:
     if reason or culprit:
         sentence = reason if culprit in reason else f"{culprit}: {reason}".removesuffix(": ")
         parts.append(Part(sentence, "red" if status.get("phase") in _DECIDED else "yellow"))
+    last = figures.plain(status.get("last_failure")).strip()
+    if last and not parts:
+        parts.append(Part(f"last restart: {last}", "yellow"))
     parts += _not_formed(status)
     board = status.get("tensorboard")
     if isinstance(board, dict) and figures.plain(board.get("url")):
@@ -89,8 +91,11 @@ def _missing(found: dict[str, Any]) -> str:
 def _phase(status: Status) -> Part:
     phase, code = figures.plain(status.get("phase")), figures.number(status.get("exit_code"))
     if phase in _DECIDED and code is not None:
-        more = ", TensorBoard stays" if phase == "keeping" else ""
-        return Part(f"failed ({code:.0f}){more}", "bold red") if code else Part(f"succeeded{more}", "green")
+        more = ", TensorBoard still running" if phase == "keeping" else ""
+        state = figures.plain(status.get("state")) or ("failed" if code else "succeeded")
+        if state == "failed":
+            return Part(f"failed ({code:.0f}){more}", "bold red")
+        return Part(f"{state}{more}", "yellow" if code else "green")
     return Part(phase.replace("_", " "), _STYLES.get(phase, "yellow"))
 
 

@@ -38,20 +38,21 @@ class _Column(NamedTuple):
 _BEFORE_METRICS = (
     _Column("TASK", 0, is_right=False),
     _Column("STATE", 0, is_right=False),
-    _Column("HOST", 7, is_right=False),
-    _Column("ATTEMPT", 8),
-    _Column("UP", 6),
-    _Column("CPU", 9),
-    _Column("MEM", 10),
-    _Column("SHARED", 13),
-    _Column("GPU", 5),
-    _Column("GPU MEM", 11),
+    _Column("EXIT", 0),
+    _Column("HOST", 8, is_right=False),
+    _Column("ATTEMPT", 9),
+    _Column("UP", 7),
+    _Column("CPU", 10),
+    _Column("MEM", 11),
+    _Column("SHARED", 14),
+    _Column("GPU", 6),
+    _Column("GPU MEM", 12),
     _Column("STEP", 1),
     _Column("RATE", 2),
     _Column("EPOCH", 3),
 )
-_LOSS_RANK, _METRIC_RANK, _BAR_RANK = 4, 14, 15
-_LAST_LINE_RANK = 12
+_LOSS_RANK, _BAR_RANK, _METRIC_RANK = 4, 5, 15
+_LAST_LINE_RANK = 13
 _LAST_LINE_RANK_ALONE = 3  # where nobody says how far it is, the last line is what says most
 
 

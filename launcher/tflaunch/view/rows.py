@@ -26,11 +26,13 @@ _STYLES = {
     "restarting": "yellow",
     "not listening": "bold yellow",
     "unheard": "yellow",
+    "lost": "bold red",
     "stopping": "yellow",
     "starting": "cyan",
 }
 _BAD_FIRST = (
     "failed",
+    "lost",
     "unheard",
     "not listening",
     "restarting",
@@ -115,7 +117,7 @@ def _is_fine(task: Status, now: float) -> bool:
     word, since = state(task), figures.number(task.get("since"))
     if word == "starting":
         return since is None or now - since <= _LONG_START
-    return word not in ("failed", "restarting", "unheard", "not listening")
+    return word not in ("failed", "lost", "restarting", "unheard", "not listening")
 
 
 def _role(task: Status) -> str:
@@ -129,7 +131,8 @@ def _row(task: Status, now: float) -> Row:
     epoch, epochs = figures.number(task.get("epoch")), figures.number(task.get("epochs"))
     row = {
         "TASK": Cell(figures.plain(task.get("task"))),
-        "STATE": Cell(word + _end(task, word), style_of(word)),
+        "STATE": Cell(word, style_of(word)),
+        "EXIT": Cell(_end(task, word)),
         "HOST": Cell(figures.plain(task.get("host"))),
         "ATTEMPT": Cell(figures.count(attempt) if attempt is not None and attempt > 0 else ""),
         "UP": Cell(figures.duration(now - since) if since is not None and word in _ALIVE else ""),
@@ -183,16 +186,16 @@ def _usage(every: Sequence[Status]) -> Row:
 
 
 def _end(task: Status, word: str) -> str:
-    """How a failed task ended: " (3)", " (KILL)"."""
+    """How a task ended: its exit code, or the name of the signal that killed it."""
     number, code = figures.number(task.get("signal")), figures.number(task.get("exit_code"))
-    if word != "failed" or (number is None and code is None):
+    if word in _ALIVE or (number is None and code is None):
         return ""
     if number is None:
-        return f" ({code:.0f})"
+        return f"{code:.0f}"
     try:
-        return f" ({signal.Signals(int(number)).name.removeprefix('SIG')})"
+        return signal.Signals(int(number)).name.removeprefix("SIG")
     except ValueError:
-        return f" (signal {number:.0f})"
+        return f"signal {number:.0f}"
 
 
 def _done(task: Status, epoch: float | None, epochs: float | None) -> float | None:

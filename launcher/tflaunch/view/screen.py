@@ -37,6 +37,8 @@ class _Item(NamedTuple):
 class Screen:
     """Writes what tasks and tflaunch say."""
 
+    shows_output = True
+
     def __init__(self, tasks: Sequence[str]) -> None:
         """Prepare for these tasks: their names are padded to one width and coloured on a terminal."""
         width = max((len(task) for task in tasks), default=0)
