@@ -276,6 +276,25 @@ def test_the_standard_server_travels_too(launch: Launch, sshd: StartSshd) -> Non
     assert "tf.distribute.Server" in ended.stdout
 
 
+PRINT_PLACE = "import os, tflaunch_worker.training as t; print(t.workers(), t.__file__, os.environ['PYTHONPATH'])"
+
+
+def test_the_library_for_programs_travels_too(launch: Launch, sshd: StartSshd) -> None:
+    """A host needs no installation of ours; what the user has on PYTHONPATH comes first."""
+    host = sshd()
+    home_for_client(launch.directory / "user", {"h1": host})
+    launch.env["HOME"] = str(launch.directory / "user")
+    command = ["/usr/bin/python3", "-c", PRINT_PLACE]
+    spec = launch.spec(cluster={"worker": ["h1"]}, command=command, workdir="~", env={"PYTHONPATH": "/mine"})
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    _, _, said = ended.stdout.partition(" | ")
+    count, place, path = said.split()
+    archive = path.removeprefix("/mine:")
+    assert (count, place) == ("1", f"{archive}/tflaunch_worker/training/__init__.py")
+    assert archive.startswith(str(host.directory))
+
+
 def test_what_a_run_writes_there_is_private(launch: Launch, sshd: StartSshd) -> None:
     """Directories 0700 while it runs, and no directory of it afterwards."""
     host = sshd()

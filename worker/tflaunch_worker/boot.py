@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, Callable
 
 _CHUNK = 256 * 1024
-_FOR_TASKS = "/training/"  # what lies there in the archive is a program of tasks
+_FOR_TASKS = ("/training/", "/examples/")  # what lies there in the archive is for programs of tasks
 _END_PATIENCE = 5.0  # seconds for a guard to kill what an agent left
 
 
@@ -188,7 +188,7 @@ class _Agent:
             for path in archive.namelist():
                 content = archive.read(path)
                 full = os.path.join(self._archive, path)
-                if _FOR_TASKS in path:
+                if any(folder in path for folder in _FOR_TASKS):
                     data[full] = content
                 else:
                     name = path[: -len(".py")].replace("/", ".")

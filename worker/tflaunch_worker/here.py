@@ -47,6 +47,7 @@ class Here:
         self.ports = Ports()
         self._loop = loop
         self._environ = dict(os.environ)
+        self._library = _library()
         self._inherited = host_values.inherited(self._environ)
         self.max_files = _raise_file_limit()
         self._values: dict[str, str] = {}
@@ -142,6 +143,8 @@ class Here:
             env.pop(variable, None)
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         env["TFLAUNCH_PROGRESS"] = "" if progress is None else progress.path
+        if self._library:  # behind the user's own; where tflaunch is installed, its package is the same
+            env["PYTHONPATH"] = ":".join(part for part in (env.get("PYTHONPATH", ""), self._library) if part)
         program, *arguments = message["argv"]
         argv = [host_values.expand_path(program, known), *(host_values.expand(word, known) for word in arguments)]
         self._choose_keras(argv, env)
@@ -188,6 +191,12 @@ class Here:
         path = os.path.join(self.directory, TASKS_NAME, name.replace(":", "-"))
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
+
+
+def _library() -> str:
+    """Return what brings `tflaunch_worker.training` to tasks: the archive of which we run, "" where it is installed."""
+    archive = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return archive if os.path.isfile(archive) else ""
 
 
 def _raise_file_limit() -> tuple[int, int]:

@@ -11,8 +11,6 @@ from typing import NamedTuple
 import tflaunch_worker
 
 _BOOT = "boot.py"
-_SERVER = "training/server.py"
-_FOR_PROGRAMS = ("training", "examples")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that the format knows
 _MODE = 0o600 << 16
 
@@ -26,16 +24,16 @@ class Archive(NamedTuple):
 
 
 def make() -> Archive:
-    """Return the archive of the agent of this version.
+    """Return the archive of the agent of this version, and of the library for training programs.
 
     Nothing is compressed: a host's Python may lack zlib, and compressed bytes differ between versions of it.
     """
     root = Path(tflaunch_worker.__file__).parent
-    folders = [root, *(init.parent for init in root.glob("*/__init__.py") if init.parent.name not in _FOR_PROGRAMS)]
+    folders = [root, *(init.parent for init in root.glob("*/__init__.py"))]
     modules = sorted(path for folder in folders for path in folder.glob("*.py") if path != root / _BOOT)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
-        for path in [*modules, root / _SERVER]:
+        for path in modules:
             _add(file, f"{root.name}/{path.relative_to(root).as_posix()}", path.read_bytes())
     data = buffer.getvalue()
     return Archive(data, hashlib.sha256(data).hexdigest(), (root / _BOOT).read_bytes())

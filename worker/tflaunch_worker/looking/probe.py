@@ -14,6 +14,7 @@ import json
 import os
 import re
 import sys
+import zipimport
 from importlib import metadata
 
 TYPE_CHECKING = False
@@ -61,6 +62,19 @@ def _module(name: str) -> str | None:
     return None if found is None else found.origin
 
 
+def _source(path: str) -> bytes | None:
+    """The text of a program, which may be in an archive: the examples come with the agent."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        archive, ending, _ = path.partition(".zip")
+    try:
+        return zipimport.zipimporter(archive + ending).get_data(path)
+    except (OSError, zipimport.ZipImportError):
+        return None
+
+
 def _names_module(words: List[str]) -> bool:
     return "-m" in words and "-c" not in words[: words.index("-m")]
 
@@ -68,13 +82,7 @@ def _names_module(words: List[str]) -> bool:
 def main(words: List[str]) -> None:
     """Print what is known."""
     path = _program(words)
-    source = None
-    if path is not None:
-        try:
-            with open(path, "rb") as file:
-                source = file.read()
-        except OSError:
-            pass
+    source = None if path is None else _source(path)
     backups = [match.decode("utf-8", "replace") for match in _BACKUP.findall(source or b"")]
     known = {
         "python": "{}.{}.{}".format(*sys.version_info[:3]),
