@@ -9,7 +9,9 @@ import select
 import signal
 import socket
 import stat
+import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -42,6 +44,18 @@ def test_a_task_has_a_clean_start(agent: Agent) -> None:
     )
     agent.talk.start("worker:0", "python3", "-c", script)
     assert agent.talk.text("worker:0") == "True True ['0', '1', '2', '3'] [] True 0 True False\n"
+
+
+def test_a_start_says_what_its_host_has(agent: Agent) -> None:
+    """The TensorFlow that its Python would import, without a start of Python, and the GPUs."""
+    agent.talk.hello()
+    agent.talk.start("worker:0", sys.executable, "-c", "")
+    agent.talk.start("worker:1", "true")
+    versions = [agent.talk.wait_for("task_started", f"worker:{number}")["tensorflow"] for number in (0, 1)]
+    assert versions == [".".join(metadata.version("tensorflow").split(".")[:2]), ""]
+    nvidia = Path("/proc/driver/nvidia/gpus")
+    count = len(list(nvidia.iterdir())) if nvidia.exists() else 0
+    assert agent.talk.wait_for("task_started", "worker:0")["gpus"] == count
 
 
 def test_exits_are_told_with_code_or_signal(agent: Agent) -> None:

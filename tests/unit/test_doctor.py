@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specs import clustered
-from tflaunch.doctor import CHECKS, Finding, Host, findings
+from tflaunch.doctor import CHECKS, Finding, Host, findings, unchecked
 from tflaunch.plan import Plan
 
 pytestmark = pytest.mark.unit
@@ -48,7 +48,7 @@ def test_health_is_no_finding() -> None:
     assert found(healthy("b", "worker:1")) == []
 
 
-B = healthy("b", "worker:1")
+A, B = healthy("a", "worker:0"), healthy("b", "worker:1")
 FAULTS = [
     (Host("b", reason="connection refused"), "reach", "error", "connection refused"),
     (with_program(problem="command not found: 'python'"), "program", "error", "command not found"),
@@ -117,3 +117,21 @@ def test_a_job_without_a_cluster_needs_no_tensorflow() -> None:
     """`strategy: none` may run anything."""
     plan = clustered({"worker": ["a", "b"]}, strategy="none")
     assert found(with_program(tensorflow=None, tf_keras=None), plan) == []
+
+
+def test_what_was_not_checked_is_not_ok() -> None:
+    """A host that was not reached leaves every check but one open; a command that is no Python has no TensorFlow."""
+    plan = clustered(CLUSTER)
+    lost = {"a": A, "b": Host("b", reason="no route; check the cable")}
+    assert unchecked(plan, lost)["tensorflow"] == "needs b"
+    assert set(CHECKS) - set(unchecked(plan, lost)) == {"reach", "proxies"}
+    assert unchecked(plan, {"a": A, "b": B}) == {}
+    shell = {host.host: host._replace(programs={"worker:0": {}}) for host in (A, B)}
+    assert set(unchecked(plan, shell)) == {"python", "tensorflow", "keras"}
+
+
+def test_a_reason_with_a_remedy_gets_no_second_one() -> None:
+    """The second one would be wrong."""
+    hosts = {"a": A, "b": Host("b", reason="its host key is unknown; run ssh-keyscan b")}
+    (finding,) = findings(clustered(CLUSTER), hosts)
+    assert finding.hint == ""

@@ -48,6 +48,8 @@ class Here:
         self._loop = loop
         self._environ = dict(os.environ)
         self._library = _library()
+        self._gpus = linux.count_gpus()
+        self._tensorflow: dict[tuple[str, ...], str] = {}
         self._inherited = host_values.inherited(self._environ)
         self.max_files = _raise_file_limit()
         self._values: dict[str, str] = {}
@@ -149,7 +151,19 @@ class Here:
         argv = [host_values.expand_path(program, known), *(host_values.expand(word, known) for word in arguments)]
         self._choose_keras(argv, env)
         modules = tuple(str(module) for module in message.get("preload", ()))
-        return child.Command(argv, env, host_values.expand_path(message["workdir"], known), modules)
+        command = child.Command(argv, env, host_values.expand_path(message["workdir"], known), modules)
+        command.facts = self._facts(argv, env)
+        return command
+
+    def _facts(self, argv: list[str], env: dict[str, str]) -> dict[str, object]:
+        """What may differ from other hosts unseen: the TensorFlow that a command would import, and the GPUs."""
+        about = _looked_at(argv, env)
+        if about not in self._tensorflow:
+            self._tensorflow[about] = interpreter.tensorflow(argv, env)
+        facts: dict[str, object] = {"tensorflow": self._tensorflow[about]}
+        if self._gpus is not None:
+            facts["gpus"] = self._gpus
+        return facts
 
     def _bare_environment(self) -> dict[str, str]:
         """What a task inherits if not the agent's environment, found once."""
@@ -168,7 +182,7 @@ class Here:
         """Take tf_keras from a task whose plan leaves it to the host, where it is not installed."""
         if env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
             return
-        about = (argv[0], *(env.get(name, "") for name in interpreter.LOOKED_AT))
+        about = _looked_at(argv, env)
         if about not in self._keras:
             self._keras[about] = interpreter.legacy_keras(argv, env)
         is_legacy, env[interpreter.CHOICE] = self._keras[about]
@@ -191,6 +205,11 @@ class Here:
         path = os.path.join(self.directory, TASKS_NAME, name.replace(":", "-"))
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
+
+
+def _looked_at(argv: list[str], env: dict[str, str]) -> tuple[str, ...]:
+    """What tells one interpreter's packages from another's."""
+    return (argv[0], *(env.get(name, "") for name in interpreter.LOOKED_AT))
 
 
 def _library() -> str:

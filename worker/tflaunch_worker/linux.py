@@ -23,6 +23,9 @@ _PUNCTUAL = -10
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 """This is there where NVIDIA's driver is."""
 
+_NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
+_OTHER_GPUS = ("/dev/kfd", "/dev/dxg")  # AMD's, and those of Windows below WSL: they are not counted here
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -224,3 +227,11 @@ def read(path: str) -> str | None:
             return file.read().decode("utf-8", "replace")
     except OSError:
         return None
+
+
+def count_gpus() -> int | None:
+    """Return how many GPUs this host has, None where that is not known."""
+    try:
+        return len(os.listdir(_NVIDIA_GPUS))
+    except OSError:
+        return None if any(map(os.path.exists, (NVIDIA_DRIVER, *_OTHER_GPUS))) else 0

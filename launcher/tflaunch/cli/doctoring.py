@@ -45,7 +45,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     loaded, warnings = read_spec(spec, settings, command=command)
     plan = make_plan(source_name(spec), spec.parent, loaded)
     warn(spec, warnings)
-    from tflaunch.doctor import checkup, findings
+    from tflaunch.doctor import checkup, findings, unchecked
     from tflaunch.supervision import launching
 
     hosts = checkup.examine(plan, launching.code_for_hosts(plan))
@@ -55,23 +55,26 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
         shown = {
             "ok": is_ok,
             "findings": [finding._asdict() for finding in found],
+            "not_checked": unchecked(plan, hosts),
             "hosts": [host._asdict() for host in hosts.values()],
         }
         click.echo(json.dumps(shown, indent=2))
     else:
-        click.echo(_table(found, hosts), nl=False)
+        click.echo(_table(found, hosts, unchecked(plan, hosts)), nl=False)
     return 0 if is_ok else EXIT_PREFLIGHT
 
 
-def _table(found: Sequence[Finding], hosts: Mapping[str, Host]) -> str:
+def _table(found: Sequence[Finding], hosts: Mapping[str, Host], unchecked: Mapping[str, str]) -> str:
     """One line per check, and below it what was found with its remedy."""
     from tflaunch.doctor import CHECKS
+    from tflaunch.job.wording import counted
 
     reached = sum(host.reason is None for host in hosts.values())
-    lines = [f"{reached} of {len(hosts)} hosts reached"]
-    for check in CHECKS if reached else CHECKS[:1]:
+    lines = [f"{reached} of {counted(len(hosts), 'host')} reached"]
+    for check in CHECKS:
         mine = [finding for finding in found if finding.check == check]
         worst = "error" if any(finding.severity == "error" for finding in mine) else "warning"
-        lines.append(f"{check:<12} {worst if mine else 'ok'}")
-        lines += [f"  {finding.where}: {finding.message}; {finding.hint}" for finding in mine]
+        otherwise = f"not checked ({unchecked[check]})" if check in unchecked else "ok"
+        lines.append(f"{check:<12} {worst if mine else otherwise}")
+        lines += ["  " + "; ".join(filter(None, [f"{one.where}: {one.message}", one.hint])) for one in mine]
     return "".join(f"{line}\n" for line in lines)

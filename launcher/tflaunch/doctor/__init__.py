@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from tflaunch.job import neighbours, policy
 from tflaunch.job.wording import counted, listed
 from tflaunch.plan import AUTO, Plan, TaskPlan, board
+from tflaunch.plan.shares import gpus_given
 
 _GIB = 2**30
 _LITTLE_DISK = _GIB
@@ -72,7 +73,20 @@ def _without_board(plan: Plan, host: Host) -> Host:
 
 
 def _reach(host: Host) -> Finding:
-    return Finding("reach", "error", host.host, host.reason or "", "correct hosts, or the SSH configuration")
+    reason = host.reason or ""
+    hint = "" if ";" in reason else "correct hosts, or the SSH configuration"  # most reasons name a remedy themselves
+    return Finding("reach", "error", host.host, reason, hint)
+
+
+def unchecked(plan: Plan, hosts: Mapping[str, Host]) -> dict[str, str]:
+    """Return the checks that could not be made everywhere, each with what they lacked."""
+    missing = [host.host for host in hosts.values() if host.reason is not None]
+    if missing:
+        return {check: f"needs {listed(missing)}" for check in CHECKS if check not in ("reach", "proxies")}
+    known = [known for host in hosts.values() for task, known in host.programs.items() if task != board.NAME]
+    if plan.strategy == "none" or not known or any("python" in program for program in known):
+        return {}
+    return dict.fromkeys(("python", "tensorflow", "keras"), "needs a command that starts with a Python")
 
 
 # ---- programs and packages
@@ -227,18 +241,13 @@ def _gpus(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
             continue
         if any(task.host == host.host and task.role in ("chief", "worker") for task in plan.tasks):
             counts.setdefault(len(gpus), []).append(host.host)
-        wanted = sum(_gpus_of(task) for task in plan.tasks if task.host == host.host)
+        wanted = sum(gpus_given(task.env) for task in plan.tasks if task.host == host.host)
         if wanted > len(gpus):
             message = f"its tasks get {wanted} GPUs, and it has {len(gpus)}"
             yield Finding("gpus", "error", host.host, message, "correct gpus in roles")
     if len(counts) > 1 and plan.strategy == "multi_worker_mirrored":
         told = "; ".join(f"{count} on {listed(on)}" for count, on in counts.items())
         yield Finding("gpus", "warning", "hosts", f"numbers of GPUs differ: {told}", "give gpus in roles")
-
-
-def _gpus_of(task: TaskPlan) -> int:
-    given = task.env.get("CUDA_VISIBLE_DEVICES", "-1")
-    return len(given.split(",")) if "TF_FORCE_GPU_ALLOW_GROWTH" in task.env and given not in ("", "-1") else 0
 
 
 def _checkpoints(hosts: Iterable[Host]) -> Iterator[Finding]:

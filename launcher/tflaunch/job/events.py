@@ -131,6 +131,8 @@ class TaskStarted(NamedTuple):
     """The task's program runs. ``at`` is of the supervisor's clock, in seconds.
 
     ``preload``: the modules that had been imported for it, or "no: " and why not; "" where nobody asked for that.
+    ``tensorflow``: the version that its interpreter would import, such as ``2.21``, "" where that is not known.
+    ``gpus``: how many GPUs its host has, None where that is not known.
     """
 
     host: str
@@ -139,6 +141,8 @@ class TaskStarted(NamedTuple):
     pid: Pid
     at: Moment
     preload: Reason = ""
+    tensorflow: Reason = ""
+    gpus: Count | None = None
 
 
 class TaskNotStarted(NamedTuple):

@@ -20,6 +20,7 @@ from tflaunch.job.events import (
 from tflaunch.job.states import HAS_RUN, Cause, HostPhase, Job, Phase
 from tflaunch.job.wording import counted, listed
 from tflaunch.plan import board, preloading
+from tflaunch.plan.shares import gpus_given
 
 
 class Logs(NamedTuple):
@@ -39,12 +40,8 @@ def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[
         now: the time of the step.
         logs: those of the tasks.
     """
-    lines = []
     is_running = after.phase is Phase.RUNNING
-    is_first = not after.attempt and not before.tasks.count(HAS_RUN)
-    if is_running and is_first and isinstance(event, TaskStarted):
-        lines.append(f"run {after.run}: {counted(len(after.plan.tasks), 'task')}, logs in {logs.place}")
-    lines += _preload_news(before, event)
+    lines = _start_news(before, event, after, logs) if isinstance(event, TaskStarted) else []
     lines += _board_news(before, event, after)
     lines += _hint_news(before, event, after, logs)
     if isinstance(event, PortOpened):
@@ -97,9 +94,17 @@ def _quiet_disaster(alone: list[str]) -> list[str]:
     ]
 
 
-def _preload_news(before: Job, event: Event) -> list[str]:
+def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list[str]:
+    """A task runs: the first one of a run names the run, and what is not as asked for is said once."""
+    is_first = after.phase is Phase.RUNNING and not after.attempt and not before.tasks.count(HAS_RUN)
+    about = f"run {after.run}: {counted(len(after.plan.tasks), 'task')}, logs in {logs.place}"
+    notes = [*_preload_news(before, event), *_gpu_news(before, event), *_version_news(before, event, after)]
+    return [about, *notes] if is_first else notes
+
+
+def _preload_news(before: Job, event: TaskStarted) -> list[str]:
     """Why tasks with one program are started in the ordinary way, said once for all of them."""
-    if not isinstance(event, TaskStarted) or not event.preload.startswith(preloading.REFUSED):
+    if not event.preload.startswith(preloading.REFUSED):
         return []
     program = before.plan.find(event.task).argv
     alike = [process.task for process in before.plan.processes() if process.argv == program]
@@ -107,6 +112,38 @@ def _preload_news(before: Job, event: Event) -> list[str]:
         return []
     verb = "starts" if len(alike) == 1 else "start"
     return [f"{listed(alike)} {verb} without preload: {event.preload.removeprefix(preloading.REFUSED)}"]
+
+
+def _gpu_news(before: Job, event: TaskStarted) -> list[str]:
+    """A host has fewer GPUs than its tasks are given, said with the first of them."""
+    if event.gpus is None or not gpus_given(before.plan.find(event.task).env):
+        return []
+    there = before.plan.on_host(event.host)
+    wanted = sum(gpus_given(task.env) for task in there)
+    is_first = all(before.tasks[task.task].pid is None or task.task == event.task for task in there)
+    if event.gpus >= wanted or not is_first:
+        return []
+    remedy = "they train on the CPU" if event.gpus == 0 else "some train on the CPU"
+    return [f"warning: {event.host} has {counted(event.gpus, 'GPU')}, and its tasks are given {wanted}: {remedy}"]
+
+
+def _version_news(before: Job, event: TaskStarted, after: Job) -> list[str]:
+    """Tasks that train together have different TensorFlows, said when the first difference is seen."""
+    known = next((task.tensorflow for task in before.tasks.values() if task.tensorflow), event.tensorflow)
+    if event.tensorflow in ("", known) or len(_versions(before)) > 1:
+        return []
+    told = "; ".join(f"{version} on {listed(hosts)}" for version, hosts in _versions(after).items())
+    return [f"warning: TensorFlow differs: {told}; install the same version everywhere"]
+
+
+def _versions(job: Job) -> dict[str, list[str]]:
+    """The versions of TensorFlow of the tasks that train, each with its hosts."""
+    found: dict[str, list[str]] = {}
+    for task in filter(policy.in_gang, job.plan.tasks):
+        version = job.tasks[task.task].tensorflow
+        if version and task.host not in found.setdefault(version, []):
+            found[version].append(task.host)
+    return found
 
 
 def _board_news(before: Job, event: Event, after: Job) -> list[str]:

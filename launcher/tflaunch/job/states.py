@@ -117,6 +117,7 @@ class TaskPhase(Enum):
 class TaskState(NamedTuple):
     """One task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
 
+    ``tensorflow`` is as in `events.TaskStarted`.
     ``resume_at``: it is to start again alone, then or as soon as its host can. ``budget``: what such starts
     have cost. ``preload`` is as in `events.TaskStarted`, ``failure`` as in `events.TaskExited`; ``reached`` is how
     far the attempt came. ``grace`` is how many seconds it was given between TERM and KILL when it was last told to
@@ -135,6 +136,7 @@ class TaskState(NamedTuple):
     grace: float | None = None
     is_silent: bool = False
     preload: str = ""
+    tensorflow: str = ""
     since: float = 0.0
     resume_at: float | None = None
     budget: Budget = Budget()

@@ -150,7 +150,7 @@ def _on_task_event(
         return job, []  # a voice from an older attempt
     match event:
         case TaskStarted():
-            started = {"pid": event.pid, "preload": event.preload}
+            started = {"pid": event.pid, "preload": event.preload, "tensorflow": event.tensorflow}
             return job.with_task(task, phase=TaskPhase.RUNNING, since=now, **started), []
         case PortOpened():
             job = job.with_task(task, is_port_open=True)

@@ -49,6 +49,12 @@ def gpus_wanted(spec: Spec, strategy: str, members: Sequence[Member]) -> dict[st
     return wanted
 
 
+def gpus_given(env: Mapping[str, str]) -> int:
+    """Return how many GPUs tflaunch has given to a task with this environment."""
+    devices = env.get("CUDA_VISIBLE_DEVICES", HIDDEN)
+    return len(devices.split(",")) if "TF_FORCE_GPU_ALLOW_GROWTH" in env and devices not in ("", HIDDEN) else 0
+
+
 def gpu_slices(
     wanted: Mapping[str, int],
     members: Sequence[Member],

@@ -58,6 +58,14 @@ def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
     return False, f"tf_keras is not installed beside {name}"
 
 
+def tensorflow(argv: list[str], env: Mapping[str, str]) -> str:
+    """Return the version of TensorFlow that a command would import, such as ``2.21``, "" where it is not known."""
+    if not _PYTHON.fullmatch(os.path.basename(argv[0])):
+        return ""
+    version = _tensorflow(_packages(_python(argv[0], env), env))
+    return "" if version is None else "{}.{}".format(*version)
+
+
 def _python(program: str, env: Mapping[str, str]) -> str | None:
     """The interpreter that a command is, or that it would find: a script starts `python` itself."""
     names = [program] if _PYTHON.fullmatch(os.path.basename(program)) else ["python", "python3"]

@@ -39,6 +39,7 @@ class Command:
         self.modules = modules
         self.name = name
         self.preload = ""
+        self.facts: dict[str, object] = {}  # what the supervisor should know of this host, with the start
         """How it was started: the modules that were imported for it, or "no: " and why not; "" if nobody asked."""
 
 

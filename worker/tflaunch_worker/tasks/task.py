@@ -232,7 +232,8 @@ class Task:
         failure = child.start_failure(report, self._command)
         self._has_started = failure is None
         if failure is None:
-            self._say("task_started", pid=self.pid, at=self._loop.now(), preload=self._command.preload)
+            about = {"pid": self.pid, "at": self._loop.now(), "preload": self._command.preload}
+            self._say("task_started", **about, **self._command.facts)
         else:
             self._say("task_not_started", code=failure[0], reason=failure[1])
 
