@@ -139,7 +139,7 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
     try:
         return Follower(observer, screen, tasks).run(tail)
     except KeyboardInterrupt:
-        screen.say(f"run {directory.name} goes on; tflaunch down {directory.name} ends it")
+        screen.say(f"detached; {directory.name} is still running (stop it with `tflaunch down {directory.name}`)")
         return 130
     finally:
         screen.close()

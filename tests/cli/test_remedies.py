@@ -1,0 +1,111 @@
+"""Commands that messages print: each works when it is pasted into a shell."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+
+import pytest
+
+from launch import PATIENCE, Launch, read_until
+
+pytestmark = pytest.mark.cli
+
+
+def pasted(launch: Launch, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a shell does in which it was pasted."""
+    return subprocess.run(
+        command,
+        shell=True,
+        executable="/bin/bash",
+        cwd=launch.directory,
+        env=launch.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def printed(pattern: str, text: str) -> str:
+    """Return the command that a message prints."""
+    found = re.search(pattern, text)
+    assert found is not None, text
+    return found[1]
+
+
+def test_a_program_in_place_of_a_spec_is_run_by_the_command_that_is_proposed(launch: Launch) -> None:
+    """Also when its name has to be quoted."""
+    (launch.directory / "my train.py").write_text("print('trained')")
+    refused = launch.run("up", "my train.py")
+    assert refused.returncode == 2
+    ran = pasted(launch, printed(r"try: (tflaunch run .*)", refused.stderr))
+    assert (ran.returncode, ran.stdout.count("trained")) == (0, 2), ran.stderr
+
+
+def test_a_deadline_is_raised_as_is_proposed(launch: Launch) -> None:
+    """The option can be added to the command that was given."""
+    spec = launch.shell("sleep 2", strategy="none", timeouts={"deadline": 1, "grace": 0})
+    stopped = launch.up(spec)
+    assert stopped.returncode == 124
+    option = printed(r"e\.g\. (--set \S+)", stopped.stderr)
+    assert pasted(launch, f"tflaunch up {spec} {option}").returncode == 0
+
+
+def test_a_run_that_was_left_is_ended_as_is_proposed(launch: Launch) -> None:
+    """After Ctrl-C of attach."""
+    launch.run("up", "-d", launch.shell("echo up; exec sleep 300"))
+    attached = launch.start("attach")
+    read_until(attached, "up", 2)
+    attached.send_signal(signal.SIGINT)
+    _, said = attached.communicate(timeout=PATIENCE)
+    assert pasted(launch, printed(r"`(tflaunch down [^`]*)`", said)).returncode == 0
+    assert launch.survivors() == []
+
+
+def test_a_run_without_a_supervisor_is_taken_over_as_is_proposed(launch: Launch) -> None:
+    """Its tasks never notice, and the job ends well."""
+    script = "until [ -e go ]; do sleep 0.05; done"
+    launch.run("up", "-d", launch.shell(script, strategy="none", timeouts={"lease": 60}))
+    launch.supervisor().kill()
+    waited = launch.run("wait")
+    assert waited.returncode == 125
+    (launch.directory / "go").touch()
+    assert pasted(launch, printed(r"(tflaunch up --resume \S+)", waited.stderr)).returncode == 0
+
+
+def test_a_directory_that_others_can_write_to_is_mended_as_is_proposed(launch: Launch) -> None:
+    """With the path as the shell wants it."""
+    assert launch.up(launch.shell("true")).returncode == 0
+    launch.run_directory().chmod(0o777)
+    refused = launch.run("events")
+    assert refused.returncode != 0
+    assert pasted(launch, printed(r"(chmod go-w [^,\n]*)", refused.stderr)).returncode == 0
+    assert launch.run("events").returncode == 0
+
+
+def test_a_tensorboard_that_is_missing_in_the_spec_is_added_as_is_proposed(launch: Launch) -> None:
+    """As an option of the same command."""
+    spec = launch.shell("true")
+    refused = launch.run("up", spec, "--keep")
+    assert refused.returncode == 2
+    option = printed(r"add (--set tensorboard=\S+)", refused.stderr)
+    assert "tensorboard" in pasted(launch, f"tflaunch plan {spec} {option}").stdout
+
+
+def test_an_image_that_is_missing_in_the_spec_is_added_as_is_proposed(launch: Launch) -> None:
+    """As an option of the same command, with a name of one's own."""
+    spec = launch.spec(cluster={"worker": 2}, command=["python", "train.py"])
+    refused = launch.run("render", spec, "--to", "k8s")
+    option = printed(r"(--set container\.image=)NAME", refused.stderr)
+    assert pasted(launch, f"tflaunch render {spec} --to k8s {option}registry/image:1").returncode == 0
+
+
+def test_the_log_of_a_task_is_shown_as_hints_say(launch: Launch) -> None:
+    """The form that hints about clusters have: run and task."""
+    assert launch.up(launch.shell("echo here")).returncode == 0
+    run = launch.run_directory().name
+    shown = pasted(launch, f"tflaunch logs {run} worker:1")
+    assert (shown.returncode, shown.stdout.count("here")) == (0, 1)
