@@ -91,12 +91,13 @@ def test_an_exit_says_what_failed_and_how_far_it_came(agent: Agent, tmp_path: Pa
 def test_progress_that_was_reported_last_is_known_at_the_exit(agent: Agent) -> None:
     """Also what was written into the pipe right before; and it counts more than lines of Keras."""
     agent.talk.hello()
-    script = """echo "Epoch 9/9"; echo '{"step": 5, "epoch": 2}' > "$TFLAUNCH_PROGRESS"; exit 1"""
+    report = '{"step": 5, "epoch": 2, "metrics": {"loss": 0.5}}'
+    script = f"""echo "Epoch 9/9"; echo '{report}' > "$TFLAUNCH_PROGRESS"; exit 1"""
     for number in range(20):
         agent.talk.start(f"worker:{number}", "sh", "-c", script)
     for number in range(20):
         exited = agent.talk.wait_for("task_exited", f"worker:{number}")
-        assert (exited["step"], exited["epoch"]) == (5, 2)
+        assert (exited["step"], exited["epoch"], exited["metrics"]) == (5, 2, {"loss": 0.5})
 
 
 def test_exits_are_told_in_the_order_in_which_they_happened(agent: Agent) -> None:

@@ -104,6 +104,7 @@ def test_ps_shows_what_the_contract_says(launch: Launch) -> None:
     launch.run("wait")
     ended = launch.status()
     assert (ended["phase"], ended["exit_code"], ended["tasks"][0]["state"]) == ("ended", 0, "succeeded")
+    assert (ended["state"], ended["tasks"][0]["step"], ended["tasks"][0]["metrics"]) == ("succeeded", 7, {"loss": 0.5})
 
 
 def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:

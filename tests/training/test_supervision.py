@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -197,6 +198,48 @@ def test_a_task_that_never_listens_is_named_with_the_stacks_of_all(launch: Launc
         assert "most recent call first" in aborted, task
         assert function in aborted
     assert starts(launch, "worker:0") == starts(launch, "worker:1") == [0]
+
+
+CHIEF_ONLY = """
+import tensorflow as tf
+tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+"""
+OVERWRITES = """
+import json, os
+worker = [f"localhost:{port}" for port in PORTS]
+os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": worker}, "task": {"type": "worker", "index": 0}})
+import tensorflow as tf
+tf.distribute.MultiWorkerMirroredStrategy()
+"""
+
+
+def test_clusters_that_do_not_form_are_told_while_they_run(launch: Launch) -> None:
+    """Who is waited for, and the remedy, after a minute and again at the end: two jobs that wait at the same time."""
+    with socket.create_server(("", 0)) as first, socket.create_server(("", 0)) as second:
+        ports = [place.getsockname()[1] for place in (first, second)]
+    programs = {"chief-only": CHIEF_ONLY, "overwrites": OVERWRITES.replace("PORTS", str(ports))}
+    clusters = {"chief-only": {"chief": 1, "worker": 1, "ps": 1}, "overwrites": {"worker": 2}}
+    missing = {"chief-only": ["worker:0", "ps:0"], "overwrites": ["worker:0", "worker:1"]}
+    remedies = {"chief-only": '"ps": {"server": true}', "overwrites": "may set or drop TF_CONFIG"}
+    running = {}
+    for name, program in programs.items():
+        command = ["python", "-c", program]
+        running[name] = launch.start(
+            "up", launch.spec(f"{name}.json", cluster=clusters[name], command=command, env=QUIET)
+        )
+    for name, up in running.items():
+        assert up.stderr is not None
+        said = [up.stderr.readline() for _ in range(3)]
+        assert f"cluster not formed: waiting 60 s for {', '.join(missing[name])} to listen" in said[1]
+        assert remedies[name] in said[2]
+        shown = json.loads(launch.run("ps", name, "--json").stdout)
+        assert shown["forming"]["missing"] == missing[name]
+        assert [task["task"] for task in shown["tasks"] if task["state"] == "waiting"] == missing[name]
+        up.send_signal(signal.SIGINT)
+    for name, up in running.items():
+        err = finish(up)
+        assert up.returncode == 130, err
+        assert f"the cluster had not formed: {', '.join(missing[name])} never listened" in err
 
 
 def test_a_rank_that_hangs_is_found_by_the_silence_of_all(launch: Launch) -> None:

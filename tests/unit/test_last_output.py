@@ -92,6 +92,12 @@ class TestProgress:
         output.note(b"loading\n" + lines.encode())
         assert output.progress() == {"epoch": 2, "epochs": 5, **known}
 
+    def test_numbers_that_cannot_be_sent_are_left_out(self) -> None:
+        """A loss may overflow; the epoch and the step count all the same."""
+        output = LastOutput()
+        output.note(b"Epoch 1/2\n3/9 [==>...] - ETA: 3s - loss: 1e999 - mae: 0.5\n")
+        assert output.progress()["metrics"] == {"mae": 0.5}
+
     def test_the_sizes_in_which_output_comes_do_not_matter(self) -> None:
         """A read may end in the middle of a line."""
         text = b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 2/3\n 3/10 [=>....] - loss: 0.4"

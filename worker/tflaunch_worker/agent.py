@@ -282,12 +282,13 @@ class Agent:
         reported = self._progress[task.name].known() if task.name in self._progress else {}
         return reported or task.last_output.progress()
 
-    def reached(self, task: Task) -> dict[str, int]:
-        """How far the training of a task is: step and epoch, as far as they are known."""
+    def reached(self, task: Task) -> dict[str, object]:
+        """How far the training of a task is: step, epoch and metrics, as far as they are known."""
         if task.name in self._progress:
             self._progress[task.name].read_rest()
         known = self._known_progress(task)
-        return {name: int(value) for name in ("step", "epoch") if isinstance(value := known.get(name), (int, float))}
+        counts = {name: int(value) for name in ("step", "epoch") if isinstance(value := known.get(name), (int, float))}
+        return {**counts, "metrics": known.get("metrics") or {}}
 
     def find_checkpoint(self, command: child.Command, since: float, found: Callable[[int], None]) -> None:
         """Call ``found`` with the number of the newest checkpoint that a command has written, 0 for none."""

@@ -36,6 +36,7 @@ ExitCode = Annotated[int, Range(0, 255)]
 SignalNumber = Annotated[int, Range(1, 64)]
 Moment = Annotated[float, Range(-_LONGEST_TIME, _LONGEST_TIME)]
 Seconds = Annotated[float, Range(0, _LONGEST_TIME)]
+Metric = Annotated[float, Range(-(2.0**63), 2.0**63)]
 Reason = Annotated[str, Line(1000)]
 Addresses = Annotated[str, Line(4000)]
 """Types of fields. They are checked wherever an event comes in: from an agent, or from a journal."""
@@ -169,7 +170,7 @@ class TaskExited(NamedTuple):
     ``at`` is of the supervisor's clock, in seconds: the session converts it from the host's. ``was_told``:
     the agent had begun to end it. ``evidence`` is what the host knows about the death, for people.
     ``failure`` tells failures of programs from each other (`tflaunch_worker.tasks.failure_signature`). ``step`` and
-    ``epoch`` are how far its training came, 0 where that is not known.
+    ``epoch`` are how far its training came, 0 where that is not known, ``metrics`` what it reported last.
     """
 
     host: str
@@ -183,6 +184,7 @@ class TaskExited(NamedTuple):
     failure: Reason = ""
     step: Count = 0
     epoch: Count = 0
+    metrics: dict[str, Metric] = {}  # noqa: RUF012 (never changed)
 
 
 class TaskSilent(NamedTuple):

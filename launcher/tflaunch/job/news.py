@@ -249,7 +249,7 @@ def _stop_news(job: Job, living: list[str]) -> list[str]:
     why = ", as `tflaunch down` asks" if job.culprit.message else ""
     waits = f": waiting up to {grace:g} s for them to save" if grace else ""
     remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
-    is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.has_formed and grace
+    is_deaf = job.plan.strategy == "multi_worker_mirrored" and (job.has_formed or job.is_past_start) and grace
     note = " (TensorFlow catches TERM in these tasks and goes on, so it may take all of that)" if is_deaf else ""
     return [f"ending {listed(living)}{why}{waits}{note}{remedy}"]
 

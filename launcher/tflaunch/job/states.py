@@ -120,8 +120,9 @@ class TaskState(NamedTuple):
     ``tensorflow`` is as in `events.TaskStarted`.
     ``resume_at``: it is to start again alone, then or as soon as its host can. ``budget``: what such starts
     have cost. ``preload`` is as in `events.TaskStarted`, ``failure`` as in `events.TaskExited`; ``reached`` is how
-    far the attempt came. ``grace`` is how many seconds it was given between TERM and KILL when it was last told to
-    end, None if it should not have ended by TERM; ``was_stopped``: it exited after that.
+    far the attempt came, ``metrics`` what it reported last. ``grace`` is how many seconds it was given between TERM
+    and KILL when it was last told to end, None if it should not have ended by TERM; ``was_stopped``: it exited
+    after that.
     """
 
     task: str
@@ -142,6 +143,7 @@ class TaskState(NamedTuple):
     budget: Budget = Budget()
     failure: str = ""
     reached: Reached = Reached()
+    metrics: tuple[tuple[str, float], ...] = ()
 
     @property
     def is_alive(self) -> bool:

@@ -124,7 +124,7 @@ def _task(job: Job, process: TaskPlan, sight: Sight) -> dict[str, Any]:
         "since": _moment(task.since, sight) if task.since else None,
         "listening": task.is_port_open if task.is_alive and policy.listens(job.plan, task.task) else None,
         "waiting_since": _moment(task.since, sight) if is_overdue else None,
-        **_measured(measure),
+        **(_measured(measure) if task.is_alive else _last_known(task)),
         "cpu_percent": None if measure is None else _cpu(measure, task, sight),
     }
 
@@ -192,6 +192,12 @@ def _measured(measure: Measure | None) -> dict[str, Any]:
     used = {name: getattr(measure, name, None) for name in _USED}
     said = {name: getattr(progress, name, None) for name in _PROGRESS}
     return {**used, **said, "metrics": dict(progress.metrics) if progress is not None else None}
+
+
+def _last_known(task: TaskState) -> dict[str, Any]:
+    """How far a task had come when it ended; what it used is history."""
+    reached = {"step": task.reached.step or None, "epoch": task.reached.epoch or None}
+    return {**_measured(None), **reached, "metrics": dict(task.metrics) or None}
 
 
 _USED = ("cpu_seconds", "rss_bytes", "shared_bytes", "gpu_percent", "gpu_bytes")

@@ -191,7 +191,8 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     ended = {"code": event.code, "signal": event.signal, "failure": event.failure, "since": now}
     was_stopped = task.is_stopping or event.was_told
     reached = Reached(event.step, event.epoch)
-    job = job.with_task(task, phase=TaskPhase.EXITED, was_stopped=was_stopped, reached=reached, **ended)
+    known = {"reached": reached, "metrics": tuple(event.metrics.items())}
+    job = job.with_task(task, phase=TaskPhase.EXITED, was_stopped=was_stopped, **known, **ended)
     if event.code == 0:
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):

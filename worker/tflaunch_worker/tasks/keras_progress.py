@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 
 MOST_METRICS = 20
+_LARGEST = 2.0**63
 
 _EPOCH = re.compile(rb"(?:^|[\r\n\b])Epoch (\d{1,7})/(\d{1,7})\r?\n")
 _COLOR = re.compile(rb"\x1b\[[0-9;]*m")
@@ -44,8 +45,16 @@ def last_bar(output: bytes) -> tuple[int, int, dict[str, float]] | None:
     metrics: dict[str, float] = {}
     for name, value in _METRIC.findall(behind):
         if name not in _NOT_METRICS and len(metrics) < MOST_METRICS:
-            try:
-                metrics[name.decode("ascii")] = float(value)
-            except ValueError:
-                pass  # two dots
+            number = _number(value)
+            if number is not None:
+                metrics[name.decode("ascii")] = number
     return int(done), int(steps), metrics
+
+
+def _number(text: bytes) -> float | None:
+    """Return a number that can be sent, None if the text is none: it has two dots, or 1e999."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if -_LARGEST < number < _LARGEST else None

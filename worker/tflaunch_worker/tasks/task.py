@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         def evidence(self, pid: int) -> str:
             """What this host knows about the death of a process that was killed."""
 
-        def reached(self, task: Task) -> dict[str, int]:
+        def reached(self, task: Task) -> dict[str, object]:
             """How far the training of a task is: step and epoch, as far as they are known."""
 
         def find_checkpoint(self, command: child.Command, since: float, found: Callable[[int], None]) -> None:
