@@ -267,6 +267,21 @@ def test_who_wants_no_view_gets_lines(env: dict[str, str]) -> None:
         terminal.end()
 
 
+@pytest.mark.parametrize(("env", "colour"), [({}, "red"), ({"NO_COLOR": "1"}, "default")], ids=["colour", "NO_COLOR"])
+def test_the_first_line_of_a_failure_is_red(env: dict[str, str], colour: str) -> None:
+    """What follows, and what is no failure, is not."""
+    terminal = Terminal(**env)
+    try:
+        terminal.do("say", "it begins")
+        terminal.do("say", "worker:0 failed\nlogs: here", True)
+        terminal.do("close")
+        terminal.wait(shows("logs: here"))
+        colours = [terminal.emulator.buffer[row][0].fg for row in range(3)]
+        assert colours == ["default", colour, "default"]
+    finally:
+        terminal.end()
+
+
 def test_a_pipe_gets_lines(tmp_path: Any) -> None:
     """Byte by byte those of the tasks."""
     calls = [["update", status()], ["show", "worker:0", "one\n", 2], ["say", "done"], ["close"]]

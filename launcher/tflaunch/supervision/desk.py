@@ -44,8 +44,8 @@ class Place(Shower, Protocol):
     def update(self, status: Mapping[str, Any]) -> None:
         """Show how the run stands."""
 
-    def say(self, message: str) -> None:
-        """Show a message of tflaunch itself."""
+    def say(self, message: str, is_failure: bool = False) -> None:
+        """Show a message of tflaunch itself; the first line of a failure stands out."""
 
     def close(self) -> None:
         """Wait until everything is written."""
@@ -69,13 +69,13 @@ class Outfit(NamedTuple):
 
 
 class Desk(NamedTuple):
-    """The parts of a run, and what stands beside it; ``shows_output`` is as in `Place`."""
+    """The parts of a run, and what stands beside it."""
 
     parts: Parts
     journal: Journal
     service: Service
     driller: Driller | None
-    shows_output: bool
+    place: Place
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def prepared(job: Job, outfit: Outfit, mailbox: Mailbox, fencing: int = 0, recor
     outfit.begun()
     try:
         parts = Parts(mailbox, journal, words, sessions, place.say, logs, outfit.code, watchers)
-        yield Desk(parts, journal, service, driller, place.shows_output)
+        yield Desk(parts, journal, service, driller, place)
     finally:
         if metrics is not None:
             metrics.close()

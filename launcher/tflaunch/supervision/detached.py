@@ -34,7 +34,7 @@ class Notes:
     def finish(self, task: str) -> None:
         """Leave the tasks' words to their logs."""
 
-    def say(self, message: str) -> None:
+    def say(self, message: str, is_failure: bool = False) -> None:
         """Note a message with its time."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         try:

@@ -56,8 +56,8 @@ def resume(records: Sequence[dict[str, Any]], outfit: Outfit, stop: StopAsked | 
 def _tell_kept(run: Run, prepared: Desk) -> None:
     """Say how the job ended, and that TensorBoard stays."""
     notes, exit_code = _result(run, prepared)
-    stays = diagnosis.stays(run.job, "Ctrl-C or `tflaunch down`")
-    prepared.parts.say("\n".join([*notes, _summary(run, prepared), stays]))
+    _tell_result(run, prepared, notes, exit_code)
+    prepared.parts.say(diagnosis.stays(run.job, "Ctrl-C or `tflaunch down`"))
     prepared.journal.record_kept(exit_code, notes)
     prepared.service.tell_change()
 
@@ -66,13 +66,20 @@ def _last_words(run: Run, prepared: Desk) -> int:
     """Say how it ended, unless that was said, and return tflaunch's exit code."""
     prepared.journal.settle()
     notes, exit_code = _result(run, prepared)
-    is_told = run.has_told_kept
-    lines = _losses(prepared.parts.words, prepared.journal) if is_told else [*notes, _summary(run, prepared)]
-    if lines:
+    if not run.has_told_kept:
+        _tell_result(run, prepared, notes, exit_code)
+    elif lines := _losses(prepared.parts.words, prepared.journal):
         prepared.parts.say("\n".join(lines))
     prepared.journal.record_end(exit_code, notes, status.state_of_run(run.job, exit_code))
     prepared.service.end(exit_code)
     return exit_code
+
+
+def _tell_result(run: Run, prepared: Desk, notes: list[str], exit_code: int) -> None:
+    if notes:
+        prepared.parts.say("\n".join(notes))
+    has_failed = status.state_of_run(run.job, exit_code) == "failed"
+    prepared.place.say(_summary(run, prepared), is_failure=has_failed)
 
 
 def _result(run: Run, prepared: Desk) -> tuple[list[str], int]:
@@ -87,7 +94,7 @@ def _result(run: Run, prepared: Desk) -> tuple[list[str], int]:
 
 
 def _summary(run: Run, prepared: Desk) -> str:
-    return diagnosis.summary(run.job, prepared.parts.logs, prepared.parts.words.tail, prepared.shows_output)
+    return diagnosis.summary(run.job, prepared.parts.logs, prepared.parts.words.tail, prepared.place.shows_output)
 
 
 def _losses(words: TaskWords, journal: Journal) -> list[str]:

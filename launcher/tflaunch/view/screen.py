@@ -80,9 +80,12 @@ class Screen:
         if text:
             self._put(_STDOUT, text, None)
 
-    def say(self, message: str) -> None:
-        """Show a message of tflaunch itself."""
-        text = "".join(f"tflaunch: {line}\n" for line in message.splitlines())
+    def say(self, message: str, is_failure: bool = False) -> None:
+        """Show a message of tflaunch itself; on a terminal the first line of a failure is red."""
+        lines = [f"tflaunch: {line}" for line in message.splitlines()]
+        if is_failure and lines and os.isatty(_STDERR) and not os.environ.get("NO_COLOR"):
+            lines[0] = f"\033[1;31m{lines[0]}\033[0m"
+        text = "".join(f"{line}\n" for line in lines)
         self._put(_STDERR, text.encode("utf-8", "replace"), None)
 
     def close(self) -> None:
