@@ -134,7 +134,7 @@ def test_down_ends_a_run_and_can_be_repeated(launch: Launch) -> None:
     launch.wait_for_log("worker:0", "up")
     waiting = launch.start("wait")
     ended = launch.run("down", "-t", "20s")
-    assert ended.returncode == 0, ended.stderr
+    assert (ended.returncode, ended.stderr) == (0, f"tflaunch: stopped {launch.run_directory().name}\n")
     waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 143
     assert "saved" in launch.log("worker:0")

@@ -83,6 +83,7 @@ def ask_to_end(path: Path, grace: float | None) -> None:
 
 def _end(path: Path, grace: float | None) -> None:
     from tflaunch.job.states import Phase
+    from tflaunch.job.status import state_of_run
     from tflaunch.records.journal import open_run
     from tflaunch.records.observer import Observer, Outcome
     from tflaunch.slurm import batch
@@ -94,14 +95,16 @@ def _end(path: Path, grace: float | None) -> None:
         return
     observer = Observer(path)
     observer.catch_up()
-    if observer.outcome is Outcome.LIVE:
+    was_live = observer.outcome is Outcome.LIVE
+    if was_live:
         ask_to_end(path, grace)
     while observer.outcome is Outcome.LIVE:
         observer.wait()
         observer.catch_up()
     if observer.exit_code is not None or observer.job.phase is Phase.ENDED:
         code = observer.job.exit_code if observer.exit_code is None else observer.exit_code
-        say(f"run {path.name} has ended with exit code {code}")
+        is_stopped = was_live and state_of_run(observer.job, code) == "stopped"
+        say(f"stopped {path.name}" if is_stopped else f"run {path.name} has ended with exit code {code}")
     elif observer.job.plan.lease == 0:
         say(f"run {path.name} ended when its supervisor was killed")
     elif batch.job_of(path) is not None:
