@@ -129,8 +129,10 @@ def _gpu_news(before: Job, event: TaskStarted) -> list[str]:
 
 def _version_news(before: Job, event: TaskStarted, after: Job) -> list[str]:
     """Tasks that train together have different TensorFlows, said when the first difference is seen."""
+    if not event.tensorflow:
+        return []
     known = next((task.tensorflow for task in before.tasks.values() if task.tensorflow), event.tensorflow)
-    if event.tensorflow in ("", known) or len(_versions(before)) > 1:
+    if event.tensorflow == known or len(_versions(before)) > 1:
         return []
     told = "; ".join(f"{version} on {listed(hosts)}" for version, hosts in _versions(after).items())
     return [f"warning: TensorFlow differs: {told}; install the same version everywhere"]
