@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -36,7 +37,10 @@ def unpacked(archive: Path, where: Path) -> dict[str, bytes]:
 def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> None:
     """Its path is all that stdout gets."""
     ended = launch.run("report")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{run}-report.tar.gz\n", "")
+    assert (ended.returncode, ended.stdout) == (0, f"{run}-report.tar.gz\n")
+    listed = {line.split()[0]: line.split(maxsplit=3)[3:] for line in ended.stderr.splitlines()}
+    assert listed["logs/worker-0.log"] == ["2 secrets replaced"]
+    assert listed["machine.txt"] == []
     files = unpacked(launch.directory / f"{run}-report.tar.gz", launch.directory / "there")
     names = {name.removeprefix(f"{run}-report/") for name in files}
     assert {"spec.json", "plan.json", "events.jsonl", "diagnosis.txt", "machine.txt", "logs/worker-0.log"} <= names
@@ -44,6 +48,19 @@ def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> 
     assert files[f"{run}-report/logs/worker-0.log"] == b"logged in with *** at https://ann:***@hub\n"
     assert b"worker:0 exited with code 3\n" in files[f"{run}-report/diagnosis.txt"]
     assert b"plainly-visible" in files[f"{run}-report/plan.json"]
+
+
+def test_what_goes_in_can_be_seen_before_it_is_packed(launch: Launch, run: str) -> None:
+    """As a list, or as the text itself; nothing is written."""
+    listed = launch.run("report", "--dry-run")
+    assert listed.returncode == 0
+    assert re.search(r"^logs/worker-0\.log +\d+ B  2 secrets replaced$", listed.stdout, re.MULTILINE)
+    shown = launch.run("report", "--show")
+    assert "==> logs/worker-0.log <==\nlogged in with *** at https://ann:***@hub\n" in shown.stdout
+    assert SECRET not in shown.stdout + shown.stderr
+    assert listed.stdout == shown.stderr
+    assert not list(launch.directory.glob("*.tar.gz"))
+    assert launch.run("report", "--show", "-o", "x").returncode == 2
 
 
 def test_a_report_replaces_no_file_that_was_not_named(launch: Launch, run: str) -> None:

@@ -71,6 +71,7 @@ def run(tmp_path: Path) -> Run:
     [
         "KEY", "API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "token", "DB_PASSWORD", "MYSQL_PWD", "PGPASSWORD",
         "GOOGLE_APPLICATION_CREDENTIALS", "BASIC_AUTH", "api-key", "GITHUBTOKEN", "WANDB_API_KEY", "PASSWD_2",
+        "GITHUB_PAT", "JWT", "SESSIONID", "ACCOUNTKEY", "AZURE_STORAGE_SAS", "authToken", "dbPassword", "SENTRY_DSN",
     ],
 )  # fmt: skip
 def test_names_of_secrets(name: str) -> None:
@@ -82,7 +83,7 @@ def test_names_of_secrets(name: str) -> None:
     "name",
     [
         "PYTHONHASHSEED", "KEYBOARD", "TF_USE_LEGACY_KERAS", "PWD", "OLDPWD", "TOKENIZERS_PARALLELISM", "PATH", "",
-        "XAUTHORITY", "MONKEY", "PASSENGERS", "AUTHOR", "TF_CONFIG", "BYPASS",
+        "XAUTHORITY", "MONKEY", "PASSENGERS", "AUTHOR", "TF_CONFIG", "BYPASS", "PYTHONPATH", "XDG_SESSION_ID", "myMonk",
     ],
 )  # fmt: skip
 def test_names_of_others(name: str) -> None:
@@ -127,6 +128,10 @@ def test_a_secret_is_hidden_wherever_it_stands(run: Run) -> None:
         ("train", "--password", "swordfish"),
         ("train", "--api-token=swordfish"),
         ("train", "-key", "swordfish"),
+        ("train", "--authToken", "swordfish"),
+        ("train", "--dsn=swordfish"),
+        ("train", "--bearer", "swordfish"),
+        ("mysql", "-p", "swordfish"),
         ("train", "TOKEN=swordfish"),
         ("sh", "-c", "train --hub-token swordfish"),
         ("sh", "-c", "HF_TOKEN=swordfish train"),
@@ -139,6 +144,83 @@ def test_secrets_of_a_command(run: Run, argv: tuple[str, ...]) -> None:
     files = run.packed()
     assert b"swordfish" not in files["plan.json"]
     assert json.loads(files["plan.json"])["tasks"][0]["argv"][0] == argv[0]
+
+
+@pytest.mark.parametrize("name", ["1", "8080:80", "/some/path", "0.0.0.0:80"])
+def test_the_short_option_of_ports_and_paths_stays(run: Run, name: str) -> None:
+    """-p is a password for some programs only."""
+    run.plan(("ssh", "-p", name))
+    assert json.loads(run.packed()["plan.json"])["tasks"][0]["argv"] == ["ssh", "-p", name]
+
+
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nbq+/x==\n-----END RSA PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("password=swordfish", "password=***"),
+        ("DB password: swordfish, user: ann", "DB password: *** user: ann"),
+        ('{"password": "sword, \\"fish", "user": "ann"}', '{"password": "***", "user": "ann"}'),
+        ('"{\\"password\\": \\"swordfish\\", 1}"', '"{\\"password\\": \\"***\\", 1}"'),
+        ("{'api_key': 'swordfish', 'x': 1}", "{'api_key': '***', 'x': 1}"),
+        ("Server=db;Uid=ann;Password=swordfish;Port=1", "Server=db;Uid=ann;Password=***;Port=1"),
+        ("AccountName=a;AccountKey=c3dvcmRmaXNo==;EndpointSuffix=x", "AccountName=a;AccountKey=***;EndpointSuffix=x"),
+        ("client_secret: swordfish", "client_secret: ***"),
+        ("token: ghp_" + "a1B2" * 9, "token: ***"),
+        ("pushed with ghp_" + "a1B2" * 9, "pushed with ***"),
+        ("using github_pat_" + "a1B2" * 9, "using ***"),
+        ("login hf_" + "aBcD" * 9, "login ***"),
+        ("key AKIAIOSFODNN7EXAMPLE, region x", "key ***, region x"),
+        ("glpat-a1b2c3d4e5f6g7h8i9j0 of gitlab", "*** of gitlab"),
+        ("xoxb-123456789012-1234567890123-abcdefABCDEF123456789012", "***"),
+        ("AIza" + "a1B2c" * 7, "***"),
+        ("sk-ant-api03-" + "a1B2" * 9, "***"),
+        (f"session {JWT} begins", "session *** begins"),
+        ("Authorization: Bearer swordfish", "Authorization: Bearer ***"),
+        ("curl -H 'authorization: Basic YW5uOnN3b3JkZmlzaA=='", "curl -H 'authorization: Basic ***'"),
+        ("sent bearer a1b2c3d4e5", "sent bearer ***"),
+        (
+            "https://x.blob.core.windows.net/c?sv=1&sig=a%2Fb%3D&se=2",
+            "https://x.blob.core.windows.net/c?sv=1&sig=***&se=2",
+        ),
+        ("https://s3/x?X-Amz-Signature=abcd&X-Amz-Expires=9", "https://s3/x?X-Amz-Signature=***&X-Amz-Expires=9"),
+        ("git clone https://swordfish@github.com/a/b", "git clone https://***@github.com/a/b"),
+        (f"{PEM}\nnext", "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----\nnext"),
+        (json.dumps(PEM), '"-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----"'),
+        ("train --authToken swordfish --steps 5", "train --authToken *** --steps 5"),
+    ],
+)
+def test_what_programs_print_is_hidden_by_its_place_or_form(text: str, shown: str) -> None:
+    """Without the plan knowing of it; what is around it stays."""
+    curtain = Curtain(set())
+    assert curtain.hide(text).decode() == shown
+    assert curtain.hidden == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Epoch 3/10 938/938 ━━━━━━━━━━ 3s 3ms/step - accuracy: 0.9123 - loss: 0.3051 - val_loss: 0.2987",
+        "2026-01-31 12:00:00.123456: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is",
+        "sha256 e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "commit 9fceb02d0ae598e95dc970b74767f19372d61af8, blob 1a2b3c4d5e6f7a8b9c0d",
+        "block_12_expand_batch_normalization_12 (BatchNormalization) (None, 7, 7, 960) 3840 conv2d_transpose_3[0][0]",
+        "tokens: 1234, tokens/s: 5.5, num_tokens=2048, next token: hello, token: 42, pad_token: '<pad>'",
+        "key: value, keys: dict_keys(['loss']), kernel_key=3, primary key = id",
+        "/home/ann/.local/state/tflaunch/runs/train-20260131-120000-a1b2/logs/worker-0.log",
+        "checkpoint saved to gs://bucket/run-7f3a9c/ckpt-12000.data-00000-of-00001 (1.2 GB)",
+        'PWD=/home/ann OLDPWD=/tmp pwd: /home/ann TF_CONFIG={"cluster": {"worker": ["h1:2222"]}}',
+        "worker:0 exited with code 1: ValueError: password must not be None; password=None secret: null",
+        "grpc://10.0.0.5:2222 http://ann.example.org:8080/a@b 8.8.8.8 ssh ann@host -p 22",
+        "GPU-1f2e3d4c-5b6a-7988-99aa-bbccddeeff00 uuid 123e4567-e89b-12d3-a456-426614174000",
+        "the bearer of bad news signed; session ended; basic usage: see Authorization section",
+    ],
+)
+def test_what_training_prints_stays_readable(text: str) -> None:
+    """Hashes, names of layers, paths and figures are not secrets."""
+    assert Curtain(set()).hide(text).decode() == text
 
 
 def test_passwords_in_urls_are_hidden_alone(run: Run) -> None:
@@ -212,7 +294,7 @@ def test_what_is_no_file_is_not_followed(run: Run) -> None:
     (run.path / "plan.json").unlink()
     files = run.packed()
     assert b"logs/link.log: not packed" in files["contents.txt"]
-    assert b"logs/pipe.log: not packed, it is no file" in files["contents.txt"]
+    assert b"logs/pipe.log: not packed, it is not a regular file" in files["contents.txt"]
     assert b"plan.json: not packed, No such file or directory" in files["contents.txt"]
     assert not {"logs/link.log", "logs/pipe.log", "plan.json"} & set(files)
 
@@ -242,7 +324,7 @@ def test_a_report_that_fails_leaves_nothing(run: Run, tmp_path: Path, monkeypatc
     def fail(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report, "_add_text", fail)
+    monkeypatch.setattr(tarfile.TarFile, "addfile", fail)
     with pytest.raises(OSError, match="No space"):
         report.pack(run.path, "", tmp_path / "report.tar.gz")
     assert not (tmp_path / "report.tar.gz").exists()

@@ -3,49 +3,83 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from tflaunch.cli.naming import complete_runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.records.report import Entry
 
 
 @click.command(short_help="Pack a run into one file, without secrets.")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_runs)
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     help="Write to FILE, in place of what is there; - is stdout. Default: a new file RUN-report.tar.gz here.",
 )
-def report(run: str | None, output: str | None) -> None:
+@click.option("--dry-run", is_flag=True, help="Only list what would be packed.")
+@click.option("--show", is_flag=True, help="Only print the text that would be packed.")
+def report(run: str | None, output: str | None, dry_run: bool, show: bool) -> None:
     """Pack what tflaunch knows about RUN into one file to send with a question, and print its path.
 
-    In it are the plan, the journal, the last 4 MiB of each log, and what this machine is. Values of variables
-    and options whose names look secret, such as API_KEY, and passwords in URLs read ***; what a program says
-    in other words stays, so look before you share. RUN is the name of a run or
-    job, or its beginning: the live one, else the newest.
+    In it are the spec, the plan, the journal, the last 4 MiB of each log, and what this machine is. Secrets read ***:
+    values of variables, options and fields whose names say so, such as API_KEY or password, passwords in URLs, private
+    keys, and what has the form of a known token. Each file is listed with the number of replaced secrets. What a
+    program says in other words stays, so look with --show before you share. RUN is the name of a run or job, or its
+    beginning: the live one, else the newest.
 
     \b
     Example:
+      tflaunch report --show | less
       tflaunch report -o question.tar.gz
     """
     from tflaunch.records import report as reporting
     from tflaunch.records import runs
 
+    if output is not None and (dry_run or show):
+        raise click.UsageError("-o writes a report; --dry-run and --show write none")
     directory = runs.find(run)
     diagnosis = _diagnosis(directory)
+    if dry_run or show:
+        _list(reporting.preview(directory, diagnosis, sys.stdout.buffer if show else None), is_result=not show)
+        return
     if output == "-":
         if sys.stdout.isatty():
             raise TflaunchError("stdout is a terminal; name a file with -o", EXIT_USAGE)
-        reporting.pack(directory, diagnosis, sys.stdout.buffer)
+        _list(reporting.pack(directory, diagnosis, sys.stdout.buffer))
         return
     target = Path(output or f"{directory.name}-report.tar.gz")
     try:
-        reporting.pack(directory, diagnosis, target, replace=output is not None)
+        entries = reporting.pack(directory, diagnosis, target, replace=output is not None)
     except FileExistsError:
         raise TflaunchError(f"{target} exists; remove it, or name a file with -o", EXIT_USAGE) from None
+    _list(entries)
     click.echo(target)
+
+
+def _list(entries: Sequence[Entry], is_result: bool = False) -> None:
+    """Show what a report holds, on stdout if that is what was asked for."""
+    width = max(len(entry.name) for entry in entries)
+    for entry in entries:
+        hidden = f"{entry.hidden} secret{'' if entry.hidden == 1 else 's'} replaced" if entry.hidden else ""
+        remarks = ", ".join(filter(None, [hidden, entry.note]))
+        line = f"{entry.name:<{width}}  {_size(entry.size):>8}  {remarks}".rstrip()
+        click.echo(line, err=not is_result)
+
+
+def _size(size: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024 or unit == "MiB":
+            break
+        size = round(size / 1024)
+    return f"{size} {unit}"
 
 
 def _diagnosis(directory: Path) -> str:

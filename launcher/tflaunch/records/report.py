@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import heapq
 import io
 import json
 import os
 import re
+import shutil
 import stat
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from tflaunch.logs.task_log import path_of
+from tflaunch.records import known_secrets
 
 _HIDDEN = b"***"
 _SHORTEST = 6  # shorter values stand in too many harmless places
@@ -25,31 +30,103 @@ _MOST_IN_MEMORY = 1024 * 1024
 
 _WORDS = frozenset((
     "KEY", "KEYS", "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASS", "PASSPHRASE",
-    "CREDENTIAL", "CREDENTIALS", "CREDS", "AUTH", "AUTHORIZATION", "APIKEY", "BEARER", "COOKIE", "DSN",
+    "PASSCODE", "CREDENTIAL", "CREDENTIALS", "CREDS", "AUTH", "AUTHORIZATION", "APIKEY", "BEARER", "COOKIE", "DSN",
+    "PAT", "JWT", "SESSIONID", "ACCOUNTKEY", "SIGNATURE", "SAS",
 ))  # fmt: skip
-_ENDINGS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "APIKEY", "ACCESSKEY", "SECRETKEY")
-_OPTION_WORDS = "password|passwd|passphrase|token|secret|key|apikey|credentials?"
-_OPTION = re.compile(rf"--?(?:[A-Za-z0-9]{{1,40}}[-_]){{0,6}}(?:{_OPTION_WORDS})", re.IGNORECASE)
+_ENDINGS = (
+    "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "ACCESSKEY", "SECRETKEY", "ACCOUNTKEY",
+    "PRIVATEKEY", "AUTHKEY", "SESSIONID", "CREDENTIALS",
+)  # fmt: skip
+_OPTION_WORDS = (
+    "password|passwd|passphrase|pwd|(?:auth|access|refresh|api)?token|secret|(?:api|access|account|secret|private|auth)?key"
+    "|credentials?|dsn|bearer|jwt|pat|sas|sessionid"
+)
+_CAMEL = "[a-z][a-z0-9]{0,40}(?:Password|Passphrase|Token|Secret|Key|Credentials?|Jwt|SessionId)"  # --authToken
+_OPTION = re.compile(rf"--?(?:(?:[A-Za-z0-9]{{1,40}}[-_]){{0,6}}(?i:{_OPTION_WORDS})|{_CAMEL})")
+_SHORT_OPTION = "-p"  # of many programs the password, of many others a port or a path
+_NO_PASSWORD = re.compile(r"[\d.:,/-]*|[./~].*")
 
-# What looks secret by its place, whatever the plan says. Each pattern keeps what is before the value.
+# What looks secret by its place or its form, whatever the plan says. Each pattern keeps its first group: what is before
+# the value. All are bounded, so that hostile text takes no longer than other text, and begin with a literal where they
+# can, which makes them ten times faster.
+_IS = rb"[\"'\\]{0,4}[ \t]{0,3}[:=][ \t]{0,3}"
+_VALUE = (  # quoted, or quoted within a string of JSON, or bare; a group of its own says which
+    rb"(?:(\")|\\{1,3}\"|\\{0,3}')?)(?!(?:None|null|true|false)\b|\*\*\*)"
+    rb"(?(2)(?:[^\"\\\n]|\\[^\n]){1,4000}|[^\s\"'\\;&]{1,4000})"
+)
+_MIXED = rb"(?=[^\s\"'\\]{0,200}\d)(?=[^\s\"'\\]{0,200}[A-Za-z])[^\s\"'\\;&,]{8,4000}"
+_KINDS = ("api", "access", "account", "private", "auth", "encryption", "signing", "storage", "client", "refresh")
+_OF_KIND = "|".join(f"(?<={kind}{dash}%s)" for kind in _KINDS for dash in ("", "[_-]"))
+_NAMES = (
+    rb"(?i:pass)(?i:word|wd|phrase|code)",
+    rb"(?i:secret)(?i:[_-]?access)?(?i:[_-]?key)?",
+    rb"(?i:key)(?i:%s)" % (_OF_KIND % (("key",) * 2 * len(_KINDS))).encode(),
+    rb"(?i:token)(?i:%s)" % (_OF_KIND % (("token",) * 2 * len(_KINDS))).encode(),
+    rb"(?i:session)[_-]?(?i:id|key|token)",
+    rb"(?i:jwt)",
+    rb"(?i:dsn)",
+    rb"(?i:pwd)(?!%s[\"']?/)" % _IS,
+)
 _PLACES = (
+    # https://user:PASSWORD@host, https://TOKEN@host
     rb"(://[^\s/:@\"'\\]{0,200}:)[^\s/@\"'\\]{1,1000}(?=@)",
-    rb"(--?(?:[A-Za-z0-9]{1,40}[-_]){0,6}(?i:%s)(?:=| |\", ?\"))[^\s\"'\\]{1,4000}" % _OPTION_WORDS.encode(),
+    rb"(https?://)[^\s/:@\"'\\]{1,1000}(?=@)",
+    # --token VALUE, --authToken=VALUE, also as two words of a list in JSON
+    rb"(--?(?:(?:[A-Za-z0-9]{1,40}[-_]){0,6}(?i:%s)|%s)(?:=| |\",\s{0,40}\"))[^\s\"'\\]{1,4000}"
+    % (_OPTION_WORDS.encode(), _CAMEL.encode()),
+    rb"(\"-p\",\s{0,40}\")(?!(?:%s)\")(?:[^\"\\\n]|\\[^\n]){1,4000}" % _NO_PASSWORD.pattern.encode(),
+    # API_KEY=VALUE, "API_KEY": "VALUE"
     rb"(\b(?:[A-Z0-9]{1,40}_){0,8}(?:%s)(?:_[A-Z0-9]{1,40}){0,4}(?:=|\": ?\"))[^\s\"'\\]{1,4000}"
     % "|".join(sorted(_WORDS, key=len, reverse=True)).encode(),
+    # password=VALUE, "password": "VALUE", Password=VALUE;, password: VALUE; in JSON within JSON as well
+    *(rb"(%s%s%s" % (name, _IS, _VALUE) for name in _NAMES),
+    # token: VALUE, unless it is a word or a number, as tokens of a language model are
+    rb"((?i:token)%s(?:\\{0,3}[\"'])?)%s" % (_IS, _MIXED),
+    # Authorization: Bearer VALUE
+    rb"((?i:authorization)%s(?:\\{0,3}[\"'])?(?:(?i:bearer|basic|digest|token) )?)[^\s\"'\\]{1,4000}" % _IS,
+    rb"(\b(?i:bearer) )%s" % _MIXED,
+    # https://host/path?sig=VALUE
+    rb"([?&](?i:sig|signature|sas|token|key|code|x-amz-(?:signature|credential|security-token)|x-goog-signature"
+    rb"|(?:api|access|account|auth)[_-]?(?:key|token))=)[^\s&\"'\\<>]{1,4000}",
+    # A private key, to its end or as far as it is there
+    rb"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?:[A-Za-z0-9+/=\s\\:,]|-(?!----)){1,16000}",
+    # Tokens that the list of detect-secrets lacks or cuts: of Hugging Face, GitHub, Google, Anthropic, OpenAI,
+    # Databricks, Telegram, and JSON Web Tokens
+    rb"()hf_[A-Za-z0-9]{20,200}",
+    rb"()github_pat_\w{20,200}",
+    rb"()gh[pousr]_[A-Za-z0-9]{20,200}",
+    rb"()AIza[\w-]{35}",
+    rb"()ya29\.[\w-]{20,1000}",
+    rb"()sk-(?:ant|proj|svcacct)-[\w-]{20,400}",
+    rb"()dapi[0-9a-f]{32}",
+    rb"()\b\d{8,10}:AA[\w-]{33}\b",
+    rb"()eyJ[\w=-]{5,4000}\.[\w=-]{5,4000}(?:\.[\w+/=-]{0,4000})?",
 )
-_LONGEST_PLACE = 6000
+_LONGEST_PLACE = 20_000
 
 
 def looks_secret(name: str) -> bool:
     """Whether the value of a variable should not be shown, as far as its name says: API_KEY, not KEYBOARD."""
-    words = [word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word]
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # authToken
+    words = [word for word in re.split(r"[^A-Z0-9]+", parted.upper()) if word]
     is_password = "PWD" in words and len(words) > 1  # alone it is the working directory
     return is_password or any(word in _WORDS or word.endswith(_ENDINGS) for word in words)
 
 
-def pack(run: Path, diagnosis: str, target: Path | IO[bytes], *, replace: bool = False) -> None:
-    """Write the report on a run, a tar file packed with gzip.
+class Entry(NamedTuple):
+    """A file of a report: ``size`` is in bytes, ``hidden`` how many secrets were replaced in it.
+
+    ``note`` says what of the file is there, "" if all of it.
+    """
+
+    name: str
+    size: int
+    hidden: int
+    note: str
+
+
+def pack(run: Path, diagnosis: str, target: Path | IO[bytes], *, replace: bool = False) -> list[Entry]:
+    """Write the report on a run, a tar file packed with gzip, and return what is in it.
 
     Args:
         run: the run's directory.
@@ -61,18 +138,34 @@ def pack(run: Path, diagnosis: str, target: Path | IO[bytes], *, replace: bool =
         OSError: something cannot be read or written; a file that was begun is removed.
     """
     if not isinstance(target, Path):
-        _write(run, diagnosis, target)
-        return
+        return _write(run, diagnosis, target)
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if replace else os.O_EXCL)
     with open(os.open(target, flags, 0o600), "wb") as file:
         is_ours = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
         try:
-            _write(run, diagnosis, file)
+            entries = _write(run, diagnosis, file)
             file.flush()
         except BaseException:
             if is_ours:
                 target.unlink(missing_ok=True)
             raise
+    return entries
+
+
+def preview(run: Path, diagnosis: str, out: IO[bytes] | None = None) -> list[Entry]:
+    """Return what the report on a run would hold, and write its text to ``out``, each file below a line with its name.
+
+    Raises:
+        OSError: something cannot be read or written.
+    """
+    entries = []
+    for entry, data in _contents(run, diagnosis):
+        entries.append(entry)
+        if out is not None and data is not None:
+            out.write(f"==> {entry.name} <==\n".encode())
+            shutil.copyfileobj(data, out)
+            out.write(b"\n")
+    return entries
 
 
 class _Source(NamedTuple):
@@ -83,18 +176,43 @@ class _Source(NamedTuple):
     most: int | None
 
 
-def _write(run: Path, diagnosis: str, out: IO[bytes]) -> None:
-    curtain = Curtain(_secrets(run))
-    contents = []
+def _write(run: Path, diagnosis: str, out: IO[bytes]) -> list[Entry]:
+    entries = []
     with tarfile.open(fileobj=out, mode="w|gz") as archive:
-        for name, text in (("diagnosis.txt", diagnosis), ("machine.txt", _machine())):
-            _add_text(archive, f"{run.name}-report/{name}", curtain.hide(text.rstrip("\n") + "\n"))
-            contents.append(name)
-        for source in _sources(run):
-            note = _add_file(archive, f"{run.name}-report/{source.name}", source, curtain)
-            contents.append(f"{source.name}{note}")
-        contents.append(f"\nSecrets that were found are replaced by {_HIDDEN.decode()}; look before you share.")
-        _add_text(archive, f"{run.name}-report/contents.txt", curtain.hide("\n".join(contents) + "\n"))
+        for entry, data in _contents(run, diagnosis):
+            entries.append(entry)
+            if data is not None:
+                _add(archive, f"{run.name}-report/{entry.name}", data, entry.size)
+        lines = [f"{entry.name}{f': {entry.note}' if entry.note else ''}" for entry in entries]
+        lines.append(f"\nSecrets that were found are replaced by {_HIDDEN.decode()}; look before you share.\n")
+        contents = "\n".join(lines).encode("utf-8", "surrogateescape")
+        _add(archive, f"{run.name}-report/contents.txt", io.BytesIO(contents), len(contents))
+    return entries
+
+
+def _contents(run: Path, diagnosis: str) -> Iterator[tuple[Entry, IO[bytes] | None]]:
+    """The files of a report without secrets, one after the other; those that cannot be read have no data."""
+    values = _secrets(run)
+    for name, text in (("diagnosis.txt", diagnosis), ("machine.txt", _machine())):
+        curtain = Curtain(values)
+        data = curtain.hide(text.rstrip("\n") + "\n")
+        yield Entry(name, len(data), curtain.hidden, ""), io.BytesIO(data)
+    for source in _sources(run):
+        # The size must be known before the data is packed, and is not that of the file.
+        with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY) as shown:
+            curtain = Curtain(values)
+            try:
+                note = _copy(source, shown, curtain)
+            except _NotPackedError as error:
+                yield Entry(source.name, 0, 0, f"not packed, {error}"), None
+                continue
+            size = shown.tell()
+            shown.seek(0)
+            yield Entry(source.name, size, curtain.hidden, note), shown
+
+
+class _NotPackedError(Exception):
+    """A file cannot be read, or is not a file."""
 
 
 def _sources(run: Path) -> Iterator[_Source]:
@@ -108,41 +226,31 @@ def _sources(run: Path) -> Iterator[_Source]:
         yield _Source(f"logs/{path.name}", path, _LOG_TAIL)
 
 
-def _add_file(archive: tarfile.TarFile, name: str, source: _Source, curtain: Curtain) -> str:
-    """Pack a file and return a note about what of it is there."""
+def _copy(source: _Source, out: IO[bytes], curtain: Curtain) -> str:
+    """Copy a file without secrets, and return a note about what of it is there.
+
+    Where a beginning is cut off, so may be half a secret, which could not be recognized: what comes before
+    the first whole line is left out, too.
+
+    Raises:
+        _NotPackedError: it cannot be read.
+    """
     try:
         descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        return f": not packed, {error.strerror}"
+        raise _NotPackedError(error.strerror) from None
     with open(descriptor, "rb") as file:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
-            return ": not packed, it is no file"
+            raise _NotPackedError("it is not a regular file")
         is_cut = source.most is not None and state.st_size > source.most
         if is_cut and source.most is not None:
             file.seek(state.st_size - source.most)
-        # The size must be known first, and is not that of the file.
-        with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY) as hidden:
-            _copy(file, hidden, curtain, limit=state.st_size - file.tell(), is_cut=is_cut)
-            entry = tarfile.TarInfo(name)
-            entry.size = hidden.tell()
-            entry.mtime = int(state.st_mtime)
-            entry.mode = 0o600
-            hidden.seek(0)
-            archive.addfile(entry, hidden)
-    return f": the last {_LOG_TAIL // 2**20} MiB of {state.st_size / 2**20:.0f}" if is_cut else ""
-
-
-def _copy(file: IO[bytes], out: IO[bytes], curtain: Curtain, limit: int, *, is_cut: bool) -> None:
-    """Copy without secrets; a file that grows meanwhile is read up to ``limit`` bytes.
-
-    Where a beginning is cut off, so may be half a secret, which nobody would know as one: what comes before
-    the first whole line is left out, too.
-    """
-    doubtful = curtain.longest if is_cut else 0
-    for shown in curtain.through(_pieces(file, limit)):
-        doubtful, certain = _without(doubtful, shown)
-        out.write(certain)
+        doubtful = curtain.longest if is_cut else 0
+        for shown in curtain.through(_pieces(file, state.st_size - file.tell())):  # it may grow meanwhile
+            doubtful, certain = _without(doubtful, shown)
+            out.write(certain)
+    return f"the last {_LOG_TAIL // 2**20} MiB of {state.st_size / 2**20:.0f}" if is_cut else ""
 
 
 def _pieces(file: IO[bytes], limit: int) -> Iterator[bytes]:
@@ -157,15 +265,20 @@ def _without(doubtful: int, data: bytes) -> tuple[int, bytes]:
     return (0, data[line + 1 :]) if line >= 0 else (max(0, doubtful - len(data)), data[doubtful:])
 
 
-def _add_text(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+def _add(archive: tarfile.TarFile, name: str, data: IO[bytes], size: int) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size = len(data)
+    entry.size = size
+    entry.mtime = int(time.time())
     entry.mode = 0o600
-    archive.addfile(entry, io.BytesIO(data))
+    archive.addfile(entry, data)
+
+
+_Find = Callable[[bytes, int], Iterator[tuple[int, int, bytes]]]
+"""Finds in data from a place on what to hide: from where to where, and what of it to keep before."""
 
 
 class Curtain:
-    """Hides values, and after them what looks secret by its place."""
+    """Hides values, then what looks secret by its place, then what is secret by its form."""
 
     def __init__(self, values: set[str]) -> None:
         """Prepare.
@@ -177,10 +290,12 @@ class Curtain:
         ordered = sorted(forms, key=lambda form: (-len(form), form))  # the longest first, as one may begin another
         self.longest = max([_LONGEST_PLACE, *map(len, ordered)])
         """No match is longer, in bytes."""
+        self.hidden = 0
+        """How many values were hidden."""
         # One after the other, as a value may go on behind what looks like its end at a place.
-        self._stages = [re.compile(b"|".join(_PLACES))]
+        self._stages: list[_Find] = [_matches_of(_places()), _known_forms]
         if ordered:
-            self._stages.insert(0, re.compile(b"|".join(map(re.escape, ordered))))
+            self._stages.insert(0, _matches_of([re.compile(b"|".join(map(re.escape, ordered)))]))
 
     def hide(self, text: str) -> bytes:
         """Return a whole text without secrets."""
@@ -188,31 +303,55 @@ class Curtain:
 
     def through(self, pieces: Iterable[bytes]) -> Iterable[bytes]:
         """Return what can be shown of a text that comes in pieces, in pieces."""
-        for pattern in self._stages:
-            pieces = self._replace(pattern, pieces)
+        for find in self._stages:
+            pieces = self._replace(find, pieces)
         return pieces
 
-    def _replace(self, pattern: re.Pattern[bytes], pieces: Iterable[bytes]) -> Iterator[bytes]:
-        rest = b""
+    def _replace(self, find: _Find, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        data, begin = b"", 0  # what stands before `begin` was shown, and is kept for what follows to depend on
         for piece in pieces:
-            rest += piece
-            safe = len(rest) - self.longest  # what begins before it has ended, too
-            if safe > 0:
-                shown, rest = _split(pattern, rest, safe)
+            data += piece
+            safe = len(data) - self.longest  # what begins before it has ended, too
+            if safe > begin:
+                shown, end = self._split(find, data, begin, safe)
                 yield shown
-        yield _split(pattern, rest, len(rest))[0]
+                kept = max(0, end - known_secrets.BEFORE)
+                data, begin = data[kept:], end - kept
+        yield self._split(find, data, begin, len(data))[0]
+
+    def _split(self, find: _Find, data: bytes, begin: int, safe: int) -> tuple[bytes, int]:
+        """Return what can be shown of all that begins between two places, and where it ends."""
+        shown, position = [], begin
+        for start, end, kept in find(data, begin):
+            if start >= max(safe, position):
+                break
+            if start >= position:
+                shown += [data[position:start], kept, _HIDDEN]
+                self.hidden += data[start + len(kept) : end] != _HIDDEN  # an earlier stage has counted it
+            position = max(position, end)
+        end = max(position, safe)
+        return b"".join([*shown, data[position:end]]), end
 
 
-def _split(pattern: re.Pattern[bytes], data: bytes, safe: int) -> tuple[bytes, bytes]:
-    """Replace the matches that begin before a place, and part the data there, or behind the last of them."""
-    shown, position = [], 0
-    for match in pattern.finditer(data):
-        if match.start() >= safe:
-            break
-        shown += [data[position : match.start()], match[match.lastindex] if match.lastindex else b"", _HIDDEN]
-        position = match.end()
-    end = max(position, safe)
-    return b"".join([*shown, data[position:end]]), data[end:]
+def _matches_of(patterns: Sequence[re.Pattern[bytes]]) -> _Find:
+    def matches(pattern: re.Pattern[bytes], data: bytes, begin: int) -> Iterator[tuple[int, int, bytes]]:
+        for match in pattern.finditer(data, begin):
+            yield match.start(), match.end(), match[1] if pattern.groups else b""
+
+    return lambda data, begin: heapq.merge(*(matches(pattern, data, begin) for pattern in patterns))
+
+
+@functools.cache
+def _places() -> list[re.Pattern[bytes]]:
+    return [re.compile(pattern) for pattern in _PLACES]
+
+
+def _known_forms(data: bytes, begin: int) -> Iterator[tuple[int, int, bytes]]:
+    for word in known_secrets.words(data, begin):
+        first = max(word.start() - known_secrets.BEFORE, 0)
+        for start, end in known_secrets.spans(data[first : word.end() + known_secrets.AFTER]):
+            if first + start >= begin and first + end > word.start():
+                yield first + start, first + end, b""
 
 
 def _forms(value: str) -> set[bytes]:
@@ -265,6 +404,8 @@ def _of_command(argv: list[Any]) -> set[str]:
         if equals and (option.startswith("-") or name.isidentifier()) and looks_secret(name):
             found.add(value)
         if _OPTION.fullmatch(word) and not following.startswith("-"):
+            found.add(following)
+        if word == _SHORT_OPTION and not _NO_PASSWORD.fullmatch(following) and not following.isalpha():
             found.add(following)
     return found
 
