@@ -89,14 +89,14 @@ def plan_of(directory: Path) -> Plan:
         TflaunchError: it has none that can be read.
     """
     from tflaunch.errors import EXIT_INTERNAL
-    from tflaunch.plan import plan_forms
-    from tflaunch.records.journal_reader import ends
+    from tflaunch.job import replay
+    from tflaunch.records.journal import readable
+    from tflaunch.records.journal_reader import first_record
     from tflaunch.slurm import batch
 
-    found = ends(directory)
-    if found is None and (waits := batch.not_begun(directory)):
-        raise TflaunchError(waits, EXIT_INTERNAL)
-    try:
-        return plan_forms.from_json(found[0]["plan"] if found else {})
-    except (KeyError, TypeError, ValueError):
-        raise TflaunchError(f"run {directory.name} has no plan that can be read", EXIT_INTERNAL) from None
+    first = first_record(directory)
+    if first is None:
+        waits = batch.not_begun(directory)
+        raise TflaunchError(waits or f"run {directory.name} had not begun when it ended", EXIT_INTERNAL)
+    with readable(directory):
+        return replay.plan_of(first)

@@ -126,7 +126,8 @@ def _as_text(record: dict[str, Any]) -> str:
         for name, value in rest.items()
         if value is not None
     )
-    return f"{moment} {record['kind']} {words}".rstrip()
+    text = f"{moment} {record['kind']} {words}".rstrip()
+    return text.encode("utf-8", "backslashreplace").decode()  # of a path that is not UTF-8
 
 
 @click.command(short_help="Wait for the end of a run.")

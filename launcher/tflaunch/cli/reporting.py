@@ -84,16 +84,15 @@ def _size(size: int) -> str:
 
 def _diagnosis(directory: Path) -> str:
     """What the journal tells about how the run stands, or how it ended."""
-    from tflaunch.job import diagnosis, replay
+    from tflaunch.job import diagnosis
     from tflaunch.job.states import Phase
     from tflaunch.logs.task_log import tail
     from tflaunch.records import journal, runs
 
     head = f"run {directory.name} {'is live' if runs.is_live(directory) else 'has no supervisor'}"
     try:
-        records = journal.read(directory)
-        job = replay.fold(records)
-    except (TflaunchError, KeyError, TypeError, ValueError) as error:
+        records, job = journal.read_job(directory)
+    except TflaunchError as error:
         return f"{head}; its journal cannot be read: {error}"
     if job.phase not in (Phase.KEEPING, Phase.ENDED):
         tasks = "\n".join(f"{task.task}: {task.phase.value}, attempt {task.attempt}" for task in job.tasks.values())

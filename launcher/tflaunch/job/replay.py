@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from tflaunch.job import events, supervisor
 from tflaunch.job.actions import Action
 from tflaunch.job.events import Event
+from tflaunch.job.record_check import DAMAGES, DamagedRecordError, check_known, reason_of
 from tflaunch.job.states import Job
-from tflaunch.plan import plan_forms
+from tflaunch.plan import Plan, plan_forms
 
 
 class Happening(NamedTuple):
@@ -28,36 +29,57 @@ def first_job(record: dict[str, Any]) -> Job:
     """Return the job that a journal's first record begins.
 
     Raises:
-        KeyError, TypeError, ValueError: it is no such record.
+        DamagedRecordError: it is no such record.
+    """
+    plan = plan_of(record)
+    try:
+        return supervisor.begin(record["run"], plan, record["now"])
+    except DAMAGES as error:
+        raise DamagedRecordError(0, reason_of(error)) from None
+
+
+def plan_of(record: dict[str, Any]) -> Plan:
+    """Return the plan in a journal's first record.
+
+    Raises:
+        DamagedRecordError: it has none.
     """
     if record["kind"] != "plan":
-        raise ValueError(f"the journal begins with {record['kind']!r} instead of the plan")
-    return supervisor.begin(record["run"], plan_forms.from_json(record["plan"]), record["now"])
+        raise DamagedRecordError(0, f"the journal begins with {record['kind']!r} instead of the plan")
+    try:
+        return plan_forms.from_json(record["plan"])
+    except ValueError as error:
+        raise DamagedRecordError(0, str(error)) from None
 
 
 def happenings(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Happening]:
     """Let happen again what the records after the first tell.
 
     Raises:
-        KeyError, ValueError: a record is damaged.
+        DamagedRecordError: a record does not go with those before it.
     """
     for record in records:
-        event = events.from_record(record)
-        if event is not None:
+        try:
+            event = events.from_record(record)
+            if event is None:
+                continue
+            check_known(job, event)
             job, actions = supervisor.step(job, event, record["now"])
-            yield Happening(event, record["now"], actions, job)
+        except DAMAGES as error:
+            raise DamagedRecordError(record["seq"], reason_of(error)) from None
+        yield Happening(event, record["now"], actions, job)
 
 
 def fold(records: Iterable[dict[str, Any]]) -> Job:
     """Return the job after all records.
 
     Raises:
-        KeyError, TypeError, ValueError: the journal is empty or damaged.
+        DamagedRecordError: the journal is empty or damaged.
     """
     rest = iter(records)
     first = next(rest, None)
     if first is None:
-        raise ValueError("the journal is empty")
+        raise DamagedRecordError(0, "the journal is empty")
     job = first_job(first)
     for happening in happenings(job, rest):
         job = happening.job

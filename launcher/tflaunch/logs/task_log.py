@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.logs.line_file import append, open_to_append
 from tflaunch.logs.lines import last_state
 from tflaunch.logs.time_index import Entry, TimeIndex
+from tflaunch_worker import wire
 
 TAIL_BYTES = 64 * 1024
 """How far back a log is looked at for what a task said last."""
@@ -53,10 +55,27 @@ class Marks:
 
 def _read_marks(path: Path) -> list[Mark]:
     try:
-        lines = path.read_text("ascii").split("\n")
+        lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    return [Mark(*json.loads(line)) for line in lines[:-1]]  # the last one may be torn
+    return [parse_mark(path, number, line) for number, line in enumerate(lines[:-1], 1)]  # the last one may be torn
+
+
+def parse_mark(path: Path, number: int, line: bytes) -> Mark:
+    """Return the mark in a line of the file at ``path``; ``number`` is the line's, from 1.
+
+    Raises:
+        TflaunchError: it holds none.
+    """
+    try:
+        task, *places = wire.parse(line)
+    except (TypeError, ValueError):
+        task, places = None, []
+    is_sound = isinstance(task, str) and all(type(place) is int and 0 <= place < 1 << 62 for place in places)
+    if len(places) != len(Mark._fields) - 1 or not is_sound:
+        message = f"line {number} of {path} is damaged; what the tasks wrote is in {path.parent / 'logs'}"
+        raise TflaunchError(message, EXIT_INTERNAL)
+    return Mark(task, *places)
 
 
 class TaskLog:

@@ -13,6 +13,7 @@ INTERVAL = 0.05
 
 _ENTRY = struct.Struct("!dQ")
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_LATEST, _FARTHEST = 2.0**33, 1 << 62  # seconds since the epoch, bytes: beyond any clock and any log
 _BLOCK = 256  # entries that are read at once
 _VARIANCE = 60.0  # a clock that was set back by more than clocks are compared wrongly is believed
 
@@ -116,7 +117,7 @@ class IndexReader:
                 data = file.read(count * _ENTRY.size)
         except OSError:
             return []
-        return [Entry(*fields) for fields in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])]
+        return [_sound(*fields) for fields in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])]
 
     def clock(self, position: int) -> Clock:
         """Return what tells when bytes from ``position`` on were written."""
@@ -153,6 +154,11 @@ class Clock:
         return self._time
 
 
+def _sound(moment: float, at: int) -> Entry:
+    """An entry as it was read: a damaged one tells no time, and a place that no log has."""
+    return Entry(moment if 0 <= moment < _LATEST else 0.0, min(at, _FARTHEST))
+
+
 def _entry(file: int, number: int) -> Entry | None:
     data = os.pread(file, _ENTRY.size, number * _ENTRY.size) if number >= 0 else b""
-    return Entry(*_ENTRY.unpack(data)) if len(data) == _ENTRY.size else None
+    return _sound(*_ENTRY.unpack(data)) if len(data) == _ENTRY.size else None

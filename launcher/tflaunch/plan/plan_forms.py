@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
+import types
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tflaunch.plan import SIDECAR, HostPlan, Plan, SyncPlan, TaskPlan, preloading, resolve
 from tflaunch.plan.tf_config import NAME as TF_CONFIG
 from tflaunch.plan.tf_config import without_tf_config
-from tflaunch.spec import Address, Elastic, Restart, Timeouts
+from tflaunch.spec import ROLES, STRATEGIES, Address, Elastic, Restart, Timeouts
 
+_LONGEST = 2.0**40  # seconds
 _SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_SHELLS = re.compile(
     r"_|BASH.*|CDPATH|COMP_.*|COPROC|DIRSTACK|E?[UG]ID|ENV|EPOCH.*|ERRNO|FCEDIT|FIGNORE|FUNCNAME|FUNCNEST|GLOBIGNORE|GROUPS"
@@ -73,10 +77,19 @@ def from_json(data: dict[str, Any]) -> Plan:
     """Return the plan that `as_record` has written, or `as_json`, whose form earlier versions kept.
 
     Raises:
-        KeyError, TypeError, ValueError: the data is none.
+        ValueError: the data is not a plan; says which field is wrong.
     """
+    try:
+        kept = _from_json(data)
+        _check(kept)
+        return resolve(kept, {})  # with the TF_CONFIGs
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"the plan is damaged: {type(error).__name__}: {error}") from None
+
+
+def _from_json(data: dict[str, Any]) -> Plan:
     sync, elastic, restart = data["sync"], data["elastic"], data["restart"]
-    kept = Plan(
+    return Plan(
         name=data["name"],
         strategy=data["strategy"],
         success=data["success"],
@@ -92,7 +105,6 @@ def from_json(data: dict[str, Any]) -> Plan:
         keep=data.get("keep", False),  # a run of an earlier version does not say
         preload=tuple(data.get("preload", ())),
     )
-    return resolve(kept, {})  # with the TF_CONFIGs
 
 
 def _task_from_json(data: dict[str, Any]) -> TaskPlan:
@@ -112,6 +124,55 @@ def _task_from_json(data: dict[str, Any]) -> TaskPlan:
     )
 
 
+def _check(plan: Plan) -> None:
+    """Require what the rest of the program relies on: types, and that names lead somewhere.
+
+    Raises:
+        ValueError: it is not so.
+    """
+    _require_type(plan, Plan, "plan")
+    processes, hosts = plan.processes(), {host.host for host in plan.hosts}
+    names = {process.task for process in processes}
+    ranks = [(ROLES.index(task.role), task.task_index) for task in plan.tasks]
+    known = plan.strategy in STRATEGIES and all(process.host in hosts and process.argv for process in processes)
+    unique = len(names) == len(processes) and len(hosts) == len(plan.hosts) and ranks == sorted(set(ranks))
+    ports = [process.address.port for process in processes if process.address is not None]
+    if not (known and unique and all(port is None or 0 < port < 1 << 16 for port in ports)):
+        raise ValueError("the tasks and hosts of the plan do not fit together")
+
+
+def _require_type(value: Any, declared: Any, where: str) -> None:
+    """Require that a value and all that is in it have the types that a named tuple declares."""
+    origin, inner = typing.get_origin(declared), typing.get_args(declared)
+    if isinstance(declared, type) and hasattr(declared, "_fields") and isinstance(value, declared):
+        for name, field in _types(declared).items():
+            _require_type(getattr(value, name), field, f"{where}.{name}")
+    elif origin is types.UnionType and any(_is_plain(value, kind) for kind in inner):
+        return
+    elif origin is types.UnionType and value is not None and type(None) in inner:
+        _require_type(value, next(kind for kind in inner if kind is not type(None)), where)
+    elif origin is tuple and isinstance(value, tuple) and (inner[-1] is ... or len(inner) == len(value)):
+        for number, item in enumerate(value):
+            _require_type(item, inner[0] if inner[-1] is ... else inner[number], f"{where}[{number}]")
+    elif origin is Mapping and isinstance(value, Mapping):
+        for name, item in value.items():
+            _require_type(item, inner[1], f"{where}.{name}")
+    elif not (isinstance(declared, type) and _is_plain(value, declared)):
+        raise ValueError(f"{where} has a wrong type, {type(value).__name__}")
+
+
+def _is_plain(value: Any, declared: Any) -> bool:
+    """Whether a value is of a plain type; times are numbers that a clock can have."""
+    if declared is float:
+        return type(value) in (int, float) and abs(value) <= _LONGEST
+    return type(value) is declared and declared in (str, int, bool, type(None))
+
+
+@functools.cache
+def _types(declared: type) -> dict[str, Any]:
+    return typing.get_type_hints(declared)
+
+
 def _address(text: str) -> Address:
     host, _, port = text.rpartition(":")
     return Address(host, None if port == "auto" else int(port))
@@ -124,17 +185,17 @@ def shell_exports(plan: Plan, task: TaskPlan) -> str:
     for name in ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS"):  # what an agent fills in
         env.pop(name, None)
     for name, value in sorted(env.items()):
-        if _is_plain(name):
+        if _is_plain_name(name):
             lines.append(f"export {name}={shlex.quote(value)}")
     lines.append('export TFLAUNCH_TASK_DIR="$(mktemp -d)"')
     lines.append(f"cd -- {shlex.quote(task.workdir)}")
-    rest = [f"{name}={value}" for name, value in sorted(env.items()) if not _is_plain(name)]
+    rest = [f"{name}={value}" for name, value in sorted(env.items()) if not _is_plain_name(name)]
     if rest:
         lines.append("# A shell cannot hold all variables of the task, so `env` sets the rest:")
     command = [*(("env", "--", *rest) if rest else ()), *task.argv]
     return "\n".join([*lines, *(f"# {line}" for line in shlex.join(command).split("\n"))])
 
 
-def _is_plain(name: str) -> bool:
+def _is_plain_name(name: str) -> bool:
     """Whether a shell can hold a variable, and it means nothing to the shell itself."""
     return _SHELL_NAME.fullmatch(name) is not None and _OF_SHELLS.fullmatch(name) is None

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.job import replay
 from tflaunch.job.actions import Action
 from tflaunch.job.events import Event, kind_of
+from tflaunch.job.record_check import DamagedRecordError, check_record
+from tflaunch.job.states import Job
 from tflaunch.logs.line_file import open_to_append
+from tflaunch_worker import wire
 
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 JOURNAL_NAME = "events.jsonl"
@@ -20,6 +26,7 @@ JOURNAL_NAME = "events.jsonl"
 RESERVE_NAME = "reserve"
 """Room for the last records, in the directory of a run that has not ended by itself."""
 _RESERVE = 64 * 1024
+_MOST_VALUES = 1 << 24  # of a record: a plan of 10,000 tasks has a tenth of that
 _MOST_WAITING = 16 * 1024 * 1024
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
@@ -146,14 +153,49 @@ def read(path: Path) -> list[dict[str, Any]]:
         lines = (path / JOURNAL_NAME).read_bytes().split(b"\n")[:-1]
     except OSError as error:
         raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
+    with readable(path):
+        return [parse_record(line, number) for number, line in enumerate(lines)]
+
+
+def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:
+    """Return the records of the journal in a run's directory, and the job after them.
+
+    Raises:
+        TflaunchError: there is no journal, or it is damaged or empty.
+    """
+    records = read(path)
+    with readable(path):
+        return records, replay.fold(records)
+
+
+def parse_record(line: bytes, number: int) -> dict[str, Any]:
+    """Return the record in a line of a journal; ``number`` is its place, counted from 0.
+
+    Raises:
+        DamagedRecordError: no supervisor can have written it.
+    """
     try:
-        records = [json.loads(line) for line in lines]
+        record = wire.parse(line, max_values=_MOST_VALUES)
     except ValueError as error:
-        raise TflaunchError(f"{path / JOURNAL_NAME} is damaged: {error}", EXIT_INTERNAL) from None
-    for number, record in enumerate(records):
-        if not isinstance(record, dict) or record.get("seq") != number:
-            raise TflaunchError(f"{path / JOURNAL_NAME} is damaged: record {number} is missing", EXIT_INTERNAL)
-    return records
+        raise DamagedRecordError(number, str(error)) from None
+    return check_record(record, number)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn what is wrong with a record of the journal in a run's directory into a sentence.
+
+    Raises:
+        TflaunchError: the journal is damaged.
+    """
+    try:
+        yield
+    except DamagedRecordError as error:
+        message = (
+            f"run {path.name}: line {error.number + 1} of {path / JOURNAL_NAME} is damaged ({error.reason}); "
+            f"what its tasks wrote is in {path / 'logs'}"
+        )
+        raise TflaunchError(message, EXIT_INTERNAL) from None
 
 
 class Journal:

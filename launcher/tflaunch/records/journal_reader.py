@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.records.journal import JOURNAL_NAME
+from tflaunch.records.journal import JOURNAL_NAME, parse_record, readable
 from tflaunch.slurm import batch
 
 _BLOCK = 1024 * 1024
@@ -40,30 +40,38 @@ class JournalReader:
             TflaunchError: the journal is damaged.
         """
         found = []
-        while data := os.read(self._file, _BLOCK):
-            *lines, self._partial = (self._partial + data).split(b"\n")
-            found += [self._record(line) for line in lines]
+        with readable(self._path.parent):
+            while data := os.read(self._file, _BLOCK):
+                *lines, self._partial = (self._partial + data).split(b"\n")
+                for line in lines:
+                    found.append(parse_record(line, self._count))
+                    self._count += 1
         return found
-
-    def _record(self, line: bytes) -> dict[str, Any]:
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise TflaunchError(f"{self._path} is damaged: {error}", EXIT_INTERNAL) from None
-        if not isinstance(record, dict) or record.get("seq") != self._count:
-            raise TflaunchError(f"{self._path} is damaged: record {self._count} is missing", EXIT_INTERNAL)
-        self._count += 1
-        return record
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
 
 
+def first_record(directory: Path) -> dict[str, Any] | None:
+    """Return the first record of a run's journal, None when there is none yet.
+
+    Raises:
+        TflaunchError: it is damaged.
+    """
+    try:
+        with open(directory / JOURNAL_NAME, "rb") as file:
+            line = file.readline()
+    except OSError:
+        return None
+    with readable(directory):
+        return parse_record(line, 0) if line.endswith(b"\n") else None
+
+
 def ends(directory: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Return the first and the last record of a journal, None when it has none that can be read.
 
-    They may be the same.
+    They may be the same. Of the last one only the kind and, at a run's end, the exit code are sound.
     """
     try:
         with open(directory / JOURNAL_NAME, "rb") as file:
@@ -71,8 +79,10 @@ def ends(directory: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(size - _LAST, 0))
             *lines, _ = file.read().split(b"\n")  # after the last newline stands nothing, or a torn line
-        records = json.loads(first), json.loads(lines[-1] if lines else first)
-    except (OSError, ValueError):
+        head = parse_record(first, 0)
+        if not lines or lines[-1] + b"\n" == first:
+            return head, head
+        number = json.loads(lines[-1])["seq"]
+        return head, parse_record(lines[-1], number)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
-    head, tail = records
-    return (head, tail) if isinstance(head, dict) and isinstance(tail, dict) else None

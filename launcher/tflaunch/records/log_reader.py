@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tflaunch.logs.lines import Line
 from tflaunch.logs.one_log import OneLog
-from tflaunch.logs.task_log import Mark, path_of, times_of
+from tflaunch.logs.task_log import parse_mark, path_of, times_of
 from tflaunch.records.journal import RunDirectory
 
 
@@ -28,6 +27,7 @@ class LogReader:
         self._logs = {task: OneLog(task, path_of(logs, task), times_of(run.times, task)) for task in tasks}
         self._marks = run.marks
         self._marks_read = 0
+        self._mark_lines = 0
 
     def read(self, since: float | None = None, attempt: int | None = None, tail: int | None = None) -> Iterator[Line]:
         """Return the whole lines that are there now, merged by time.
@@ -60,7 +60,8 @@ class LogReader:
             return
         self._marks_read += len(lines) + len(newline)
         for line in lines.split(b"\n") if newline else ():
-            mark = Mark(*json.loads(line))
+            self._mark_lines += 1
+            mark = parse_mark(self._marks, self._mark_lines, line)
             if mark.task in self._logs:
                 self._logs[mark.task].add_mark(mark)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ from tflaunch.job import replay
 from tflaunch.job.events import Event
 from tflaunch.job.states import Job
 from tflaunch.records import runs
+from tflaunch.records.journal import readable
 from tflaunch.records.journal_reader import JournalReader
 
 
@@ -57,7 +56,7 @@ class Observer:
         first = self._journal.new_records()
         if not first:
             raise TflaunchError(f"run {directory.name} had not begun when it ended", EXIT_INTERNAL)
-        with _readable(directory):
+        with readable(directory):
             self.job = replay.first_job(first[0])
         self.logs = Path(first[0]["logs"])
         self.exit_code: int | None = None
@@ -70,7 +69,7 @@ class Observer:
         """Return what happened since the last call."""
         records, self._unread = self._unread + self._journal.new_records(), []
         seen = []
-        with _readable(self.directory):
+        with readable(self.directory):
             for record in records:
                 self._note(record)
                 for happening in replay.happenings(self.job, [record]):
@@ -122,12 +121,3 @@ class Observer:
             self.exit_code = int(record["exit_code"])
         if record["kind"] in ("kept", "ended"):
             self.losses = record.get("losses", [])
-
-
-@contextmanager
-def _readable(directory: Path) -> Iterator[None]:
-    """Turn what a damaged journal does to `replay` into a sentence."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError) as error:
-        raise TflaunchError(f"the journal in {directory} is damaged: {error!r}", EXIT_INTERNAL) from None

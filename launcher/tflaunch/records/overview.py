@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.errors import TflaunchError
-from tflaunch.job import replay
 from tflaunch.job.states import Phase
 from tflaunch.job.status import state_of_run
 from tflaunch.records import journal, runs
@@ -37,7 +36,7 @@ def _entry(directory: Path) -> dict[str, Any]:
         if found is None:
             return {**unreadable, "state": _state_without_journal(directory)}
         first, last = found
-        about = {"run": directory.name, "name": first["plan"]["name"], "tasks": len(first["plan"]["tasks"])}
+        about = {"run": directory.name, "name": str(first["plan"]["name"]), "tasks": len(first["plan"]["tasks"])}
         state, exit_code = _state(directory, last)
         return {**about, "state": state, "exit_code": exit_code, "started": first["time"]}
     except (TflaunchError, KeyError, TypeError, ValueError):
@@ -55,7 +54,7 @@ def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
         code = int(last["exit_code"])
         return str(last.get("state") or _STATES.get(code, "failed")), code
     is_live = runs.is_live(directory)  # before its journal is read: it may end meanwhile
-    job = replay.fold(journal.read(directory))
+    _, job = journal.read_job(directory)
     if job.phase is Phase.ENDED:
         return state_of_run(job, None), job.exit_code
     return (job.phase.value if is_live else "lost"), job.exit_code if job.was_kept else None

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 
 from tflaunch.logs.task_log import path_of
 from tflaunch.records import known_secrets
+from tflaunch_worker import wire
 
 _HIDDEN = b"***"
 _SHORTEST = 6  # shorter values stand in too many harmless places
@@ -374,8 +375,8 @@ def _secrets(run: Path) -> set[str]:
 def _tasks(run: Path) -> list[Any]:
     """The tasks of the plan; none when the run ended before it was written."""
     try:
-        with (run / "plan.json").open(encoding="utf-8") as file:
-            plan = json.loads(file.read(_MOST_PLAN))
+        with (run / "plan.json").open("rb") as file:
+            plan = wire.parse(file.read(_MOST_PLAN), max_values=_MOST_PLAN)
         return [*plan["tasks"], *plan["sidecars"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []

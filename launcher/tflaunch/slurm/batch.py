@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -13,11 +14,13 @@ import tflaunch_worker
 from tflaunch import private_files, slurm
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.slurm import SlurmError, SlurmJob
+from tflaunch_worker import wire
 
 _JOB_NAME = "slurm.json"
 _LIFE_NAME = "life"
 EARLIER = "earlier-"
 """How the names begin of directories with what earlier lives of a job have left in the directory of its run."""
+_JOB = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,18})?(?:\+[0-9]{1,6})?")  # of an array or a heterogeneous job, too
 FILES = (_JOB_NAME, _LIFE_NAME)
 """What a job's lives share in the directory of its run."""
 _RELAY = (
@@ -137,10 +140,11 @@ def connect(directory: Path, name: str) -> tuple[socket.socket, subprocess.Popen
 
 def _read(directory: Path) -> dict[str, str]:
     try:
-        known = json.loads((directory / _JOB_NAME).read_text())
+        known = wire.parse((directory / _JOB_NAME).read_bytes())
     except (OSError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+    job = known.get("job") if isinstance(known, dict) else None
+    return known if isinstance(job, str) and _JOB.fullmatch(job) else {}
 
 
 def _write(directory: Path, known: dict[str, object]) -> None:

@@ -12,7 +12,7 @@ from tflaunch.hosts import local
 from tflaunch.hosts.link import Link, LinkError, Way
 from tflaunch.hosts.reach import ways_to_hosts
 from tflaunch.plan import Plan
-from tflaunch.records.journal import RunDirectory, read
+from tflaunch.records.journal import RunDirectory, read, readable
 
 # What takes time to import is imported after this machine's agents were started: they start meanwhile.
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
     records = read(path)
     if not records:
         raise TflaunchError(f"run {path.name} had not begun; start its spec again", EXIT_INTERNAL)
-    job = replay.fold(records)
+    with readable(path):
+        job = replay.fold(records)
     if runs.is_live(path):
         raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE)
     if job.phase is Phase.ENDED:

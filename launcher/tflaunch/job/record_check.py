@@ -1,0 +1,101 @@
+"""What the records of a journal must hold before they are replayed. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tflaunch.job import events
+from tflaunch.job.events import Event, TaskExited, TaskNotStarted
+from tflaunch.job.states import Job
+
+_LATEST = 2.0**40  # seconds: beyond any clock, and before arithmetic with times ends badly
+_NUMBER_FIELDS = {"kept": ("exit_code",), "ended": ("exit_code",), "supervisor": ("number",)}
+_MAX_CODE, _MAX_SIGNAL = 255, 64
+
+DAMAGES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What code that reads the records of a journal or plan raises where they are damaged."""
+
+
+class DamagedRecordError(ValueError):
+    """No supervisor can have written a record: its number, counted from 0, and why."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"record {number}: {reason}")
+        self.number = number
+        self.reason = reason
+
+
+def check_record(record: Any, number: int) -> dict[str, Any]:
+    """Return a record whose own fields are sound.
+
+    Args:
+        record: what JSON gave.
+        number: its place in the journal, counted from 0.
+
+    Raises:
+        DamagedRecordError: a field is missing or wrong.
+    """
+    try:
+        _check(record, number)
+    except DAMAGES as error:
+        raise DamagedRecordError(number, reason_of(error)) from None
+    checked: dict[str, Any] = record
+    return checked
+
+
+def reason_of(error: Exception) -> str:
+    """Return what an exception says is wrong."""
+    if isinstance(error, DamagedRecordError):
+        return error.reason
+    return f"{error} is unknown or missing" if isinstance(error, LookupError) else str(error) or type(error).__name__
+
+
+def _check(record: Any, number: int) -> None:
+    _require(isinstance(record, dict), "is not an object")
+    kind = record.get("kind")
+    _require(isinstance(kind, str), "has no kind")
+    _require(type(record.get("seq")) is int and record["seq"] == number, f"is not number {number}")
+    _require(_is_time(record.get("time")), "has no time")
+    if "now" in record or kind == "plan":
+        _require(_is_time(record.get("now")), "has a wrong time")
+    if kind == "plan":
+        _require(all(isinstance(record.get(name), str) for name in ("run", "logs")), "names no run or no logs")
+        _require("\0" not in record["logs"] and isinstance(record.get("plan"), dict), "holds no plan")
+    for name in _NUMBER_FIELDS.get(kind, ()):
+        _require(type(record.get(name)) is int and 0 <= record[name] <= _MAX_CODE, f"has a wrong {name}")
+    losses = record.get("losses", [])
+    _require(isinstance(losses, list) and all(isinstance(text, str) for text in losses), "has wrong losses")
+    event = events.from_record(record)
+    if event is not None:
+        _require("now" in record, "has no time of the supervisor's")
+        _check_event(event)
+
+
+def _check_event(event: Event) -> None:
+    for name, value in event._asdict().items():
+        _require(not isinstance(value, float) or _is_time(value), f"has a wrong {name}")
+    if isinstance(event, TaskExited | TaskNotStarted):
+        _require(event.code is None or 0 <= event.code <= _MAX_CODE, "has a wrong code")
+    if isinstance(event, TaskExited):
+        _require(event.signal is None or 1 <= event.signal <= _MAX_SIGNAL, "has a wrong signal")
+        _require((event.code is None) != (event.signal is None), "has neither code nor signal, or both")
+
+
+def check_known(job: Job, event: Event) -> None:
+    """Require that an event is about a host and a task of the job.
+
+    Raises:
+        ValueError: it is not.
+    """
+    host, task = getattr(event, "host", None), getattr(event, "task", "")
+    _require(host is None or host in job.hosts, f"is about host {host!r}, which the plan does not have")
+    _require(not task or task in job.tasks, f"is about task {task!r}, which the plan does not have")
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LATEST
+
+
+def _require(is_so: bool, message: str) -> None:
+    if not is_so:
+        raise ValueError(message)
