@@ -77,7 +77,7 @@ def record(home: Path, has_ended: bool) -> Path:
         job, actions = supervisor.step(job, event, now)
         writer.record(event, actions, now)
     if has_ended:
-        writer.record_end(0, ["a log: 5 bytes could not be written"])
+        writer.record_end(0, ["a log: 5 bytes could not be written"], "succeeded")
     writer.close()
     marks = [["worker:0", 0, 0, 0], ["worker:0", 1, 24, 0], ["chief:0", 0, 0, 0]]
     directory.marks.write_text("".join(json.dumps(mark) + "\n" for mark in marks))
@@ -261,6 +261,6 @@ def test_damage_is_told_with_its_place(
         patch.setattr("sys.argv", ["tflaunch", "ls", "--json"])
         assert cli.main() == 0
     assert {entry["run"]: entry["state"] for entry in json.loads(out.getvalue())} == {
-        sound.name: "ended",
+        sound.name: "succeeded",
         run.name: "unreadable",
     }

@@ -65,6 +65,7 @@ def _check(record: Any, number: int) -> None:
         _require(type(record.get(name)) is int and 0 <= record[name] <= _MAX_CODE, f"has a wrong {name}")
     losses = record.get("losses", [])
     _require(isinstance(losses, list) and all(isinstance(text, str) for text in losses), "has wrong losses")
+    _require(isinstance(record.get("state", ""), str) or kind != "ended", "has a wrong state")
     event = events.from_record(record)
     if event is not None:
         _require("now" in record, "has no time of the supervisor's")
