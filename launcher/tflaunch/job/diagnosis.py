@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tflaunch.job import forming, policy
+from tflaunch.job import forming, policy, results
 from tflaunch.job.states import Cause, Culprit, Job, TaskState
 from tflaunch.job.wording import counted, lasted, listed
 from tflaunch.plan import Plan, TaskPlan, board
@@ -33,7 +33,8 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
     if job.exit_code == 0:
         again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
         ended_at = max(task.since for task in job.tasks.values())
-        return f"done: {counted(len(job.plan.tasks), 'task')}{again} in {lasted(ended_at - job.started_at)}"
+        done = f"done: {counted(len(job.plan.tasks), 'task')}{again} in {lasted(ended_at - job.started_at)}"
+        return "\n".join([done, *results.where_results_are(job)])
     assert job.culprit is not None
     lines = [describe(job.culprit)]
     if job.culprit.cause is Cause.TASK:
@@ -52,6 +53,7 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         lines.append(f"not restarted: {job.refusal}")
     if job.has_started and job.culprit.cause is not Cause.NOT_STARTED:
         lines.append(f"logs: {logs}")
+        lines += results.where_results_are(job)
     return "\n".join(lines)
 
 

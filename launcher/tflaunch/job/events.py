@@ -88,9 +88,10 @@ class HostLost(NamedTuple):
 
 
 class FilesPlaced(NamedTuple):
-    """The user's code is on the host."""
+    """The user's code is on the host, in a directory of its own."""
 
     host: str
+    directory: str = ""
 
 
 class FilesRefused(NamedTuple):

@@ -25,7 +25,7 @@ def on_preparation(
     """A host has done its part for the next attempt, or cannot."""
     match event:
         case FilesPlaced():
-            return _has_answered(job, event.host, CODE), []
+            return _has_answered(job, event.host, CODE).with_host(event.host, code=event.directory), []
         case FilesRefused():
             message = f"the files of `sync` cannot be brought to {event.host}: {event.reason}"
             return _refuse(job, Cause.FILES, event.host, message, now)

@@ -70,6 +70,7 @@ class HostState(NamedTuple):
     others' names mean to it (`NAMES`), or whether it reaches them (`PEERS`). ``is_drained``: it leaves because
     somebody wants it to be free. ``failures`` counts how often in a row it was lost or not reached,
     ``joined_at`` is when it last joined; ``retry_at`` is when it is tried again while the job runs without it.
+    ``code`` is the directory with the user's code there, "" where none was brought.
     """
 
     host: str
@@ -82,6 +83,7 @@ class HostState(NamedTuple):
     failures: int = 0
     joined_at: float = 0.0
     retry_at: float | None = None
+    code: str = ""
 
     @property
     def marks(self) -> tuple[Hashable, ...]:

@@ -5,7 +5,9 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from tflaunch_worker import aside
+import os
+
+from tflaunch_worker import CODE_NAME, aside
 from tflaunch_worker.sync.files import Files, FilesError
 
 TYPE_CHECKING = False
@@ -93,6 +95,6 @@ class Offer:
 
     def _placed(self, failure: str | None) -> None:
         if failure == "":
-            self._client.say("files_placed")
+            self._client.say("files_placed", directory=os.path.join(self._directory, CODE_NAME))
         else:
             self._client.say("files_refused", reason=failure or "the files could not be put in their places")

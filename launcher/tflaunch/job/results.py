@@ -1,0 +1,46 @@
+"""Where the results are that tasks wrote beside the code that `sync` brought to their hosts, and how to get them."""
+
+from __future__ import annotations
+
+import shlex
+
+from tflaunch.job.states import Job
+from tflaunch.job.wording import counted
+from tflaunch.plan import CODE_DIRECTORY, HostPlan
+
+_SHOWN = 8
+
+
+def where_results_are(job: Job) -> list[str]:
+    """Return a line per host whose tasks ran in a copy of the user's code: a command that copies it here.
+
+    What a task writes to a relative path is in that copy. Nothing is said of hosts that have only said where the copy
+    is in characters that cannot be printed.
+    """
+    lines = []
+    for host in job.original.hosts:
+        code = job.hosts[host.host].code
+        in_copy = any(process.workdir.startswith(CODE_DIRECTORY) for process in job.original.on_host(host.host))
+        if in_copy and code.startswith("/") and code.isprintable():
+            lines.append(f"  {_command(host, code, f'{job.run}-{host.host}')}")
+    if not lines:
+        return []
+    more = [f"  and {counted(len(lines) - _SHOWN, 'host')} more"] if len(lines) > _SHOWN else []
+    return ["what was written to relative paths is on the hosts, beside the copied code; to copy it here:"] + (
+        lines[:_SHOWN] + more
+    )
+
+
+def _command(host: HostPlan, code: str, target: str) -> str:
+    """The command that copies a directory of a host, or where it is if no command is known."""
+    if host.docker is not None:
+        return shlex.join(["docker", "cp", f"{host.docker}:{code}", target])
+    if host.engine is not None:
+        return f"{host.host}: {code}"
+    user, at, address = (host.ssh or host.host).rpartition("@")
+    name, colon, port = address.rpartition(":")
+    if not (colon and port.isdecimal()) or name.endswith(":"):  # no port, or an IPv6 address
+        name, port = address, ""
+    name = f"[{name.strip('[]')}]" if ":" in name else name
+    options = [*(["-P", port] if port else []), *(["-i", host.identity_file] if host.identity_file else [])]
+    return shlex.join(["scp", "-r", *options, f"{user}{at}{name}:{code}", target])
