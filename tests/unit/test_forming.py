@@ -120,7 +120,7 @@ def test_the_cause_of_a_restart_is_kept() -> None:
     shown = told(history.happens(TaskGone(HERE, "worker:0", 0)).wait().start())
     assert shown["culprit"] is None
     assert shown["last_failure"] == "worker:0 exited with code 1 (ValueError at train.py:41)"
-    assert (shown["restarts"], shown["max_restarts"]) == (1, 3)
+    assert (shown["restarts"], shown["restart"], shown["max_restarts"]) == (1, "restart 1 of 3", 3)
 
 
 def test_metrics_say_who_listens_and_how_long_a_cluster_has_not_formed() -> None:

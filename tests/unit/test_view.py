@@ -177,7 +177,7 @@ def test_states_of_runs_and_tasks_have_the_same_words_everywhere() -> None:
 
 def test_the_cause_of_the_last_restart_is_kept() -> None:
     """While the next attempt trains."""
-    restarted = status([task(0)], restarts=1, max_restarts=3, last_failure="worker:1 exited with code 1")
+    restarted = status([task(0)], restart="restart 1 of 3", last_failure="worker:1 exited with code 1")
     assert shown(restarted)[1] == "last restart: worker:1 exited with code 1"
 
 
@@ -200,7 +200,7 @@ def test_hosts_that_are_not_there_are_named() -> None:
 
 def test_restarts_and_a_dead_supervisor_are_in_the_headline() -> None:
     """Each as a word."""
-    lines = shown(status([], attempt=2, restarts=1, max_restarts=3, supervisor="dead", phase="backing_off"))
+    lines = shown(status([], attempt=2, restart="restart 1 of 3", supervisor="dead", phase="backing_off"))
     assert lines[0].startswith("── mnist-7f3k · backing off · its supervisor is dead · restart 1 of 3 · 3m20s ─")
 
 

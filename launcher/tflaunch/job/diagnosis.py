@@ -150,9 +150,13 @@ def restarts(job: Job) -> int:
 
 
 def restart_name(job: Job) -> str:
-    """Return ``restart 1 of 3`` for the latest restart; without the limit where a restart was not charged to it."""
+    """Return ``restart 1 of 3`` for the latest restart; without the limit where a restart was not charged to it.
+
+    It is "" before the first restart.
+    """
     number, most = restarts(job), job.plan.restart.max
-    return f"restart {number} of {most}" if number == len(job.budget.charged) <= most else f"restart {number}"
+    limit = f" of {most}" if number == len(job.budget.charged) <= most else ""
+    return f"restart {number}{limit}" if number else ""
 
 
 def cause_of_restart(job: Job, tail: Callable[[str, int], list[str]]) -> str:

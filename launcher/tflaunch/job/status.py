@@ -47,6 +47,7 @@ def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, An
         "state": state_of_run(job, exit_code),
         "attempt": job.attempt,
         "restarts": diagnosis.restarts(job),
+        "restart": diagnosis.restart_name(job) or None,
         "max_restarts": job.plan.restart.max,
         "last_failure": _last_failure(job),
         "exit_code": job.exit_code if exit_code is None else exit_code,

@@ -27,15 +27,12 @@ def headline(status: Status, now: float) -> list[Part]:
         now: seconds since the epoch.
     """
     name = figures.plain(status.get("run")) or figures.plain(status.get("name")) or "tflaunch"
-    restarts, most = figures.number(status.get("restarts")), figures.number(status.get("max_restarts"))
     parts = [Part(name, "bold"), _phase(status)]
     forming = _forming(status, now) if status.get("phase") == "running" else ""
     parts.append(Part(forming, "bold yellow"))
     if status.get("supervisor") == "dead" and status.get("phase") != "ended":
         parts.append(Part("its supervisor is dead", "bold red"))
-    if restarts is not None and restarts > 0:
-        limit = "" if most is None or restarts > most else f" of {figures.count(most)}"
-        parts.append(Part(f"restart {figures.count(restarts)}{limit}"))
+    parts.append(Part(figures.plain(status.get("restart"))))
     started = figures.number(status.get("started"))
     if started is not None:
         parts.append(Part(figures.duration(_end(status, now) - started)))
