@@ -44,13 +44,15 @@ def main(source: BinaryIO) -> None:
     """Serve the request that comes from ``source``. Never returns."""
     try:
         request = json.loads(source.readline())
-        home = _private(os.path.expanduser(request["home"] or _default_home(bool(request.get("inherits")))))
-        place = _Place(os.path.join(home, "runs", request["run"], "agents", request["host"]), *request["names"])
+        wanted = request["home"] or _default_home(bool(request.get("inherits")))
+        home = _private(os.path.abspath(os.path.expanduser(wanted)))
+        place = _Place(home, request)
+        archive = _Archive(home, request, source)
         connection: socket.socket | None
         if request["mode"] == "start":
-            connection, guard = _start(request, home, place, source)
+            connection, guard = _start(request, place, archive)
         else:
-            connection, guard = _resume(place), None
+            connection, guard = _resume(place, archive), None
         if connection is None:
             _answer("gone", words=place.last_words())
             os._exit(0)
@@ -63,9 +65,11 @@ def main(source: BinaryIO) -> None:
         _answer("ready")
         if guard is None:
             relay(connection)
-            place.is_free(_END_PATIENCE)  # the link ends with the guard: then nothing of the run is left here
         else:
             _stay(connection, guard)
+        # The link ends with the guard: then nothing of the run is left here, even if the guard was killed.
+        if place.is_free(_END_PATIENCE) and archive.is_here:
+            place.kill_orphans(archive)
         os._exit(0)
 
 
@@ -96,23 +100,42 @@ def _private(path: str) -> str:
     Raises:
         Failure: it belongs to somebody else, or others may write to it.
     """
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    parent = os.path.dirname(path)
+    if parent != path and not os.path.isdir(parent):
+        _private(parent)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
     status = os.stat(path)
     if status.st_uid != os.getuid():
         raise Failure(f"{path} belongs to another user")
     if status.st_mode & 0o022:
-        raise Failure(f"{path} can be written to by others")
+        raise Failure(f"{path} can be written to by others (mode {status.st_mode & 0o777:04o}; chmod 700 is enough)")
     return path
 
 
 class _Place:
     """The directory of a run's agent on this host."""
 
-    def __init__(self, directory: str, socket_name: str, lock_name: str, log_name: str) -> None:
-        self.directory = directory
+    def __init__(self, home: str, request: dict[str, Any]) -> None:
+        socket_name, lock_name, log_name = request["names"]
+        self._home = home
+        self._parts = ("runs", request["run"], "agents", request["host"])
+        self.directory = os.path.join(home, *self._parts)
         self.socket_name = socket_name
-        self._lock = os.path.join(directory, lock_name)
-        self._log = os.path.join(directory, log_name)
+        self._lock = os.path.join(self.directory, lock_name)
+        self._log = os.path.join(self.directory, log_name)
+
+    def make(self) -> None:
+        """Make it, or see that it is there; only this user can use it, and what is above it up to our home.
+
+        Raises:
+            Failure: others can.
+        """
+        path = self._home
+        for part in self._parts:
+            path = _private(os.path.join(path, part))
 
     def is_free(self, patience: float) -> bool:
         """Whether no guard lives here; wait for its end for up to ``patience`` seconds."""
@@ -127,13 +150,22 @@ class _Place:
         signal.signal(signal.SIGALRM, give_up)
         signal.setitimer(signal.ITIMER_REAL, patience)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_SH)
             return True
         except TimeoutError:
             return False
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             os.close(lock)
+
+    def kill_orphans(self, archive: _Archive) -> list[int]:
+        """Kill what a guard has left that was killed; return what does not die. A guard that ends removes its lock."""
+        if not os.path.exists(self._lock):
+            return []
+        archive.agent().install()
+        from tflaunch_worker.orphans import sweep
+
+        return sweep(self.directory)
 
     def last_words(self) -> str:
         """Return the last line of the agent's log: how a Python traceback ends."""
@@ -148,16 +180,40 @@ class _Place:
 # ---- starting
 
 
-def _start(request: dict[str, Any], home: str, place: _Place, source: BinaryIO) -> tuple[socket.socket, int | None]:
+def _start(request: dict[str, Any], place: _Place, archive: _Archive) -> tuple[socket.socket, int | None]:
     """Start a guard and an agent, once nothing of an earlier one is left; what is returned is as of `_spawn`."""
-    archive = os.path.join(_private(os.path.join(home, "agents")), f"{request['agent']}.zip")
-    if _hash_of(archive) != request["agent"]:
-        _answer("send")
-        _store(archive, source.read(request["size"]), request["agent"])
-    os.makedirs(place.directory, mode=0o700, exist_ok=True)
+    agent = archive.agent()
+    place.make()
     if not place.is_free(request["patience"]):
         raise Failure("an earlier agent of this run has not ended there")
-    return _spawn(_Agent(archive), place.directory, bool(request.get("holds")))
+    return _spawn(agent, place.directory, bool(request.get("holds")))
+
+
+class _Archive:
+    """The agent's archive, which the other end sends when it is not cached here."""
+
+    def __init__(self, home: str, request: dict[str, Any], source: BinaryIO) -> None:
+        self._directory = os.path.join(home, "agents")
+        self._hash, self._size = request["agent"], request["size"]
+        self._path = os.path.join(self._directory, f"{self._hash}.zip")
+        self._source = source
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is cached."""
+        return _hash_of(self._path) == str(self._hash)
+
+    def agent(self) -> _Agent:
+        """Return the modules in it.
+
+        Raises:
+            Failure: it does not arrive, or others can write to where it is cached.
+        """
+        _private(self._directory)
+        if not self.is_here:
+            _answer("send")
+            _store(self._path, self._source.read(self._size), self._hash)
+        return _Agent(self._path)
 
 
 class _Agent:
@@ -285,19 +341,23 @@ def _spawn(agent: _Agent, directory: str, holds: bool) -> tuple[socket.socket, i
 # ---- resuming
 
 
-def _resume(place: _Place) -> socket.socket | None:
+def _resume(place: _Place, archive: _Archive) -> socket.socket | None:
     """Connect to the agent that runs in a place; None when it has ended, with all its tasks."""
     if not os.path.isdir(place.directory):
         return None
+    place.make()
     os.chdir(place.directory)  # a socket's address is short, and the directory may be deep
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(place.socket_name)
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
-        if place.is_free(_END_PATIENCE):
-            return None
-        raise Failure("the agent there is ending") from None
+        if not place.is_free(_END_PATIENCE):
+            raise Failure("the agent there is ending") from None
+        left = place.kill_orphans(archive)
+        if left:
+            raise Failure(f"processes of its tasks do not die: {', '.join(map(str, left))}") from None
+        return None
     return connection
 
 

@@ -3,7 +3,8 @@
 It does nothing but wait. Processes whose parent dies become its children, however often they forked
 and whatever session they moved to. When the agent is gone, for whatever reason (kill -9 included),
 the guard kills all that is left and exits. Should guard and agent be killed together, the kernel
-kills the tasks: each asked for that before it started (PR_SET_PDEATHSIG).
+kills the tasks: each asked for that before it started (PR_SET_PDEATHSIG). What the tasks had started lives on; the
+next guard kills it before its agent starts anything, and so does every command that looks at the run (`orphans`).
 
 Usage: python -c '<import and call main>' SOCKET-DESCRIPTOR ROOM-FOR-THE-TITLE
 
@@ -23,12 +24,15 @@ import os
 import signal
 import socket
 import sys
+import time
 
-from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux
+from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans
 from tflaunch_worker.daemon import serve
 from tflaunch_worker.starting import trampoline
 
 _PATIENCE = 60  # seconds for who started it to say what for
+_LOCK_TRIES, _LOCK_WAIT = 20, 0.005  # a process that only looks holds the lock for a moment
+_OTHERS_PATIENCE = 1.0  # seconds for orphans of other agents to die
 
 
 def main() -> None:
@@ -63,7 +67,8 @@ def guard(directory: str, descriptor: int) -> None:
     os.set_inheritable(descriptor, False)  # it was given to us, not to the tasks
     umask = os.umask(0o077)
     _detach(directory)
-    _lock(directory)
+    if _lock(directory):
+        _kill_orphans(directory)
     linux.adopt_orphans()
     parent = os.getpid()
     agent = os.fork()
@@ -71,6 +76,7 @@ def guard(directory: str, descriptor: int) -> None:
         _run_agent(directory, descriptor, umask, parent)
     os.close(descriptor)
     _pass_on_term(agent)
+    orphans.sweep(patience=_OTHERS_PATIENCE)  # of other runs; meanwhile the agent works
     status = _wait_for(agent)
     _kill_the_rest()
     _tidy(directory)
@@ -102,14 +108,32 @@ def _detach(directory: str) -> None:
     os.close(log)
 
 
-def _lock(directory: str) -> None:
-    """Hold the lock until this process and the agent have ended; what an earlier agent left is void."""
-    lock = os.open(os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+def _lock(directory: str) -> bool:
+    """Hold the lock until this process and the agent have ended; what an earlier agent left is void.
+
+    Returns whether there was an earlier agent that did not end by itself: such a one leaves the lock's file.
+    """
+    path = os.path.join(directory, LOCK_NAME)
+    was_there = os.path.exists(path)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_WAIT)
+        else:
+            break
+    else:
         sys.exit("another agent of this run still lives on this host")
     _remove_passing(directory)
+    return was_there
+
+
+def _kill_orphans(directory: str) -> None:
+    """Kill what tasks of an earlier agent have left; without that no attempt may begin here."""
+    left = orphans.sweep(directory, is_held=True)
+    if left:
+        sys.exit(f"processes of an earlier attempt do not die on this host: {', '.join(map(str, left))}")
 
 
 def _remove_passing(directory: str) -> None:

@@ -5,9 +5,11 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import resource
+import signal
 import socket
 import struct
 import sys
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_SYS_PIDFD_OPEN = 434  # the same number on every architecture
+_SYS_PIDFD_SEND_SIGNAL, _SYS_PIDFD_OPEN = 424, 434  # the same numbers on every architecture
 _PUNCTUAL = -10
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 """This is there where NVIDIA's driver is."""
@@ -101,6 +103,55 @@ def has_pidfd() -> bool:
     return True
 
 
+def kill(pid: int, pidfd: int | None, number: int) -> bool:
+    """Signal a process; return whether it was there and ours to signal.
+
+    Args:
+        pid: its number.
+        pidfd: a descriptor of it, which cannot mean another process by now; None where there are none.
+        number: the signal.
+    """
+    try:
+        if pidfd is None:
+            os.kill(pid, number)
+        elif hasattr(signal, "pidfd_send_signal"):
+            signal.pidfd_send_signal(pidfd, number)
+        else:
+            syscall = _c_function("syscall")  # Python 3.8 has no name for it
+            return syscall is not None and syscall(_SYS_PIDFD_SEND_SIGNAL, pidfd, int(number), 0, 0) == 0
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def is_lock_free(path: str) -> bool | None:
+    """Whether no process holds the lock on a file; None if there is no such file of this user.
+
+    To look takes the lock for a moment, shared with others that look.
+    """
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        if os.fstat(lock).st_uid != os.geteuid():
+            return None
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def pids() -> list[int]:
+    """Return the numbers of all processes of this machine, none where they cannot be known."""
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
 def descendants(pid: int, without: int) -> list[int]:
     """Return the processes below ``pid``, leaving out the subtree of ``without``.
 
@@ -149,6 +200,15 @@ def is_zombie(pid: int) -> bool:
     """Whether the process has exited and only waits for its parent to look."""
     text = read(f"/proc/{pid}/stat")
     return text is not None and text.rpartition(")")[2].split()[0] == "Z"
+
+
+def may_be_program(pid: int) -> bool:
+    """Whether a process of this user runs a program, or did a moment ago: it is no zombie or kernel thread."""
+    try:
+        is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return True
+    return is_ours and _stat_field(pid, 20) != 0  # the size of its memory
 
 
 def _stat_field(pid: int, index: int) -> int | None:

@@ -122,7 +122,7 @@ class Boot:
             raise LinkError(f"{answer['reason']}; {self._remedy()}")
 
     def _remedy(self) -> str:
-        return f"see to it there, or set TFLAUNCH_HOME in hosts.{self._host.host}.env to another directory"
+        return f"fix this on the host, or set TFLAUNCH_HOME in hosts.{self._host.host}.env to another directory"
 
     def _skip_noise(self, marker: bytes) -> None:
         """Read past whatever the login prints, up to our marker."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import socket
@@ -15,7 +14,7 @@ from typing import NamedTuple
 import tflaunch_worker
 from tflaunch import private_files
 from tflaunch.hosts.link import AgentGone, LinkError
-from tflaunch_worker import linux
+from tflaunch_worker import linux, orphans
 from tflaunch_worker.short_path import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
@@ -140,18 +139,32 @@ class LocalWay:
         """Find the agent by its socket, or wait for the guard, which outlives it and every task.
 
         Raises:
-            AgentGone: it has ended; with its last words.
-            LinkError: the guard does not end.
+            AgentGone: it has ended, and nothing is left of its tasks; with its last words.
+            LinkError: the guard, or something that a killed guard has left, does not end.
         """
         link = self._connected()
         if link is not None:
             return link
-        self.end()
+        self._wait_for_guard()
         if self._is_locked():
             raise LinkError("its guard does not end")
+        left = self._kill_orphans()
+        if left:
+            raise LinkError(f"processes of its tasks do not die: {', '.join(map(str, left))}")
         raise AgentGone(self._last_words())
 
     def end(self) -> None:
+        """Wait for the guard's end, within reason, and kill what it has left if it was killed."""
+        self._wait_for_guard()
+        self._kill_orphans()
+
+    def _kill_orphans(self) -> list[int]:
+        """Kill what a killed guard has left; return what does not die. A guard that ends by itself removes its lock."""
+        if not (self._directory / tflaunch_worker.LOCK_NAME).exists():
+            return []
+        return orphans.sweep(str(self._directory))
+
+    def _wait_for_guard(self) -> None:
         """Wait for the guard's end, within reason; `Popen.wait` with a timeout would poll."""
         if self._guard_end is not None:
             has_ended = bool(select.select([self._guard_end], [], [], _END_PATIENCE)[0])
@@ -177,17 +190,7 @@ class LocalWay:
 
     def _is_locked(self) -> bool:
         """Whether a guard lives."""
-        try:
-            lock = os.open(self._directory / tflaunch_worker.LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
-        return False
+        return linux.is_lock_free(str(self._directory / tflaunch_worker.LOCK_NAME)) is False
 
     def _last_words(self) -> str:
         """The last line of the agent's log: how a Python traceback ends."""

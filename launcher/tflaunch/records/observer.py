@@ -45,13 +45,15 @@ class Observer:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Look at the run in ``directory``.
+        """Look at the run in ``directory``; without a supervisor, kill what a killed agent left on this machine.
 
         Raises:
             TflaunchError: it has no journal, or that is damaged.
         """
         self.directory = directory
         self.client = self._connect()  # before the journal is read, so that no change is missed between
+        if self.client is None:
+            runs.kill_orphans(directory)
         self._journal = JournalReader(directory)
         first = self._journal.new_records()
         if not first:

@@ -20,7 +20,7 @@ _COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED")
 
 
 def overview() -> list[dict[str, Any]]:
-    """Return all runs, the newest first.
+    """Return all runs, the newest first; kill what the killed agent of a lost one left on this machine.
 
     Each has ``run``, ``name``, ``state``, ``exit_code``, ``tasks`` (how many) and ``started`` (seconds since 1970).
     The state is the phase of a live run, ``queued`` by Slurm, ``succeeded``, ``failed``, ``stopped``, ``interrupted``,
@@ -57,6 +57,8 @@ def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
     _, job = journal.read_job(directory)
     if job.phase is Phase.ENDED:
         return state_of_run(job, None), job.exit_code
+    if not is_live:
+        runs.kill_orphans(directory)
     return (job.phase.value if is_live else "lost"), job.exit_code if job.was_kept else None
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.records.journal import open_run, runs_directory
 from tflaunch.slurm import batch
+from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
+from tflaunch_worker import linux, orphans
 
 LOCK_NAME = "lock"
 """In the directory of a run; its supervisor holds it."""
@@ -116,6 +118,19 @@ def take(path: Path) -> int:
         os.close(descriptor)
         raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
     return descriptor
+
+
+def kill_orphans(path: Path) -> None:
+    """Kill what is left on this machine of a run whose supervisor, agent and guard were killed.
+
+    Without such a run this costs a look into its directory: a guard that ends by itself removes its lock.
+
+    Args:
+        path: the run's directory.
+    """
+    for lock in path.glob(f"agents/*/{AGENT_LOCK_NAME}"):
+        if linux.is_lock_free(str(lock)):
+            orphans.sweep(str(lock.parent))
 
 
 def wait_for_end(path: Path) -> None:

@@ -45,6 +45,16 @@ def _told(directory: Path) -> dict[str, Any] | None:
     return told
 
 
+def unheard_hosts(observer: Observer) -> list[str]:
+    """Look at the hosts of a lost run, which kills what killed agents left there.
+
+    Returns a sentence for each host that cannot be looked at.
+    """
+    run = RunDirectory.existing(observer.directory, observer.logs)
+    seen = look_at(ways_to_hosts(observer.job.original, run))
+    return [f"{sighting.host}: {sighting.reason}" for sighting in seen.values() if sighting.tasks is None]
+
+
 def _remembered(directory: Path) -> dict[str, Any]:
     """What the journal says; of a run whose supervisor was killed, what the agents say, too."""
     observer = Observer(directory)

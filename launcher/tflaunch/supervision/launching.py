@@ -87,10 +87,13 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
     if batch.job_of(path) is not None:
         why = "is over; Slurm puts a job back into its queue itself"
         raise TflaunchError(f"the job of run {path.name} {why}", EXIT_USAGE)
+    directory = RunDirectory.existing(path, Path(records[0]["logs"]))
     if job.plan.lease == 0:
+        from tflaunch.hosts.onlooker import look_at
+
+        look_at(ways_to_hosts(job.original, directory))  # the sentence is true even if their agents were killed, too
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
-    directory = RunDirectory.existing(path, Path(records[0]["logs"]))
     descriptors.require(len(job.original.hosts), len(job.original.processes()))
     code = code_for_hosts(job.original)
     ways = ways_to_hosts(job.original, directory)

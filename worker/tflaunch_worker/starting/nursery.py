@@ -32,7 +32,7 @@ PRELOAD = "TFLAUNCH_PRELOAD"
 
 _OF_A_TASK = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
 _FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads while it is imported
-_ROOM = {"TFLAUNCH_ROOM": " " * 600}
+_ROOM = {"TFLAUNCH_ROOM": " " * (600 + 4096)}  # for a name, a task, and the longest path
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # The working directory, "", must not be looked into: it may have a module of any name.
 _CODE = (

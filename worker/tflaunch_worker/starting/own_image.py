@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROOM = "TFLAUNCH_ROOM"
 """A variable of the zygote whose place in memory takes the marks of a task where the kernel allows no more."""
 
-_MARKS = ("TFLAUNCH_RUN", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT")
+_MARKS = ("TFLAUNCH_RUN", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR")
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _MAP_FAILED = ctypes.c_void_p(-1).value
 

@@ -1,0 +1,220 @@
+"""Guard and agent killed together: what their tasks had started is killed before anything else starts, and no more."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sshd import StartSshd, home_for_client
+from talk import Agent, LocalAgent, SshAgent, wait_gone
+from tflaunch.hosts.link import AgentGone
+from tflaunch_worker import LOCK_NAME, orphans
+
+pytestmark = pytest.mark.agent
+
+# A wrapper that waits for its program, which left the session, and both ignore TERM; a daemon beside them.
+PROGRAM = (
+    "import os,time;os.fork() and os._exit(0);os.setsid();os.fork() and os._exit(0);os.write(1,b'up');time.sleep(3000)"
+)
+SCRIPT = f"""trap '' TERM; {sys.executable} -c "{PROGRAM}" & setsid sleep 3000 & sh -c 'sleep 3000; true'; true"""
+LEFT = 4  # processes besides the task's own: the daemon, two times sleep, and the inner shell
+
+Start = Callable[[], Agent]
+
+
+@pytest.fixture(params=["pipe", pytest.param("ssh", marks=pytest.mark.ssh)])
+def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start agents in the same directory, one after the other; the last one must leave nothing behind."""
+    started: list[Agent] = []
+    if request.param == "ssh":
+        start_sshd: StartSshd = request.getfixturevalue("sshd")
+        host = start_sshd()
+        monkeypatch.setenv("HOME", str(home_for_client(tmp_path / "user", {host.name: host})))
+
+    def begin() -> Agent:
+        started.append(LocalAgent(tmp_path) if request.param == "pipe" else SshAgent(host))
+        return started[-1]
+
+    yield begin
+    started[-1].end()
+    assert not tasks_in(started[-1].directory)
+
+
+def tasks_in(directory: Path) -> list[psutil.Process]:
+    """Return the processes of tasks of the agent with a directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            place = process.environ().get("TFLAUNCH_TASK_DIR", "")
+            if place.startswith(f"{directory}/") and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Return those that have not exited, whether or not init has noticed."""
+    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+def start_task(agent: Agent) -> int:
+    """Start a task, and return its process when all that it starts is there."""
+    agent.talk.start("worker:0", "sh", "-c", SCRIPT)
+    agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
+    while len(tasks_in(agent.directory)) < LEFT + 1:
+        pass
+    pid: int = agent.talk.wait_for("task_started")["pid"]
+    return pid
+
+
+def leave_orphans(agent: Agent) -> list[psutil.Process]:
+    """Kill guard and agent together under a task; return what lives on."""
+    agent.talk.hello(lease=60)
+    task = psutil.Process(start_task(agent))
+    left = [process for process in tasks_in(agent.directory) if process.pid != task.pid]
+    pids = agent.pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    for pid in (*pids, task.pid):
+        wait_gone(pid)
+    # At the end of a link there is one more that looks: the program that passes its bytes.
+    assert isinstance(agent, SshAgent) or len(alive(left)) == LEFT, "nothing was left, so that nothing is tested"
+    return left
+
+
+def test_the_next_agent_kills_what_an_earlier_one_left_before_it_greets(start: Start) -> None:
+    """So no attempt can begin beside one that lives."""
+    left = leave_orphans(start())
+    agent = start()
+    agent.talk.hello()
+    assert not alive(left)
+    agent.talk.start("worker:0", "echo", "works", attempt=1)
+    assert agent.talk.text("worker:0", 1) == "works\n"
+
+
+def test_who_looks_for_a_killed_agent_kills_what_it_left(start: Start) -> None:
+    """`AgentGone` is a promise that no process of the run is left on the host."""
+    agent = start()
+    left = leave_orphans(agent)
+    assert isinstance(agent, LocalAgent | SshAgent)
+    with pytest.raises(AgentGone):
+        agent.way.resume()
+    assert not alive(left)
+
+
+def test_the_end_of_a_link_is_the_end_of_what_its_agent_left(start: Start) -> None:
+    """Who waits for the end of an agent that was killed waits for the end of its orphans, too."""
+    agent = start()
+    left = leave_orphans(agent)
+    assert isinstance(agent, LocalAgent | SshAgent)
+    agent.way.end()
+    while agent.talk.connection.recv(1 << 16):
+        pass
+    assert not alive(left)
+
+
+def test_an_agent_of_another_run_kills_orphans_too(tmp_path: Path) -> None:
+    """Whatever starts next on a host cleans it."""
+    left = leave_orphans(LocalAgent(tmp_path / "killed"))
+    other = LocalAgent(tmp_path / "other")
+    other.talk.hello()
+    for process in left:
+        wait_gone(process.pid)
+    other.end()
+
+
+def test_tasks_of_a_living_agent_are_left_alone(start: Start) -> None:
+    """Whoever sweeps, and whatever for."""
+    agent = start()
+    agent.talk.hello()
+    start_task(agent)
+    orphans.sweep(str(agent.directory))
+    orphans.sweep()
+    assert len(tasks_in(agent.directory)) == LEFT + 1
+
+
+# ---- which processes count
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The directory of an agent that was killed."""
+    (tmp_path / "agent/tasks").mkdir(parents=True)
+    (tmp_path / "agent" / LOCK_NAME).touch()
+    return tmp_path / "agent"
+
+
+@pytest.fixture
+def sleeper(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of one of its tasks."""
+    env = {"TFLAUNCH_RUN": "killed", "TFLAUNCH_TASK_DIR": f"{directory}/tasks/worker-0"}
+    with subprocess.Popen(["sleep", "3000"], env=env) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_an_orphan_is_killed(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    """It has the environment of a task, and nobody holds its agent's lock."""
+    assert orphans.sweep(str(directory)) == []
+    assert sleeper.wait() == -signal.SIGKILL
+
+
+def test_one_whose_lock_is_held_is_none(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    """Its guard lives; only the guard itself may say that what is there is not its own."""
+    with (directory / LOCK_NAME).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert orphans.sweep(str(directory)) == []
+        assert sleeper.poll() is None
+        assert orphans.sweep(str(directory), is_held=True) == []
+        assert sleeper.wait() == -signal.SIGKILL
+
+
+def test_one_without_a_lock_is_none(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    """As of a task that was started by hand, or whose run directory was deleted."""
+    (directory / LOCK_NAME).unlink()
+    assert orphans.sweep(str(directory)) == []
+    assert sleeper.poll() is None
+
+
+def test_other_agents_are_left_alone(directory: Path, tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    """Two hosts of a run may be one machine."""
+    (tmp_path / "other").mkdir()
+    assert orphans.sweep(str(tmp_path / "other")) == []
+    assert sleeper.poll() is None
+
+
+def test_a_command_in_an_orphaned_task_does_not_kill_its_own_run(
+    directory: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """`tflaunch ps` in a task whose agent is dead: neither itself nor its siblings nor those that started it."""
+    sweep = f"from tflaunch_worker import orphans; print(orphans.sweep({str(directory)!r}))"
+    env = {"TFLAUNCH_RUN": "killed", "TFLAUNCH_TASK_DIR": f"{directory}/tasks/worker-0"}
+    nested = {**env, "TFLAUNCH_TASK_DIR": "/nowhere/tasks/worker-0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    for inner in (env, nested):
+        words = [f"{name}={value}" for name, value in {**nested, **inner}.items()]
+        script = 'env "$@"; echo done'
+        shell = ["sh", "-c", script, "sh", *words, sys.executable, "-c", sweep]
+        ended = subprocess.run(shell, env=env, capture_output=True, text=True, check=True)
+        assert ended.stdout == "[]\ndone\n", ended.stderr
+    assert sleeper.poll() is None
+
+
+def test_a_program_that_starts_others_faster_than_it_is_looked_at_is_killed(directory: Path) -> None:
+    """Each process forks the next one and ends: it is looked for until none is found."""
+    relay = "import os,time\nwhile True:\n  if os.fork(): time.sleep(0.002); os._exit(0)\n"
+    env = {"TFLAUNCH_RUN": "killed", "TFLAUNCH_TASK_DIR": f"{directory}/tasks/worker-0"}
+    with subprocess.Popen([sys.executable, "-S", "-c", relay], env=env) as first:
+        first.wait()
+        assert orphans.sweep(str(directory), patience=60) == []
+    assert not tasks_in(directory)

@@ -1,0 +1,85 @@
+"""Directories of an agent are this user's alone, whatever the umask, and others are refused in one sentence."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tflaunch.hosts.commanded import Access, CommandWay, CommandWays
+from tflaunch.hosts.link import AgentGone, Link, LinkError
+from tflaunch.hosts.local import LocalWay
+from tflaunch.plan import HostPlan
+
+pytestmark = pytest.mark.agent
+
+PARTS = ("runs", "test", "agents", "here")
+UMASK = Access(("/bin/sh", "-c", 'umask 000; exec "$@"', "sh"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A directory for everything of tflaunch; missing, with a parent that is missing, too."""
+    return tmp_path / "state" / "tflaunch"
+
+
+@pytest.fixture
+def way(home: Path) -> CommandWay:
+    """The way to an agent that is started by a shell with the umask 000."""
+    return CommandWays("test", 30.0).way(HostPlan("here", is_local=False, home=str(home)), UMASK)
+
+
+def end(way: CommandWay, link: Link) -> None:
+    """End an agent that was told nothing."""
+    link.close()
+    for _ in range(1000):
+        try:
+            way.resume().close()
+        except AgentGone:
+            return
+        except LinkError:
+            continue  # it is ending
+    pytest.fail("it does not end")
+
+
+def modes(home: Path) -> dict[str, int]:
+    """Return the modes of all directories from a home's parent on."""
+    places = [home.parent, *(Path(place) for place, _, _ in os.walk(home))]
+    return {str(place): stat.S_IMODE(place.stat().st_mode) for place in places}
+
+
+def test_all_are_made_private(home: Path, way: CommandWay) -> None:
+    """Also those on the way to the agent's own, and what was missing above our home."""
+    link = way.open()
+    assert set(modes(home).values()) == {0o700}
+    assert home.joinpath(*PARTS).is_dir()
+    end(way, link)
+
+
+@pytest.mark.parametrize("depth", range(len(PARTS) + 1))
+def test_one_that_others_can_write_to_is_refused(home: Path, way: CommandWay, depth: int) -> None:
+    """Wherever it is between our home and the agent's directory: to start an agent, and to find it again."""
+    home.joinpath(*PARTS).mkdir(parents=True)
+    for deep in range(len(PARTS) + 1):
+        home.joinpath(*PARTS[:deep]).chmod(0o700)
+    place = home.joinpath(*PARTS[:depth])
+    place.chmod(0o777)
+    for reach in (way.open, way.resume):
+        with pytest.raises(LinkError) as refused:
+            reach()
+        assert f"{place} can be written to by others (mode 0777; chmod 700 is enough)" in str(refused.value)
+
+
+def test_those_of_this_machine_are_private_too(home: Path) -> None:
+    """An agent that is started without a link to another machine."""
+    before = os.umask(0)
+    try:
+        way = LocalWay(home.joinpath(*PARTS), "test")
+        link = way.open()
+    finally:
+        os.umask(before)
+    assert set(modes(home).values()) == {0o700}
+    link.close()
+    way.end()

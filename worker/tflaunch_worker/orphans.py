@@ -1,0 +1,133 @@
+"""Find and kill orphans: processes of tasks whose guard and agent are both dead.
+
+PR_SET_PDEATHSIG reaches only what an agent started itself. When guard and agent are killed at the same time, whatever
+a task has started lives on, as a child of init. Such a process still has the environment of its task, which names the
+task's directory (TFLAUNCH_TASK_DIR), and with it the directory of its agent. It is an orphan when the lock in there is
+free: a guard and its agent hold that lock as long as one of them lives.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from tflaunch_worker import LOCK_NAME, TASKS_NAME, linux
+
+PATIENCE = 5.0
+"""Seconds that killed processes get to die; one that waits for a dead disk may take longer."""
+
+_RUN, _TASK_DIRECTORY = b"TFLAUNCH_RUN=", b"TFLAUNCH_TASK_DIR="
+_LOOK_AGAIN = 0.01  # seconds
+_MOST_IN_VAIN = 10  # looks; on a busy machine there is always a process that has just exited
+
+
+def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE) -> list[int]:
+    """Kill orphans until none is left; return the processes that live on after ``patience`` seconds.
+
+    What this process or one of its ancestors belongs to is left alone: `tflaunch` may run in a task.
+
+    Args:
+        directory: only orphans of the agent with this directory; "" for those of all agents of this user.
+        is_held: this process holds the lock in ``directory`` and has started nothing yet, so that all of them are
+            orphans.
+        patience: how long this may take, in seconds.
+    """
+    until = time.monotonic() + patience
+    seen: set[int] = set()
+    in_vain = 0
+    while True:
+        found, unknown = kill_once(directory, is_held)
+        left = until - time.monotonic()
+        in_vain = 0 if found else in_vain + 1
+        if (not found and unknown <= seen) or in_vain == _MOST_IN_VAIN or left <= 0:
+            return found
+        seen |= unknown
+        _wait_for_death(found, left)
+
+
+def kill_once(directory: str = "", is_held: bool = False) -> tuple[list[int], set[int]]:
+    """Kill the orphans that there are now.
+
+    Returns the processes that were sent KILL, and those that showed no environment: one that executes another program
+    shows none for a moment, and one that has just exited may have forked. The arguments are those of `sweep`.
+    """
+    candidates, unknown = _candidates(directory)
+    found = []
+    # Locks are looked at when all processes are known: none of these was started by a guard that takes the lock later.
+    for pid, agent in candidates.items():
+        pidfd = linux.open_pidfd(pid)
+        try:
+            is_same = _agent_of(linux.environment_of(pid)) == agent  # else its number belongs to another one by now
+            if is_same and (is_held or _is_free(pid, agent)) and linux.kill(pid, pidfd, signal.SIGKILL):
+                found.append(pid)
+        finally:
+            if pidfd is not None:
+                os.close(pidfd)
+    return found, unknown
+
+
+def _candidates(directory: str) -> tuple[dict[int, str], set[int]]:
+    """Return the processes of tasks, by pid with the directory of their agent, and those that may be some."""
+    spared = _own_agents()
+    wanted = os.path.realpath(directory) if directory else ""
+    candidates, unknown = {}, set()
+    for pid in reversed(linux.pids()):  # the youngest first: they may be gone soon
+        environment = linux.environment_of(pid)
+        if not environment:
+            if linux.may_be_program(pid):
+                unknown.add(pid)
+            continue
+        agent = _agent_of(environment)
+        if agent and agent not in spared and wanted in ("", os.path.realpath(agent)) and not linux.is_zombie(pid):
+            candidates[pid] = agent
+    return candidates, unknown
+
+
+def _agent_of(environment: set[bytes]) -> str:
+    """Return the directory of the agent that started a process with this environment, "" for none."""
+    directory, is_task = "", False
+    for entry in environment:
+        if entry.startswith(_TASK_DIRECTORY):
+            parent, _, _ = os.fsdecode(entry[len(_TASK_DIRECTORY) :]).rpartition("/")
+            directory, _, name = parent.rpartition("/")
+            directory = directory if name == TASKS_NAME else ""
+        elif entry.startswith(_RUN):
+            is_task = True
+    return directory if is_task and directory.startswith("/") else ""
+
+
+def _own_agents() -> set[str]:
+    """Return the directories of the agents in whose tasks this process runs."""
+    agents = set()
+    pid: int | None = os.getpid()
+    while pid:
+        agents.add(_agent_of(linux.environment_of(pid)))
+        pid = linux.parent_of(pid)
+    return agents
+
+
+def _is_free(pid: int, agent: str) -> bool:
+    """Whether an agent's guard has left its lock behind; the path is of the process, which may be in a container."""
+    for root in (f"/proc/{pid}/root", ""):
+        is_free = linux.is_lock_free(f"{root}{agent}/{LOCK_NAME}")
+        if is_free is not None:
+            return is_free
+    return False  # there is no such agent, so that nothing tells whether it lives
+
+
+def _wait_for_death(pids: list[int], patience: float) -> None:
+    """Wait until these processes are dead; without any, for a moment."""
+    until = time.monotonic() + patience
+    for pid in pids:
+        pidfd = linux.open_pidfd(pid)
+        if pidfd is not None:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            poll.poll(max(until - time.monotonic(), 0) * 1000)
+            os.close(pidfd)
+    if not pids or not linux.has_pidfd():
+        time.sleep(min(_LOOK_AGAIN, patience))
