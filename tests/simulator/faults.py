@@ -28,6 +28,8 @@ class Faults:
         self._far = [host for host in self._hosts if not host.is_local]
         self._plan = history.plan
         self._oracle = history.oracle
+        self.orphaned: set[str] = set()
+        """The hosts on which guard and agent were killed together."""
 
     def draw(self, count: int, horizon: float) -> None:
         """Draw so many faults within so many seconds."""
@@ -90,7 +92,7 @@ class Faults:
         """The network is cut: for less than the lease, or for longer, or for about that time."""
         self._oracle.may_lose_words = True
         host, lease = self._any_far(), self._plan.lease
-        if host.is_cut or not host.is_up:
+        if host.is_cut or not host.is_up or host.has_orphans:
             return
         draw = self._world.random.random()
         if draw < 0.4:
@@ -139,6 +141,21 @@ class Faults:
         self._loses("host", host)
         host.kill_agent()
 
+    def kill_guard_and_agent(self) -> None:
+        """Kill -9 of both at once, where tasks have started other processes."""
+        self._oracle.may_lose_words = True
+        host = self._any()
+        # Where nothing can look before the fence has passed, nothing can be promised (docs/architecture.md).
+        if host.agent is None or host.agent.has_ended or not host.is_reachable or host.is_refusing:
+            return
+        for process in host.living():
+            if process.parent is None and process.program is not None and self._world.chance(0.7):
+                process.program.leave_child()
+        self._world.fault("guard and agent killed", host.name)
+        self._loses("host", host)
+        self.orphaned.add(host.name)
+        host.kill_guard_and_agent()
+
     def drain(self) -> None:
         """Somebody wants the host to be free."""
         self._oracle.may_lose_words = True
@@ -165,6 +182,8 @@ class Faults:
     def refuse(self) -> None:
         """Nobody can log in for a while."""
         host = self._any_far()
+        if host.has_orphans:
+            return
         self._world.fault("logins refused", host.name)
         host.is_refusing = True
         self._until(self._world.within(1, 40), lambda: setattr(host, "is_refusing", False))
@@ -292,6 +311,7 @@ class Faults:
     )
     _of_all = (
         (kill_agent, 1.0),
+        (kill_guard_and_agent, 1.0),
         (drain, 1.0),
         (full_disk, 1.0),
         (refuse_ports, 0.3),

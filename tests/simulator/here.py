@@ -164,7 +164,7 @@ class SimHere:
 
     def task_directory(self, name: str) -> str:
         """Return the directory of a task, which nothing here looks into."""
-        return f"{self.directory}/{name}"
+        return f"{self._host.directory}/tasks/{name}"
 
     def find_checkpoint(self, command: Command, since: float, found: Callable[[int], None]) -> None:
         """Programs here write no checkpoints; the look takes a while."""
@@ -204,4 +204,5 @@ class SimHere:
         """Return what to execute."""
         env = {str(name): str(value) for name, value in message["env"].items()}
         env["SIM_PORT"] = str(message["port"])
+        env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         return Command([str(word) for word in message["argv"]], env, str(message["workdir"]))

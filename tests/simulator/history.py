@@ -27,6 +27,7 @@ from tflaunch.supervision.run import Parts, Run
 _AHEAD = 5000.0  # of the supervisor's clock
 _FAULTS_WITHIN = (4.0, 15.0, 40.0)  # seconds
 _PATIENCE = 150.0  # seconds of a user whose job hangs
+_COMMAND = 2.0  # seconds for a command to look at all hosts
 _SLACK = 20.0  # seconds for what is not counted: handshakes, agents' starts, slow screens
 
 
@@ -250,6 +251,10 @@ class History:
     def _check_after_fence(self) -> None:
         patience = max(policy.fence(self.plan), 35.0)  # an agent waits 30 s for the first word
         self.world.run_until(self.world.now + patience)
+        for host in self.hosts.values():
+            if host.has_orphans and host.name in self.faults.orphaned:
+                host.when_swept(lambda: None)  # the next command looks
+        self.world.run_until(self.world.now + _COMMAND)
         for process in self.oracle.living():
             raise Violation("I2", f"{process} lives {patience:g} s after the end")
         for host in self.hosts.values():

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from simulator import kernel
 from simulator.descriptors import Signal
 from simulator.here import SimHere
 from simulator.kernel import Disk
@@ -13,6 +14,7 @@ from simulator.links import End, Speed, Wire
 from simulator.loop import SimLoop
 from simulator.processes import Process
 from simulator.world import World
+from tflaunch_worker import orphans
 from tflaunch_worker.agent import Agent
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from simulator.programs import Stage
 
 _GUARD_WAITS = 5.0  # seconds for which a link outlives the agent's end of it, while the guard lives (boot.py)
+_LOOK_AGAIN = 0.01  # seconds between looks for orphans
 
 
 class SimHost:
@@ -58,6 +61,16 @@ class SimHost:
     def clock(self) -> float:
         """Return this host's monotonic time."""
         return self.clock_ahead + self.world.now * self.clock_rate
+
+    @property
+    def directory(self) -> str:
+        """The agent's, which names it."""
+        return f"/{self.name}"
+
+    @property
+    def has_orphans(self) -> bool:
+        """Whether processes live here without a guard."""
+        return self.agent is None and bool(self.living())
 
     @property
     def is_locked(self) -> bool:
@@ -121,9 +134,34 @@ class SimHost:
         if self.agent is not None:
             self.agent.kill()
 
+    def kill_guard_and_agent(self) -> None:
+        """Kill -9 of both: the kernel kills the tasks, and nothing that they have started."""
+        assert self.agent is not None
+        agent, self.agent = self.agent, None
+        agent.vanish()
+        for process in self.living():
+            process.output.close()
+            if process.parent is None:
+                process.receive(signal.SIGKILL)
+        agent.hang_up()
+        self._guard_is_dead()
+
+    def sweep(self, is_guard: bool = False) -> bool:
+        """Kill orphans, as a guard before its agent starts or as anybody else; return whether there were any."""
+        kernel.current.host = self
+        found, _ = orphans.kill_once(self.directory, is_held=is_guard)
+        return bool(found)
+
+    def when_swept(self, call: Callable[[], None], is_guard: bool = False) -> None:
+        """Call back when no orphan is found any more."""
+        if self.sweep(is_guard):
+            self.world.after(_LOOK_AGAIN, lambda: self.when_swept(call, is_guard))
+        else:
+            call()
+
     def process_died(self, process: Process) -> None:
-        """A process has died: the guard reaps what it adopted; the agent reaps its own."""
-        if process.parent is not None:
+        """A process has died: the guard reaps what it adopted, init what no guard did; the agent reaps its own."""
+        if process.parent is not None or self.agent is None or process.output.is_closed:
             self.processes.pop(process.pid, None)
         self._guard_looks()
 
@@ -136,19 +174,26 @@ class SimHost:
         self.agent = None
         self.processes.clear()
         self.open_ports.clear()
+        self._guard_is_dead()
+
+    def _guard_is_dead(self) -> None:
         waiting, self._waiting_for_guard = self._waiting_for_guard, []
         for call in waiting:
             call()
 
     def _when_guard_ends(self, call: Callable[[], None]) -> None:
-        if self.is_local or self.agent is None:
+        """Call back when the program at the far end of a link has seen the guard's end, and has looked for orphans."""
+        if self.is_local:
             call()
+            return
+        if self.agent is None:
+            self.when_swept(call)
             return
         waits = [call]
 
         def once() -> None:
             if waits:
-                waits.pop()()
+                self.when_swept(waits.pop())
 
         self._waiting_for_guard.append(once)
         self.world.after(_GUARD_WAITS, once)
@@ -211,7 +256,7 @@ class AgentProcess:
         self._signals = Signal(host.world)
         self._is_drained = False
         boot = host.world.within(0.005, 0.02) if host.is_local else host.world.within(0.02, 0.3)
-        host.world.after(boot, self._boot)
+        host.world.after(boot, lambda: host.when_swept(self._boot, is_guard=True))
 
     def _boot(self) -> None:
         if self.has_ended:
@@ -261,10 +306,14 @@ class AgentProcess:
         self.has_ended = True
         self.loop.kill()
 
-    def _end(self) -> None:
-        self.has_ended = True
+    def hang_up(self) -> None:
+        """The kernel closes what it had open."""
         for end in self._ends:
             end.close()
+
+    def _end(self) -> None:
+        self.has_ended = True
+        self.hang_up()
         self.host.agent_ended()
 
 

@@ -1,4 +1,4 @@
-"""What `Task`, `PortWatch`, `Spool` and `Agent` use of os, linux and fork: calls to the host whose agent runs just now.
+"""What `Task`, `PortWatch`, `Spool`, `Agent`, `orphans` use of os, linux and fork: calls to the host whose code runs.
 
 `installed` puts these in the place of the modules, and small sizes in the place of large ones, so that
 short histories meet full windows, segments and spools.
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tflaunch.hosts import session
-from tflaunch_worker import agent
+from tflaunch_worker import agent, orphans
 from tflaunch_worker.network import port_watch
 from tflaunch_worker.output import spool, stream
 from tflaunch_worker.starting import child
@@ -49,7 +49,9 @@ current = _Current()
 class _Os:
     """os, as `Task` and `Agent` use it."""
 
+    path = os.path
     fsencode = staticmethod(os.fsencode)
+    fsdecode = staticmethod(os.fsdecode)
     WTERMSIG = staticmethod(os.WTERMSIG)
     WIFSIGNALED = staticmethod(os.WIFSIGNALED)
     WEXITSTATUS = staticmethod(os.WEXITSTATUS)
@@ -95,7 +97,32 @@ class _Os:
 
 
 class _Linux:
-    """linux, as `Task` uses it."""
+    """linux, as `Task` and `orphans` use it."""
+
+    @staticmethod
+    def pids() -> list[int]:
+        return list(current.host.processes)
+
+    @staticmethod
+    def parent_of(pid: int) -> None:
+        """Say that it is nobody's: what looks for orphans is no task."""
+
+    @staticmethod
+    def may_be_program(pid: int) -> bool:
+        return False
+
+    @staticmethod
+    def is_lock_free(path: str) -> bool:
+        return not current.host.is_locked
+
+    @staticmethod
+    def kill(pid: int, pidfd: int | None, number: int) -> bool:
+        process = _find(pid)
+        if process is None or not process.is_alive:
+            return False
+        process.is_told = True
+        process.receive(number)
+        return True
 
     @staticmethod
     def open_pidfd(pid: int) -> int | None:
@@ -236,6 +263,8 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "child", _Child),
     (task, "stacks", _Stacks),
     (agent, "os", _Os),
+    (orphans, "os", _Os),
+    (orphans, "linux", _Linux),
     (port_watch, "listeners", _Listeners),
     (spool, "os", _SpoolOs),
     (session, "_CLOCK", "clock"),

@@ -13,7 +13,7 @@ from tflaunch.job.events import Event, PortOpened, TaskExited
 from tflaunch.job.ledger import Ledger
 from tflaunch.job.phases import Step
 from tflaunch.job.states import Job, Phase
-from tflaunch_worker import agent, lease
+from tflaunch_worker import agent, lease, orphans
 from tflaunch_worker.output import stream
 from tflaunch_worker.tasks import task
 
@@ -62,6 +62,10 @@ def _never(original: Any) -> Any:
 
 def _does_nothing(original: Any) -> Any:
     return lambda *_: None
+
+
+def _finds_nothing(original: Any) -> Any:
+    return lambda *_, **__: ([], set())
 
 
 def _no_kill(original: Any) -> Any:
@@ -191,6 +195,8 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a fence that is too short": Mutation("I1", policy, "fence", _short_fence),
     "a lease that is never over": Mutation("I2", lease.Lease, "ends_at", _never),
     "an agent that outlives its client": Mutation("I2", agent.Agent, "_client_lost", _does_nothing),
+    "orphans are not looked for beside an attempt": Mutation("I1", orphans, "kill_once", _finds_nothing),
+    "orphans are not looked for at the end": Mutation("I2", orphans, "kill_once", _finds_nothing),
     "a ladder without KILL": Mutation("I2", task.Task, "_kill", _no_kill),
     "the last failure is the culprit": Mutation("I3", supervisor, "_on_exited", _blames_the_last),
     "a late word about an early exit": Mutation("I3", supervisor, "_reconsider", _forgets_first),

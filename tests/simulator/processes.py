@@ -101,7 +101,7 @@ class Process:
 
     def say(self, data: bytes) -> None:
         """Write to the output."""
-        if self.is_alive and self.host.agent is not None:
+        if self.is_alive and self.host.agent is not None and not self.output.is_closed:
             self.host.oracle.wrote(self.task, self.attempt, data)
             self.output.write(data)
 

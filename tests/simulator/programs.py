@@ -326,9 +326,10 @@ class Program:
                     self.gang.save()
             case "child":
                 self.world.fault("child left behind", self.process)
-                self._leave_child()
+                self.leave_child()
 
-    def _leave_child(self) -> None:
+    def leave_child(self) -> None:
+        """Start a process that goes on when the task is dead."""
         self._child = Child(self.stage, self.process).process
 
     def on_signal(self, number: int) -> None:

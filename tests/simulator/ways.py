@@ -18,6 +18,7 @@ _CLOSE = 1e-3  # seconds that rounding may make of nothing
 _LOOK_AGAIN = 0.05
 _END_PATIENCE = 5.0  # boot.py
 _LOCAL_PATIENCE = 10.0  # local.py
+_ORPHANS_PATIENCE = 5.0  # orphans.py
 
 
 class Wait(Exception):
@@ -98,7 +99,7 @@ class SimWay:
         """
         self._reach()
         if self.host.is_locked:
-            self._wait_for_guard(self._patience / 2, "an earlier agent of this run has not ended there")
+            self._wait(self._patience / 2, "an earlier agent of this run has not ended there")
         return SimLink(self.host.start_agent())
 
     def resume(self) -> SimLink:
@@ -111,9 +112,10 @@ class SimWay:
         self._reach()
         agent = self.host.agent
         if agent is None:
+            self._wait_for_orphans()
             raise AgentGone("")
         if agent.has_ended:
-            self._wait_for_guard(_END_PATIENCE, "the agent there is ending")
+            self._wait(_END_PATIENCE, "the agent there is ending")
         return SimLink(self.host.connect())
 
     def end(self) -> None:
@@ -132,7 +134,11 @@ class SimWay:
         if self.host.is_refusing:
             raise LinkError("connection refused")
 
-    def _wait_for_guard(self, patience: float, reason: str) -> None:
+    def _wait_for_orphans(self) -> None:
+        if self.host.sweep():
+            self._wait(_ORPHANS_PATIENCE, "processes of its tasks do not die")
+
+    def _wait(self, patience: float, reason: str) -> None:
         since = self.thread.waits.setdefault(reason, self._world.now)
         if self._world.now - since >= patience:
             raise LinkError(reason)
@@ -156,11 +162,12 @@ class SimLocalWay(SimWay):
         if self.host.agent is not None and not self.host.agent.has_ended:
             return SimLink(self.host.connect())
         if self.host.is_locked:
-            self._wait_for_guard(_LOCAL_PATIENCE, "its guard does not end")
+            self._wait(_LOCAL_PATIENCE, "its guard does not end")
+        self._wait_for_orphans()
         raise AgentGone("")
 
     def end(self) -> None:
-        """Wait for the guard: nothing else of the supervisor runs meanwhile."""
+        """Wait for the guard, and for what it left: nothing else of the supervisor runs meanwhile."""
         until = self._world.now + _LOCAL_PATIENCE
-        while self.host.is_locked and self._world.next_at <= until:
+        while (self.host.is_locked or self.host.sweep()) and self._world.next_at <= until:
             self._world.step()
