@@ -49,6 +49,13 @@ class Kernel:
         (directory / "memory.limit_in_bytes").write_text(f"{limit}\n")
         (directory / "memory.failcnt").write_text(f"{hits}\n")
 
+    def v1_with_swap(self, name: str, limit: int, most: int = 0) -> None:
+        """Describe the limit of memory and swap together of such a cgroup."""
+        directory = self.root / "memory" / name.strip("/")
+        (directory / "memory.memsw.limit_in_bytes").write_text(f"{limit}\n")
+        (directory / "memory.memsw.failcnt").write_text("0\n")
+        (directory / "memory.memsw.max_usage_in_bytes").write_text(f"{most}\n")
+
     def we_are_in(self, *lines: str) -> None:
         """Say in which cgroups this process is."""
         (self.proc / "self" / "cgroup").write_text("".join(f"{line}\n" for line in lines))
@@ -114,6 +121,24 @@ def test_the_first_version_of_cgroups(kernel: Kernel) -> None:
     watch = kernel.watch()
     kernel.v1("/docker/abc", GIB, kills=2, hits=5)
     assert watch.evidence(7).endswith("memory limit of cgroup /docker/abc is 1.0 GiB")
+
+
+@pytest.mark.parametrize(
+    ("swap", "words"),
+    [
+        (GIB, "memory limit of cgroup /docker/abc is 1.0 GiB"),
+        (3 * GIB, "limit of memory and swap of cgroup /docker/abc is 3.0 GiB"),
+    ],
+)
+def test_the_limit_with_swap_of_the_first_version(kernel: Kernel, swap: int, words: str) -> None:
+    """The kernel checks it before that of memory alone, and counts no hit of it."""
+    kernel.we_are_in("4:memory:/docker/abc")
+    kernel.v1("/docker/abc", GIB, hits=7)
+    kernel.v1_with_swap("/docker/abc", swap)
+    watch = kernel.watch()
+    kernel.v1("/docker/abc", GIB, kills=1, hits=7)
+    kernel.v1_with_swap("/docker/abc", swap, most=swap)
+    assert watch.evidence(7) == f"the kernel's OOM killer ended it: {words}"
 
 
 @pytest.mark.parametrize("place", ["/docker/abc", "/../../elsewhere"])
@@ -229,8 +254,8 @@ print(status, watch.evidence(pid), sep=";")
 """
 
 
-@pytest.fixture
-def small_group() -> Iterator[Path]:
+@pytest.fixture(params=["memory", "memory and swap"])
+def small_group(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A memory cgroup with a limit of 64 MiB, made by this test and removed after it."""
     own = [line.rstrip("\n").split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     is_v1 = any("memory" in controllers.split(",") for _, controllers, _ in own)
@@ -248,6 +273,11 @@ def small_group() -> Iterator[Path]:
         swap = group / "memory.swap.max"
         if swap.exists():
             swap.write_text("0")
+        if request.param == "memory and swap":
+            both = group / "memory.memsw.limit_in_bytes"
+            if not both.exists():
+                lacking("cgroups made here have no limit of memory and swap together")
+            both.write_text(str(64 << 20))
         yield group
     finally:
         group.rmdir()

@@ -11,6 +11,7 @@ import re
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # the kernel's constant; its log speaks of pids as known there
 _NO_LIMIT = 1 << 60  # v1 says almost 2**63 for "none"
+_BATCH = 1024 * 1024  # bytes; the kernel takes memory for a group in larger pieces than it is used in
 _RECORD = 8192  # a read of /dev/kmsg gives one whole record, or fails when the buffer is smaller
 _LOG_BYTES = 4 * 1024 * 1024
 _LOG_RECORDS = 20_000
@@ -67,6 +68,7 @@ class OomWatch:
             return
         count = self._groups[0].kills()
         full = [group for group in self._groups if group.has_hit_limit()]
+        full = full or [group for group in self._groups if group.is_full_with_swap()]
         if count > self._count:
             self._kills += count - self._count
             self._why = full[0].description() if full else ""
@@ -97,7 +99,12 @@ class OomWatch:
 
 
 class _Group:
-    """A memory cgroup: v2 counts in memory.events, v1 in files of other names."""
+    """A memory cgroup: v2 counts in memory.events, v1 in files of other names.
+
+    v1 has a second limit, of memory and swap together, which the kernel checks first. Where both are the same, as with
+    `docker run --memory 1g --memory-swap 1g`, the first is never hit, and hits of the second are not counted (seen
+    with Linux 6.18): only the largest use so far tells of them.
+    """
 
     def __init__(self, name: str, directory: str) -> None:
         self._name = name
@@ -114,18 +121,33 @@ class _Group:
         before, self._hits = self._hits, self._count_hits()
         return self._hits > before and self._limit() is not None
 
+    def is_full_with_swap(self) -> bool:
+        """Whether its processes have used all that its limit of memory and swap together allows."""
+        limit, most = self._limit_with_swap(), self._number_in("memory.memsw.max_usage_in_bytes")
+        return limit is not None and most is not None and most >= limit - _BATCH
+
     def description(self) -> str:
         """Return its limit, for people."""
-        return f"memory limit of cgroup {self._name} is {_in_words(self._limit() or 0)}"
+        limit, with_swap = self._limit() or 0, self._limit_with_swap()
+        if with_swap is not None and with_swap > limit and self.is_full_with_swap():
+            return f"limit of memory and swap of cgroup {self._name} is {_in_words(with_swap)}"
+        return f"memory limit of cgroup {self._name} is {_in_words(limit)}"
 
     def _count_hits(self) -> int:
         if self._is_v2:
             return _count(f"{self._directory}/memory.events", "oom")
-        return _number(_read(f"{self._directory}/memory.failcnt")) or 0
+        return self._number_in("memory.failcnt") or 0
 
     def _limit(self) -> int | None:
-        limit = _number(_read(f"{self._directory}/{'memory.max' if self._is_v2 else 'memory.limit_in_bytes'}"))
+        limit = self._number_in("memory.max" if self._is_v2 else "memory.limit_in_bytes")
         return limit if limit is not None and limit < _NO_LIMIT else None
+
+    def _limit_with_swap(self) -> int | None:
+        limit = None if self._is_v2 else self._number_in("memory.memsw.limit_in_bytes")
+        return limit if limit is not None and limit < _NO_LIMIT else None
+
+    def _number_in(self, name: str) -> int | None:
+        return _number(_read(f"{self._directory}/{name}"))
 
 
 def _memory_groups(root: str, proc: str) -> list[_Group]:
