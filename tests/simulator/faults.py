@@ -143,8 +143,17 @@ class Faults:
 
     def kill_guard_and_agent(self) -> None:
         """Kill -9 of both at once, where tasks have started other processes."""
+        self._kill_together(self._any())
+
+    def kill_everything(self) -> None:
+        """`pkill -9 -f tflaunch` on this machine: supervisor, guard and agent at once."""
+        here = [host for host in self._hosts if host.is_local]
+        if here:
+            self._kill_together(here[0])
+        self.kill_supervisor()
+
+    def _kill_together(self, host: SimHost) -> None:
         self._oracle.may_lose_words = True
-        host = self._any()
         # Where nothing can look before the fence has passed, nothing can be promised (docs/architecture.md).
         if host.agent is None or host.agent.has_ended or not host.is_reachable or host.is_refusing:
             return
@@ -312,6 +321,7 @@ class Faults:
     _of_all = (
         (kill_agent, 1.0),
         (kill_guard_and_agent, 1.0),
+        (kill_everything, 0.7),
         (drain, 1.0),
         (full_disk, 1.0),
         (refuse_ports, 0.3),
