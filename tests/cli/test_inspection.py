@@ -157,7 +157,7 @@ class TestEnv:
         script = 'set -e; eval "$1"; [ "$TMOUT$OPTIND$CDPATH" = 1 ]; eval "$2"'
         command = "\n".join(line[2:] for line in exports.partition("sets the rest:\n")[2].splitlines())
         done = subprocess.run(["bash", "-c", script, "bash", exports, command], capture_output=True, check=False)
-        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.returncode == 0, done.stderr
         assert {f"{name}={value}" for name, value in env.items()} <= set(done.stdout.decode().split("\0"))
         assert not (tmp_path / MARK).exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
 import re
@@ -323,6 +324,30 @@ class TestKeysThatDoNotHelp:
         assert sentence.startswith(f"the identity file {key} ")
         assert words in sentence
 
+    @pytest.mark.parametrize("mode", [0o644, 0o640, 0o610, 0o602])
+    def test_a_key_that_others_can_use(self, connector: Connector, machine: Machine, tmp_path: Path, mode: int) -> None:
+        """It is a secret no longer: ssh refuses it, too."""
+        key = tmp_path / "key"
+        make_key(key)
+        key.chmod(mode)
+        sentence = the_error_of(connector, machine.nobody(1, identity_files=(str(key),), is_identity_required=True))
+        assert sentence == (
+            f"the identity file {key} can be read by other users, so ssh would refuse it; run `chmod 600 {key}`"
+        )
+
+    @pytest.mark.parametrize("kind", ["ecdsa", "ed25519", "rsa"])
+    def test_a_key_that_is_damaged_anywhere(self, machine: Machine, tmp_path: Path, kind: str) -> None:
+        """In whatever way the libraries below take it."""
+        key = tmp_path / "key"
+        make_key(key, kind=kind)
+        head, *lines, end = key.read_text().splitlines()
+        data = base64.b64decode("".join(lines))
+        for place in range(0, len(data), 13):
+            text = base64.b64encode(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]).decode()
+            key.write_text(f"{head}\n{text}\n{end}\n")
+            target = machine.nobody(1, identity_files=(str(key),), is_identity_required=True)
+            assert "\n" not in the_error_of(Connector(), target)
+
     def test_a_key_that_may_not_be_read(self, connector: Connector, machine: Machine, tmp_path: Path) -> None:
         """A directory is the one thing that root cannot read."""
         target = machine.nobody(1, identity_files=(str(tmp_path),), is_identity_required=True)
@@ -531,7 +556,8 @@ class TestHostKeys:
         """A host that nobody knows is known to the authority."""
         authority = machine.keys["authority-rsa"]
         key = machine.keys[f"certified-{kind}"]
-        sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-h", "-n", "127.0.0.*", f"{key}.pub"]
+        names = ",".join(f"127.0.0.{number}" for number in range(1, 256))  # no pattern: ssh takes none
+        sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-h", "-n", names, f"{key}.pub"]
         subprocess.run(sign, check=True, capture_output=True)
         host = sshd(host_keys=[key.name], lines=[f'HostCertificate "{key}-cert.pub"'])
         (machine.directory / "known_hosts-h1").write_text(f"@cert-authority [127.0.0.*]:* {public(authority)}\n")

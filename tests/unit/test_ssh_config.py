@@ -164,9 +164,14 @@ class TestValues:
         ("line", "words"),
         [
             ("Port", "config:2: 'Port' is not a keyword with a value"),
-            ("Port ssh", "config:2: ssh is no port; give a number from 1 to 65535"),
-            ("Port 70000", "config:2: 70000 is no port"),
-            ("ConnectTimeout soon", "config:2: soon is no time; give a number of seconds"),
+            ("Port ssh", "config:2: 'ssh' is not a port; give a number from 1 to 65535"),
+            ("Port 70000", "config:2: '70000' is not a port"),
+            pytest.param(f"Port {'9' * 5000}", "is not a port", id="digits"),
+            pytest.param(f"ProxyJump a:{'9' * 5000}", "is not of the form", id="digits of a jump host"),
+            ("ProxyJump x%h", "ProxyJump leads to alpha through more than 16 jump hosts"),
+            pytest.param("Include a\0*", "the line contains a NUL character", id="NUL"),
+            pytest.param(f"User {'a' * 70_000}", "the line is longer than 64 KiB", id="long"),
+            ("ConnectTimeout soon", "config:2: 'soon' is not a time; give a number of seconds"),
             ("HostName %x", "config:2: %x in '%x' has no value; write it out"),
             ("IdentityFile ${NO_SUCH_VARIABLE}", "config:2: ${NO_SUCH_VARIABLE} in"),
             ('UserKnownHostsFile "/a', "is malformed: No closing quotation"),
@@ -184,6 +189,36 @@ class TestValues:
     def test_a_port_that_is_none_in_the_spec(self, home: Path) -> None:
         """A spec cannot tell: five digits can be too many."""
         assert the_error_in(home, "", ssh="ann@alpha:70000") == "`ssh` 'ann@alpha:70000' has no port from 1 to 65535"
+
+    @pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+    def test_a_file_that_others_can_write_to_is_refused(self, home: Path, mode: int) -> None:
+        """Like ssh: whoever writes to it can run commands as the user. Also one that is included."""
+        config, part = home / ".ssh" / "config", home / ".ssh" / "part"
+        config.write_text("Include part\n")
+        part.write_text("User ann\n")
+        for path in (config, part):
+            path.chmod(mode)
+            with pytest.raises(LinkError, match=f"can be written by other users.*run `chmod go-w {path}`"):
+                SshConfig(system_file=NOTHING)
+            path.chmod(0o644)
+        assert SshConfig(system_file=NOTHING).resolve("alpha", Host()).user == "ann"
+
+    def test_files_that_include_each_other_many_times_come_to_an_end(self, home: Path) -> None:
+        """They could be read 10^16 times."""
+        for number in range(15):
+            (home / ".ssh" / f"level{number}").write_text(f"Include level{number + 1}\n" * 10)
+        assert "is the 1001th file that is included" in the_error_in(home, "Include level0")
+
+    def test_algorithms_are_those_of_the_configuration(self, home: Path) -> None:
+        """By keyword; what is not given is left to the defaults."""
+        text = "Ciphers aes256-ctr\nMACs -hmac-sha1\nKexAlgorithms ^ecdh*\nHostKeyAlgorithms +ssh-rsa\n"
+        assert dict(resolved(home, text).algorithms) == {
+            "ciphers": "aes256-ctr",
+            "macs": "-hmac-sha1",
+            "kexalgorithms": "^ecdh*",
+            "hostkeyalgorithms": "+ssh-rsa",
+        }
+        assert resolved(home, "").algorithms == ()
 
     def test_match_exec_is_left_alone_by_the_terminal(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What the user types is not for it, and what it prints is not for the user."""

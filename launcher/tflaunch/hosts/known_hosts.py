@@ -13,8 +13,9 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import paramiko
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -23,15 +24,13 @@ from cryptography.hazmat.primitives.serialization import SSHCertificate, SSHCert
 from tflaunch.hosts.link import LinkError
 from tflaunch.hosts.ssh_patterns import matches
 
-if TYPE_CHECKING:
-    import paramiko
-
 MAX_BYTES = 16 * 1024 * 1024
 
 _DEFAULT_PORT = 22
 _REVOKED = "@revoked"
 _AUTHORITY = "@cert-authority"
 _HASH = "|1|"
+_LEAST_RSA_BITS = 1024  # RequiredRSASize of OpenSSH
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")  # how an ssh-rsa key signs
 _CERTIFIED = tuple(
     f"{kind}-cert-v01@openssh.com"
@@ -99,6 +98,8 @@ class KnownHosts:
         """
         lines = self._about(name, port)
         blob = key.asbytes()
+        if isinstance(key, paramiko.RSAKey) and key.get_bits() < _LEAST_RSA_BITS:
+            raise LinkError(f"its RSA host key has only {key.get_bits()} bits; give it one of 2048 bits or more")
         _refuse_revoked(lines, blob)
         if any(line.marker == "" and line.blob == blob for line in lines):
             return
@@ -217,7 +218,7 @@ def _objection(blob: bytes, name: str, lines: Sequence[Line]) -> str:
         return "its certificate is not one for hosts"
     if not certificate.valid_after <= time.time() < certificate.valid_before:
         return "its host certificate has expired or is not valid yet"
-    principals = [principal.decode(errors="replace").lower() for principal in certificate.valid_principals]
-    if principals and not matches(principals, name):
+    principals = [principal.decode(errors="replace") for principal in certificate.valid_principals]
+    if principals and name not in principals:  # OpenSSH, too, takes no patterns here
         return f"its host certificate is for {', '.join(principals)[:200]}, not for {name}"
     return ""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.hosts.link import LinkError
+from tflaunch.hosts.ssh_algorithms import KEYWORDS
 from tflaunch.hosts.ssh_options import PROXIES, Options, parse, shown
 from tflaunch.spec import Host
 
@@ -21,8 +22,11 @@ _SYSTEM_CONFIG = "/etc/ssh/ssh_config"
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 _SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
-_DESTINATION = re.compile(r"(?:ssh://)?(?:(?P<user>.+)@)?(?:\[(?P<v6>[^]]+)\]|(?P<name>[^]:@[]+))(?::(?P<port>\d+))?/?")
+_DESTINATION = re.compile(
+    r"(?:ssh://)?(?:(?P<user>.+)@)?(?:\[(?P<v6>[^]]+)\]|(?P<name>[^]:@[]+))(?::(?P<port>[0-9]{1,9}))?/?"
+)
 _DURATION = re.compile(r"(\d+)([smhdw]?)", re.IGNORECASE)
+_MOST_JUMPS = 16
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -42,6 +46,7 @@ class Target(NamedTuple):
         host_key_name: under which name; `address`, unless HostKeyAlias says otherwise.
         jumps: the jump hosts on the way, the first that is connected to first; their own ways are parts of it.
         connect_timeout: the limit for the connection and the handshake in seconds.
+        algorithms: what the configuration says of Ciphers and the like (`ssh_algorithms.KEYWORDS`), by keyword.
         command: connects by hand, asking whether an unknown host key is right.
     """
 
@@ -57,6 +62,7 @@ class Target(NamedTuple):
     host_key_name: str = ""
     jumps: tuple[Target, ...] = ()
     connect_timeout: float | None = None
+    algorithms: tuple[tuple[str, str], ...] = ()
     command: str = ""
 
 
@@ -76,7 +82,10 @@ class SshConfig:
         own = Path("~/.ssh").expanduser()
         system = system_file or Path(_SYSTEM_CONFIG)
         # The user's options stand first, as the first value wins.
-        self._files = (parse(user_file or own / "config", own), parse(system, system.parent))
+        self._files = (
+            parse(user_file or own / "config", own, is_users=user_file is None),
+            parse(system, system.parent),
+        )
 
     def resolve(self, host: str, settings: Host) -> Target:
         """Return how to reach a host.
@@ -134,6 +143,7 @@ class SshConfig:
             host_key_name=options.get("hostkeyalias", address),
             jumps=jumps,
             connect_timeout=_connect_timeout(options),
+            algorithms=tuple((keyword, options.get(keyword)) for keyword in KEYWORDS if keyword in options.values),
             command=_command(alias, login, number, jumps, is_strict=options.is_on("stricthostkeychecking")),
         )
 
@@ -150,6 +160,10 @@ class SshConfig:
         place = options.places[key]
         if key == "proxycommand":
             raise LinkError(f"{place}: tflaunch does not run a ProxyCommand; use ProxyJump for {trail[-1]}")
+        if len(trail) > _MOST_JUMPS:
+            raise LinkError(
+                f"{place}: ProxyJump leads to {trail[0]} through more than {_MOST_JUMPS} jump hosts; shorten it"
+            )
         way: tuple[Target, ...] = ()
         for index, part in enumerate(options.expanded(value, key).split(",")):
             user, alias, port = _destination(part.strip(), f"{place}: ProxyJump")
@@ -208,7 +222,7 @@ def _connect_timeout(options: Options) -> float | None:
         return None
     parts = _DURATION.findall(text)
     if "".join(number + unit for number, unit in parts) != text:
-        raise LinkError(f"{options.places['connecttimeout']}: {text} is no time; give a number of seconds")
+        raise LinkError(f"{options.places['connecttimeout']}: {shown(text)} is not a time; give a number of seconds")
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts) or None
 
 

@@ -68,7 +68,9 @@ class Connector:
             jump = self._jump(last, limit)
         near = limit.at_most(target.connect_timeout)
         stream = _through(jump, target, near) if target.jumps else dial(target.address, target.port, near)
-        transport = shake_hands(stream, there, known.key_types(target.host_key_name, port), near)
+        transport = shake_hands(
+            stream, there, known.key_types(target.host_key_name, port), near, dict(target.algorithms)
+        )
         try:
             assert transport.host_key is not None
             known.check(target.host_key_name, port, transport.host_key, target.command)

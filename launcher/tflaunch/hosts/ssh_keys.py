@@ -7,7 +7,9 @@ import binascii
 import copy
 import io
 import os
+import shlex
 import socket
+import stat
 import struct
 import threading
 import warnings
@@ -194,7 +196,7 @@ def _agent_offer(key: AgentKey) -> Offer:
 def _load(path: str) -> _File:
     public = _public_half(path)
     try:
-        raw = _read(path)
+        raw, is_open = _read(path), _is_open(path)
     except FileNotFoundError:
         return _File(public, problem="does not exist", remedy="correct identity_file")
     except OSError as error:
@@ -208,14 +210,23 @@ def _load(path: str) -> _File:
         key = _private_key(raw)
     except TypeError:
         return locked
-    except (ValueError, UnsupportedAlgorithm, paramiko.SSHException):
+    except Exception:  # noqa: BLE001 (corrupt keys make the two libraries raise whatever they like)
         if (public := _public_key(raw)) is not None:
             remedy = f"name the private key: {path.removesuffix('.pub')}"
             return _File(public, problem="is a public key whose private half is not in the ssh-agent", remedy=remedy)
         return _File(
             public, problem="is no private key that tflaunch can use", remedy="name one of kind ed25519, ecdsa or rsa"
         )
+    if is_open:
+        problem = "can be read by other users, so ssh would refuse it"
+        return _File(public, problem=problem, remedy=f"run `{shlex.join(['chmod', '600', path])}`")
     return _File(key.asbytes(), (*_certified(path, key), Offer(path, key)))
+
+
+def _is_open(path: str) -> bool:
+    """Return whether others may use a file of ours; like ssh, other users' files are left to them."""
+    state = os.stat(path)
+    return state.st_uid == os.getuid() and bool(state.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
 
 
 def _read(path: str) -> bytes:
@@ -288,6 +299,6 @@ def _certified(path: str, key: paramiko.PKey) -> Sequence[Offer]:
     certified = copy.copy(key)
     try:
         certified.load_certificate(certificate)
-    except (OSError, ValueError, LookupError):
+    except Exception:  # noqa: BLE001 (as above)
         return []
     return [Offer(certificate, certified)]

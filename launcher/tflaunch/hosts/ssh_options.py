@@ -11,17 +11,21 @@ import pwd
 import re
 import shlex
 import socket
+import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.hosts.link import LinkError
+from tflaunch.hosts.ssh_algorithms import KEYWORDS
 from tflaunch.hosts.ssh_patterns import matches
 
 DEFAULT_PORT = 22
 MAX_INCLUDES = 16
 MAX_BYTES = 4 * 1024 * 1024
+MAX_FILES = 1000
+MAX_LINE = 64 * 1024
 PROXIES = ("proxyjump", "proxycommand")
 
 _LINE = re.compile(r"(\w+)(?:\s*=\s*|\s+)(.+)")
@@ -29,9 +33,10 @@ _COMMENT = re.compile(r"""("[^"]*"|'[^']*')|\s#.*""")
 _TOKEN = re.compile(r"%(.?)|\$\{(\w+)\}")
 _READ = {
     *("hostname", "port", "user", "identityfile", "identitiesonly", "identityagent", "connecttimeout"),
-    *("userknownhostsfile", "globalknownhostsfile", "hostkeyalias", "stricthostkeychecking", *PROXIES),
+    *("userknownhostsfile", "globalknownhostsfile", "hostkeyalias", "stricthostkeychecking", *PROXIES, *KEYWORDS),
     *("canonicalizehostname", "canonicaldomains", "canonicalizemaxdots", "canonicalizefallbacklocal"),
 }
+_NUMBER = re.compile(r"[0-9]{1,5}")
 _CRITERIA = ("host", "originalhost", "user", "localuser", "exec")
 _EXEC_PATIENCE = 10.0
 
@@ -52,41 +57,64 @@ class Setting(NamedTuple):
             raise LinkError(f"{self.place}: {shown(self.value)} is malformed: {error}") from None
 
 
-def parse(path: Path, folder: Path, depth: int = 0) -> Sequence[Setting]:
-    """Return the settings in a file.
+def parse(path: Path, folder: Path, *, is_users: bool = False) -> Sequence[Setting]:
+    """Return the settings in a file and in those that it includes.
 
     Args:
         path: the file.
         folder: what it includes is relative to it.
-        depth: how many files include it.
+        is_users: the file is the user's own: nobody else may be able to write to it, or to what it includes.
 
     Raises:
-        LinkError: it cannot be read or is malformed.
+        LinkError: a file cannot be read, is malformed or is writable by others.
     """
-    if depth > MAX_INCLUDES:
-        raise LinkError(f"{path} is included {depth} levels deep; does it include itself?")
-    settings = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
+    return _Reader(folder, is_users=is_users).read(path, 0)
+
+
+class _Reader:
+    """Reads a file with what it includes, within bounds: files that include each other twice would never end."""
+
+    def __init__(self, folder: Path, *, is_users: bool) -> None:
+        self._folder = folder
+        self._is_users = is_users
+        self._left = MAX_FILES
+
+    def read(self, path: Path, depth: int) -> Sequence[Setting]:
+        """Return the settings of a file, which is included ``depth`` levels deep."""
+        self._left -= 1
+        if depth > MAX_INCLUDES:
+            raise LinkError(f"{path} is included {depth} levels deep; does it include itself?")
+        if self._left < 0:
+            raise LinkError(f"{path} is the {MAX_FILES + 1}th file that is included; do files include each other?")
+        lines = [line.strip() for line in _text(path, is_users=self._is_users).split("\n")]
+        return [
+            self._setting(f"{path}:{number}", line, depth)
+            for number, line in enumerate(lines, 1)
+            if line and not line.startswith("#")
+        ]
+
+    def _setting(self, place: str, text: str, depth: int) -> Setting:
         match = _LINE.match(text)
         if match is None:
-            raise LinkError(f"{path}:{number}: {shown(text)} is not a keyword with a value")
+            raise LinkError(f"{place}: {shown(text)} is not a keyword with a value")
+        if len(text) > MAX_LINE or "\0" in text:
+            problem = "contains a NUL character" if "\0" in text else f"is longer than {MAX_LINE // 1024} KiB"
+            raise LinkError(f"{place}: the line {problem}; is this a configuration of ssh?")
         key, value = match[1].lower(), match[2]
         if key != "proxycommand":  # where # is no comment
             value = _COMMENT.sub(lambda found: found[1] or "", value).strip()
-        setting = Setting(f"{path}:{number}", key, value)
-        if key == "include":
-            files = tuple(parse(found, folder, depth + 1) for found in _files(setting.words(), folder))
-            setting = setting._replace(files=files)
-        settings.append(setting)
-    return settings
+        setting = Setting(place, key, value)
+        if key != "include":
+            return setting
+        files = tuple(self.read(found, depth + 1) for found in _files(setting.words(), self._folder))
+        return setting._replace(files=files)
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, *, is_users: bool) -> str:
     try:
         with path.open("rb") as file:
+            if is_users:
+                _refuse_files_of_others(path, os.fstat(file.fileno()))
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return ""
@@ -95,6 +123,14 @@ def _text(path: Path) -> str:
     if len(raw) > MAX_BYTES:
         raise LinkError(f"{path} is larger than {MAX_BYTES // 2**20} MiB, which no SSH configuration is")
     return raw.decode(errors="replace")
+
+
+def _refuse_files_of_others(path: Path, state: os.stat_result) -> None:
+    if state.st_uid not in (0, os.getuid()):
+        raise LinkError(f"{path} belongs to another user, so ssh would refuse it; use a file of your own")
+    if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mended = shlex.join(["chmod", "go-w", str(path)])
+        raise LinkError(f"{path} can be written by other users, so ssh would refuse it; run `{mended}`")
 
 
 def _files(patterns: Iterable[str], folder: Path) -> Iterator[Path]:
@@ -141,8 +177,8 @@ class Options:
     def port(self) -> int:
         """Return the port."""
         text = self.get("port", str(DEFAULT_PORT))
-        if not text.isdecimal() or not 1 <= int(text) <= 65535:
-            raise LinkError(f"{self.places['port']}: {text} is no port; give a number from 1 to 65535")
+        if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= 65535:
+            raise LinkError(f"{self.places['port']}: {shown(text)} is not a port; give a number from 1 to 65535")
         return int(text)
 
     def tokens(self) -> Mapping[str, str]:
@@ -182,7 +218,7 @@ class Options:
         name, most = self._address(), self.get("canonicalizemaxdots", "1")
         if wish != "always" and not (wish == "yes" and is_direct):
             return ""
-        if most.isdecimal() and name.count(".") > int(most):
+        if _NUMBER.fullmatch(most) and name.count(".") > int(most):
             return ""
         for domain in self.get("canonicaldomains").split():
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import re
 from collections.abc import Iterable
@@ -22,5 +23,5 @@ def matches(patterns: Iterable[str], name: str) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str]:
     """Compile a pattern, in which "*" stands for anything and "?" for one sign."""
-    signs = {"*": ".*", "?": "."}
-    return re.compile("".join(signs.get(sign, re.escape(sign)) for sign in re.sub(r"\*+", "*", pattern)), re.DOTALL)
+    # In what `translate` returns each "*" takes the shortest text and never tries again: the time stays linear.
+    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))

@@ -1,0 +1,53 @@
+"""Which algorithms are offered: none that OpenSSH 9.2 has retired, and those that the user asks for."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tflaunch.hosts.link import LinkError
+from tflaunch.hosts.ssh_algorithms import KEYWORDS, allowed
+from tflaunch.hosts.ssh_transport import Transport
+
+pytestmark = pytest.mark.unit
+
+CIPHERS = ("aes128-ctr", "aes256-ctr", "aes128-cbc", "3des-cbc", "aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+
+
+@pytest.mark.parametrize(
+    ("wish", "offered"),
+    [
+        ("", "aes128-gcm@openssh.com aes256-gcm@openssh.com aes128-ctr aes256-ctr"),
+        ("aes256-ctr,3des-cbc", "aes256-ctr 3des-cbc"),
+        ("aes256-*,no-such-cipher", "aes256-ctr aes256-gcm@openssh.com"),
+        ("+3des-cbc", "aes128-gcm@openssh.com aes256-gcm@openssh.com aes128-ctr aes256-ctr 3des-cbc"),
+        ("-*-ctr", "aes128-gcm@openssh.com aes256-gcm@openssh.com"),
+        ("^aes256-ctr", "aes256-ctr aes128-gcm@openssh.com aes256-gcm@openssh.com aes128-ctr"),
+    ],
+)
+def test_the_user_chooses(wish: str, offered: str) -> None:
+    """As ssh_config(5) tells: a list, or what is added to the defaults, taken from them or put first."""
+    assert allowed("ciphers", wish, CIPHERS) == tuple(offered.split())
+
+
+@pytest.mark.parametrize("keyword", KEYWORDS)
+@pytest.mark.parametrize("wish", ["no-such-algorithm", "-*"])
+def test_nothing_to_offer_is_an_error(keyword: str, wish: str) -> None:
+    """It names the keyword as users write it, and what there is."""
+    with pytest.raises(LinkError, match=f"^{KEYWORDS[keyword]} '.*' in ssh_config leaves nothing .* add one of alpha$"):
+        allowed(keyword, wish, ["alpha"])
+
+
+def test_nothing_weak_is_offered() -> None:
+    """Of what paramiko can do."""
+    one, other = socket.socketpair()
+    with one, other:
+        options = Transport(one, (), {}).get_security_options()
+        transport = Transport(other, (), {"hostkeyalgorithms": "ssh-ed25519", "macs": "hmac-sha2-512"})
+    weak = ("cbc", "3des", "md5", "-96", "arcfour", "blowfish", "group1-", "group14-sha1", "exchange-sha1", "ssh-dss")
+    offered = (*options.ciphers, *options.digests, *options.kex, *options.key_types)
+    assert len(offered) > 15
+    assert [name for name in offered if any(part in name for part in weak)] == []
+    assert transport.preferred_keys == ("ssh-ed25519",)
+    assert transport.get_security_options().digests == ("hmac-sha2-512",)
