@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from tflaunch.engines import listed
 from tflaunch.errors import SpecError
 from tflaunch.plan import discovery
 from tflaunch.spec import Address, Spec, spec_form
@@ -69,11 +71,22 @@ def test_a_name_gives_a_task_per_address() -> None:
         ("exec:cat 'x", "cannot be run: No closing quotation"),
         ("exec:sh -c 'echo why >&2; exit 3'", "ended with code 3: why"),
         ("exec:true", "names no host"),
+        ("exec:sh -c 'sleep 100 & exit 3'", "did not end within 0.5 s"),
+        ("exec:sh -c 'trap \"\" TERM; sleep 100'", "did not end within 0.5 s"),
+        ("exec:sh -c 'exec >&- 2>&-; sleep 100'", "did not end within 0.5 s"),
+        ("exec:yes h1", "printed more than 1 MiB"),
+        ("exec:yes 'h1 slots=99999'", "printed more than 1 MiB"),
+        ("exec:sh -c 'yes | head -c 3000000 >&2; printf \"\\033[31mno\" >&2; exit 3'", "ended with code 3: ?[31mno"),
+        ("file:/dev/zero", "/dev/zero is larger than 1 MiB"),
+        ("file:many", "names more than 10000 tasks"),
+        ("file:a\0b", "cannot be read: embedded null"),
         ("dns:nosuch.invalid", "DNS knows no 'nosuch.invalid'"),
     ],
 )
-def test_what_cannot_be_found_is_told(tmp_path: Path, where: str, words: str) -> None:
+def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, words: str) -> None:
     """In one sentence with the place and a remedy."""
+    monkeypatch.setattr(listed, "_PATIENCE", 0.5 if "0.5 s" in words else 60)
+    (tmp_path / "many").write_text("h1 slots=99999\n" * 50_000)
     (tmp_path / "empty").write_text("# nobody\n")
     (tmp_path / "odd").write_text("h1\ntwo words\n")
     (tmp_path / "bad").write_text("h1:99999\n")
@@ -90,3 +103,16 @@ def test_offline_hosts_are_assumed() -> None:
     read = spec_form.read({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
     assert isinstance(read, Spec)
     assert set(discovery.assumed("job.json", read).cluster) == {"ps", "worker"}
+
+
+def test_nothing_of_a_command_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of one that does not end nor of what it has started."""
+    monkeypatch.setattr(listed, "_PATIENCE", 0.5)
+    os.mkfifo(tmp_path / "alive")
+    reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        problem(tmp_path, "exec:sh -c 'exec 9>alive; sleep 100 & sleep 100'")
+        os.set_blocking(reader, True)
+        assert os.read(reader, 1) == b""  # the end of the last that could write
+    finally:
+        os.close(reader)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import selectors
 import shlex
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 from tflaunch.engines import Engine, Found, NotFound
 
 _PATIENCE = 30.0  # seconds for a program
 _MOST_BYTES = 1024 * 1024
+_READ = 64 * 1024
+_MOST_SHOWN = 200
 
 
 class File(Engine):
@@ -24,9 +30,13 @@ class File(Engine):
         path = directory / where
         try:
             with path.open("rb") as file:
-                return _lines(file.read(_MOST_BYTES))
-        except OSError as error:
-            raise NotFound(f"{path} cannot be read: {error.strerror}", "write one host per line into it") from None
+                data = file.read(_MOST_BYTES + 1)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise NotFound(f"{path} cannot be read: {reason}", "write one host per line into it") from None
+        if len(data) > _MOST_BYTES:
+            raise NotFound(f"{path} is larger than {_MOST_BYTES >> 20} MiB", "write one host per line into it")
+        return _lines(data)
 
 
 class Exec(Engine):
@@ -40,21 +50,86 @@ class Exec(Engine):
         """
         remedy = "let it print hosts and end with 0"
         try:
-            argv = shlex.split(where)
-            done = subprocess.run(
-                argv, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False
-            )
+            program = _Program(shlex.split(where), directory)
         except (OSError, ValueError, IndexError) as error:
             raise NotFound(
                 f"{where!r} cannot be run: {error}", "name a program that prints one host per line"
             ) from None
-        except subprocess.TimeoutExpired:
+        try:
+            program.run(_PATIENCE)
+        except TimeoutError:
             raise NotFound(f"{where!r} did not end within {_PATIENCE:g} s", remedy) from None
-        if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            words = f": {said[-1]}" if said else ""
-            raise NotFound(f"{where!r} ended with code {done.returncode}{words}", remedy)
-        return _lines(done.stdout[:_MOST_BYTES])
+        except OverflowError:
+            raise NotFound(f"{where!r} printed more than {_MOST_BYTES >> 20} MiB", remedy) from None
+        finally:
+            code = program.end()
+        if code != 0:
+            said = program.errors.decode("utf-8", "replace").strip().splitlines()
+            last = "".join(sign if sign.isprintable() else "?" for sign in said[-1])[:_MOST_SHOWN] if said else ""
+            raise NotFound(f"{where!r} ended with code {code}{last and f': {last}'}", remedy)
+        return _lines(bytes(program.output))
+
+
+class _Program:
+    """A program in a process group of its own, with bounds on how long it runs and how much of its output is kept."""
+
+    def __init__(self, argv: list[str], directory: Path) -> None:
+        """Start it.
+
+        Raises:
+            OSError, ValueError, IndexError: it cannot be started.
+        """
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            argv, cwd=directory, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+        self.output = bytearray()
+        self.errors = bytearray()
+
+    def run(self, patience: float) -> None:
+        """Read until it has closed its output and ended.
+
+        Raises:
+            TimeoutError: that takes longer than ``patience`` seconds.
+            OverflowError: it prints too much.
+        """
+        end = time.monotonic() + patience
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ, self.output)
+            selector.register(self._process.stderr, selectors.EVENT_READ, self.errors)
+            while selector.get_map():
+                ready = selector.select(max(end - time.monotonic(), 0))
+                if not ready:
+                    raise TimeoutError
+                for key, _ in ready:
+                    self._take(key, selector)
+        try:
+            self._process.wait(max(end - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+
+    def _take(self, key: selectors.SelectorKey, selector: selectors.BaseSelector) -> None:
+        kept: bytearray = key.data
+        data = os.read(key.fd, _READ)
+        kept += data
+        if not data:
+            selector.unregister(key.fileobj)
+        if kept is self.errors:
+            del kept[:-_READ]  # only its end is shown
+        elif len(kept) > _MOST_BYTES:
+            raise OverflowError
+
+    def end(self) -> int:
+        """Kill what is left of it and of what it has started, and return its exit code."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        with self._process:  # closes the pipes and waits
+            pass
+        return self._process.returncode
 
 
 def _lines(data: bytes) -> Found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from functools import partial
@@ -121,11 +122,12 @@ def _search(where: str, directory: Path) -> _Pool:
     name, rest = engines.split(where)
     engine = engines.named(name)
     lines, handle = engine.find(rest, directory)
-    slots = tuple(address for number, line in enumerate(lines, 1) for address in _on_line(line, number))
+    addresses = (address for number, line in enumerate(lines, 1) for address in _on_line(line, number))
+    slots = tuple(itertools.islice(addresses, MAX_TASKS + 1))
     if not slots:
         raise NotFound(f"{where!r} names no host", "one host per line: h1, h1:2222 or h1 slots=2")
     if len(slots) > MAX_TASKS:
-        raise NotFound(f"{where!r} names {len(slots)} tasks", f"name at most {MAX_TASKS}")
+        raise NotFound(f"{where!r} names more than {MAX_TASKS} tasks", f"name at most {MAX_TASKS}")
     is_reached = engine.words(slots[0].host, handle) is not None
     return _Pool(slots, f"{name}:{handle}" if is_reached else None, engine.inherits)
 
