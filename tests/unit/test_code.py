@@ -81,10 +81,29 @@ class TestGather:
         assert names(gathered(tmp_path, exclude=(exclude,))) == left
 
     def test_a_link_to_a_file_is_the_file(self, tmp_path: Path):
-        """Wherever that is."""
+        """Also one that is not brought itself."""
         tree(tmp_path, "shared/data", "code/train.py")
         (tmp_path / "code/data").symlink_to("../shared/data")
-        assert names(gathered(tmp_path / "code")) == ["data", "train.py"]
+        (tmp_path / "code/full").symlink_to(tmp_path / "shared/data")
+        found = gathered(tmp_path, "code")
+        assert (names(found), found.links) == (["code/data", "code/full", "code/train.py"], ())
+
+    def test_a_link_to_a_file_elsewhere_stays_one(self, tmp_path: Path):
+        """What it leads to is not part of the code, and is not copied: directly, through another link, or as a path."""
+        tree(tmp_path, "secret/key", "code/train.py")
+        code = tmp_path / "code"
+        (code / "near").symlink_to("../secret/key")
+        (code / "far").symlink_to(tmp_path / "secret/key")
+        (code / "chain").symlink_to("near")
+        (code / "keys").symlink_to("../secret")
+        (code / "through").symlink_to("keys/key")
+        found = gathered(code)
+        assert names(found) == ["train.py"]
+        key = str(tmp_path / "secret/key")
+        assert dict(found.links) == {
+            "near": key, "far": key, "chain": "near", "keys": str(tmp_path / "secret"), "through": "keys/key",
+        }  # fmt: skip
+        assert "keys/key lies behind a link that leads out of" in refused(code, "keys/key")
 
     def test_a_link_to_a_directory_stays_one(self, tmp_path: Path):
         """Within the code to the same place of it, else to the same absolute path; loops do no harm."""

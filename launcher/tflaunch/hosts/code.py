@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 class Code(NamedTuple):
-    """All that travels. ``links``: (path, target) of symbolic links to directories."""
+    """All that travels. ``links``: (path, target) of symbolic links to directories, and of those that lead out."""
 
     directory: Path
     files: tuple[File, ...]
@@ -76,15 +76,19 @@ def gather(sync: SyncPlan) -> Code:
         TflaunchError: a path is not there or cannot be read, or they are too many.
     """
     root = Path(sync.directory)
+    real_root = os.path.realpath(root)
     files: dict[str, File] = {}
     links: dict[str, str] = {}
     for name in sync.paths:
         start = root / name
         if _kind(start) is None:
             raise TflaunchError(f"sync.paths: {start} does not exist", EXIT_USAGE)
+        if not _is_below(real_root, start.parent if start != root else start):
+            message = f"sync.paths: {start} lies behind a link that leads out of {root}; name a path inside"
+            raise TflaunchError(message, EXIT_USAGE)
         for path in _walk(root, start, _patterns(sync.exclude)):
             relative = path.relative_to(root).as_posix()
-            if _kind(path) == "directory":
+            if _kind(path) == "directory" or (path.is_symlink() and not _is_below(real_root, path)):
                 links[relative] = _target(root, path)
             else:
                 files[relative] = _file(path, relative)
@@ -112,7 +116,7 @@ def _patterns(exclude: Sequence[str]) -> list[str]:
 
 
 def _walk(root: Path, start: Path, exclude: Sequence[str]) -> Iterator[Path]:
-    """Every file below ``start``, and links to directories, without what is excluded."""
+    """Every file below ``start``, and links, without what is excluded."""
     if start != root and _is_excluded(start.relative_to(root).as_posix(), exclude):
         return
     kind = _kind(start)
@@ -140,8 +144,13 @@ def _kind(path: Path) -> str | None:
     return "file" if stat.S_ISREG(mode) else "other"
 
 
+def _is_below(real_root: str, path: Path) -> bool:
+    """Whether a path is in the code with all of its links followed: what is elsewhere is not ours to copy."""
+    return os.path.commonpath([real_root, os.path.realpath(path)]) == real_root
+
+
 def _target(root: Path, path: Path) -> str:
-    """Return where a link to a directory leads on a host.
+    """Return where a link leads on a host.
 
     One that leads to somewhere in the code does so there, too. One that leads out of it, relatively or
     not, leads to what has the same absolute path there: a shared file system, or nothing.

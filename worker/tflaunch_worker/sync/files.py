@@ -25,6 +25,7 @@ _CACHE_NAME = "files"
 _PARTS_NAME = ".files"  # no task's scratch is called so
 _MONTH = 30 * 86400.0
 _READ = 1 << 20
+_LONGEST_TARGET = 4095  # bytes
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
@@ -62,14 +63,14 @@ class Files:
             links: [path, target] of each symbolic link.
 
         Raises:
-            ValueError: a path leads out of the directory, or through a link, or a hash is none.
+            TypeError, ValueError: a path leads out of the directory or through a link, or a value is malformed.
         """
         home = os.path.normpath(os.path.join(directory, *[os.pardir] * 4))
         self._cache = os.path.join(home, _CACHE_NAME)
         self._arriving = os.path.join(directory, TASKS_NAME, _PARTS_NAME)
         self._place = os.path.join(directory, CODE_NAME)
         self._files = [(_inside(path), int(mode) & 0o777, _hash(digest)) for path, mode, digest in files]
-        self._links = [(_inside(path), str(target)) for path, target in links]
+        self._links = [(_inside(path), _link_target(target)) for path, target in links]
         _refuse_paths_through_links([path for path, _, _ in self._files], [path for path, _ in self._links])
         self._missing: set[str] | None = None
         self._parts: dict[str, _Part] = {}
@@ -239,7 +240,14 @@ def _refuse_paths_through_links(files: list[str], links: list[str]) -> None:
             raise ValueError(f"{path!r} leads through a link")
 
 
+def _link_target(target: str) -> str:
+    if not target or "\0" in target or len(os.fsencode(target)) > _LONGEST_TARGET:
+        raise ValueError(f"a link cannot lead to {target[:80]!r}")
+    return target
+
+
 def _inside(path: str) -> str:
+    os.fsencode(path)  # raises ValueError for what cannot be the name of a file
     normal = os.path.normpath(path)
     if os.path.isabs(normal) or normal.split(os.sep)[0] in (os.curdir, os.pardir) or "\0" in normal:
         raise ValueError(f"{path!r} leads out of the run's directory")
