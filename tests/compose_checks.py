@@ -22,9 +22,14 @@ def found_in(text: str, plan: Plan) -> list[str]:
         return broken
     services: dict[str, Any] = content["services"]
     wanted = {process.task.replace(":", "-"): process for process in plan.processes()}
+    if services.pop("job", None) is None:
+        return ["no service tells how the job ends"]
     if services.keys() != wanted.keys():
         return [f"the services are {sorted(services)}, not {sorted(wanted)}"]
     found = [f"{name}: {problem}" for name, task in wanted.items() for problem in _service(services[name], task, plan)]
+    shown = [device for service in services.values() for device in _shown(service)]
+    if len(set(shown)) < len(shown):
+        found.append(f"a GPU is shown to several: {shown}")
     return found + list(_networks(content, wanted)) + list(_volumes(content))
 
 
@@ -33,19 +38,38 @@ def _service(service: dict[str, Any], task: TaskPlan, plan: Plan) -> Iterator[st
     for name, value in env.items():
         if _LONGER.search(str(value).replace("$$", "")):
             yield f"{name} is taken from the shell of whoever starts it"
-    shown = [device for each in _devices(service) for device in each["device_ids"]]
-    if shown != (devices(task) or []):
+    before, command = _through_env(service, env)
+    shown = _shown(service)
+    if len(shown) != len(devices(task) or []):
         yield f"it is shown the GPUs {shown}"
     for name, value in (without_devices(task) if shown else task).env.items():
         if env.get(name) is None or env[name].replace("$$", "$") != value:
             yield f"{name} is {env.get(name)!r}, not {value!r}"
     yield from (f"{name} is not empty" for name in task.unset if env.get(name) != "")
-    if [word.replace("$$", "$") for word in service["command"]] != list(task.argv):
+    if command != list(task.argv) or before[:2] != ["sh", "-c"] or before[3] != task.task.replace(":", "-"):
         yield f"the command is {service['command']}"
+    if service.get("init") is not True:
+        yield "nothing reaps what it leaves behind"
     if str(service.get("working_dir")).replace("$$", "$") != task.workdir:
         yield f"it works in {service.get('working_dir')}"
     if service.get("stop_grace_period") != f"{plan.timeouts.grace:g}s":
         yield f"the grace is {service.get('stop_grace_period')}"
+
+
+def _through_env(service: dict[str, Any], env: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Return the shell before a command and the command; what `env` sets between them is added to ``env``."""
+    before, command = service["command"][:4], [word.replace("$$", "$") for word in service["command"][4:]]
+    if command[:2] == ["env", "--"]:
+        words = command[2:]
+        while words and "=" in words[0]:
+            name, _, value = words.pop(0).partition("=")
+            env[name] = value.replace("$", "$$")
+        command = words[3:] if words[:3] == ["sh", "-c", 'exec "$0" "$@"'] else words
+    return before, command
+
+
+def _shown(service: dict[str, Any]) -> list[str]:
+    return [device for each in _devices(service) for device in each["device_ids"]]
 
 
 def _devices(service: dict[str, Any]) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ def test_a_rendered_cluster_trains(engine: Engine, launch: Launch, tmp_path: Pat
 
     project = Compose(engine, f"tfl{os.getpid()}", job, file)
     try:
-        ended = project.run("up", "--exit-code-from", "worker-0")
+        ended = project.run("up", "--exit-code-from", "job")
     finally:
         project.end()
         shutil.rmtree(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import yaml
 
 import compose_checks
 import script_checks
-from rendering import hostile, plan_of, rendered, shipped
+from rendering import HOSTILE_TEXTS, hostile, plan_of, rendered, shipped
 from specs import GOOD, MACHINE, made
 from tflaunch.cli import rendering
 from tflaunch.render import engines
@@ -143,13 +144,112 @@ def test_compose_gives_tasks_resources_and_volumes() -> None:
     }
     data = {"cluster": {"worker": 2}, "command": "train", "container": container}
     content = yaml.safe_load(rendered(data, "compose"))
-    for number, service in enumerate(content["services"].values()):
+    for number, service in enumerate(content["services"][name] for name in ("worker-0", "worker-1")):
         assert (service["image"], service["cpus"], service["mem_limit"]) == ("train:1", 0.5, "512m")
-        assert service["volumes"][1:] == ["claim:/data", "/var/cache:/cache"]
+        assert service["volumes"][2:] == ["claim:/data", "/var/cache:/cache"]
         (device,) = service["deploy"]["resources"]["reservations"]["devices"]
         assert device["device_ids"] == [str(number)]
         assert "CUDA_VISIBLE_DEVICES" not in service["environment"]
-    assert content["volumes"] == {"claim": {}}
+    assert content["volumes"]["claim"] == {}
+
+
+def test_compose_gives_tasks_of_all_hosts_different_gpus() -> None:
+    """All of its containers are on one machine."""
+    container = {"image": "train:1", "resources": {"gpu": 2}}
+    data = {"cluster": {"worker": ["a:2222", "b:2222"]}, "command": "train", "container": container}
+    services = yaml.safe_load(rendered(data, "compose"))["services"]
+    shown = [
+        device["device_ids"]
+        for name in ("worker-0", "worker-1")
+        for device in services[name]["deploy"]["resources"]["reservations"]["devices"]
+    ]
+    assert shown == [["0", "1"], ["2", "3"]]
+
+
+LASTING = "exec sleep 60"
+
+
+def composed(directory: Path, **fields: Any) -> dict[str, subprocess.Popen[str]]:
+    """Start the commands of a compose file's services as processes, without containers."""
+    text = rendered({"command": ["sh", "-c", f"cd {directory}; . ./$TFLAUNCH_TASK"], **fields}, "compose")
+    services = yaml.safe_load(text)["services"]
+    started = {}
+    for name, service in services.items():
+        command = [word.replace("$$", "$").replace("/tflaunch/job", str(directory)) for word in service["command"]]
+        given = {key: value.replace("$$", "$") for key, value in service.get("environment", {}).items()}
+        env = {"PATH": os.environ["PATH"], **given}
+        started[name] = subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("programs", "code"),
+    [
+        ({"worker:0": "sleep 0.7", "worker:1": "exit 0", "feed": LASTING, "evaluator:0": "exit 3"}, 0),
+        (
+            {
+                "worker:0": LASTING,
+                "worker:1": "exit 7",
+                "feed": LASTING,
+                "evaluator:0": LASTING,
+            },
+            7,
+        ),
+        (
+            {
+                "worker:0": LASTING,
+                "worker:1": "kill -KILL $$",
+                "feed": LASTING,
+                "evaluator:0": "exit 0",
+            },
+            137,
+        ),
+        ({"worker:0": "exit 0", "worker:1": LASTING, "feed": "exit 5", "evaluator:0": "exit 0"}, 5),
+    ],
+)
+def test_a_composed_job_ends_as_its_tasks_do(tmp_path: Path, programs: dict[str, str], code: int) -> None:
+    """When all that decide have ended or one has failed; no task's container ends before."""
+    for task, program in programs.items():
+        (tmp_path / task).write_text(program)
+    feed = {"feed": {"command": ["sh", "-c", f"cd {tmp_path}; . ./$TFLAUNCH_TASK"], "required": True}}
+    started = composed(tmp_path, cluster={"worker": 2, "evaluator": 1}, sidecars=feed)
+    try:
+        job = started.pop("job")
+        job.wait(30)
+        assert [name for name, task in started.items() if task.poll() is not None] == []
+    finally:
+        for process in (job, *started.values()):
+            process.terminate()
+        said = [process.communicate(timeout=30)[1] for process in (job, *started.values())]
+    assert job.returncode == code, said
+
+
+def test_a_composed_task_has_its_variables(tmp_path: Path) -> None:
+    """Also those that the shell around it has or refuses."""
+    names = ("OPTIND", "task", "code", "is_stopped", "left", "TMOUT", "-dash", "a-b")
+    env = dict.fromkeys(names, HOSTILE_TEXTS[1])
+    program = ["cp", "/proc/self/environ", str(tmp_path / "env")]
+    started = composed(tmp_path, cluster={"worker": ["a:2222"]}, env=env, command=program)
+    started["job"].communicate(timeout=30)
+    started["worker-0"].terminate()
+    started["worker-0"].communicate(timeout=30)
+    assert {f"{name}={value}" for name, value in env.items()} <= set((tmp_path / "env").read_text().split("\0"))
+    assert started["job"].returncode == 0
+
+
+def test_a_composed_task_is_told_to_stop(tmp_path: Path) -> None:
+    """It saves, its container ends with its code, and the job knows."""
+    (tmp_path / "worker:0").write_text(
+        "trap 'sleep 0.3; echo saved > saved; exit 42' TERM; echo > ready; sleep 60 2>&- & wait"
+    )
+    started = composed(tmp_path, cluster={"worker": ["a:2222"]})
+    while not (tmp_path / "ready").exists():
+        assert started["worker-0"].poll() is None
+    started["worker-0"].terminate()
+    started["worker-0"].communicate(timeout=30)
+    assert (tmp_path / "saved").exists()
+    started["job"].communicate(timeout=30)
+    assert [process.returncode for process in started.values()] == [42, 42]
 
 
 def test_a_container_is_read_as_the_schema_has_it() -> None:

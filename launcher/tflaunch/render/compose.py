@@ -2,23 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tflaunch.job import policy
 from tflaunch.plan import SIDECAR, Plan, TaskPlan, board
 from tflaunch.render import documents
 from tflaunch.render.fixed import SERVER_PROGRAM
-from tflaunch.render.needs import devices, without_devices
+from tflaunch.render.needs import devices, program, without_devices
 from tflaunch.spec import Container, Resources
 
 _HEAD = """\
 Made by `tflaunch render --to compose`. It starts the tasks of {name} as containers, without restarts:
-  {variable}docker-compose -f FILE up --exit-code-from {decider}
+  {variable}docker-compose -f FILE up --exit-code-from {job}
+The service {job} ends when the tasks that decide have ended or one has failed, with the job's exit code; then Compose
+stops the rest. A task's container goes on until then.
 The image needs the training program's own packages; the directory of the spec is mounted into it.
 """
 _IMAGE = "${IMAGE:?set IMAGE to an image with Python and TensorFlow}"
 _BARE = Container()
+_KEPT_BY_SH = re.compile(r"(?!OPTIND$)[A-Za-z_][A-Za-z0-9_]*")
+"""Variables that a shell such as dash hands on as they are; it evaluates OPTIND when it starts."""
+_VOLUME = "tflaunch-job"
+_MEETING = "/tflaunch/job"
+"""Where tasks leave their exit codes: in memory, so that nothing is left of a run before."""
+_TASK = f"""\
+trap 'tflaunch_stops=1; [ -z "$tflaunch_task" ] || kill -TERM "$tflaunch_task"' TERM INT
+"$@" &
+tflaunch_task=$!
+[ -z "$tflaunch_stops" ] || kill -TERM "$tflaunch_task"
+while wait "$tflaunch_task"; tflaunch_code=$?; kill -0 "$tflaunch_task" 2>/dev/null; do :; done
+echo "$0 $tflaunch_code" >> {_MEETING}/ended
+[ -z "$tflaunch_stops" ] || exit "$tflaunch_code"
+exec tail -f /dev/null
+"""
+"""Runs a task. With `--exit-code-from` the first container that ends makes Compose stop all, so it goes on."""
+_JOB = f"""\
+trap is_last=1 TERM INT
+: >> {_MEETING}/ended
+while :; do
+  left=$0
+  while read -r task code; do
+    case "$code $1" in
+      0*) case $2 in *" $task "*) left=$((left - 1)) ;; esac ;;
+      *" $task "*) ;;
+      *) echo "$task failed with $code" >&2; exit "$code" ;;
+    esac
+  done < {_MEETING}/ended
+  [ "$left" -gt 0 ] || exit 0
+  [ -z "$is_last" ] || exit 143
+  sleep 0.5 & wait "$!"
+done
+"""
+"""Waits for the tasks that decide: $0 is their number, $1 names those that may fail, $2 those that decide."""
 
 
 def render(plan: Plan, directory: str, server_program: str, container: Container = _BARE) -> str:
@@ -33,34 +71,49 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
         container: the image, by default left to the variable IMAGE, and what the tasks are given.
     """
     owners: dict[str, str] = {}
-    services = {}
+    services: dict[str, Any] = {}
+    gpus = itertools.count()  # all containers run on one machine, whatever hosts the spec names
     for process in plan.processes():
         owner = owners.setdefault(process.host, service_of(process))
-        volumes = [f"{_escaped(directory)}:{_escaped(directory)}"]
-        volumes += [f"{_escaped(source)}:{_escaped(path)}" for path, source in container.volumes.items()]
+        mounted = [f"{_escaped(directory)}:{_escaped(directory)}", f"{_VOLUME}:{_MEETING}"]
+        mounted += [f"{_escaped(source)}:{_escaped(path)}" for path, source in container.volumes.items()]
         if SERVER_PROGRAM in process.argv:
-            volumes.append(f"{_escaped(server_program)}:{SERVER_PROGRAM}:ro")
+            mounted.append(f"{_escaped(server_program)}:{SERVER_PROGRAM}:ro")
         services[service_of(process)] = {
             "image": container.image or _IMAGE,
-            "command": [_escaped(word) for word in process.argv],
+            "init": True,
+            "command": [_escaped(word) for word in ("sh", "-c", _TASK, service_of(process), *_command(process))],
             "working_dir": _escaped(process.workdir),
             "environment": _environment(process),
-            "volumes": volumes,
+            "volumes": mounted,
             "stop_grace_period": f"{plan.timeouts.grace:g}s",
-            **_resources(container.resources, devices(process)),
+            **_resources(container.resources, list(itertools.islice(gpus, len(devices(process) or ())))),
             **(_publishing() if board.is_board(process) else _network(process, owner)),
         }
-    head = _HEAD.format(
-        name=plan.name,
-        variable="" if container.image else "IMAGE=… ",
-        decider=policy.deciders(plan)[0].replace(":", "-"),
-    )
+    job = next(name for name in ("job", *map("job-{}".format, range(len(services)))) if name not in services)
+    services[job] = _waiter(plan, container)
+    head = _HEAD.format(name=plan.name, variable="" if container.image else "IMAGE=… ", job=job)
     named = [source for source in container.volumes.values() if not source.startswith("/")]
-    content = {"services": services, **({"volumes": {name: {} for name in named}} if named else {})}
-    return documents.written(head, content)
+    in_memory = {"driver_opts": {"type": "tmpfs", "device": "tmpfs", "o": "mode=1777"}}
+    return documents.written(
+        head, {"services": services, "volumes": {**{name: {} for name in named}, _VOLUME: in_memory}}
+    )
 
 
-def _resources(resources: Resources, gpus: list[str] | None) -> dict[str, Any]:
+def _waiter(plan: Plan, container: Container) -> dict[str, Any]:
+    """Return the service that ends as the job does."""
+    deciding = policy.deciders(plan)
+    optional = [each.task for each in plan.processes() if not (policy.in_gang(each) or each.is_required)]
+    words = (str(len(deciding)), *(f" {' '.join(_service(task) for task in tasks)} " for tasks in (optional, deciding)))
+    return {
+        "image": container.image or _IMAGE,
+        "init": True,
+        "command": [_escaped(word) for word in ("sh", "-c", _JOB, *words)],
+        "volumes": [f"{_VOLUME}:{_MEETING}"],
+    }
+
+
+def _resources(resources: Resources, gpus: list[int]) -> dict[str, Any]:
     """What a container is limited to, and the GPUs that it is shown."""
     fields: dict[str, Any] = {}
     if resources.cpu is not None:
@@ -68,14 +121,18 @@ def _resources(resources: Resources, gpus: list[str] | None) -> dict[str, Any]:
     if resources.memory is not None:
         fields["mem_limit"] = resources.memory[:-1].lower()
     if gpus:
-        device = {"driver": "nvidia", "device_ids": gpus, "capabilities": ["gpu"]}
+        device = {"driver": "nvidia", "device_ids": list(map(str, gpus)), "capabilities": ["gpu"]}
         fields["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
     return fields
 
 
 def service_of(process: TaskPlan) -> str:
     """Return the service of a task: ``worker-1`` for ``worker:1``."""
-    return process.task.replace(":", "-")
+    return _service(process.task)
+
+
+def _service(task: str) -> str:
+    return task.replace(":", "-")
 
 
 def _network(process: TaskPlan, owner: str) -> Mapping[str, Any]:
@@ -91,11 +148,17 @@ def _publishing() -> Mapping[str, Any]:
     return {"ports": [f"127.0.0.1:{board.USUAL_PORT}:{board.USUAL_PORT}"]}
 
 
+def _command(process: TaskPlan) -> Sequence[str]:
+    """Return a command that sets the variables that the shell before it would not hand on."""
+    odd = [f"{name}={value}" for name, value in process.env.items() if not _KEPT_BY_SH.fullmatch(name)]
+    return ("env", "--", *odd, *program(process.argv)) if odd else process.argv
+
+
 def _environment(process: TaskPlan) -> dict[str, str | None]:
     # An empty proxy is none to gRPC; a variable that is only named would be taken from the user's shell.
     unset = dict.fromkeys(process.unset, "")
     env = without_devices(process).env if devices(process) else process.env
-    return {**unset, **{name: _escaped(value) for name, value in env.items()}}
+    return {**unset, **{name: _escaped(value) for name, value in env.items() if _KEPT_BY_SH.fullmatch(name)}}
 
 
 def _escaped(text: str) -> str:

@@ -54,7 +54,7 @@ ENGINES: Mapping[str, Engine] = {
     "jobset": Engine(_for(jobset.render), _OF_PODS, jobset.placed),
     "tfjob": Engine(_for(tfjob.render), _OF_PODS, tfjob.placed),
     "k8s": Engine(_for(jobs.render), _OF_PODS, jobs.placed),
-    "compose": Engine(_for(compose.render), (limits.own_addresses,), has_server=True),
+    "compose": Engine(_for(compose.render), (limits.own_addresses, limits.names_of_services), has_server=True),
     "sh": Engine(_for(sh.render), (limits.this_machine,)),
 }
 

@@ -64,6 +64,14 @@ def own_addresses(spec: Spec, machine: Machine) -> Iterator[Problem]:
         yield _error(where, message, "use names of hosts, or a number of tasks")
 
 
+def names_of_services(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Tasks and sidecars are services of one file."""
+    tasks = {f"{role}-{index}" for role, addresses in spec.cluster.items() for index in range(len(addresses))}
+    for name in spec.sidecars:
+        if name in tasks:
+            yield _error(f"sidecars.{name}", f"{name!r} is the name of a task's service, too", "rename it")
+
+
 def this_machine(spec: Spec, machine: Machine) -> Iterator[Problem]:
     """A script reaches no other host."""
     for where, host in _first(spec, lambda host: host not in machine.local_names):
