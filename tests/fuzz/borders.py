@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-MODULES = ("frames",)
+MODULES = ("frames", "known_hosts", "ssh_config", "sync")
 """Modules of this package with a `BORDER`. A border's name is its module's."""
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where cases may make files: in memory, if there is such a place."""
 
 _REGRESSIONS = Path(__file__).parent / "regressions"
 _DEFAULT_CASES = 2000

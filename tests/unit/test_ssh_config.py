@@ -169,7 +169,7 @@ class TestValues:
             pytest.param(f"Port {'9' * 5000}", "is not a port", id="digits"),
             pytest.param(f"ProxyJump a:{'9' * 5000}", "is not of the form", id="digits of a jump host"),
             ("ProxyJump x%h", "ProxyJump leads to alpha through more than 16 jump hosts"),
-            pytest.param("Include a\0*", "the line contains a NUL character", id="NUL"),
+            pytest.param("Include a\0*", "the line contains control characters; remove them", id="NUL"),
             pytest.param(f"User {'a' * 70_000}", "the line is longer than 64 KiB", id="long"),
             ("ConnectTimeout soon", "config:2: 'soon' is not a time; give a number of seconds"),
             ("HostName %x", "config:2: %x in '%x' has no value; write it out"),

@@ -97,9 +97,10 @@ class _Reader:
         match = _LINE.match(text)
         if match is None:
             raise LinkError(f"{place}: {shown(text)} is not a keyword with a value")
-        if len(text) > MAX_LINE or "\0" in text:
-            problem = "contains a NUL character" if "\0" in text else f"is longer than {MAX_LINE // 1024} KiB"
-            raise LinkError(f"{place}: the line {problem}; is this a configuration of ssh?")
+        if len(text) > MAX_LINE:
+            raise LinkError(f"{place}: the line is longer than {MAX_LINE // 1024} KiB; is this a configuration of ssh?")
+        if not text.replace("\t", " ").isprintable():
+            raise LinkError(f"{place}: the line contains control characters; remove them")
         key, value = match[1].lower(), match[2]
         if key != "proxycommand":  # where # is no comment
             value = _COMMENT.sub(lambda found: found[1] or "", value).strip()

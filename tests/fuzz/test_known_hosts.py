@@ -1,0 +1,14 @@
+"""No known_hosts file, host key or certificate surprises the check."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzz import borders
+
+pytestmark = pytest.mark.fuzz
+
+
+def test_hostile_input() -> None:
+    """A key is right, or there is one sentence, within two seconds."""
+    borders.check_all("known_hosts")
