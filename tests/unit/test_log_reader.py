@@ -216,12 +216,30 @@ def test_a_line_without_end_is_read_in_pieces(place: Place) -> None:
     place.say(B, b"".join(b"%d%%\r" % number for number in range(100_000)))
     reader = place.reader()
     assert texts(reader.read()) == []
-    assert [len(line.text) for line in reader.rest() if line.task == A] == [one_log.LONGEST]
+    rest = list(reader.rest())
+    assert b"".join(line.text for line in rest if line.task == A) == b"x" * 1_000_000
+    assert max(len(line.text) for line in rest) <= 2 * one_log.LONGEST
+    assert [line.text for line in rest if line.task == B] == [b"99999%"]
     place.say(A, b"\n")
     place.say(B, b"\n")
     lines = list(place.reader().read())
     assert b"".join(line.text for line in lines if line.task == A) == b"x" * 1_000_000
     assert [line.text for line in lines if line.task == B] == [b"99999%"]
+
+
+def test_an_unfinished_line_is_read_whole_in_little_memory(place: Place) -> None:
+    """A program that never ends a line loses nothing; of the last lines only the end of it is wanted."""
+    for _ in range(50):
+        place.say(A, b"x" * 1_000_000)
+    tracemalloc.start()
+    reader = place.reader()
+    assert texts(reader.read()) == []
+    assert sum(len(line.text) for line in reader.rest()) == 50_000_000
+    assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    tracemalloc.stop()
+    reader = place.reader()
+    assert texts(reader.read(tail=1)) == []
+    assert sum(len(line.text) for line in reader.rest()) == one_log.LONGEST
 
 
 def test_the_end_of_a_large_log_is_read_from_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,14 +119,15 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
 
 def _as_text(record: dict[str, Any]) -> str:
     """One record as a line for people: when, what, and the rest as name=value."""
-    moment = time.strftime("%H:%M:%S", time.localtime(record["time"])) + f"{record['time'] % 1:.3f}"[1:]
+    from tflaunch.logs.printer import local_time
+
     rest = {name: value for name, value in record.items() if name not in ("seq", "time", "now", "kind", "plan")}
     words = " ".join(
         f"{name}={json.dumps(value) if isinstance(value, dict | list) or value == '' else value}"
         for name, value in rest.items()
         if value is not None
     )
-    text = f"{moment} {record['kind']} {words}".rstrip()
+    text = f"{local_time(record['time'], '%H:%M:%S')} {record['kind']} {words}".rstrip()
     return text.encode("utf-8", "backslashreplace").decode()  # of a path that is not UTF-8
 
 

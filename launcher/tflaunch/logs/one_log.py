@@ -30,6 +30,7 @@ class OneLog:
         self._attempt: int | None = None
         self._position: int | None = None
         self._searched = 0
+        self._is_short = False
         self._clock: Clock | None = None
 
     def add_mark(self, mark: Mark) -> None:
@@ -60,6 +61,7 @@ class OneLog:
             start = max(start, self._at_time(since, end))
         if tail is not None:
             start = self._back(tail, start, end)
+        self._is_short = tail is not None
         return self._lines(start, end, self._index.clock(start))
 
     def new_lines(self) -> Iterator[Line]:
@@ -68,17 +70,17 @@ class OneLog:
         return iter(()) if taken is None else self._lines(*taken, self._clock_from(taken[0]))
 
     def rest(self) -> Iterator[Line]:
-        """Return the last line if it is not finished; it counts as read."""
+        """Return the last line if it is not finished; it counts as read.
+
+        Only its end is returned where only the last lines were wanted.
+        """
         start, size = self._begin(), self._size()
         if start is None or size <= start:
-            return
-        start = max(start, size - LONGEST)
+            return iter(())
+        if self._is_short:
+            start = max(start, size - LONGEST)
         self._position = self._searched = size
-        data = self._read(start, size)
-        if data and self._is_wanted(size):
-            clock = self._clock_from(start)
-            clock.look()
-            yield Line(clock.at(size - 1), self._task, self._attempt_at(size), last_state(data))
+        return self._lines(start, size, self._clock_from(start), has_unfinished=True)
 
     # ---- places in the log
 
@@ -98,7 +100,7 @@ class OneLog:
         self._searched = size
         if end is None:
             return None
-        self._position = end
+        self._position, self._is_short = end, False
         return start, end
 
     def _of_attempt(self, start: int, end: int, attempt: int | None) -> tuple[int, int]:
@@ -162,7 +164,8 @@ class OneLog:
             self._clock = self._index.clock(start)
         return self._clock
 
-    def _lines(self, start: int, end: int, clock: Clock) -> Iterator[Line]:
+    def _lines(self, start: int, end: int, clock: Clock, has_unfinished: bool = False) -> Iterator[Line]:
+        """Return the wanted lines between two places, with ``has_unfinished`` also what follows the last newline."""
         partial, here = b"", start
         while here < end and (block := self._read(here, min(here + _BLOCK, end))):
             clock.look()
@@ -180,6 +183,8 @@ class OneLog:
                 if self._is_wanted(here):
                     yield Line(clock.at(here - 1), self._task, self._attempt_at(here), partial)
                 partial = b""
+        if partial and has_unfinished and self._is_wanted(here):
+            yield Line(clock.at(here - 1), self._task, self._attempt_at(here), last_state(partial))
 
     def _is_wanted(self, end: int) -> bool:
         return self._attempt is None or self._attempt == self._attempt_at(end)

@@ -48,13 +48,19 @@ class LogPrinter:
         sys.stdout.buffer.flush()
 
     def _text(self, line: Line, others: int) -> bytes:
-        moment = f"{_clock(line.time)} " if self._has_times else ""
+        moment = f"{local_time(line.time, '%Y-%m-%dT%H:%M:%S')} " if self._has_times else ""
         name = f"{line.task:<{self._width}} " if self._width else ""
         more = f"(\N{MULTIPLICATION SIGN}{others} other {'task' if others == 1 else 'tasks'}) " if others else ""
         bar = "| " if self._width else ""
         return f"{moment}{name}{more}{bar}".encode() + line.text + b"\n"
 
 
-def _clock(moment: float) -> str:
-    """Local date and time with milliseconds."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(moment)) + f"{moment % 1:.3f}"[1:5]
+def local_time(moment: float, pattern: str) -> str:
+    """Return a moment as local time, to the nearest millisecond.
+
+    Args:
+        moment: seconds since the epoch.
+        pattern: as for `time.strftime`; the milliseconds follow it.
+    """
+    seconds, milliseconds = divmod(round(moment * 1000), 1000)
+    return f"{time.strftime(pattern, time.localtime(seconds))}.{milliseconds:03}"
