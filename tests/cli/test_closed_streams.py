@@ -1,0 +1,56 @@
+"""Streams that are closed, full or not read to their end: the exit code is the job's, and no traceback is shown."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+import pytest
+
+from launch import PATIENCE, Launch
+from specs import TFLAUNCH
+
+pytestmark = pytest.mark.cli
+
+CLOSED = ["2>&-", ">&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"]
+
+
+def shell(launch: Launch, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a shell, which may close its streams."""
+    return subprocess.run(
+        ["sh", "-c", command],
+        cwd=launch.directory, env=launch.env, capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("closed", "code"), [*((closed, 0) for closed in CLOSED), (CLOSED[-1], 7)])
+def test_up_has_the_exit_code_of_the_job(launch: Launch, closed: str, code: int) -> None:
+    """Its logs are complete, and what it writes reaches no descriptor of another purpose."""
+    spec = launch.shell(f"echo one; echo two >&2; exit {code}", workers=1, restart={"max": 0})
+    ended = shell(launch, f"{TFLAUNCH} up {shlex.quote(str(spec))} {closed}")
+    assert (ended.returncode, "Traceback" in ended.stderr) == (code, False), ended.stderr
+    assert ("| one" in ended.stdout) == (">&-" not in closed.split())
+    assert ("tflaunch: " in ended.stderr) == ("2>&-" not in closed)
+    assert sorted(launch.log("worker:0").split()) == ["one", "two"]
+    assert launch.journal()[-1]["kind"] == "ended"
+    assert not launch.survivors()
+
+
+@pytest.mark.parametrize("closed", CLOSED[1:4:2])
+def test_other_verbs_do_without_streams(launch: Launch, closed: str) -> None:
+    """Also a run that goes into the background, whose supervisor outlives the command."""
+    spec = launch.shell("echo one", workers=1)
+    started = shell(launch, f"{TFLAUNCH} up -d {shlex.quote(str(spec))} {closed}")
+    assert (started.returncode, "Traceback" in started.stderr) == (0, False), started.stderr
+    for verb in ("wait", "ps", "ls", "logs", "events", f"check {shlex.quote(str(spec))}"):
+        ended = shell(launch, f"{TFLAUNCH} {verb} {closed}")
+        assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+
+
+@pytest.mark.parametrize("verb", ["ps", "ls", "logs", "events --json"])
+def test_a_full_disk_under_stdout_is_told(launch: Launch, verb: str) -> None:
+    """In one sentence and the exit code."""
+    launch.up(launch.shell("echo one", workers=1))
+    ended = shell(launch, f"{TFLAUNCH} {verb} > /dev/full")
+    assert ended.returncode == 125
+    assert ended.stderr.splitlines() == ["tflaunch: No space left on device"]
