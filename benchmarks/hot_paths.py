@@ -15,6 +15,7 @@ from peers import TFLAUNCH, Job, launchers
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
 from tflaunch.job.events import TaskStarted
+from tflaunch.logs.lines import Kept
 from tflaunch.logs.task_log import Marks, TaskLog
 from tflaunch.records.journal import Journal, RunDirectory
 from tflaunch.view.screen import Screen
@@ -100,9 +101,12 @@ def _log(directory: Path) -> None:
 
 
 def _screen(directory: Path) -> None:
+    log = directory / "log"
+    log.write_bytes(CHUNK)
+    kept = Kept(str(log), 0)
     screen = Screen([TASK])
     for _ in range(TIMES):
-        screen.show(TASK, CHUNK, lambda: None)
+        screen.show(TASK, CHUNK, kept)
     screen.close()
 
 

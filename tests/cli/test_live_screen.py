@@ -31,7 +31,7 @@ answers = int(sys.argv[1])
 for line in sys.stdin:
     name, *arguments = json.loads(line)
     if name == "show":
-        screen.show(arguments[0], arguments[1].encode() * arguments[2], lambda: None)
+        screen.show(arguments[0], arguments[1].encode() * arguments[2], None)
     elif name == "quit":
         break
     elif name == "is_live":

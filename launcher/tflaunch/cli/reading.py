@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tflaunch.records.log_reader import LogReader
     from tflaunch.records.observer import Observer
 
+_PATIENCE = 2.0  # seconds for a terminal that takes nothing, after Ctrl-C
+
 
 @click.command(short_help="Show what tasks wrote.")
 @run_and_tasks_argument
@@ -136,13 +138,15 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
         return _take_over(directory.name, lost(observer), resume)
     tasks = [process.task for process in observer.job.original.processes()]
     screen = Screen(tasks)
+    patience: float | None = None
     try:
         return Follower(observer, screen, tasks).run(tail)
     except KeyboardInterrupt:
+        patience = _PATIENCE
         screen.say(f"detached; {directory.name} is still running (stop it with `tflaunch down {directory.name}`)")
         return 130
     finally:
-        screen.close()
+        screen.close(patience)
 
 
 def _take_over(run: str, sentence: str, resume: bool) -> int:

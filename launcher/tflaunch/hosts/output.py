@@ -22,7 +22,7 @@ class Words(Protocol):
     """Where the output of tasks goes."""
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Keep output, with times of our monotonic clock; call ``done`` when it is out of our hands: more may come."""
+        """Keep output, with times of our monotonic clock; call ``done`` when it is kept: its host may forget it."""
 
     def kept(self, task: str, attempt: int) -> int | None:
         """Return how many bytes of an attempt an earlier supervisor has kept, None when there was none."""
@@ -136,7 +136,7 @@ class Output:
         return self._received[(task, attempt)]
 
     def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:
-        # The end can be noted before the screen has taken the last bytes: neither may hide the other.
+        # The end can be noted before the last bytes are kept: neither may hide the other.
         noted, was_complete = self._offsets.get((task, attempt), (0, False))
         self._offsets[(task, attempt)] = (max(noted, offset), was_complete or is_complete)
         self._noted()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.logs.line_file import append, open_to_append
-from tflaunch.logs.lines import last_state
+from tflaunch.logs.lines import Kept, last_state
 from tflaunch.logs.time_index import Entry, TimeIndex
 from tflaunch_worker import wire
 
@@ -106,20 +106,27 @@ class TaskLog:
         if earlier is None or self.first_size < earlier.at:  # our words after that mark were not written any more
             marks.add(Mark(task, self.attempt, self.first_size, self._written))
 
-    def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> None:
-        """Keep words of the task.
+    def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> Kept | None:
+        """Keep output of the task.
 
         Args:
-            data: the words.
-            times: position in them, and seconds since the epoch at which they were written from there on.
+            data: the output.
+            times: position in it, and seconds since the epoch at which it was written from there on.
+
+        Returns:
+            Where the log has it; None if there was no room for all of it.
         """
-        if self._say_all(times[0][1]):
+        lost = self._lost
+        has_room = self._say_all(times[0][1])
+        start = self._size
+        if has_room:
             for position, moment in times:  # before the words, so that who reads them knows their time
                 self._times.add(Entry(moment, self._size + position))
             self._write(data)
         else:
             self._miss(len(data))
         self._written += len(data)
+        return Kept(str(self._path), start) if self._lost == lost else None
 
     def _write(self, data: bytes) -> None:
         kept = 0

@@ -9,15 +9,16 @@ from typing import Protocol
 
 from tflaunch import descriptors
 from tflaunch.hosts.output import Times
+from tflaunch.logs.lines import Kept
 from tflaunch.logs.task_log import Marks, TaskLog, missing, path_of, times_of
 from tflaunch.mailbox import Mailbox
 
 
 class Shower(Protocol):
-    """Who shows words of tasks."""
+    """Shows output of tasks, and never waits for a reader."""
 
-    def show(self, task: str, data: bytes, done: Callable[[], None]) -> None:
-        """Show output as it came; ``done`` is called, in any thread, when it is out of our hands."""
+    def show(self, task: str, data: bytes, kept: Kept | None) -> None:
+        """Show output as it came; ``kept`` is where its log has it, None if there was no room for it."""
 
     def finish(self, task: str) -> None:
         """Show what a task wrote without ending its line."""
@@ -64,10 +65,11 @@ class TaskWords:
         return mark.offset + max(self._logs[task].first_size - mark.at, 0)
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Keep and show output of a task."""
+        """Keep and show output of a task. It is done when it is in the log: a reader may take its time."""
         dated = [(position, self._wall(moment)) for position, moment in times]
-        self._log_of(task, attempt, dated[0][1]).append(data, dated)
-        self._screen.show(task, data, lambda: self._mailbox.call(done))
+        kept = self._log_of(task, attempt, dated[0][1]).append(data, dated)
+        done()
+        self._screen.show(task, data, kept)
         self._changed()
 
     def lose(self, task: str, attempt: int, size: int) -> None:

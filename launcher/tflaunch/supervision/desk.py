@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 128  # hosts that are reached at the same time
 _BETWEEN_VIEWS = 1.0  # seconds
+_FLUSH = 1.0  # seconds in which a reader that reads has everything
 
 
 class Place(Shower, Protocol):
@@ -47,8 +49,16 @@ class Place(Shower, Protocol):
     def say(self, message: str, is_failure: bool = False) -> None:
         """Show a message of tflaunch itself; the first line of a failure stands out."""
 
-    def close(self) -> None:
-        """Wait until everything is written."""
+    def wait_until_written(self) -> None:
+        """Wait for the reader, until everything is written."""
+
+    def close(self, patience: float | None = None, limit: float | None = None) -> bool:
+        """Wait until everything is written; return False if that took too long.
+
+        Args:
+            patience: seconds to wait for a reader that takes nothing; None for no limit.
+            limit: seconds to wait in all; None for no limit.
+        """
 
 
 class Outfit(NamedTuple):
@@ -79,18 +89,26 @@ class Desk(NamedTuple):
 
 
 @contextmanager
-def prepared(job: Job, outfit: Outfit, mailbox: Mailbox, fencing: int = 0, records: int = 0) -> Iterator[Desk]:
+def prepared(
+    job: Job,
+    outfit: Outfit,
+    mailbox: Mailbox,
+    patience: Callable[[], float | None],
+    fencing: int = 0,
+    records: int = 0,
+) -> Iterator[Desk]:
     """Put the parts of a run together, and take them apart again.
 
     Args:
         job: the job as it begins.
         outfit: what it is supervised with.
         mailbox: the supervisor's.
+        patience: tells in the end how many seconds to wait for a reader that takes nothing; None for no limit.
         fencing: how many supervisors the run had before.
         records: how many records its journal has.
     """
     plan, directory = job.original, outfit.directory
-    runs.take(directory.path)  # until this process ends: whoever waits for the run's end waits for ours
+    lock = runs.take(directory.path)  # until this process ends: whoever waits for the run's end waits for ours
     metrics = _metrics(outfit.metrics_port)
     journal = Journal(directory, records)
     if fencing:
@@ -121,8 +139,19 @@ def prepared(job: Job, outfit: Outfit, mailbox: Mailbox, fencing: int = 0, recor
     finally:
         if metrics is not None:
             metrics.close()
-        for part in (place, words, journal, service, mailbox):
+        for part in (words, journal, service, mailbox):
             part.close()
+        _wait_for_reader(place, lock, patience(), directory)
+
+
+def _wait_for_reader(place: Place, lock: int, patience: float | None, directory: RunDirectory) -> None:
+    """Let the reader take what is left; the run itself is over."""
+    if place.close(limit=_FLUSH):
+        return
+    os.close(lock)  # whoever waits for the run's end does not wait for our reader
+    if not place.close(patience):
+        place.say(f"the end of the output is not shown: its reader has stopped; all of it is in {directory.logs}")
+        place.close(limit=_FLUSH)
 
 
 def _metrics(port: int | None) -> Metrics | None:

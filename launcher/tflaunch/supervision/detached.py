@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.hosts import local
+from tflaunch.logs.lines import Kept
 
 LOG_NAME = "supervisor.log"
 """What a detached supervisor says, in the run's directory."""
@@ -27,9 +28,8 @@ class Notes:
     def update(self, status: Mapping[str, Any]) -> None:
         """Nobody looks."""
 
-    def show(self, task: str, data: bytes, done: Callable[[], None]) -> None:
-        """Leave the tasks' words to their logs."""
-        done()
+    def show(self, task: str, data: bytes, kept: Kept | None) -> None:
+        """Leave the tasks' output to their logs."""
 
     def finish(self, task: str) -> None:
         """Leave the tasks' words to their logs."""
@@ -42,8 +42,12 @@ class Notes:
         except OSError:
             pass  # a full disk must not end the job
 
-    def close(self) -> None:
+    def wait_until_written(self) -> None:
         """Everything was written at once."""
+
+    def close(self, patience: float | None = None, limit: float | None = None) -> bool:
+        """Everything was written at once."""
+        return True
 
 
 def notes(tasks: Sequence[str]) -> Notes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,6 +21,7 @@ from tflaunch.slurm import batch
 from tflaunch.supervision.desk import Place
 
 _BETWEEN_VIEWS = 1.0  # seconds
+_AT_ONCE = 1024 * 1024  # bytes that wait in memory for the terminal
 
 
 def until_end(observer: Observer, say: Callable[[str], None]) -> int:
@@ -135,14 +135,14 @@ class Follower:
 
     def _show(self, lines: Iterable[Line]) -> None:
         """Show lines, and wait until they are written: what the terminal does not take stays in the logs."""
-        written = threading.Event()
-        any_line = False
+        size = 0
         for line in lines:
-            any_line = True
-            written.clear()
-            self._place.show(line.task, line.text + b"\n", written.set)
-        if any_line:
-            written.wait()
+            self._place.show(line.task, line.text + b"\n", None)
+            size += len(line.text) + 1
+            if size >= _AT_ONCE:
+                self._place.wait_until_written()
+                size = 0
+        self._place.wait_until_written()
 
     def _draw(self) -> None:
         """Show how the run stands, once per second."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -12,6 +12,7 @@ from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.hosts.link import Link
 from tflaunch.job import diagnosis, replay, status, supervisor
 from tflaunch.job.events import Interrupted, StopAsked
+from tflaunch.job.states import Job
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import Plan
@@ -20,16 +21,15 @@ from tflaunch.supervision import desk
 from tflaunch.supervision.desk import Desk, Outfit
 from tflaunch.supervision.run import Run
 
+_INTERRUPTED = 128 + signal.SIGINT
+_PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
+
 
 def execute(plan: Plan, outfit: Outfit, links: Mapping[str, Link]) -> int:
     """Run a plan to its end and return tflaunch's exit code. ``links``: agents that were started already."""
     mailbox = Mailbox()
     job = supervisor.begin(outfit.directory.run, plan, mailbox.now())
-    with desk.prepared(job, outfit, mailbox) as prepared:
-        run = Run(job, prepared.parts, lambda: _tell_kept(run, prepared))
-        with _signals_to(mailbox):
-            run.execute(links)
-        return _last_words(run, prepared)
+    return _supervise(job, outfit, mailbox, lambda run: run.execute(links))
 
 
 def resume(records: Sequence[dict[str, Any]], outfit: Outfit, stop: StopAsked | None = None) -> int:
@@ -43,14 +43,31 @@ def resume(records: Sequence[dict[str, Any]], outfit: Outfit, stop: StopAsked | 
     job = replay.first_job(records[0])
     earlier = 1 + sum(record["kind"] == "supervisor" for record in records)
     mailbox = Mailbox()
-    with desk.prepared(job, outfit, mailbox, earlier, len(records)) as prepared:
-        run = Run(job, prepared.parts, lambda: _tell_kept(run, prepared))
+
+    def go_on(run: Run) -> None:
         run.recall(records[1:])
         if stop is not None:
             mailbox.put(stop)
-        with _signals_to(mailbox):
-            run.resume()
-        return _last_words(run, prepared)
+        run.resume()
+
+    return _supervise(job, outfit, mailbox, go_on, earlier, len(records))
+
+
+def _supervise(
+    job: Job, outfit: Outfit, mailbox: Mailbox, serve: Callable[[Run], None], fencing: int = 0, records: int = 0
+) -> int:
+    """Put together what supervises a job, have ``serve`` run it to its end, and return tflaunch's exit code."""
+    signals: list[int] = []
+    code = _INTERRUPTED
+    try:
+        with desk.prepared(job, outfit, mailbox, lambda: _patience(signals), fencing, records) as prepared:
+            run = Run(job, prepared.parts, lambda: _tell_kept(run, prepared))
+            with _signals_to(mailbox, signals):
+                serve(run)
+            code = _last_words(run, prepared)
+    except KeyboardInterrupt:  # while the reader of the output was waited for
+        return code or _INTERRUPTED
+    return code
 
 
 def _tell_kept(run: Run, prepared: Desk) -> None:
@@ -105,11 +122,17 @@ def _losses(words: TaskWords, journal: Journal) -> list[str]:
     return lines
 
 
+def _patience(signals: Sequence[int]) -> float | None:
+    """Seconds to wait for a reader that takes nothing: without limit, unless the user wants the command to end."""
+    return _PATIENCE if signals else None
+
+
 @contextmanager
-def _signals_to(mailbox: Mailbox) -> Iterator[None]:
-    """Turn Ctrl-C, TERM and HUP into events; HUP stays ignored under nohup."""
+def _signals_to(mailbox: Mailbox, came: list[int]) -> Iterator[None]:
+    """Turn Ctrl-C, TERM and HUP into events, and note them in ``came``; HUP stays ignored under nohup."""
 
     def enqueue(number: int, frame: FrameType | None) -> None:
+        came.append(number)
         mailbox.put(Interrupted(number))
 
     wanted = [signal.SIGINT, signal.SIGTERM]

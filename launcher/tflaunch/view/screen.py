@@ -1,20 +1,20 @@
-"""Where words reach people: prefixed lines of the tasks on stdout, tflaunch's own on stderr.
+"""The screen of a run: prefixed lines of the tasks on stdout, tflaunch's own on stderr.
 
-One thread writes, from one queue, so lines are never torn and a reader that stops (a full pipe,
-Ctrl-S) never stops the supervisor. On a terminal the same thread keeps a view of the run below the lines.
+Threads of their own write, so lines are never torn and a reader that stops (a full pipe, Ctrl-S) never stops the
+supervisor. On a terminal the same thread keeps a view of the run below the lines.
 """
 
 from __future__ import annotations
 
 import os
-import queue
-import sys
+import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tflaunch.logs.lines import last_state
+from tflaunch.logs.lines import Kept, last_state
+from tflaunch.view.backlog import Backlog, Piece
 
 if TYPE_CHECKING:
     from tflaunch.view.live import LiveView
@@ -23,34 +23,31 @@ _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _STDOUT, _STDERR = 1, 2
 _LONGEST_PARTIAL = 64 * 1024
 _BATCH = 64 * 1024  # bytes that are written at once, even if the view was drawn just now
+_AT_ONCE = 64 * 1024  # bytes of one write, so that a reader that takes some can be told from one that takes none
 _LAST = 4096  # bytes in which the last line of a task is looked for
 
 
-class _Item(NamedTuple):
-    """Something to write, and what to call when it is written."""
-
-    descriptor: int
-    data: bytes
-    done: Callable[[], None] | None
-
-
 class Screen:
-    """Writes what tasks and tflaunch say."""
+    """Writes what tasks and tflaunch say. Its methods never wait for a reader, except those that say so."""
 
     shows_output = True
 
     def __init__(self, tasks: Sequence[str]) -> None:
         """Prepare for these tasks: their names are padded to one width and coloured on a terminal."""
         width = max((len(task) for task in tasks), default=0)
-        is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        is_terminal = os.isatty(_STDOUT)
+        is_coloured = is_terminal and not os.environ.get("NO_COLOR")
+        clean = _cleaner() if is_terminal else _as_it_is
         self._lines = {
-            task: _Lines(_prefix(task, width, _COLOURS[number % len(_COLOURS)] if is_coloured else None))
+            task: _Lines(_prefix(task, width, _COLOURS[number % len(_COLOURS)] if is_coloured else None), clean)
             for number, task in enumerate(tasks)
         }
-        self._live = self._view() if os.isatty(_STDOUT) else None
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
-        self._writer: threading.Thread | None = None
-        self._is_closed: set[int] = set()
+        is_one = _is_one_stream()
+        self._live = self._view() if is_terminal and is_one else None
+        own = _STDERR if is_one and self._live is None else _STDOUT
+        self._out = _Writer(Backlog(is_terminal), self._write_with_view if self._live else self._write_lines, own)
+        # With a reader of its own, a sentence does not wait for the one of the output.
+        self._err = self._out if is_one else _Writer(Backlog(False), self._write_lines, _STDERR)
 
     @property
     def is_live(self) -> bool:
@@ -64,21 +61,22 @@ class Screen:
             status: what `tflaunch ps --json` prints. It must not be changed afterwards.
         """
         if self._live is not None and self._live.update(status):
-            self._put(_STDOUT, b"", None)
+            self._out.add(Piece(None, b""))
 
-    def show(self, task: str, data: bytes, done: Callable[[], None]) -> None:
-        """Show output of a task as it came; ``done`` is called by another thread once it is written."""
-        text = self._lines[task].feed(data)
-        if text:
-            self._put(_STDOUT, text, done)
-        else:
-            done()
+    def show(self, task: str, data: bytes, kept: Kept | None) -> None:
+        """Show output of a task as it came.
+
+        Args:
+            task: its name.
+            data: the output.
+            kept: where its log has the same bytes, from which they are read if the reader is slow; None if no log has.
+        """
+        if not self._out.is_shut(_STDOUT):
+            self._out.add(Piece(task, data), kept)
 
     def finish(self, task: str) -> None:
         """Show what a task wrote without ending its line."""
-        text = self._lines[task].flush()
-        if text:
-            self._put(_STDOUT, text, None)
+        self._out.add(Piece(task, b"", ends_line=True))
 
     def say(self, message: str, is_failure: bool = False) -> None:
         """Show a message of tflaunch itself; on a terminal the first line of a failure is red."""
@@ -86,82 +84,162 @@ class Screen:
         if is_failure and lines and os.isatty(_STDERR) and not os.environ.get("NO_COLOR"):
             lines[0] = f"\033[1;31m{lines[0]}\033[0m"
         text = "".join(f"{line}\n" for line in lines)
-        self._put(_STDERR, text.encode("utf-8", "replace"), None)
+        self._err.add(Piece(None, text.encode("utf-8", "replace")))
 
-    def close(self) -> None:
-        """Wait until everything is written; the view is gone then."""
-        if self._writer is not None:
-            self._queue.put(None)
-            self._writer.join()
-            self._writer = None
+    def wait_until_written(self) -> None:
+        """Wait for the reader, until everything is written."""
+        for writer in (self._out, self._err):
+            writer.wait_until_written()
 
-    def _put(self, descriptor: int, data: bytes, done: Callable[[], None] | None) -> None:
-        if self._writer is None:
-            self._writer = threading.Thread(target=self._write_all, name="screen", daemon=True)
-            self._writer.start()
-        self._queue.put(_Item(descriptor, data, done))
+    def close(self, patience: float | None = None, limit: float | None = None) -> bool:
+        """Wait until everything is written; the view is gone then.
 
-    def _write_all(self) -> None:
-        if self._live is not None:
-            self._write_with_view(self._live)
-            return
-        while (item := self._queue.get()) is not None:
-            self._write(item.descriptor, item.data)
-            if item.done is not None:
-                item.done()
+        Args:
+            patience: seconds to wait for a reader that takes nothing; None for no limit.
+            limit: seconds to wait in all; None for no limit.
+
+        Returns:
+            Whether everything is written. If not, it can be waited for again.
+        """
+        until = None if limit is None else time.monotonic() + limit
+        closed = [writer.close(patience, until) for writer in dict.fromkeys((self._err, self._out))]
+        return all(closed)
+
+    def _write_lines(self, writer: _Writer) -> None:
+        """Write pieces one by one, as they come."""
+        backlog = writer.backlog
+        while True:
+            piece = backlog.take(None)
+            if piece is not None:
+                writer.write(writer.own if piece.task is None else _STDOUT, self._text(piece))
+                backlog.note_written()
+            elif backlog.is_over:
+                return
 
     def _view(self) -> LiveView | None:
         from tflaunch.view import live, terminal
 
-        is_live = terminal.is_drawable(_STDOUT) and terminal.is_one(_STDOUT, _STDERR)
-        return live.LiveView(_STDOUT, self._last_lines) if is_live else None
+        return live.LiveView(_STDOUT, self._last_lines) if terminal.is_drawable(_STDOUT) else None
 
-    def _write_with_view(self, live: LiveView) -> None:
+    def _write_with_view(self, writer: _Writer) -> None:
         """Write what has gathered since the last frame in one piece, and the view below it."""
-        is_open = True
-        while is_open:
-            items, is_open = self._gather(live.patience, live.next_frame)
-            self._write(_STDOUT, live.frame(b"".join(item.data for item in items)))
-            for item in items:
-                if item.done is not None:
-                    item.done()
-        self._write(_STDOUT, live.end())
+        live, backlog = self._live, writer.backlog
+        assert live is not None
+        while not backlog.is_over:
+            writer.write(_STDOUT, live.frame(self._gather(backlog, live.patience, live.next_frame)))
+            backlog.note_written()
+        writer.write(_STDOUT, live.end())
 
-    def _gather(self, patience: float | None, until: float) -> tuple[list[_Item], bool]:
-        """Return what is to be written next, and whether more may follow.
+    def _gather(self, backlog: Backlog, patience: float | None, until: float) -> bytes:
+        """Return what is to be written next.
 
         Args:
+            backlog: what waits.
             patience: seconds to wait for something to write, None for as long as it takes.
             until: when to stop waiting for more, on the monotonic clock.
         """
-        items: list[_Item] = []
+        texts: list[bytes] = []
         size = 0
-        try:
-            item = self._queue.get(timeout=patience)
-            while item is not None:
-                items.append(item)
-                size += len(item.data)
-                if size >= _BATCH:
-                    return items, True
-                item = self._queue.get(timeout=max(until - time.monotonic(), 0))
-        except queue.Empty:
-            return items, True
-        return items, False
+        piece = backlog.take(patience)
+        while piece is not None:
+            texts.append(self._text(piece))
+            size += len(texts[-1])
+            if size >= _BATCH:
+                break
+            piece = backlog.take(max(until - time.monotonic(), 0))
+        return b"".join(texts)
+
+    def _text(self, piece: Piece) -> bytes:
+        if piece.task is None:
+            return piece.data
+        lines = self._lines[piece.task]
+        text = lines.feed(piece.data) if piece.data else b""
+        return text + lines.flush() if piece.ends_line else text
 
     def _last_lines(self) -> dict[str, str]:
         """The last line of each task, as far as it was shown or is being written."""
         return {task: lines.last() for task, lines in self._lines.items()}
 
-    def _write(self, descriptor: int, data: bytes) -> None:
-        if descriptor in self._is_closed:
-            return
+
+class _Writer:
+    """Writes what waits in a backlog, in a thread that begins with the first piece.
+
+    ``own``: the descriptor for tflaunch's own sentences.
+    """
+
+    def __init__(self, backlog: Backlog, write_all: Callable[[_Writer], None], own: int) -> None:
+        self.backlog = backlog
+        self.own = own
+        self._write_all = write_all
+        self._thread: threading.Thread | None = None
+        self._shut: set[int] = set()
+        self._writes = 0
+
+    def add(self, piece: Piece, kept: Kept | None = None) -> None:
+        """Have a piece written."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_all, args=(self,), name="screen", daemon=True)
+            self._thread.start()
+        self.backlog.add(piece, kept)
+
+    def is_shut(self, descriptor: int) -> bool:
+        """Whether a descriptor has no reader any more."""
+        return descriptor in self._shut
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """Write data, waiting for its reader; without a reader, forget it."""
         view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(descriptor, view) :]
-        except OSError:
-            # The reader has gone (`| head`) or the terminal has: the job goes on, its logs are complete.
-            self._is_closed.add(descriptor)
+        while view and descriptor not in self._shut:
+            try:
+                view = view[os.write(descriptor, view[:_AT_ONCE]) :]
+                self._writes += 1
+            except BlockingIOError:  # another program has made the terminal or pipe we share non-blocking
+                select.select([], [descriptor], [])
+            except OSError:
+                # The reader has gone (`| head`) or the terminal has: the job goes on, its logs are complete.
+                self._shut.add(descriptor)
+                if descriptor == _STDOUT:
+                    self.backlog.drop_output()
+
+    def wait_until_written(self) -> None:
+        """Wait until everything is written."""
+        if self._thread is not None:
+            self.backlog.wait_until_written()
+
+    def close(self, patience: float | None, until: float | None) -> bool:
+        """Wait until everything is written, as `Screen.close` does; ``until`` is a moment of the monotonic clock."""
+        thread = self._thread
+        if thread is None:
+            return True
+        self.backlog.close()
+        writes = -1
+        while thread.is_alive() and writes != self._writes and (until is None or time.monotonic() < until):
+            writes = self._writes
+            left = None if until is None else max(until - time.monotonic(), 0)
+            thread.join(min(wait for wait in (patience, left) if wait is not None) if patience or until else None)
+        if thread.is_alive():
+            return False
+        self._thread = None
+        self.backlog.open()
+        return True
+
+
+def _is_one_stream() -> bool:
+    """Whether stdout and stderr go to the same terminal, pipe or file."""
+    try:
+        return os.path.sameopenfile(_STDOUT, _STDERR)
+    except OSError:
+        return False
+
+
+def _cleaner() -> Callable[[bytes], bytes]:
+    from tflaunch.logs import escapes
+
+    return escapes.without_commands
+
+
+def _as_it_is(lines: bytes) -> bytes:
+    return lines
 
 
 def _prefix(task: str, width: int, colour: int | None) -> bytes:
@@ -172,8 +250,9 @@ def _prefix(task: str, width: int, colour: int | None) -> bytes:
 class _Lines:
     """Cuts the output of one task into whole lines, each with the task's prefix."""
 
-    def __init__(self, prefix: bytes) -> None:
+    def __init__(self, prefix: bytes, clean: Callable[[bytes], bytes] = _as_it_is) -> None:
         self._prefix = prefix
+        self._clean = clean
         self._partial = b""
         self._whole = b""
 
@@ -208,4 +287,4 @@ class _Lines:
     def _with_prefix(self, lines: bytes) -> bytes:
         if b"\r" in lines:
             lines = b"\n".join(last_state(line) for line in lines.split(b"\n"))
-        return self._prefix + lines.replace(b"\n", b"\n" + self._prefix) + b"\n"
+        return self._prefix + self._clean(lines).replace(b"\n", b"\n" + self._prefix) + b"\n"

@@ -1,0 +1,206 @@
+"""Output that waits for its reader: a little of it in memory, the rest in the logs, where it is read when it is due."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import NamedTuple
+
+from tflaunch.logs.lines import Kept
+
+MEMORY = 4 * 1024 * 1024
+"""Bytes of output that wait in memory."""
+
+MOST_BEHIND = 32 * 1024 * 1024
+"""Bytes of output that a terminal can be behind; then the older half is skipped."""
+
+_SEGMENT = 1024 * 1024  # bytes of one task that are read from its log before it is another task's turn
+_TOO_SLOW = "the terminal could not keep up; the logs have all of it (tflaunch logs)"
+_NOWHERE = "the reader could not keep up, and the logs had no room for it"
+
+
+class Piece(NamedTuple):
+    """What is written next: output of ``task``, or a sentence of tflaunch where that is None.
+
+    ``ends_line``: an unfinished line of the task ends here.
+    """
+
+    task: str | None
+    data: bytes
+    ends_line: bool = False
+
+
+class _Segment:
+    """Bytes ``start`` to ``end`` of the log at ``path``."""
+
+    def __init__(self, task: str, path: str, start: int, end: int) -> None:
+        self.task = task
+        self.path = path
+        self.start = start
+        self.end = end
+
+    def extend(self, kept: Kept, size: int) -> bool:
+        """Take what follows in the log; return False where it does not, or the segment is long enough."""
+        if kept.start != self.end or kept.path != self.path or self.end - self.start >= _SEGMENT:
+            return False
+        self.end += size
+        return True
+
+    def read(self) -> bytes:
+        """Return the bytes, or fewer if the log was removed."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, self.end - self.start, self.start)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+
+
+class _Skipped:
+    """Output that is not shown."""
+
+    def __init__(self, size: int, reason: str) -> None:
+        self.size = size
+        self.reason = reason
+
+    def piece(self) -> Piece:
+        """Return the sentence that states it."""
+        return Piece(None, f"tflaunch: {self.size / 1e6:.1f} MB of output are not shown here: {self.reason}\n".encode())
+
+
+class Backlog:
+    """A queue of output that never blocks its producer. One thread adds, another one takes."""
+
+    def __init__(self, is_skipping: bool) -> None:
+        """Begin empty; ``is_skipping``: a reader that falls far behind gets the newest output, and what it missed."""
+        self._is_skipping = is_skipping
+        self._changed = threading.Condition()
+        self._entries: deque[Piece | _Segment | _Skipped] = deque()
+        self._growing: dict[str, _Segment] = {}
+        self._held = 0
+        self._stored = 0
+        self._is_busy = False
+        self._is_closed = False
+
+    def add(self, piece: Piece, kept: Kept | None = None) -> None:
+        """Queue a piece; ``kept`` tells where a log holds output, None if none does."""
+        size = len(piece.data)
+        with self._changed:
+            if piece.task is None or not size:
+                self._growing.clear()  # later output of the tasks stays behind it
+                self._entries.append(piece)
+            elif not self._stored and (not self._held or self._held + size <= MEMORY):
+                self._held += size
+                self._entries.append(piece)
+            elif kept is not None:
+                self._store(piece.task, kept, size)
+            else:
+                self._miss(size)
+            self._changed.notify_all()
+
+    def _store(self, task: str, kept: Kept, size: int) -> None:
+        self._stored += size
+        segment = self._growing.get(task)
+        if segment is None or not segment.extend(kept, size):
+            segment = _Segment(task, kept.path, kept.start, kept.start + size)
+            self._growing[task] = segment
+            self._entries.append(segment)
+
+    def _miss(self, size: int) -> None:
+        last = self._entries[-1] if self._entries else None
+        if isinstance(last, _Skipped):
+            last.size += size
+        else:
+            self._growing.clear()
+            self._entries.append(_Skipped(size, _NOWHERE))
+
+    def take(self, patience: float | None) -> Piece | None:
+        """Return the next piece, waiting for it at most ``patience`` seconds (None: without limit).
+
+        Returns None when there is none in time, or no more at all.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._entries or self._is_closed, patience)
+            if not self._entries:
+                return None
+            if self._is_skipping and self._stored > MOST_BEHIND:
+                self._skip()
+            entry = self._entries.popleft()
+            self._is_busy = True
+            if isinstance(entry, _Segment):
+                self._forget(entry)
+            elif isinstance(entry, Piece) and entry.task is not None:
+                self._held -= len(entry.data)
+        return self._read(entry) if isinstance(entry, _Segment) else _as_piece(entry)
+
+    def _forget(self, segment: _Segment) -> None:
+        self._stored -= segment.end - segment.start
+        if self._growing.get(segment.task) is segment:
+            del self._growing[segment.task]
+
+    def _read(self, segment: _Segment) -> Piece:
+        data = segment.read()
+        missing = segment.end - segment.start - len(data)
+        if missing:
+            with self._changed:
+                self._entries.appendleft(_Skipped(missing, f"{segment.path} was changed by another program"))
+        return Piece(segment.task, data, ends_line=bool(missing))
+
+    def _skip(self) -> None:
+        """Replace the oldest output in the logs by a statement of its size."""
+        entries, size = self._entries, 0
+        kept: deque[Piece | _Segment | _Skipped] = deque()
+        tasks: dict[str, None] = {}
+        while self._stored > MOST_BEHIND // 2:
+            entry = entries.popleft()
+            if isinstance(entry, _Segment):
+                self._forget(entry)
+                tasks[entry.task] = None
+                size += entry.end - entry.start
+            else:
+                kept.append(entry)
+        ends = [Piece(task, b"", ends_line=True) for task in tasks]
+        entries.extendleft(reversed([*kept, *ends, _Skipped(size, _TOO_SLOW)]))
+
+    def drop_output(self) -> None:
+        """Forget the output that waits: its reader has gone."""
+        with self._changed:
+            self._entries = deque(entry for entry in self._entries if isinstance(entry, Piece) and entry.task is None)
+            self._growing.clear()
+            self._held = self._stored = 0
+
+    def note_written(self) -> None:
+        """Note that everything that was taken is written."""
+        with self._changed:
+            self._is_busy = False
+            self._changed.notify_all()
+
+    def wait_until_written(self) -> None:
+        """Wait until everything that was added is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._entries and not self._is_busy)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes."""
+        with self._changed:
+            return self._is_closed and not self._entries
+
+    def close(self) -> None:
+        """Let whoever takes know that nothing more comes after what is there."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def open(self) -> None:
+        """Begin again after `close`."""
+        self._is_closed = False
+
+
+def _as_piece(entry: Piece | _Skipped) -> Piece:
+    return entry.piece() if isinstance(entry, _Skipped) else entry

@@ -1,0 +1,160 @@
+"""The disk never waits for a terminal: a reader that stops costs neither the job nor the log anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launch import PATIENCE, Launch
+from specs import TFLAUNCH
+
+pytestmark = pytest.mark.cli
+
+SIZE = 60_000_000
+"""Bytes that the task writes."""
+PAUSE = 8.0
+"""Seconds for which a reader stops."""
+LINE = "x" * 90
+LINES = "".join(f"{number:09}{LINE}\n" for number in range(10_000)).encode()
+PROGRAM = f"""\
+import os
+lines = "".join(f"{{number:09}}{LINE}\\n" for number in range(10_000)).encode()
+for _ in range({{count}}):
+    os.write(1, lines)
+"""
+SUPERVISOR_MEMORY = 200_000_000
+"""Bytes: the interpreter, and what may wait; not what the tasks write."""
+
+
+def program(launch: Launch, after: str = "", size: int = SIZE) -> Path:
+    """Return a spec of one task that writes so many bytes and then does something."""
+    (launch.directory / "task.py").write_text(PROGRAM.replace("{count}", str(size // len(LINES))) + after)
+    return launch.spec(cluster={"worker": 1}, command=["python3", "task.py"], strategy="none")
+
+
+def is_whole(launch: Launch, size: int = SIZE) -> bool:
+    """Whether the log has every byte of the task, and nothing else."""
+    (log,) = launch.home.glob("runs/*/logs/worker-0.log")
+    with log.open("rb") as file:
+        return all(file.read(len(LINES)) == LINES for _ in range(size // len(LINES))) and not file.read(1)
+
+
+def wait_for(launch: Launch, kind: str) -> None:
+    """Wait until the journal of the only run has a record of a kind."""
+    deadline = time.monotonic() + PATIENCE
+    while f'"kind":"{kind}"' not in "".join(path.read_text() for path in launch.home.glob("runs/*/events.jsonl")):
+        assert time.monotonic() < deadline, f"no {kind}"
+        time.sleep(0.05)
+
+
+def test_a_reader_that_stops_costs_no_byte(launch: Launch) -> None:
+    """300 MB in 8 s: the job ends meanwhile; when the reader goes on it gets everything, and memory stays flat."""
+    size = 300_000_000
+    running = launch.start("up", program(launch, size=size))
+    until = time.monotonic() + PAUSE
+    wait_for(launch, "ended")
+    assert launch.run("wait").returncode == 0
+    time.sleep(max(until - time.monotonic(), 0))
+    assert is_whole(launch, size)
+    assert running.poll() is None
+    assert psutil.Process(running.pid).memory_info().rss < SUPERVISOR_MEMORY
+    out, err = running.communicate(timeout=PATIENCE)
+    assert len(out) == size + size // 100 * len("worker:0 | ")
+    assert (running.returncode, "done: 1 task" in err, "not shown" in out + err) == (0, True, False)
+
+
+def test_a_reader_that_never_reads_can_be_left(launch: Launch) -> None:
+    """Ctrl-C ends what waits for it, and the exit code is that of a user who did not want the rest."""
+    running = launch.start("up", program(launch))
+    wait_for(launch, "ended")
+    assert running.stderr is not None
+    while "done: 1 task" not in running.stderr.readline():
+        assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    assert running.wait(PATIENCE) == 130
+    assert is_whole(launch)
+    assert not launch.survivors()
+
+
+def test_ctrl_c_does_not_wait_for_a_reader_that_never_reads(launch: Launch) -> None:
+    """Tasks have their grace, then the command ends; what was not shown is stated."""
+    running = launch.start("up", program(launch, "open('wrote', 'w').close(); import time; time.sleep(300)"))
+    while not (launch.directory / "wrote").exists():
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(PATIENCE) == 130
+    assert running.stderr is not None
+    assert "the end of the output is not shown" in running.stderr.read()
+    assert not launch.survivors()
+
+
+def test_stderr_has_a_reader_of_its_own(launch: Launch) -> None:
+    """What tflaunch says comes at once, also while nobody reads the output; and nobody has to read it."""
+    program(launch, "raise SystemExit(7)")
+    spec = launch.spec(cluster={"worker": 1}, command=["python3", "task.py"], strategy="none", restart={"max": 0})
+    running = launch.start("up", spec)
+    assert running.stderr is not None
+    said = ""
+    while "worker:0 exited with code 7" not in said:
+        said += running.stderr.readline()
+    assert running.poll() is None
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == 7
+
+
+def test_a_terminal_that_stops_misses_only_what_is_stated(launch: Launch) -> None:
+    """Ctrl-S on a terminal: the log is whole, and the terminal shows the end, and how much it does not show."""
+    master, slave = pty.openpty()
+    running = subprocess.Popen(
+        [str(TFLAUNCH), "up", str(program(launch))],
+        cwd=launch.directory, env={**launch.env, "TERM": "dumb", "NO_COLOR": "1"}, stdin=slave, stdout=slave, stderr=slave,
+    )  # fmt: skip
+    os.close(slave)
+    wait_for(launch, "ended")
+    assert is_whole(launch)
+    shown = bytearray()
+
+    def read() -> None:
+        try:
+            while data := os.read(master, 65536):
+                shown.extend(data)
+        except OSError:
+            pass  # the terminal has no process any more
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert running.wait(PATIENCE) == 0
+    reader.join(PATIENCE)
+    os.close(master)
+    lines = shown.decode().splitlines()
+    (statement,) = [line for line in lines if "not shown" in line]
+    missing = float(statement.split()[1]) * 1e6
+    assert abs(sum(line.startswith("worker:0") for line in lines) * 100 + missing - SIZE) < 100_000
+    assert "tflaunch logs" in statement
+    assert lines[-1] == "tflaunch: done: 1 task"
+
+
+def test_attach_waits_for_its_reader_in_little_memory(launch: Launch) -> None:
+    """It reads the logs at the pace of its reader."""
+    started = launch.run("up", "-d", program(launch, "open('wrote', 'w').close(); import time; time.sleep(300)"))
+    assert started.returncode == 0, started.stderr
+    follower = launch.start("attach", "-n", json.dumps(SIZE))
+    assert follower.stdout is not None
+    assert os.read(follower.stdout.fileno(), 1000)
+    while not (launch.directory / "wrote").exists():
+        assert follower.poll() is None
+        time.sleep(0.01)
+    assert psutil.Process(follower.pid).memory_info().rss < SUPERVISOR_MEMORY
+    follower.send_signal(signal.SIGINT)
+    assert follower.wait(PATIENCE) == 130
+    assert launch.run("down").returncode == 0

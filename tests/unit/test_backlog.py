@@ -1,0 +1,163 @@
+"""The backlog of a screen: whole and in order for any reader, in bounded memory, and skipping only where it says so."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from tflaunch.logs.lines import Kept
+from tflaunch.view import backlog
+from tflaunch.view.backlog import Backlog, Piece
+
+pytestmark = pytest.mark.unit
+
+A, B = "worker:0", "worker:1"
+LINE = b"x" * 99 + b"\n"
+
+
+class Logs:
+    """Logs of tasks, whose output is also added to a backlog."""
+
+    def __init__(self, directory: Path, is_skipping: bool = False) -> None:
+        self.directory = directory
+        self.backlog = Backlog(is_skipping)
+
+    def write(self, task: str, data: bytes, is_kept: bool = True) -> None:
+        """A task writes something, which its log has or not."""
+        path = self.directory / task
+        with path.open("ab") as log:
+            start = log.tell()
+            if is_kept:
+                log.write(data)
+        self.backlog.add(Piece(task, data), Kept(str(path), start) if is_kept else None)
+
+    def taken(self) -> list[Piece]:
+        """Return all that waits."""
+        found = []
+        while (piece := self.backlog.take(0)) is not None:
+            found.append(piece)
+            self.backlog.note_written()
+        return found
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    """Logs, and a reader who wants everything."""
+    return Logs(tmp_path)
+
+
+def of(task: str | None, pieces: list[Piece]) -> bytes:
+    """Return what pieces have of a task."""
+    return b"".join(piece.data for piece in pieces if piece.task == task)
+
+
+def test_a_reader_that_keeps_up_gets_what_came_as_it_came(logs: Logs) -> None:
+    """In the order of all tasks."""
+    logs.write(A, b"one\n")
+    logs.write(B, b"two\n")
+    logs.backlog.add(Piece(None, b"tflaunch: three\n"))
+    logs.backlog.add(Piece(A, b"", ends_line=True))
+    assert logs.taken() == [
+        (A, b"one\n", False), (B, b"two\n", False), (None, b"tflaunch: three\n", False), (A, b"", True),
+    ]  # fmt: skip
+    assert logs.backlog.take(0) is None
+
+
+def test_a_slow_reader_gets_everything_and_costs_little_memory(logs: Logs) -> None:
+    """60 MB of two tasks and sentences between them: each line once, and no output changes places with a sentence."""
+    tracemalloc.start()
+    expected = {A: 0, B: 0}
+    sentences = 0
+    for number in range(3000):
+        for task in (A, B):
+            logs.write(task, LINE * 100)
+            expected[task] += 10_000
+        if number % 1000 == 999:
+            sentences += 1
+            logs.backlog.add(Piece(None, b"%d %d\n" % (expected[A], expected[B])))
+    assert tracemalloc.get_traced_memory()[1] < 2 * backlog.MEMORY
+    seen = {A: 0, B: 0}
+    while (piece := logs.backlog.take(0)) is not None:
+        if piece.task is None:
+            assert piece.data == b"%d %d\n" % (seen[A], seen[B])
+            sentences -= 1
+        else:
+            assert piece.data == LINE * (len(piece.data) // 100)
+            seen[piece.task] += len(piece.data)
+    assert (seen, sentences) == (expected, 0)
+    assert tracemalloc.get_traced_memory()[1] < 3 * backlog.MEMORY
+    tracemalloc.stop()
+
+
+def test_a_reader_that_catches_up_is_served_from_memory_again(logs: Logs) -> None:
+    """The order stays."""
+    text = b"".join(b"%099d\n" % number for number in range(100_000))
+    for start in range(0, len(text), 100_000):
+        logs.write(A, text[start : start + 100_000])
+    pieces = logs.taken()
+    for path in logs.directory.iterdir():
+        path.rename(logs.directory / "moved")
+    logs.write(A, b"late\n")
+    pieces += logs.taken()
+    assert of(A, pieces) == text + b"late\n"
+
+
+def test_a_terminal_that_is_far_behind_skips_and_says_how_much(tmp_path: Path) -> None:
+    """The newest output is there, and so is every sentence; unfinished lines end where output is missing."""
+    logs = Logs(tmp_path, is_skipping=True)
+    for number in range(60):
+        logs.write(A, b"%099d\n" % number * 10_000)
+        logs.backlog.add(Piece(None, b"sentence\n"))
+    pieces = logs.taken()
+    assert of(A, pieces).endswith(b"%099d\n" % 59 * 10_000)
+    said = of(None, pieces).decode()
+    assert said.count("sentence") == 60
+    (skipped,) = [float(line.split()[1]) for line in said.splitlines() if "not shown" in line]
+    assert skipped * 1e6 + len(of(A, pieces)) == 60e6
+    assert len(of(A, pieces)) <= backlog.MOST_BEHIND + backlog.MEMORY
+    assert Piece(A, b"", ends_line=True) in pieces
+
+
+def test_what_no_log_has_room_for_is_stated(logs: Logs) -> None:
+    """On a full disk a reader that is behind misses output, and is told."""
+    for _ in range(100):
+        logs.write(A, LINE * 1000, is_kept=False)
+    pieces = logs.taken()
+    missed = 10_000_000 - len(of(A, pieces))
+    assert missed > 0
+    assert f"{missed / 1e6:.1f} MB of output are not shown here".encode() in of(None, pieces)
+
+
+def test_a_log_that_is_removed_is_stated(logs: Logs) -> None:
+    """Instead of output that never comes."""
+    for _ in range(100):
+        logs.write(A, LINE * 1000)
+    (logs.directory / A).unlink()
+    assert b"was changed by another program" in of(None, logs.taken())
+
+
+def test_without_a_reader_output_is_forgotten(logs: Logs) -> None:
+    """Sentences may have a reader of their own."""
+    for _ in range(100):
+        logs.write(A, LINE * 1000)
+    logs.backlog.add(Piece(None, b"sentence\n"))
+    logs.backlog.drop_output()
+    assert logs.taken() == [(None, b"sentence\n", False)]
+
+
+def test_waiting_ends_when_everything_is_written(logs: Logs) -> None:
+    """Not when it is taken."""
+    logs.write(A, b"one\n")
+    assert logs.backlog.take(None) is not None
+    waiter = threading.Thread(target=logs.backlog.wait_until_written)
+    waiter.start()
+    assert waiter.is_alive()
+    logs.backlog.note_written()
+    waiter.join(60)
+    assert not waiter.is_alive()
+    logs.backlog.close()
+    assert logs.backlog.take(None) is None
+    assert logs.backlog.is_over
