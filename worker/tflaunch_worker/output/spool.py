@@ -3,7 +3,7 @@
 A byte's number is its offset in all that the attempt wrote. What a reader that keeps up has soon waits in memory, what
 a slower one leaves, on disk. When the disk is full, a little more is kept in memory. Past that, or past ``limit``
 unacknowledged bytes, further output is dropped and the gap is remembered with its place and size, so that the log can
-state it. A slow reader therefore costs disk, then words; never training.
+state it. A slow link therefore costs disk, then output; never training.
 
 The files have no name: they are unlinked as soon as they are open, so a crash leaves nothing.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import os
 
-LIMIT = 256 * 1024 * 1024
+LIMIT = 1024 * 1024 * 1024
 """Bytes of unacknowledged output kept per attempt."""
 
 SEGMENT = 16 * 1024 * 1024
