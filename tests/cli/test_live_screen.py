@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -250,10 +251,35 @@ def test_typed_characters_disturb_one_frame_at_most(terminal: Terminal) -> None:
     assert not shows("what is this")(terminal.lines())
 
 
-@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_who_wants_no_view_gets_lines(env: dict[str, str]) -> None:
+def test_without_colours_there_is_a_view() -> None:
+    """NO_COLOR is about colours, of the prefixes and of the view."""
+    terminal = Terminal(NO_COLOR="1")
+    try:
+        assert terminal.do("is_live") == "live"
+        terminal.do("update", status(phase="stopping", reason="worker:0 failed"))
+        terminal.do("show", "worker:0", "one\n", 1)
+        terminal.wait(shows("night", "worker:0 | one"))
+        terminal.do("close")
+        terminal.wait(lambda lines: not any("night" in line for line in lines))
+        assert not re.search(rb"\x1b\[[0-9;]*(3[0-7]|9[0-7]|4[0-7])m", terminal.bytes)
+    finally:
+        terminal.end()
+
+
+def test_colours_of_a_task_pass_and_its_commands_do_not(terminal: Terminal) -> None:
+    """It can neither clear the screen nor colour the lines of others."""
+    terminal.do("say", "before")
+    terminal.do("show", "worker:0", "\x1b]0;mine\x07\x1b[31mred\n\x1b[2J\x1b[Hplain\n", 1)
+    terminal.do("say", "after")
+    terminal.wait(lambda lines: lines == ["tflaunch: before", "worker:0 | red", "worker:0 | plain", "tflaunch: after"])
+    assert terminal.emulator.title == ""
+    colours = [terminal.emulator.buffer[line][11].fg for line in range(4)]
+    assert colours == ["default", "red", "default", "default"]
+
+
+def test_a_dumb_terminal_gets_lines() -> None:
     """And not one escape sequence of a view."""
-    terminal = Terminal(**env)
+    terminal = Terminal(TERM="dumb")
     try:
         assert terminal.do("is_live") == "not live"
         terminal.do("update", status())

@@ -117,7 +117,8 @@ def test_a_terminal_that_stops_misses_only_what_is_stated(launch: Launch) -> Non
     master, slave = pty.openpty()
     running = subprocess.Popen(
         [str(TFLAUNCH), "up", str(program(launch))],
-        cwd=launch.directory, env={**launch.env, "TERM": "dumb", "NO_COLOR": "1"}, stdin=slave, stdout=slave, stderr=slave,
+        cwd=launch.directory, env={**launch.env, "TERM": "dumb", "NO_COLOR": "1"},
+        stdin=slave, stdout=slave, stderr=slave,
     )  # fmt: skip
     os.close(slave)
     wait_for(launch, "ended")

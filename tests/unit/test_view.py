@@ -226,14 +226,14 @@ def test_the_table_is_plain_and_complete() -> None:
     assert max(map(len, view.table(many, 40, NOW).splitlines())) <= 40
 
 
-def test_without_a_terminal_a_watch_prints_what_changes(capfd: pytest.CaptureFixture[str]) -> None:
-    """Figures alone are no news."""
-    first, same = status([task(0)]), status([task(0, step=5, cpu_percent=1)])
-    failed = status([task(0, state="failed")], phase="ended", exit_code=1)
-    watching.watch(iter([first, same, same, failed]))
+def test_without_a_terminal_a_watch_prints_each_status(capfd: pytest.CaptureFixture[str]) -> None:
+    """One table after the other, also when only figures have changed."""
+    statuses = [status([task(0, step=step)]) for step in (5, 5, 6)]
+    watching.watch(iter([*statuses, status([task(0, state="failed")], phase="ended", exit_code=1)]))
     out, _ = capfd.readouterr()
-    assert out.count("TASK") == 2
-    assert "failed (1)" in out
+    first, same, later, last = out.split("\n\n")
+    assert first == same != later
+    assert "failed" in last
 
 
 @pytest.mark.parametrize(

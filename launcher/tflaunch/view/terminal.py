@@ -19,17 +19,8 @@ _FALLBACK = (80, 24)
 
 
 def is_drawable(descriptor: int) -> bool:
-    """Whether this is a terminal on which lines can be drawn again, and its user wants that."""
-    is_plain = os.environ.get("TERM", "dumb") in ("", "dumb") or bool(os.environ.get("NO_COLOR"))
-    return not is_plain and os.isatty(descriptor)
-
-
-def is_one(first: int, second: int) -> bool:
-    """Whether two descriptors are the same terminal."""
-    try:
-        return os.path.sameopenfile(first, second)
-    except OSError:
-        return False
+    """Whether this is a terminal on which lines can be drawn again; NO_COLOR says nothing about that."""
+    return os.environ.get("TERM", "dumb") not in ("", "dumb") and os.isatty(descriptor)
 
 
 def size(descriptor: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from tflaunch.view import layout as view
 from tflaunch.view import terminal
-from tflaunch.view.rows import Status, tasks_of
+from tflaunch.view.rows import Status
 
 _STDOUT = 1
 
@@ -16,7 +16,7 @@ _STDOUT = 1
 def watch(statuses: Iterable[Status]) -> None:
     """Show each status in place of the one before, and leave the last one on the screen.
 
-    Where nothing can be drawn in place, a status is printed as a table if a state in it has changed.
+    Where nothing can be drawn in place, each status is printed as a table, with an empty line between two.
 
     Args:
         statuses: what `tflaunch ps --json` prints, one after the other; taken when it is due.
@@ -39,13 +39,10 @@ def _draw(statuses: Iterable[Status]) -> None:
 
 
 def _print(statuses: Iterable[Status]) -> None:
-    shown: object = None
+    separator = ""
     for status in statuses:
-        states = [(task.get("task"), task.get("state"), task.get("attempt")) for task in tasks_of(status)]
-        gist = (status.get("phase"), status.get("reason"), states)
-        if gist != shown:
-            shown = gist
-            _write(view.table(status).encode("utf-8", "replace"))
+        _write((separator + view.table(status)).encode("utf-8", "replace"))
+        separator = "\n"
 
 
 def _write(data: bytes) -> None:
