@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 SIZE = "2m"
-MakeDisk = Callable[[Path], Path]
-"""Mounts a small disk at a path, which it makes and returns."""
+MakeDisk = Callable[..., Path]
+"""Mounts a small disk at a path, which it makes and returns; also with room for only so many ``files``."""
 
 
 @contextmanager
@@ -23,9 +23,11 @@ def small_disks() -> Iterator[MakeDisk]:
         pytest.skip("only root can mount a small disk")
     mounted: list[Path] = []
 
-    def mount(path: Path) -> Path:
+    def mount(path: Path, files: int = 0) -> Path:
         path.mkdir(parents=True, mode=0o700)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=700", "tmpfs", path], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=700,nr_inodes={files}", "tmpfs", path], check=True
+        )
         mounted.append(path)
         return path
 

@@ -83,3 +83,24 @@ def test_a_journal_that_cannot_be_written_any_more(launch: Launch) -> None:
     assert later.returncode == 125
     assert f"{run} has ended, but the last records of its journal are lost" in later.stderr
     assert not launch.survivors()
+
+
+@pytest.mark.parametrize("files", range(6, 25, 2))
+def test_a_disk_without_room_for_another_file(launch: Launch, disk: MakeDisk, files: int) -> None:
+    """Either nothing starts, or the job ends well; what is missing is told with its cause, never by a traceback."""
+    disk(launch.home, files)
+    spec = launch.shell("touch started-$TFLAUNCH_TASK; seq 5", workers=4, strategy="none", restart={"max": 0})
+    ended = launch.up(spec)
+    said = ended.stderr
+    assert "Traceback" not in said
+    if ended.returncode:
+        assert ended.returncode == 125
+        assert f"{launch.home}/runs/" in said
+        assert "No space left on device" in said
+        assert not list(launch.directory.glob("started-*"))
+        return
+    assert ended.stdout.count(" | ") == 4 * 5
+    logs = [launch.run_directory() / "logs" / f"worker-{number}.log" for number in range(4)]
+    missing = [path for path in logs if f"{path}: 10 bytes could not be written: No space left on device" in said]
+    assert [path.read_text() for path in logs if path not in missing] == ["1\n2\n3\n4\n5\n"] * (4 - len(missing))
+    assert not any(path.exists() for path in missing)

@@ -241,6 +241,20 @@ def test_every_line_arrives_once_and_in_order(launch: Launch) -> None:
         assert launch.log(task).splitlines() == lines
 
 
+def test_a_log_directory_with_planted_files_is_refused(launch: Launch) -> None:
+    """Before anything starts, and what they lead to stays as it is."""
+    target, logs = launch.directory / "target", launch.directory / "logs"
+    target.write_text("mine\n")
+    logs.mkdir()
+    (logs / "worker-1.log").symlink_to(target)
+    ended = launch.up(launch.shell("touch started"), "--log-dir", logs)
+    assert ended.returncode == 2
+    (sentence,) = ended.stderr.splitlines()
+    assert sentence.startswith(f"tflaunch: --log-dir: {logs}/worker-1.log is a symbolic link; remove it, or use a")
+    assert (target.read_text(), (launch.directory / "started").exists()) == ("mine\n", False)
+    assert not list(launch.home.glob("runs/*"))
+
+
 def test_a_reader_that_goes_away_does_not_end_the_job(launch: Launch) -> None:
     """`tflaunch up … | head -1`: the logs are complete all the same."""
     running = launch.start(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tflaunch.logs.task_log import Marks, TaskLog, missing, path_of, tail, times_of
+from tflaunch.errors import TflaunchError
+from tflaunch.logs.task_log import Marks, TaskLog, missing, path_of, require_own_logs, tail, times_of
 from tflaunch.logs.time_index import IndexReader
 
 pytestmark = pytest.mark.unit
@@ -224,3 +226,77 @@ def test_redraws_of_a_progress_bar_are_one_line(tmp_path: Path) -> None:
     bar = "".join(f"\r{step}/100 [==>...]" for step in range(1, 101))
     path_of(tmp_path, TASK).write_text(f"Epoch 1\n{bar}\ndone\r\n", newline="")
     assert tail(tmp_path, TASK, 3) == ["Epoch 1", "100/100 [==>...]", "done"]
+
+
+def plant(kind: str, path: Path, target: Path) -> None:
+    """Put something in the place of a log, as another user might."""
+    match kind:
+        case "symbolic link":
+            path.symlink_to(target)
+        case "hard link":
+            path.hardlink_to(target)
+        case "regular file":
+            os.mkfifo(path)
+        case "belongs to user":
+            if os.getuid() != 0:
+                pytest.skip("only root can give files away")
+            path.touch()
+            os.chown(path, 12345, 12345)
+
+
+PLANTED = ["symbolic link", "hard link", "regular file", "belongs to user"]
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_a_log_that_others_have_made_is_refused(tmp_path: Path, kind: str) -> None:
+    """--log-dir may be a directory in which others can write."""
+    target = tmp_path / "target"
+    target.touch()
+    require_own_logs(tmp_path, [TASK, "worker:1"])
+    plant(kind, path_of(tmp_path, TASK), target)
+    with pytest.raises(TflaunchError, match=f"worker-0.log .*{kind}.*; remove it") as refused:
+        require_own_logs(tmp_path, ["worker:1", TASK])
+    assert refused.value.exit_code == 2
+    require_own_logs(tmp_path, ["worker:1"])
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_nothing_is_written_into_what_others_have_planted_later(tmp_path: Path, kind: str) -> None:
+    """It is as if there were no room; and the log begins when it can, with what is missing."""
+    target = tmp_path / "target"
+    target.touch()
+    plant(kind, path_of(tmp_path, TASK), target)
+    place = Place(tmp_path)
+    assert place.log.append(b"one\n", [(0, NOW)]) is None
+    assert re.search(f"4 bytes could not be written: it .*{kind}", place.log.trouble())
+    assert (place.log.tail(3), target.read_bytes()) == ([], b"")
+    path_of(tmp_path, TASK).unlink()
+    kept = place.log.append(b"two\n", [(0, NOW)])
+    gap = f"---- tflaunch: {missing(4)} ----\n"
+    assert place.text() == f"{gap}two\n"
+    assert kept == (str(path_of(tmp_path, TASK)), len(gap))
+    assert place.next().kept() == (0, 8)
+
+
+def test_a_log_that_is_never_opened_costs_output_only(tmp_path: Path) -> None:
+    """Attempts begin and end all the same."""
+    path_of(tmp_path, TASK).mkdir()
+    place = Place(tmp_path)
+    place.log.append(b"one\n", [(0, NOW)])
+    place.log.begin_attempt(1, "worker:0 attempt 1", NOW)
+    place.log.append(b"two\n", [(0, NOW)])
+    place.log.lose(9, "9 bytes are missing", NOW)
+    assert "8 bytes could not be written: Is a directory" in place.log.trouble()
+    place.log.close()
+
+
+def test_output_that_is_kept_can_be_read_there(tmp_path: Path) -> None:
+    """Behind lines of ours, too."""
+    place = Place(tmp_path)
+    assert place.log.append(b"one", [(0, NOW)]) == (str(path_of(tmp_path, TASK)), 0)
+    place.log.begin_attempt(1, "worker:0 attempt 1", NOW)
+    kept = place.log.append(b"two", [(0, NOW)])
+    assert kept is not None
+    assert place.text()[kept.start :] == "two"
+    with full_disk(place.log._file):
+        assert place.log.append(b"three", [(0, NOW)]) is None

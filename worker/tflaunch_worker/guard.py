@@ -101,7 +101,10 @@ def _run_agent(directory: str, descriptor: int, umask: int, parent: int) -> None
 def _detach(directory: str) -> None:
     """Leave the terminal alone: no input, words to a log of our own."""
     nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(os.path.join(directory, LOG_NAME), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        log = os.open(os.path.join(directory, LOG_NAME), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:  # a full disk, which the supervisor hears of
+        log = os.open(os.devnull, os.O_WRONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     os.close(nothing)

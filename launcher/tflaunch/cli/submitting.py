@@ -63,6 +63,7 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
 def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     """Submit a run of a spec, and follow it unless it is detached; return its exit code."""
     from tflaunch.hosts import local
+    from tflaunch.logs import task_log
     from tflaunch.plan import lint
     from tflaunch.records.journal import RunDirectory
     from tflaunch.render import sbatch
@@ -76,6 +77,8 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     warn(spec.source, linted(spec.source, loaded))
     plan = make_plan(spec.source, spec.directory, loaded)
     _check(plan, order)
+    if order.log_dir is not None:
+        task_log.require_own_logs(Path(order.log_dir), [process.task for process in plan.processes()])
     directory = RunDirectory(plan.name, None if order.log_dir is None else Path(order.log_dir))
     directory.keep_spec(order.suffix, spec.text.encode())
     job = submission.submit(directory, order, sbatch.options(plan, loaded))
@@ -163,6 +166,7 @@ def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     from tflaunch import descriptors
     from tflaunch.job import drill
+    from tflaunch.logs import task_log
     from tflaunch.plan import discovery
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
@@ -178,6 +182,8 @@ def supervise(directory: Path) -> int:
     linted(str(path), spec)
     plan = make_plan(str(path), home, spec)._replace(preflight=order.preflight, keep=order.keep)
     descriptors.require(len(plan.hosts), len(plan.processes()))
+    if order.log_dir is not None:
+        task_log.require_own_logs(run.logs, [process.task for process in plan.processes()])
     strikes = () if order.drill is None else drill.parse(order.drill, plan)
 
     def begun() -> None:

@@ -117,7 +117,10 @@ class ControlServer:
         self._path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with short_path(str(directory)) as short:
-            self._listener.bind(f"{short}/{SOCKET_NAME}")
+            try:
+                self._listener.bind(f"{short}/{SOCKET_NAME}")
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self._path)) from None
         os.chmod(self._path, 0o600)
         self._inode = self._path.stat().st_ino
         self._listener.listen(64)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.logs.line_file import append, open_to_append
 from tflaunch.logs.lines import Kept, last_state
 from tflaunch.logs.time_index import Entry, TimeIndex
@@ -20,7 +22,7 @@ TAIL_BYTES = 64 * 1024
 OURS = "---- tflaunch: "
 """How a line of ours in a log begins."""
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Mark(NamedTuple):
@@ -81,7 +83,8 @@ def parse_mark(path: Path, number: int, line: bytes) -> Mark:
 class TaskLog:
     """Bytes as the task wrote them, with marked lines of our own between attempts and where something is missing.
 
-    A full disk costs words, never the job; when there is room again, the log first says how many are missing.
+    A full disk costs output, never the job; when there is room again, the log first says how much is missing. The same
+    holds for a log that cannot be opened: that is tried again with all that follows.
     """
 
     def __init__(self, task: str, path: Path, marks: Marks, times: Path) -> None:
@@ -89,22 +92,51 @@ class TaskLog:
         self._task = task
         self._path = path
         self._marks = marks
-        self._file = os.open(path, _FLAGS, 0o600)
+        self._times_path = times
+        self._file = -1
+        self._trouble = ""
         self._ends_line = True
         self._lost = 0
         self._gap = 0
         self._unsaid: list[str] = []
         self._written = 0
-        self.first_size = self._size = os.fstat(self._file).st_size
-        self._times = TimeIndex(times, self.first_size)
+        self.first_size = self._size = 0
+        self._times: TimeIndex | None = None
         earlier = marks.of_earlier(task)
         self.attempt = 0 if earlier is None else earlier.attempt
+        is_open = self._open()
         # --log-dir may hold the words of an earlier run
         self._attempt_start = self.first_size if earlier is None else earlier.at
         if earlier is not None:
             self._written = earlier.offset + max(self.first_size - earlier.at, 0)
-        if earlier is None or self.first_size < earlier.at:  # our words after that mark were not written any more
-            marks.add(Mark(task, self.attempt, self.first_size, self._written))
+        if is_open and (earlier is None or self.first_size < earlier.at):  # our words after that mark are not there
+            self._mark_start()
+
+    def _open(self) -> bool:
+        """Open the log and the index of its times; return whether that was possible."""
+        try:
+            file = open_own_log(self._path)
+        except OSError as error:
+            self._trouble = error.strerror or str(error)
+            return False
+        size = os.fstat(file).st_size
+        try:
+            self._times = TimeIndex(self._times_path, size)
+        except OSError as error:
+            os.close(file)
+            self._trouble = error.strerror or str(error)
+            return False
+        self._file, self.first_size, self._size = file, size, size
+        return True
+
+    def _mark_start(self) -> None:
+        self._marks.add(Mark(self._task, self.attempt, self.first_size, self._written))
+
+    def _is_open(self) -> bool:
+        """Whether the log is open; if not, it is tried again."""
+        if self._file < 0 and self._open():
+            self._mark_start()
+        return self._file >= 0
 
     def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> Kept | None:
         """Keep output of the task.
@@ -119,25 +151,26 @@ class TaskLog:
         lost = self._lost
         has_room = self._say_all(times[0][1])
         start = self._size
-        if has_room:
+        if has_room and self._times is not None:
             for position, moment in times:  # before the words, so that who reads them knows their time
                 self._times.add(Entry(moment, self._size + position))
-            self._write(data)
+            self._write(data, self._times)
         else:
             self._miss(len(data))
         self._written += len(data)
         return Kept(str(self._path), start) if self._lost == lost else None
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, times: TimeIndex) -> None:
         kept = 0
         try:
             while kept < len(data):
                 kept += os.write(self._file, data[kept:])
-        except OSError:
+        except OSError as error:
+            self._trouble = error.strerror or str(error)
             self._miss(len(data) - kept)
         self._size += kept
         if kept < len(data):
-            self._times.cut(self._size)
+            times.cut(self._size)
         if kept:
             self._ends_line = data[:kept].endswith(b"\n")
 
@@ -157,7 +190,8 @@ class TaskLog:
         """Mark where bytes are missing: at ``moment`` (seconds since the epoch), or with what was written last."""
         self._written += size
         # What follows may have been written before we hear of the gap, and shall not seem to be from then.
-        self._say(text, moment if self._times.last is None else self._times.last)
+        last = None if self._times is None else self._times.last
+        self._say(text, moment if last is None else last)
 
     def _say(self, text: str, moment: float) -> None:
         self._tell_gap()
@@ -171,6 +205,8 @@ class TaskLog:
 
     def _say_all(self, moment: float) -> bool:
         """Write what we have to say; return whether there was room for all of it, so that words may follow."""
+        if not self._is_open() or self._times is None:
+            return False
         texts = [*self._unsaid, missing(self._gap)] if self._gap else self._unsaid
         if not texts:
             return True
@@ -189,17 +225,72 @@ class TaskLog:
 
     def tail(self, lines: int) -> list[str]:
         """Return the last lines of the last attempt."""
+        if self._file < 0:
+            return []
         size = os.fstat(self._file).st_size
         return _last_lines(os.pread(self._file, TAIL_BYTES, max(self._attempt_start, size - TAIL_BYTES)), lines)
 
     def trouble(self) -> str:
         """Say what could not be kept."""
-        return f"{self._path}: {self._lost} bytes could not be written" if self._lost else ""
+        return f"{self._path}: {self._lost} bytes could not be written: {self._trouble}" if self._lost else ""
 
     def close(self) -> None:
         """Close the files."""
-        self._times.close()
-        os.close(self._file)
+        if self._times is not None:
+            self._times.close()
+        if self._file >= 0:
+            os.close(self._file)
+
+
+def open_own_log(path: Path) -> int:
+    """Open a log to read and append to it; it is made if it is missing.
+
+    Raises:
+        OSError: it cannot be opened, or is not a file of this user alone.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.EPERM, "it is a symbolic link", str(path)) from None
+        raise
+    reason = _objection(os.fstat(descriptor))
+    if reason:
+        os.close(descriptor)
+        raise OSError(errno.EPERM, f"it {reason}", str(path))
+    return descriptor
+
+
+def require_own_logs(directory: Path, tasks: Iterable[str]) -> None:
+    """Refuse a directory for logs in which others have put something in their place.
+
+    Args:
+        directory: where the logs are to be.
+        tasks: the names of the tasks.
+
+    Raises:
+        TflaunchError: a log is there, and is not a file of this user alone.
+    """
+    for task in tasks:
+        path = path_of(directory, task)
+        try:
+            reason = _objection(path.lstat())
+        except OSError:
+            continue  # it is not there, or will be told when it is opened
+        if reason:
+            message = f"--log-dir: {path} {reason}; remove it, or use a directory in which only you can write"
+            raise TflaunchError(message, EXIT_USAGE)
+
+
+def _objection(found: os.stat_result) -> str:
+    """Return why a file cannot be a log of ours: what is written into it may end up elsewhere."""
+    if stat.S_ISLNK(found.st_mode):
+        return "is a symbolic link"
+    if not stat.S_ISREG(found.st_mode):
+        return "is not a regular file"
+    if found.st_uid != os.getuid():
+        return f"belongs to user {found.st_uid}"
+    return "has more than one hard link" if found.st_nlink > 1 else ""
 
 
 def missing(size: int) -> str:
