@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 
 import pytest
@@ -35,3 +36,14 @@ def test_lines_have_the_times_at_which_they_were_written(capfdbinary: pytest.Cap
         f"{day}{clock}01.000 worker:0  | one",
         f"{day}{clock}01.500 worker:10 | two",
     ]
+
+
+def test_a_terminal_gets_text_and_colours_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe gets what the task wrote."""
+    line = Line(MINUTE, "worker:0", 0, b"\x1b]0;title\x07a\x1b[2J\x1b[31mb")
+    for is_terminal, shown in ((True, b"a\x1b[31mb\x1b[0m\n"), (False, line.text + b"\n")):
+        out = io.TextIOWrapper(io.BytesIO())
+        monkeypatch.setattr(out, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        monkeypatch.setattr("sys.stdout", out)
+        LogPrinter(["worker:0"], False, False).print([line])
+        assert out.buffer.getvalue() == shown

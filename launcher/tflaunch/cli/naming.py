@@ -15,7 +15,8 @@ from tflaunch.errors import TflaunchError
 if TYPE_CHECKING:
     from tflaunch.plan import Plan
 
-_ROLE_OR_HOST = re.compile(r"(chief|worker|ps|evaluator)(:.*)?|host=.*")
+_TASK_OR_HOST = re.compile(r"chief|worker|ps|evaluator|.*:.*|host=.*")
+"""What cannot be a run: a run's name has no colon."""
 
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -62,7 +63,7 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
     from tflaunch.plan import choosing
     from tflaunch.records import runs
 
-    if words and not _ROLE_OR_HOST.fullmatch(words[0]):
+    if words and not _TASK_OR_HOST.fullmatch(words[0]):
         try:
             return runs.find(words[0]), list(words[1:])
         except TflaunchError as error:

@@ -62,6 +62,8 @@ def logs(
     moment = None if since is None else _moment(since)
     chosen = choosing.choose(plan_of(directory), selectors)
     observer = Observer(directory)
+    if attempt is not None:
+        _require_attempt(observer, attempt, follow)
     reader = LogReader(directory, observer.logs, chosen)
     printer = LogPrinter(chosen, timestamps, fold)
     if tail is None and attempt is None:
@@ -86,6 +88,21 @@ def _print_earlier_lives(directory: Path, chosen: Sequence[str], since: float | 
         say(f"Slurm started the job again (restart {number})")
 
 
+def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
+    """Refuse an attempt that there was not, unless it ``may_come`` while a live run is followed.
+
+    Raises:
+        TflaunchError: there is no such attempt.
+    """
+    from tflaunch.records.observer import Outcome
+
+    observer.catch_up()
+    last = observer.job.attempt
+    if attempt > last and not (may_come and observer.outcome is Outcome.LIVE):
+        known = f"its attempts are 0 to {last}" if last else "its only attempt is 0"
+        raise TflaunchError(f"run {observer.directory.name} has no attempt {attempt}; {known}", EXIT_USAGE)
+
+
 def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:
     """Print what comes until the run has ended; it ends when that is read."""
     from tflaunch.records.observer import Outcome
@@ -107,7 +124,7 @@ def _moment(text: str) -> float:
     try:
         return dt.datetime.fromisoformat(text).timestamp()
     except ValueError:
-        message = f"--since {text!r} is no time; write 90s, 10m or 2h for so long ago, or 2026-01-31T12:00:00"
+        message = f"--since {text!r} is not a valid time; use 90s, 10m or 2h for that long ago, or 2026-01-31T12:00:00"
         raise TflaunchError(message, EXIT_USAGE) from None
 
 

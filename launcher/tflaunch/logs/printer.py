@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
+from tflaunch.logs import escapes
 from tflaunch.logs.fold import Folder
 from tflaunch.logs.lines import Line
 
@@ -13,13 +14,14 @@ _FOLD_PATIENCE = 1.0  # seconds that a line may be held for others like it
 
 
 class LogPrinter:
-    """Writes lines on stdout."""
+    """Writes lines on stdout; of control sequences in them a terminal gets only colours."""
 
     def __init__(self, tasks: Sequence[str], has_times: bool, is_folding: bool) -> None:
         """Print lines of these tasks; those of one alone without its name."""
         self._width = max(map(len, tasks), default=0) if len(tasks) > 1 else 0
         self._has_times = has_times
         self._folder = Folder() if is_folding else None
+        self._is_terminal = sys.stdout.isatty()
 
     @property
     def patience(self) -> float | None:
@@ -52,7 +54,8 @@ class LogPrinter:
         name = f"{line.task:<{self._width}} " if self._width else ""
         more = f"(\N{MULTIPLICATION SIGN}{others} other {'task' if others == 1 else 'tasks'}) " if others else ""
         bar = "| " if self._width else ""
-        return f"{moment}{name}{more}{bar}".encode() + line.text + b"\n"
+        text = escapes.without_commands(line.text) if self._is_terminal else line.text
+        return f"{moment}{name}{more}{bar}".encode() + text + b"\n"
 
 
 def local_time(moment: float, pattern: str) -> str:
