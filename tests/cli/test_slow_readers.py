@@ -112,6 +112,21 @@ def test_stderr_has_a_reader_of_its_own(launch: Launch) -> None:
     assert running.returncode == 7
 
 
+def test_a_pipe_that_another_program_made_non_blocking_is_waited_for(launch: Launch) -> None:
+    """It is not taken for one whose reader has gone."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    running = subprocess.Popen(
+        [str(TFLAUNCH), "up", str(program(launch, size=2_000_000))],
+        cwd=launch.directory, env=launch.env, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    os.close(writer)
+    wait_for(launch, "ended")
+    with open(reader, "rb") as out:
+        assert len(out.read()) == 2_000_000 + 20_000 * len("worker:0 | ")
+    assert running.wait(PATIENCE) == 0
+
+
 def test_a_terminal_that_stops_misses_only_what_is_stated(launch: Launch) -> None:
     """Ctrl-S on a terminal: the log is whole, and the terminal shows the end, and how much it does not show."""
     master, slave = pty.openpty()

@@ -58,9 +58,14 @@ def _supervise(
 ) -> int:
     """Put together what supervises a job, have ``serve`` run it to its end, and return tflaunch's exit code."""
     signals: list[int] = []
-    code = _INTERRUPTED
+    code: int | None = None
+
+    def patience() -> float | None:
+        """Seconds for a reader that takes nothing: without limit, unless the command is wanted to end or has failed."""
+        return _PATIENCE if signals or code is None else None
+
     try:
-        with desk.prepared(job, outfit, mailbox, lambda: _patience(signals), fencing, records) as prepared:
+        with desk.prepared(job, outfit, mailbox, patience, fencing, records) as prepared:
             run = Run(job, prepared.parts, lambda: _tell_kept(run, prepared))
             with _signals_to(mailbox, signals):
                 serve(run)
@@ -120,11 +125,6 @@ def _losses(words: TaskWords, journal: Journal) -> list[str]:
     if journal.lost:
         lines.append(f"{journal.lost} records of the journal could not be written")
     return lines
-
-
-def _patience(signals: Sequence[int]) -> float | None:
-    """Seconds to wait for a reader that takes nothing: without limit, unless the user wants the command to end."""
-    return _PATIENCE if signals else None
 
 
 @contextmanager
