@@ -67,7 +67,7 @@ def test_a_job_that_the_launcher_may_not_read_is_said(compose: Compose) -> None:
     compose.job.chmod(0o700)
     ended = compose.run("run", "--rm", "-T", "launcher", "tflaunch", "up", spec)
     assert ended.returncode == 2, ended.stdout
-    assert "shell.json: cannot be read: Permission denied; allow the user with the number" in ended.stdout
+    assert "shell.json: cannot be read: Permission denied; user 1000 needs permission to read it" in ended.stdout
 
 
 @pytest.mark.tensorflow

@@ -63,7 +63,7 @@ def read(path: Path) -> SpecFile:
     except OSError as error:
         hint = "give the path of a cluster spec"
         if isinstance(error, PermissionError):
-            hint = f"allow the user with the number {os.getuid()} to enter {path.absolute().parent} and to read it"
+            hint = f"user {os.getuid()} needs permission to read it and to enter {path.absolute().parent}"
         problem = Problem("error", "", f"cannot be read: {error.strerror}", hint)
         raise SpecError(str(path), [problem]) from None
     except _Unreadable as error:
