@@ -216,6 +216,16 @@ def test_a_damaged_note_of_a_job_is_none(tmp_path: Path, text: str) -> None:
     assert batch.job_of(tmp_path) == "17_4"
 
 
+def test_text_that_is_not_unicode_is_shown_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path may hold any byte, and a journal carries it as a lone surrogate."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
+    run = record(tmp_path, has_ended=False)
+    path = run / journal.JOURNAL_NAME
+    path.write_bytes(path.read_bytes().replace(b'"host":"localhost"', b'"host":"localhost","note":"\\udc80"'))
+    assert run_command(["events"]) == (0, "")
+    assert run_command(["events", "--json"]) == (0, "")
+
+
 def test_a_line_that_was_cut_off_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor was killed while it wrote it."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))

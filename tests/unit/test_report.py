@@ -299,7 +299,9 @@ def test_what_is_no_file_is_not_followed(run: Run) -> None:
     assert not {"logs/link.log", "logs/pipe.log", "plan.json"} & set(files)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"tasks":[{}]}', '{"tasks":[{"env":[],"argv":1}],"sidecars":[]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "[" * 9000, '{"tasks":[{}]}', '{"tasks":[{"env":[],"argv":1}],"sidecars":[]}']
+)
 def test_a_damaged_plan_is_packed_as_it_is(run: Run, text: str) -> None:
     """It may be what somebody looks for."""
     (run.path / "plan.json").write_text(text)

@@ -54,7 +54,7 @@ def _check(record: Any, number: int) -> None:
     _require(isinstance(record, dict), "is not an object")
     kind = record.get("kind")
     _require(isinstance(kind, str), "has no kind")
-    _require(type(record.get("seq")) is int and record["seq"] == number, f"is not number {number}")
+    _require(type(record.get("seq")) is int and record["seq"] == number, f"its seq is not {number}")
     _require(_is_time(record.get("time")), "has no time")
     if "now" in record or kind == "plan":
         _require(_is_time(record.get("now")), "has a wrong time")
