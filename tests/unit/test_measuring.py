@@ -191,3 +191,11 @@ def test_measures_that_are_none_are_refused(said: object) -> None:
     """Whatever comes."""
     with pytest.raises(ValueError, match=r"measure|figure"):
         measures.from_wire(said)
+
+
+def test_names_of_metrics_can_be_shown_and_encoded() -> None:
+    """They go to terminals, and to Prometheus, which answers nothing at all if one cannot be encoded."""
+    said = {TASK: {"attempt": 0, "progress": {"metrics": {"loss\ud800": 1, "a\x1b[2J\nb": 2}}}}
+    progress = measures.from_wire(said)[TASK].progress
+    assert progress is not None
+    assert progress.metrics == {r"loss\ud800": 1, r"a\x1b[2J\nb": 2}

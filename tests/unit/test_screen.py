@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tflaunch.view.screen import _Lines
+from tflaunch.view.screen import Screen, _Lines
 
 pytestmark = pytest.mark.unit
 
@@ -59,3 +59,16 @@ def test_the_last_line_is_the_one_that_says_something(pieces: tuple[bytes, ...],
     for piece in pieces:
         lines.feed(piece)
     assert lines.last() == expected
+
+
+def test_a_message_cannot_act_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    """It may quote what a host or a program wrote; colours are left out, the rest is escaped."""
+    screen = Screen(["worker:0"])
+    screen.say("failed:\n\tx = \x1b[31m1\x1b[0m\x1b]0;PWNED\x07\x1b[2J\ud800\r\ndone\x85\u202e")
+    screen.close()
+    said = capfd.readouterr().err
+    assert said.splitlines() == [
+        "tflaunch: failed:",
+        r"tflaunch:         x = 1\x1b]0;PWNED\x07\x1b[2J\ud800",
+        r"tflaunch: done\x85\u202e",
+    ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import wire
+from tflaunch_worker import orders, wire
 from tflaunch_worker.client import Client
 from tflaunch_worker.lease import Lease
 from tflaunch_worker.network.ports import PortTaken
@@ -65,15 +65,15 @@ class Agent:
         self._client.connect(connection)
 
     def admit(self, message: dict[str, Any], connection: socket.socket, heard: bytes) -> None:
-        """Serve who said this ``hello`` and all of ``heard``; an earlier supervisor is told that its time is over."""
-        if int(message.get("fencing", 0)) > self._fencing:
-            self._fencing = int(message["fencing"])
+        """Serve the supervisor that said this ``hello`` (checked) and all of ``heard``; dismiss an earlier one."""
+        if (message.get("fencing") or 0) > self._fencing:
+            self._fencing = message["fencing"]
             self._client.dismiss(self.superseded())
         self._client.connect(connection, heard)
 
     def is_superseded(self, message: dict[str, Any]) -> bool:
         """Whether who says this ``hello`` is an earlier supervisor than one that was here: its time is over."""
-        return int(message.get("fencing", 0)) < self._fencing
+        return (message.get("fencing") or 0) < self._fencing
 
     def superseded(self) -> dict[str, object]:
         """Return what a supervisor is told whose time is over."""
@@ -109,6 +109,7 @@ class Agent:
     def _obey(self, message: dict[str, Any], body: bytes) -> None:
         order = self._ORDERS.get(message["kind"])
         try:
+            orders.check(message)
             if message["kind"] in ("offer_files", "file_part"):
                 self._take_files(message, body)
             elif message["kind"] in _OF_DOCTORS:
@@ -116,15 +117,15 @@ class Agent:
 
                 Consultation(self._loop, self._here, self._client).obey(message)
             elif order is None:
-                self._client.refuse(f"unknown order {message['kind']!r}")
+                self._client.refuse(f"unknown order {message['kind'][:40]!r}")
             elif self._is_new(message):
                 order(self, message)
-        except (KeyError, TypeError, ValueError) as error:
-            self._client.refuse(f"malformed order {message['kind']!r}: {error!r}")
+        except ValueError as error:
+            self._client.refuse(f"malformed order {message['kind'][:40]!r}: {error}")
 
     def _is_new(self, message: dict[str, Any]) -> bool:
         """Whether an order is obeyed for the first time: after a lost link it is sent again."""
-        number = int(message.get("order", 0))
+        number = message.get("order") or 0
         if 0 < number <= self._obeyed:
             return False
         self._obeyed = max(number, self._obeyed)
@@ -137,16 +138,16 @@ class Agent:
         if self.is_superseded(message):
             self._client.dismiss(self.superseded())
             return
-        self._fencing = int(message.get("fencing", 0))
-        self._lease.begin(float(message["lease"]), str(message["clock"]), float(message["sent"]))
-        self._grace = float(message["grace"])
+        self._fencing = message.get("fencing") or 0
+        self._lease.begin(message["lease"], message["clock"], message["sent"])
+        self._grace = message["grace"]
         self._watch_lease()
         about = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "is_leaving": self._is_leaving}
-        self._client.greet(int(message["seen"]), **about, **self._pulse(message))
+        self._client.greet(message["seen"], **about, **self._pulse(message))
 
     def _keep_alive(self, message: dict[str, Any]) -> None:
         """Being heard renews the lease; the answer tells the supervisor that the link works both ways."""
-        self._lease.renew(float(message["sent"]))
+        self._lease.renew(message["sent"])
         self._client.answer("alive", **self._pulse(message))
 
     def _pulse(self, message: dict[str, Any]) -> dict[str, object]:
@@ -154,7 +155,7 @@ class Agent:
         return {"obeyed": self._obeyed, "sent": message["sent"], "time": self._loop.now()}
 
     def _acknowledge(self, message: dict[str, Any]) -> None:
-        self._client.forget_seen(int(message["seen"]))
+        self._client.forget_seen(message["seen"])
         for task, attempt, offset, is_complete in message["streams"]:
             self._client.acknowledge(task, attempt, offset, is_complete)
         self._stop_when_done()
@@ -175,19 +176,18 @@ class Agent:
                 self._here.task_directory(task)  # now, as nobody waits for us: the supervisor compiles TF_CONFIG
 
     def _look_up_names(self, message: dict[str, Any]) -> None:
-        names = [str(name) for name in message["names"]]
-        self._here.look_up(names, lambda found: self._client.say("names_found", found=found))
+        self._here.look_up(message["names"], lambda found: self._client.say("names_found", found=found))
 
     def _try_peers(self, message: dict[str, Any]) -> None:
         """Listen on the ports of this host's tasks until they start, and connect to those of the others."""
         try:
-            self._here.listeners.listen(message["ports"], str(message["run"]))
+            self._here.listeners.listen(message["ports"], message["run"])
         except OSError as error:
             failed = dict.fromkeys(message["peers"], f"this host cannot listen: {error.strerror}")
             self._client.say("peers_tried", failed=failed)
             return
         found = lambda failed: self._client.say("peers_tried", failed=failed)  # noqa: E731
-        self._here.try_peers(message["peers"], str(message["run"]), float(message["patience"]), found)
+        self._here.try_peers(message["peers"], message["run"], message["patience"], found)
 
     def _take_files(self, message: dict[str, Any], body: bytes) -> None:
         """The supervisor offers files for the tasks, or sends a part of one."""
@@ -196,7 +196,7 @@ class Agent:
         self._offer.obey(message, body)
 
     def _start_task(self, message: dict[str, Any]) -> None:
-        name, attempt = str(message["task"]), int(message["attempt"])
+        name, attempt = message["task"], message["attempt"]
         running = self._tasks.get(name)
         if running is not None and not running.is_gone:
             raise ValueError(f"{name} is still running attempt {running.attempt}")
@@ -222,18 +222,18 @@ class Agent:
         if progress is not None:
             self._progress[name] = progress
         if message.get("stall"):
-            self._silences[name] = Silence(self._loop, float(message["stall"]), task, self._client)
+            self._silences[name] = Silence(self._loop, message["stall"], task, self._client)
         self._here.start(task, bool(command.modules))
 
     def _stop_task(self, message: dict[str, Any]) -> None:
         task = self._tasks.get(message["task"])
         if task is not None and task.attempt == message["attempt"]:
-            task.stop(float(message["grace"]), bool(message.get("with_stacks")))
+            task.stop(message["grace"], bool(message.get("with_stacks")))
 
     def _signal_task(self, message: dict[str, Any]) -> None:
         task = self._tasks.get(message["task"])
         if task is not None and task.attempt == message["attempt"]:
-            task.signal(int(message["signal"]))
+            task.signal(message["signal"])
 
     def _measure(self, message: dict[str, Any]) -> None:
         self._here.measurer.ask(self._pids, self._tell_measures)
@@ -253,7 +253,7 @@ class Agent:
         self._client.answer("measured", time=self._loop.now(), tasks=tasks)
 
     def _leave(self, message: dict[str, Any]) -> None:
-        self._end_all(float(message["grace"]))
+        self._end_all(message["grace"])
 
     # ---- what tasks tell (the listener of `Task`)
 

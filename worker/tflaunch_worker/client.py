@@ -97,7 +97,8 @@ class Client:
             self._lose()
             return
         for message, body in messages:
-            self._received(message, body)
+            if self._socket is connection:  # else it was refused, and is not believed any further
+                self._received(message, body)
         if self._socket is connection:
             self.flush()
 

@@ -5,7 +5,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from tflaunch_worker import wire
+from tflaunch_worker import orders, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,12 +60,14 @@ class Door:
         """Act on a first word; ``heard`` is all that was received."""
         kind = message.get("kind")
         try:
+            if message:
+                orders.check(message)
             if kind == "hello" and not self._agent.is_superseded(message):
                 self._agent.admit(message, connection, heard)
                 return
             if kind in _FIRST_WORDS:
                 answer = self._agent.superseded() if kind == "hello" else self._agent.appearance()
                 connection.send(wire.encode(answer))
-        except (OSError, KeyError, TypeError, ValueError):
+        except (OSError, ValueError):
             pass  # whoever that was has gone, or speaks another language
         connection.close()

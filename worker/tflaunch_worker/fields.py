@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MAX_COUNT = 2**53
 """Of counts, offsets and sizes: what a float still holds exactly."""
 
+LONGEST_TEXT = 4 * 1024 * 1024
+"""Characters of a text: arguments and variables of tasks can be long."""
+
 MAX_TIME = 1e12
 """Of moments of a monotonic clock and of durations, in seconds: 30,000 years."""
 
@@ -35,7 +38,7 @@ def number(message: Mapping[str, Any], name: str, least: float = -MAX_TIME, most
     raise _wrong(name, f"a number from {least:g} to {most:g}", value)
 
 
-def text(message: Mapping[str, Any], name: str, longest: int = 1024 * 1024) -> str:
+def text(message: Mapping[str, Any], name: str, longest: int = LONGEST_TEXT) -> str:
     """Return a text field of at most ``longest`` characters."""
     value = message.get(name)
     if type(value) is not str or len(value) > longest:

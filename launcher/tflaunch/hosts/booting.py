@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import tflaunch_worker
 from tflaunch.hosts.archive import Archive
 from tflaunch.hosts.link import AgentGone, LinkError
 from tflaunch.plan import HostPlan
+from tflaunch.printable import printable
+from tflaunch_worker import fields, wire
 
 _MOST_NOISE = 1024 * 1024  # bytes that a login may print before our program speaks
 _LONGEST_ANSWER = 64 * 1024
+_MOST_VALUES = 100
 _TOO_OLD = 38  # exit code of our own, for a Python that cannot run the agent
 _NO_PYTHON = 127
 
@@ -87,6 +90,33 @@ def request(
     }
 
 
+class _Answer(NamedTuple):
+    """A line of `tflaunch_worker.boot`. ``text``: why it ``failed``, or the last words of an agent that is ``gone``."""
+
+    kind: str
+    text: str = ""
+
+
+_TEXTS = {"failed": "reason", "gone": "words"}
+
+
+def _read_answer(line: bytes) -> _Answer:
+    """Return the answer in a line.
+
+    Raises:
+        ValueError: it is none.
+    """
+    message = wire.parse(line, _MOST_VALUES)
+    if not isinstance(message, dict):
+        raise ValueError("it is not an object")  # noqa: TRY004 - what a host says is a value
+    kind = fields.text(message, "kind", 20)
+    return _Answer(kind, printable(fields.text(message, _TEXTS[kind])) if kind in _TEXTS else "")
+
+
+def _shown(data: bytes) -> str:
+    return printable(data[:60].decode("utf-8", "replace"))
+
+
 class Boot:
     """Brings a stream to the agent."""
 
@@ -113,13 +143,15 @@ class Boot:
         head = f"{self._host.python or ''}\n".encode() + boot + json.dumps(request).encode() + b"\n"
         self._send(head)
         answer = self._answer()
-        if answer["kind"] == "send":
+        if answer.kind == "send":
             self._send(agent.data)
             answer = self._answer()
-        if answer["kind"] == "gone":
-            raise AgentGone(str(answer["words"]))
-        if answer["kind"] != "ready":
-            raise LinkError(f"{answer['reason']}; {self._remedy()}")
+        if answer.kind == "gone":
+            raise AgentGone(answer.text)
+        if answer.kind == "failed":
+            raise LinkError(f"{answer.text}; {self._remedy()}")
+        if answer.kind != "ready":
+            raise LinkError(f"our program there answered {answer.kind!r}, out of turn")
 
     def _remedy(self) -> str:
         return f"fix this on the host, or set TFLAUNCH_HOME in hosts.{self._host.host}.env to another directory"
@@ -133,18 +165,17 @@ class Boot:
                 raise LinkError(self._login_failure())
         self._received = self._received.partition(marker)[2]
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> _Answer:
         while b"\n" not in self._received:
-            if len(self._received) > _LONGEST_ANSWER or not self._receive():
+            if len(self._received) > _LONGEST_ANSWER:
+                raise LinkError(f"our program there answered without end: {_shown(self._received)}")
+            if not self._receive():
                 raise LinkError(self._python_failure())
         line, _, self._received = self._received.partition(b"\n")
         try:
-            answer = json.loads(line)
-        except ValueError:
-            raise LinkError(f"our program there answered {line[:60]!r}") from None
-        if not isinstance(answer, dict) or "kind" not in answer:
-            raise LinkError(f"our program there answered {line[:60]!r}")
-        return answer
+            return _read_answer(line)
+        except ValueError as error:
+            raise LinkError(f"our program there answered {_shown(line)}: {printable(str(error), 200)}") from None
 
     def _receive(self) -> bytes:
         try:
@@ -171,8 +202,8 @@ class Boot:
         if code == _NO_PYTHON:
             return f"there is no {python}; {remedy}"
         if code == _TOO_OLD:
-            version = errors.decode("utf-8", "replace").split()[:1]
-            return f"{python} there is Python {' '.join(version)}, too old for the agent; {remedy}"
+            version = " ".join(errors.decode("utf-8", "replace").split()[:1])
+            return f"{python} there is Python {printable(version, 20)}, too old for the agent; {remedy}"
         said = self._last_line(errors)
         return f"{python} there ended with code {code}{f': {said}' if said else ''}; {remedy}"
 
@@ -185,4 +216,4 @@ class Boot:
     @staticmethod
     def _last_line(text: bytes) -> str:
         lines = text.decode("utf-8", "replace").split("\n")
-        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+        return next((printable(line.strip(), 200) for line in reversed(lines) if line.strip()), "")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from tflaunch.hosts.link import AgentGone, LinkError, Way
+from tflaunch.hosts import replies
+from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
+from tflaunch.printable import printable
 from tflaunch_worker import wire
 
 _PATIENCE = 5.0  # seconds for an agent's answer
 _AT_ONCE = 32
 _RECEIVE = 64 * 1024
+_LONGEST_ANSWER = 1024 * 1024
 
 
 class Sighting(NamedTuple):
@@ -41,27 +45,29 @@ def _look(host: str, way: Way) -> Sighting:
     except AgentGone:
         return Sighting(host, {})
     except LinkError as error:
-        return Sighting(host, None, reason=str(error))
+        return Sighting(host, None, reason=printable(str(error)))
     try:
         link.socket.settimeout(_PATIENCE)
         link.socket.sendall(wire.encode({"kind": "look"}))
-        return _sighting(host, _answer(link.socket.recv))
-    except (OSError, EOFError, wire.WireError, KeyError, TypeError, ValueError) as error:
-        return Sighting(host, None, reason=f"its agent did not answer: {error or type(error).__name__}")
+        seen = replies.read_sight(_answer(link))
+    except (OSError, EOFError, wire.WireError, ValueError) as error:
+        reason = f"its agent did not answer: {printable(str(error)) or type(error).__name__}"
+        return Sighting(host, None, reason=reason)
     finally:
         link.close()
+    return Sighting(host, seen.tasks, seen.lease_left)
 
 
-def _answer(receive: Any) -> dict[str, Any]:
-    decoder = wire.Decoder()
+def _answer(link: Link) -> dict[str, Any]:
+    """Return the first message over a link, which must come as a whole within `_PATIENCE`."""
+    decoder = wire.Decoder(_LONGEST_ANSWER)
+    end = time.monotonic() + _PATIENCE
     while True:
-        data = receive(_RECEIVE)
+        link.socket.settimeout(max(end - time.monotonic(), 0.01))
+        data = link.socket.recv(_RECEIVE)
         if not data:
             raise EOFError("it hung up")
         for message, _ in decoder.feed(data):
             return message
-
-
-def _sighting(host: str, message: dict[str, Any]) -> Sighting:
-    tasks = {str(task): (int(known["attempt"]), int(known["pid"])) for task, known in message["tasks"].items()}
-    return Sighting(host, tasks, float(message["lease_left"]))
+        if time.monotonic() >= end:
+            raise TimeoutError("timed out")

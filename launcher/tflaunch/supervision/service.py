@@ -14,7 +14,9 @@ from tflaunch.job.events import RestartAsked, StopAsked, Struck
 from tflaunch.job.states import Job, Phase, TaskPhase
 from tflaunch.job.status import Sight, status
 from tflaunch.mailbox import Mailbox
+from tflaunch.printable import printable
 from tflaunch.supervision.meter import Meter
+from tflaunch_worker import fields
 
 _LONGEST_GRACE = 86_400.0
 
@@ -74,8 +76,10 @@ class Service:
             self._answer(caller, message, self._job)
         except Refused as refused:
             caller.say("refused", reason=str(refused))
-        except (KeyError, TypeError, ValueError) as error:
-            caller.say("refused", reason=f"the supervisor does not understand {message['kind']!r}: {error!r}")
+        except ValueError as error:
+            caller.say(
+                "refused", reason=f"malformed request {printable(message['kind'], 40)!r}: {printable(str(error))}"
+            )
 
     def _answer(self, caller: Caller, message: dict[str, Any], job: Job) -> None:
         match message["kind"]:
@@ -85,19 +89,25 @@ class Service:
                 caller.follows = True
                 caller.say("changed")
             case "stop":
-                self._stop(message.get("grace"), job)
+                self._stop(message, job)
                 caller.say("done")
             case "restart":
-                self._restart(message["tasks"], job)
+                self._restart(fields.texts(message, "tasks"), job)
                 caller.say("done")
             case "signal":
-                caller.say("done", tasks=self._signal(message["tasks"], int(message["signal"]), job))
+                caller.say(
+                    "done",
+                    tasks=self._signal(fields.texts(message, "tasks"), fields.integer(message, "signal", 1, 64), job),
+                )
             case kind:
-                raise Refused(f"this supervisor knows no {kind!r}; it is of another version of tflaunch")
+                raise Refused(
+                    f"{printable(kind, 40)!r} is unknown to this supervisor: it is of another version of tflaunch"
+                )
 
-    def _stop(self, grace: float | None, job: Job) -> None:
-        wanted = job.plan.timeouts.grace if grace is None else float(grace)
-        self._mailbox.put(StopAsked(min(max(wanted, 0.0), _LONGEST_GRACE)))
+    def _stop(self, message: dict[str, Any], job: Job) -> None:
+        is_default = message.get("grace") is None
+        wanted = job.plan.timeouts.grace if is_default else fields.number(message, "grace", 0)
+        self._mailbox.put(StopAsked(min(wanted, _LONGEST_GRACE)))
 
     def _restart(self, tasks: list[str], job: Job) -> None:
         if job.phase is not Phase.RUNNING:
@@ -125,4 +135,6 @@ class Service:
     def _need_known(self, tasks: list[str], job: Job) -> None:
         unknown = [task for task in tasks if task not in job.tasks]
         if unknown:
-            raise Refused(f"there is no task {', '.join(unknown)}; the tasks are {', '.join(job.tasks)}")
+            raise Refused(
+                f"there is no task {printable(', '.join(unknown), 200)}; the tasks are {', '.join(job.tasks)}"
+            )

@@ -7,6 +7,7 @@ supervisor. On a terminal the same thread keeps a view of the run below the line
 from __future__ import annotations
 
 import os
+import re
 import select
 import threading
 import time
@@ -14,12 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tflaunch.logs.lines import Kept, last_state
+from tflaunch.printable import printable
 from tflaunch.view.backlog import Backlog, Piece
 
 if TYPE_CHECKING:
     from tflaunch.view.live import LiveView
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LONGEST_LINE = 10_000
 _STDOUT, _STDERR = 1, 2
 _LONGEST_PARTIAL = 64 * 1024
 _BATCH = 64 * 1024  # bytes that are written at once, even if the view was drawn just now
@@ -79,12 +83,15 @@ class Screen:
         self._out.add(Piece(task, b"", ends_line=True))
 
     def say(self, message: str, is_failure: bool = False) -> None:
-        """Show a message of tflaunch itself; on a terminal the first line of a failure is red."""
-        lines = [f"tflaunch: {line}" for line in message.splitlines()]
+        """Show a message of tflaunch itself, which may quote what hosts and tasks wrote.
+
+        On a terminal the first line of a failure is red.
+        """
+        lines = [f"tflaunch: {_quoted(line)}" for line in message.split("\n")] if message else []
         if is_failure and lines and os.isatty(_STDERR) and not os.environ.get("NO_COLOR"):
             lines[0] = f"\033[1;31m{lines[0]}\033[0m"
         text = "".join(f"{line}\n" for line in lines)
-        self._err.add(Piece(None, text.encode("utf-8", "replace")))
+        self._err.add(Piece(None, text.encode("utf-8")))
 
     def wait_until_written(self) -> None:
         """Wait for the reader, until everything is written."""
@@ -240,6 +247,11 @@ def _cleaner() -> Callable[[bytes], bytes]:
 
 def _as_it_is(lines: bytes) -> bytes:
     return lines
+
+
+def _quoted(line: str) -> str:
+    """Return a line without colours and without anything else that a terminal would act on."""
+    return printable(_COLOUR.sub("", line.rstrip("\r")).expandtabs(), _LONGEST_LINE)
 
 
 def _prefix(task: str, width: int, colour: int | None) -> bytes:

@@ -30,27 +30,23 @@ class Consultation:
         self._client = client
 
     def obey(self, message: Dict[str, Any]) -> None:
-        """Do what an order asks for, and answer.
-
-        Raises:
-            KeyError, TypeError, ValueError: the order is malformed.
-        """
+        """Do what an order asks for, and answer."""
         kind = message["kind"]
         if kind == "examine":
             self._examine(message)
         elif kind == "leave_marks":
-            token = str(message["token"])
+            token = message["token"]
             places = {place: examination.mark(os.path.expanduser(place), token) for place in message["directories"]}
             self._client.answer("marks_left", places=places)
         elif kind == "look_for_marks":
-            paths = [str(path) for path in message["paths"]]
+            paths = message["paths"]
             aside.do(self._loop, lambda: [path for path in paths if os.path.exists(path)], self._tell_seen)
         elif kind == "remove_code":
             code = os.path.join(self._here.directory, CODE_NAME)
             aside.do(self._loop, lambda: examination.remove(code), lambda _: self._client.answer("code_removed"))
         else:
             for path in message["paths"]:
-                examination.unmark(str(path))
+                examination.unmark(path)
             self._client.answer("marks_removed")
 
     def _tell_seen(self, seen: List[str] | None) -> None:
@@ -61,10 +57,10 @@ class Consultation:
         problems: Dict[int, str] = {}
         for number, program in enumerate(message["programs"]):
             try:
-                commands.append((self._here.command("doctor", program, None), bool(program["is_python"])))
+                commands.append((self._here.command("doctor", program, None), program["is_python"]))
             except host_values.UnknownValue as unknown:
                 problems[number] = str(unknown)
-        probe, directory, files = str(message["probe"]), self._here.directory, self._here.max_files
+        probe, directory, files = message["probe"], self._here.directory, self._here.max_files
 
         def answered(facts: Dict[str, Any] | None) -> None:
             if facts is not None:

@@ -33,7 +33,7 @@ class Offer:
         """Serve an order.
 
         Raises:
-            KeyError, TypeError, ValueError: it is malformed.
+            ValueError: it cannot be served.
         """
         if message["kind"] == "offer_files":
             self._hear(message)

@@ -1,0 +1,143 @@
+"""Requests at a run's socket, from any process of the same user."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import random
+import select
+import socket
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fuzz.borders import Border
+from fuzz.mutations import as_json, mutate, mutate_bytes
+from fuzz.stages import check_sentence
+from history import mirrored
+from tflaunch.control.server import SOCKET_NAME
+from tflaunch.job.events import RestartAsked, StopAsked, Struck
+from tflaunch.mailbox import Mailbox
+from tflaunch.supervision.service import Service
+from tflaunch_worker import wire
+
+_REQUESTS: tuple[dict[str, Any], ...] = (
+    {"kind": "status"},
+    {"kind": "follow"},
+    {"kind": "stop"},
+    {"kind": "stop", "grace": 3.5},
+    {"kind": "restart", "tasks": []},
+    {"kind": "restart", "tasks": ["worker:0"]},
+    {"kind": "signal", "tasks": ["worker:1"], "signal": 10},
+)
+
+
+def generate(chance: random.Random) -> bytes:
+    """Return the bytes that a caller sends."""
+    frames = []
+    for request in chance.choices(_REQUESTS, k=chance.choice((1, 1, 2, 5))):
+        head = as_json(mutate(request, chance) if chance.random() < 0.8 else request)
+        frames.append(struct.pack("!II", len(head), 0) + head)
+    data = b"".join(frames)
+    return mutate_bytes(data, chance) if chance.random() < 0.2 else data
+
+
+def check(case: bytes) -> None:
+    """Send it, and read the answers; then ask for the status."""
+    stage = _stage()
+    stage.ask(case)
+    status = {"kind": "status"}
+    answers = stage.ask(wire.encode(status), is_awaited=True)
+    assert [answer["kind"] for answer in answers] == ["status"]
+
+
+@functools.cache
+def _stage() -> _Stage:
+    return _Stage()
+
+
+class _Session:
+    """A host whose agent is heard, and measures nothing."""
+
+    host = "localhost"
+    is_linked = True
+    silence = 0.5
+
+    def measure(self) -> bool:
+        """Nobody can be asked."""
+        return False
+
+    def tell_measures(self, tell: object) -> None:
+        """There will be none."""
+
+    def signal(self, task: str, attempt: int, number: int) -> None:
+        """Signal a task."""
+        assert 0 < number < 65
+
+
+class _Stage:
+    """A service of a running job."""
+
+    def __init__(self) -> None:
+        directory = tempfile.TemporaryDirectory(prefix="tflaunch-fuzz-")
+        atexit.register(directory.cleanup)
+        self._path = Path(directory.name)
+        self._mailbox = Mailbox()
+        sessions: Any = {"localhost": _Session()}
+        self._service = Service(mirrored().job, self._path, "logs", self._mailbox, sessions)
+
+    def ask(self, data: bytes, is_awaited: bool = False) -> list[dict[str, Any]]:
+        """Send bytes over a connection of their own; return the answers to them, at least one if it is awaited."""
+        decoder, answers = wire.Decoder(), list[dict[str, Any]]()
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(str(self._path / SOCKET_NAME))
+            caller.setblocking(False)
+            sent = 0
+            for _ in range(200):
+                if sent < len(data):
+                    sent += _try_to_send(caller, data[sent:])
+                self._serve()
+                if select.select([caller], [], [], 0)[0]:
+                    received = _receive(caller)
+                    answers += [message for message, _ in decoder.feed(received)]
+                    if not received:
+                        break
+                elif sent == len(data) and (answers or not is_awaited):
+                    break
+        self._serve()
+        for answer in answers:
+            check_sentence(str(answer.get("reason", "")))
+        return answers
+
+    def _serve(self) -> None:
+        for _ in range(10):
+            event = self._mailbox.take(self._mailbox.now())
+            match event:
+                case StopAsked(grace):
+                    assert 0 <= grace <= 86_400
+                case RestartAsked(task):
+                    assert task in ("", "worker:0", "worker:1")
+                case Struck(what):
+                    check_sentence(what)
+                case _:
+                    assert event is None, event
+
+
+def _receive(caller: socket.socket) -> bytes:
+    try:
+        return caller.recv(1 << 20)
+    except ConnectionResetError:
+        return b""  # it has hung up before it had read everything
+
+
+def _try_to_send(caller: socket.socket, data: bytes) -> int:
+    try:
+        return caller.send(data)
+    except BlockingIOError:
+        return 0
+    except OSError:
+        return len(data)  # it has hung up
+
+
+BORDER = Border(generate, check)

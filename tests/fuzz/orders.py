@@ -1,0 +1,109 @@
+"""What a supervisor orders: the real agent on a simulated host, which must serve the next supervisor."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+from fuzz.borders import Border
+from fuzz.mutations import as_json, mutate, mutate_bytes, mutate_order
+from simulator import kernel
+from simulator.hosts import SimHost
+from simulator.processes import Process
+from simulator.world import World
+from tflaunch_worker import wire
+
+_SECONDS = 20.0
+_ENV = {"TFLAUNCH_RUN": "run", "TFLAUNCH_TASK": "worker:0", "TFLAUNCH_ATTEMPT": "0"}
+_COMMAND = {"argv": ["train"], "env": _ENV, "unset": ["http_proxy"], "workdir": "/", "inherit": True}
+_PORTS = {"worker:0": 2222, "worker:1": 2223}
+_HELLO = {
+    "kind": "hello", "protocol": wire.PROTOCOL, "run": "run", "lease": 30.0, "grace": 1.0, "seen": 0, "fencing": 0,
+    "clock": "clock", "sent": 0.0,
+}  # fmt: skip
+_SCRIPT: tuple[dict[str, Any], ...] = (
+    {"kind": "offer_files", "is_first": True, "is_last": True, "files": [["a.py", 420, "ab" * 32]], "links": []},
+    {"kind": "file_part", "sha256": "ab" * 32, "offset": 0, "is_last": True},
+    {"kind": "look_up_names", "order": 1, "names": ["b"]},
+    {"kind": "hold_ports", "order": 2, "ports": _PORTS, "exclusive": False},
+    {"kind": "try_peers", "order": 3, "ports": _PORTS, "peers": {"worker:2": ["b", 2224]}, "run": "run", "patience": 5},
+    {"kind": "start_task", "order": 4, "task": "worker:0", "attempt": 0, "port": 2222, "stall": 15, **_COMMAND},
+    {"kind": "start_task", "order": 5, "task": "worker:1", "attempt": 0, "port": 2223, "preload": [], **_COMMAND},
+    {"kind": "keep_alive", "sent": 1.0},
+    {"kind": "acknowledge", "seen": 2, "streams": [["worker:0", 0, 0, False]]},
+    {"kind": "measure"},
+    {"kind": "signal_task", "task": "worker:0", "attempt": 0, "signal": 10},
+    {"kind": "stop_task", "order": 6, "task": "worker:0", "attempt": 0, "grace": 1.0, "with_stacks": False},
+    {"kind": "leave_marks", "token": "token", "directories": []},
+    {"kind": "look", "order": 7},
+)
+
+
+def generate(chance: random.Random) -> bytes:
+    """Return what a supervisor sends: mostly good orders with a few changes."""
+    messages: list[Any] = [_HELLO, *_SCRIPT]
+    if chance.random() < 0.4:
+        messages = mutate_order(messages, chance)
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 4))):
+        place = chance.randrange(len(messages))
+        messages[place] = mutate(messages[place], chance)
+    frames = []
+    for message in messages:
+        head = as_json(message)
+        body = chance.randbytes(9) if chance.random() < 0.1 else b""
+        frames.append(struct.pack("!II", len(head), len(body)) + head + body)
+    data = b"".join(frames)
+    return mutate_bytes(data, chance) if chance.random() < 0.2 else data
+
+
+def check(case: bytes) -> None:
+    """Send it to an agent; then be another supervisor, if the agent still is there."""
+    with kernel.installed():
+        world = World(len(case))
+        nothing: Any = _Unjudged()
+        host = _Host("a", False, world, nothing, nothing)
+        first = host.start_agent()
+        for start in range(0, len(case), 4096):
+            first.sendall(case[start : start + 4096])
+        world.run_until(_SECONDS / 2)
+        agent = host.agent
+        if agent is None or agent.has_ended or agent.agent is None:
+            return  # it was told to leave, or its lease was over
+        answer = _ask(world, host)
+        assert answer in ("greeted", "superseded"), answer
+
+
+def _ask(world: World, host: SimHost) -> str:
+    second = host.connect()
+    second.sendall(wire.encode({**_HELLO, "fencing": 2**31, "lease": 0.0}))
+    decoder = wire.Decoder()
+    for _ in range(20):
+        world.run_until(world.now + 0.5)
+        while second.is_readable:
+            data = second.recv(1 << 20)
+            for message, _ in decoder.feed(data):
+                return str(message["kind"])
+            if not data:
+                return "hung up"
+    return "no answer"
+
+
+class _Unjudged:
+    """Takes the place of the oracle and the stage: nothing is checked of what processes do."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+class _Host(SimHost):
+    """A host whose processes run on and print nothing."""
+
+    def fork(self, env: dict[str, str]) -> Process:
+        """Start a process, whatever its environment is."""
+        process = Process(self, {**env, "TFLAUNCH_TASK": "worker:0", "TFLAUNCH_ATTEMPT": "0"}, None)
+        self.world.after(0.01, lambda: process.report_start(b""))
+        return process
+
+
+BORDER = Border(generate, check)

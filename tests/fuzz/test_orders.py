@@ -1,0 +1,14 @@
+"""A supervisor that orders anything is refused with a sentence, and the agent lives on."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzz import borders
+
+pytestmark = pytest.mark.fuzz
+
+
+def test_no_order_can_surprise_an_agent() -> None:
+    """The next supervisor is greeted."""
+    borders.check_all("orders")

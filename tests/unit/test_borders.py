@@ -1,0 +1,125 @@
+"""Answers of hosts that do not keep to the protocol, before there is an agent and without a supervisor."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from fuzz import boot
+from tflaunch.hosts import onlooker
+from tflaunch.hosts.booting import Boot, request
+from tflaunch.hosts.link import AgentGone, LinkError
+from tflaunch_worker import fields, orders
+
+pytestmark = pytest.mark.unit
+
+
+def brought(*answers: bytes) -> None:
+    """Bring a host that answers this to its agent."""
+    said = b"".join([b"<MARKER>\n", *(answer + b"\n" for answer in answers)]).decode("latin-1")
+    stream = boot.Stream({"pieces": [said], "code": 1, "errors": "", "silence": False})
+    Boot(stream, boot.HOST, time.monotonic() + 5).bring(
+        request("start", "run", boot.HOST, boot.ARCHIVE, 5), boot.ARCHIVE
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b'{"kind":"failed"}', "'reason' must be text"),
+        (b'{"kind":"failed","reason":"\\u001b[2J evil\\ntflaunch: done"}', r"\x1b[2J evil\ntflaunch: done; fix this"),
+        (b"[" * 40_000, "too many values"),
+        (b'{"kind":' + b"[" * 90 + b"]" * 90 + b"}", "nested too deep"),
+        (b'{"kind":' + b"9" * 5000 + b"}", "64 bits"),
+        (b'{"kind":["x"]}', "'kind' must be text"),
+        (b'{"kind":"hello"}', "out of turn"),
+        (b"x" * 70_000, "answered xxx"),
+        (b'{"kind":"ready"', "answered"),
+    ],
+)
+def test_a_host_that_answers_nonsense_is_refused_with_a_sentence(answer: bytes, expected: str) -> None:
+    """At once, not when the time to connect is over."""
+    with pytest.raises(LinkError) as refused:
+        brought(answer)
+    assert expected in str(refused.value)
+    assert str(refused.value).isprintable()
+
+
+def test_last_words_of_an_agent_are_printable() -> None:
+    """They are the last line of its log."""
+    with pytest.raises(AgentGone, match=r"x1b\[2J"):
+        brought(b'{"kind":"gone","words":"\\u001b[2J"}')
+
+
+class Dripping:
+    """An agent that sends a byte now and then, and never a whole answer."""
+
+    def __init__(self) -> None:
+        self.socket, self._theirs = socket.socketpair()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._drip)
+        self._thread.start()
+
+    def _drip(self) -> None:
+        self._theirs.sendall(b"\0\0\1\0\0\0\0\0")
+        while not self._is_over.wait(0.01):
+            self._theirs.send(b" ")
+
+    def resume(self) -> Any:
+        """Find the agent."""
+        return self
+
+    def close(self) -> None:
+        """Hang up."""
+        self._is_over.set()
+        self._thread.join()
+        self.socket.close()
+        self._theirs.close()
+
+
+def test_an_onlooker_waits_for_an_answer_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte would renew the time that one may take."""
+    monkeypatch.setattr(onlooker, "_PATIENCE", 0.2)
+    (seen,) = onlooker.look_at({"a": Dripping()}).values()  # type: ignore[dict-item]
+    assert seen.tasks is None
+    assert "did not answer: timed out" in seen.reason
+
+
+START: dict[str, Any] = {
+    "kind": "start_task", "order": 1, "task": "worker:0", "attempt": 0, "port": 0, "argv": ["train"], "env": {"A": "1"},
+    "unset": [], "workdir": "/", "inherit": True, "exclusive": False, "preload": [], "stall": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("task", "../x"), ("task", ""), ("task", "x" * 300), ("task", 5), ("attempt", -1), ("attempt", True),
+        ("attempt", 2**40), ("port", 65536), ("port", "2222"), ("argv", []), ("argv", "train"), ("argv", ["a\0b"]),
+        ("argv", [1]), ("env", []), ("env", {"A": 1}), ("env", {"A=B": "1"}), ("env", {"": "1"}), ("env", {"A": "\0"}),
+        ("env", {"A": "\ud800"}), ("unset", None), ("workdir", None), ("inherit", 1), ("stall", -1), ("stall", 1e300),
+        ("preload", "json"), ("order", 1.5),
+    ],
+)  # fmt: skip
+def test_a_malformed_order_is_refused(field: str, value: object) -> None:
+    """With the name of what is wrong; a good one is not."""
+    orders.check(START)
+    with pytest.raises(ValueError, match=r"'|name of a task|surrogates"):
+        orders.check({**START, field: value})
+
+
+def test_text_of_other_systems_may_be_no_utf_8() -> None:
+    """A program's argument may hold any bytes."""
+    orders.check({**START, "argv": ["caf\udce9"]})
+
+
+def test_numbers_are_in_range() -> None:
+    """Not a number, and what is larger than it can be, are no numbers."""
+    for value in (float("nan"), float("inf"), 10**400, "1", None, True):
+        with pytest.raises(ValueError, match="'x' must be a number from"):
+            fields.number({"x": value}, "x")
+    assert fields.number({"x": 1}, "x") == 1.0

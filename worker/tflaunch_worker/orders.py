@@ -1,0 +1,187 @@
+"""What a supervisor may order: the fields of every order, checked where it comes in and nowhere else.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tflaunch_worker import fields
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Mapping
+
+    Check = Callable[[Mapping[str, Any], str], object]
+    """Takes a message and the name of a field. Raises ValueError."""
+
+_LONGEST_NAME = 200  # bytes of a task's name, which names files, too
+_LONGEST_PATIENCE = 86400.0  # seconds
+
+
+def check(message: Mapping[str, Any]) -> None:
+    """Check the fields of an order of a known kind; others are left to the caller.
+
+    Raises:
+        ValueError: a field is missing, has another type or is out of range.
+    """
+    known = _FIELDS.get(message["kind"])
+    if known is None:
+        return
+    for name, check_field in known.items():
+        check_field(message, name)
+    for name, check_field in _OPTIONAL.items():
+        if message.get(name) is not None:
+            check_field(message, name)
+
+
+def _task(message: Mapping[str, Any], name: str) -> None:
+    check_task_name(fields.text(message, name))
+
+
+def check_task_name(task: str) -> None:
+    """Check that a task's name can name a directory.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    is_short = 0 < len(task.encode("utf-8", "surrogateescape")) <= _LONGEST_NAME
+    if not is_short or "/" in task or "\0" in task or task.startswith("."):
+        raise ValueError(f"{task[:60]!r} is not the name of a task")
+
+
+def _ports(message: Mapping[str, Any], name: str) -> None:
+    ports = fields.mapping(message, name)
+    for task in ports:
+        check_task_name(task)
+        fields.integer(ports, task, 0, 65535)
+
+
+def _peers(message: Mapping[str, Any], name: str) -> None:
+    for peer in fields.mapping(message, name).values():
+        if type(peer) is not list or len(peer) != 2 or type(peer[0]) is not str:
+            raise ValueError(f"{name!r} must map tasks to host and port")
+        fields.integer(_named(peer, "host", "port"), "port", 1, 65535)
+
+
+def _word(message: Mapping[str, Any], name: str) -> None:
+    _check_word(fields.text(message, name, fields.LONGEST_TEXT), name)
+
+
+def _check_word(word: str, name: str) -> None:
+    word.encode("utf-8", "surrogateescape")
+    if "\0" in word:
+        raise ValueError(f"{name!r} must not hold a NUL")
+
+
+def _words(message: Mapping[str, Any], name: str) -> None:
+    for word in fields.texts(message, name):
+        _check_word(word, name)
+
+
+def _argv(message: Mapping[str, Any], name: str) -> None:
+    _words(message, name)
+    if not message[name]:
+        raise ValueError(f"{name!r} must not be empty")
+
+
+def _env(message: Mapping[str, Any], name: str) -> None:
+    env = fields.mapping(message, name)
+    for variable, value in env.items():
+        _check_word(variable, name)
+        if not variable or "=" in variable or type(value) is not str:
+            raise ValueError(f"{name!r} must map names of variables to texts")
+        _check_word(value, name)
+
+
+def _streams(message: Mapping[str, Any], name: str) -> None:
+    for stream in fields.items(message, name):
+        if type(stream) is not list or len(stream) != 4:
+            raise ValueError(f"{name!r} must hold task, attempt, offset and whether it is complete")
+        parts = _named(stream, "task", "attempt", "offset", "is_complete")
+        fields.text(parts, "task")
+        fields.integer(parts, "attempt")
+        fields.integer(parts, "offset")
+        fields.flag(parts, "is_complete")
+
+
+def _files(message: Mapping[str, Any], name: str) -> None:
+    for item in fields.items(message, name):
+        if type(item) is not list or len(item) != 3:
+            raise ValueError(f"{name!r} must hold path, mode and hash")
+        parts = _named(item, "path", "mode", "sha256")
+        _word(parts, "path")
+        fields.integer(parts, "mode")
+        fields.text(parts, "sha256")
+
+
+def _links(message: Mapping[str, Any], name: str) -> None:
+    for item in fields.items(message, name):
+        if type(item) is not list or len(item) != 2:
+            raise ValueError(f"{name!r} must hold path and target")
+        parts = _named(item, "path", "target")
+        _word(parts, "path")
+        _word(parts, "target")
+
+
+def _named(values: List[Any], *names: str) -> Dict[str, Any]:
+    return {name: values[place] for place, name in enumerate(names)}
+
+
+def _programs(message: Mapping[str, Any], name: str) -> None:
+    for program in fields.items(message, name):
+        if type(program) is not dict:
+            raise ValueError(f"{name!r} must hold objects")
+        for field, check_field in _COMMAND.items():
+            check_field(program, field)
+        fields.flag(program, "is_python")
+        if program.get("preload") is not None:
+            _words(program, "preload")
+
+
+_attempt = partial(fields.integer, most=2**31)
+_patience = partial(fields.number, least=0.0, most=_LONGEST_PATIENCE)
+_seconds = partial(fields.number, least=0.0)
+_COMMAND: Dict[str, Check] = {
+    "argv": _argv,
+    "env": _env,
+    "unset": _words,
+    "workdir": _word,
+    "inherit": fields.flag,
+}
+_FIELDS: Dict[str, Dict[str, Check]] = {
+    "hello": {
+        "protocol": fields.integer,
+        "seen": fields.integer,
+        "lease": _seconds,
+        "grace": _seconds,
+        "clock": fields.text,
+        "sent": fields.number,
+    },
+    "keep_alive": {"sent": fields.number},
+    "acknowledge": {"seen": fields.integer, "streams": _streams},
+    "hold_ports": {"ports": _ports},
+    "look_up_names": {"names": _words},
+    "try_peers": {"ports": _ports, "peers": _peers, "run": _word, "patience": _patience},
+    "start_task": {"task": _task, "attempt": _attempt, "port": partial(fields.integer, most=65535), **_COMMAND},
+    "stop_task": {"task": _task, "attempt": _attempt, "grace": _seconds},
+    "signal_task": {"task": _task, "attempt": _attempt, "signal": partial(fields.integer, least=1, most=64)},
+    "measure": {},
+    "leave": {"grace": _seconds},
+    "offer_files": {"is_first": fields.flag, "is_last": fields.flag, "files": _files, "links": _links},
+    "file_part": {"sha256": fields.text, "offset": fields.integer, "is_last": fields.flag},
+    "examine": {"programs": _programs, "probe": fields.text},
+    "leave_marks": {"token": _word, "directories": _words},
+    "look_for_marks": {"paths": _words},
+    "remove_marks": {"paths": _words},
+    "remove_code": {},
+}
+_OPTIONAL: Dict[str, Check] = {
+    "order": fields.integer,
+    "fencing": _attempt,
+    "exclusive": fields.flag,
+    "with_stacks": fields.flag,
+    "stall": _seconds,
+    "preload": _words,
+}
