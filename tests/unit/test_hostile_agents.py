@@ -177,6 +177,23 @@ def test_a_host_that_drops_every_link_is_sought_ever_more_rarely() -> None:
     assert waits[-1] >= 1.9
 
 
+def test_a_host_that_drops_every_link_is_given_up() -> None:
+    """When eight links in a row were greeted and brought nothing; what brings something is no such link."""
+    host = Host(links=20)
+    for number in range(12):
+        host.greets()
+        if number == 3:
+            host.starts()
+            host.tells("task_started", seq=1, task="worker:0", attempt=0, pid=5, at=1.0)
+        host.says(b"")
+        host.wait(3)
+        if not host.session.is_open:
+            break
+    assert number == 11
+    assert isinstance(host.last(), HostLost)
+    assert "8 links in a row" in host.last().reason  # type: ignore[union-attr]
+
+
 def test_what_was_not_asked_for_does_not_start_an_upload(host: Host) -> None:
     """Each part that is taken has more sent: one that was not sent would have the whole file sent at once."""
     code = Code(Path("/dev"), (File("null", 0o644, HASH, 0),), ())

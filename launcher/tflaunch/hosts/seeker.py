@@ -8,7 +8,8 @@ from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
 from tflaunch.mailbox import Mailbox
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds before another try to restore a link
-_STEADY = 5.0  # seconds that a link lasts before the next one may be sought without a wait
+STEADY = 5.0
+"""Seconds that a link must last before the next one is sought without a wait."""
 
 
 class Seeker:
@@ -41,7 +42,7 @@ class Seeker:
     def find(self, gone: Callable[[str], None]) -> None:
         """Look for the agent until it is found; ``gone`` takes its last words when it has ended."""
         now = self._mailbox.now()
-        if self._found_at is None or now - self._found_at >= _STEADY:
+        if self._found_at is None or now - self._found_at >= STEADY:
             self._wait = _FIRST_WAIT
             self._look_at(self._not_before, gone)
         else:  # a host that takes every link and loses it at once must not keep us busy

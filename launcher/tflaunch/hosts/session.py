@@ -18,7 +18,7 @@ from tflaunch.hosts.host_clock import HostClock
 from tflaunch.hosts.link import Link, Way
 from tflaunch.hosts.orders import Orders
 from tflaunch.hosts.output import KINDS, Output, Words
-from tflaunch.hosts.seeker import Seeker
+from tflaunch.hosts.seeker import STEADY, Seeker
 from tflaunch.hosts.upload import Upload
 from tflaunch.job import events, measures
 from tflaunch.job.measures import Measure
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _BEATS = 3  # words per heartbeat limit: two may be late without harm
 _LONGEST_REASON = 200
 _MOST_VIOLATIONS = 3  # of the protocol by one agent, before its host is given up
+_MOST_USELESS_LINKS = 8  # in a row that are greeted and lost again, without anything new
 _EVENTS_AT_ONCE = 2000  # new events that may come in one go, before those of started tasks are counted
 _EVENTS_PER_ATTEMPT = 20
 _EVENTS_PER_SECOND = 20
@@ -91,6 +92,9 @@ class Session:
         self._orders = Orders(terms.lease > 0)
         self._heard = Heard()
         self._violations = 0
+        self._useless_links = 0
+        self._linked_at = 0.0
+        self._seen_at_link = 0
         self._events_allowed = float(_EVENTS_AT_ONCE)
         self._event_at = 0.0
         self._is_recalling = False
@@ -136,6 +140,7 @@ class Session:
         self._given = Asked()
         self._heard = Heard()
         self._violations = 0
+        self._useless_links = 0
         self._upload = None
         self._clock = HostClock()
 
@@ -180,7 +185,8 @@ class Session:
 
     def _use(self, link: Link) -> None:
         self._frames = Frames(link, self._mailbox, self._read, self._lose, self._punish)
-        self._asked = self._answered = self._mailbox.now()
+        self._asked = self._answered = self._linked_at = self._mailbox.now()
+        self._seen_at_link = self._heard.seen
         terms = self._terms._asdict()
         del terms["heartbeat"]
         self._say("hello", protocol=wire.PROTOCOL, seen=self._heard.seen, **terms, **self._time())
@@ -212,16 +218,25 @@ class Session:
 
     def _lose(self, reason: str) -> None:
         """Give up this link; the agent may live, and is looked for."""
+        is_useless = self._is_greeted and self._is_useless
+        self._useless_links = self._useless_links + 1 if is_useless else 0
         self._hang_up()
         if self._is_leaving:
             self._way.end()
             self._is_wanted = False
             return
-        if self._has_joined:
+        if self._useless_links >= _MOST_USELESS_LINKS:
+            self._gone(f"{reason}; {self._useless_links} links in a row were lost like that at once")
+        elif self._has_joined:
             self._mailbox.put(events.LinkLost(self.host, printable(reason)))
             self._seeker.find(self._gone)
         else:
             self._seeker.explain(reason, self._unreachable)
+
+    @property
+    def _is_useless(self) -> bool:
+        """Whether the link has neither lasted nor brought an event."""
+        return self._mailbox.now() - self._linked_at < STEADY and self._heard.seen == self._seen_at_link
 
     def _punish(self, reason: str) -> None:
         """The agent broke the protocol: give up this link, and after several such links the host.
@@ -234,7 +249,7 @@ class Session:
         if self._has_joined and not self._is_leaving and self._violations >= _MOST_VIOLATIONS:
             self._seeker.stop()
             self._hang_up()
-            self._gone(f"{reason}; it did so {self._violations} times")
+            self._gone(f"{reason}; it did that {self._violations} times")
         else:
             self._lose(reason)
 
