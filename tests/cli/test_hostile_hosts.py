@@ -1,0 +1,145 @@
+"""A host that says anything ends in one sentence: no traceback, no endless wait, no memory without bound."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import hostile_host
+from launch import PATIENCE, Launch, read_until
+
+pytestmark = pytest.mark.cli
+
+CONNECT = 4.0
+GRACE = 1.0
+MOST_MEMORY = 100 * 1024  # KiB
+SLOW = {"hang-up": 15.0}
+"""Seconds more than others may take: eight links are sought ever later."""
+SUCCEED = ("escapes",)
+
+
+class Ended(NamedTuple):
+    """How a command ended: its code, what it said, the seconds it took, and its peak of memory in KiB."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+    memory: int
+
+
+class Stage:
+    """Runs tflaunch with a host behind `docker` that plays a part."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        programs = launch.directory / "bin"
+        programs.mkdir()
+        docker = programs / "docker"
+        docker.write_text(f'#!/bin/sh\nunset TFLAUNCH_HOME\nexec {sys.executable} -I -S {hostile_host.__file__} "$@"\n')
+        docker.chmod(0o755)
+        launch.env["PATH"] = f"{programs}:{launch.env['PATH']}"
+
+    def play(self, mode: str, *arguments: object) -> Ended:
+        """Run a command while the host plays a part."""
+        self.launch.env["HOSTILE_MODE"] = mode
+        began, memory = time.monotonic(), 0
+        process = self.launch.start(*arguments)
+        while True:
+            try:
+                out, err = process.communicate(timeout=0.05)
+                break
+            except subprocess.TimeoutExpired:
+                memory = max(memory, peak(process.pid))
+                assert time.monotonic() - began < PATIENCE
+        return Ended(process.returncode, out, err, time.monotonic() - began, memory)
+
+    def spec(self, **fields: object) -> Path:
+        """Write a spec with a task on the host."""
+        limits = {"connect": CONNECT, "grace": GRACE, "lease": "8s", "heartbeat": "2s"}
+        hosts = {"h1": {"docker": "c1"}}
+        common = {"cluster": {"worker": ["h1"]}, "hosts": hosts, "strategy": "none", "command": ["train"]}
+        return self.launch.spec(**{**common, "timeouts": limits, "restart": {"max": 0}, **fields})
+
+
+def peak(pid: int) -> int:
+    """Return the most memory that a process has had, in KiB."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
+
+
+@pytest.fixture
+def stage(launch: Launch) -> Stage:
+    """A place for a play."""
+    return Stage(launch)
+
+
+def check_words(mode: str, ended: Ended) -> None:
+    """Check that what tflaunch says is its own, and printable."""
+    said = f"{mode}: {ended}"
+    assert "Traceback" not in ended.err, said
+    lines = ended.err.splitlines()
+    assert all(line.isprintable() for line in lines), said
+    assert mode in SUCCEED or not [line for line in lines if line.startswith("tflaunch: done")], said
+
+
+def check_up(mode: str, ended: Ended) -> None:
+    """Check how a run with this host ended."""
+    check_words(mode, ended)
+    assert ended.code == 0 if mode in SUCCEED else ended.code in (3, 125, 137), (mode, ended)
+    assert ended.err.strip(), mode
+    assert ended.seconds < CONNECT + 5 + SLOW.get(mode, 0.0), (mode, ended)
+    assert ended.memory < MOST_MEMORY, (mode, ended)
+
+
+@pytest.mark.parametrize("mode", hostile_host.BOOTING)
+def test_before_there_is_an_agent(stage: Stage, mode: str) -> None:
+    """The host cannot be reached, exit code 3."""
+    ended = stage.play(mode, "up", stage.spec())
+    check_up(mode, ended)
+    assert ended.code == 3
+
+
+@pytest.mark.parametrize("mode", hostile_host.SPEAKING)
+def test_an_agent_that_says_anything(stage: Stage, mode: str) -> None:
+    """The run ends, and can be looked at afterwards."""
+    check_up(mode, stage.play(mode, "up", stage.spec()))
+    for verb in ("events", "ps", "report") if mode in hostile_host.ENDINGS else ("events",):
+        shown = stage.play(mode, verb)
+        check_words(mode, shown)
+        assert shown.code in (0, 3, 125), (mode, verb, shown)
+        assert all(line.isprintable() for line in shown.out.splitlines()), (mode, verb, shown)
+
+
+@pytest.mark.parametrize("mode", hostile_host.SYNCING)
+def test_an_upload_that_nobody_asked_for(stage: Stage, mode: str) -> None:
+    """What is not wanted is not sent."""
+    check_up(mode, stage.play(mode, "up", stage.spec(sync={"paths": ["job.json"]})))
+
+
+def test_looking_at_a_run_that_was_lost(stage: Stage) -> None:
+    """Every answer is a state or a sentence, and comes in time."""
+    stage.launch.env["HOSTILE_MODE"] = "hold"
+    started = stage.launch.start("up", "-d", stage.spec())
+    assert started.wait(PATIENCE) == 0, started.communicate()
+    following = stage.launch.start("events", "-f")
+    read_until(following, "task_started")
+    following.kill()
+    following.communicate()
+    supervisor = stage.launch.supervisor()
+    supervisor.kill()
+    supervisor.wait(PATIENCE)
+    for mode in hostile_host.LOOKED_AT:
+        shown = stage.play(mode, "ps")
+        check_words(mode, shown)
+        assert shown.code == 0, (mode, shown)
+        assert all(line.isprintable() for line in shown.out.splitlines()), (mode, shown)
+        assert shown.seconds < CONNECT + 7, (mode, shown)
