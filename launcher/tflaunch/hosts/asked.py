@@ -77,7 +77,7 @@ class Asked:
     @staticmethod
     def _check_attempt(task: str, attempt: int, known: Collection[tuple[str, int]]) -> None:
         if (task, attempt) not in known:
-            raise ValueError(f"it was not asked for that about attempt {attempt} of {task[:60]!r}")
+            raise ValueError(f"it tells of attempt {attempt} of {task[:60]!r}, for which it was not asked")
 
 
 def _check_names(what: str, told: Collection[str], asked: Collection[str]) -> None:
