@@ -12,8 +12,9 @@ import pytest
 from fuzz import boot
 from tflaunch.hosts import onlooker
 from tflaunch.hosts.booting import Boot, request
+from tflaunch.hosts.interview import Interview
 from tflaunch.hosts.link import AgentGone, LinkError
-from tflaunch_worker import fields, orders
+from tflaunch_worker import fields, orders, wire
 
 pytestmark = pytest.mark.unit
 
@@ -123,3 +124,30 @@ def test_numbers_are_in_range() -> None:
         with pytest.raises(ValueError, match="'x' must be a number from"):
             fields.number({"x": value}, "x")
     assert fields.number({"x": 1}, "x") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ([{"kind": "ports_held", "ports": {"worker:0": 99999}}], "'ports' must be an integer"),
+        ([{"kind": "ports_held", "ports": [1]}], "'ports' must be an object"),
+        ([{"kind": "alive"}] * 2000, "more than it was asked"),
+        ([{"kind": "refused", "reason": "\x1b[2J"}], r"x1b\[2J"),
+    ],
+)
+def test_a_doctor_is_told_nonsense(said: list[dict[str, Any]], expected: str) -> None:
+    """It says so of the host."""
+    ours, theirs = socket.socketpair()
+    theirs.sendall(wire.encode({"kind": "greeted"}))
+    with ours, theirs:
+        interview = Interview(SocketLink(ours), "run")  # type: ignore[arg-type]
+        theirs.sendall(b"".join(wire.encode(message) for message in said))
+        with pytest.raises(LinkError, match=expected):
+            interview.ask("hold_ports", "ports_held", "ports_refused", wait=5.0, ports={"worker:0": 0})
+
+
+class SocketLink:
+    """A link over a socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket = end

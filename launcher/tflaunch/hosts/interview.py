@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch.hosts.link import Link, LinkError
 from tflaunch.hosts.upload import Upload
+from tflaunch.job import events
+from tflaunch.printable import printable
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:
     from tflaunch.hosts.code import Code
 
 _RECEIVE = 256 * 1024
+_MOST_UNASKED = 1000  # messages that wait for a question
 
 
 class Interview:
@@ -88,9 +91,11 @@ class Interview:
             for message in self._heard:
                 if message["kind"] in kinds:
                     self._heard.remove(message)
-                    return message
+                    return _checked(message)
                 if message["kind"] == "refused":
-                    raise LinkError(f"its agent does not understand: {message.get('reason')}")
+                    raise LinkError(f"its agent does not understand: {printable(str(message.get('reason')), 200)}")
+            if len(self._heard) > _MOST_UNASKED:
+                raise LinkError("its agent broke the protocol: it says more than it was asked")
             self._receive(until)
 
     def _receive(self, until: float) -> None:
@@ -104,3 +109,17 @@ class Interview:
             raise LinkError(f"its agent hung up: {error}") from None
         if not data:
             raise LinkError("its agent hung up")
+
+
+def _checked(message: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer; one that is an event is checked like those of a run.
+
+    Raises:
+        LinkError: it is malformed.
+    """
+    if not events.is_of_agents(message["kind"]):
+        return message
+    try:
+        return {**message, **events.from_agent("", message)._asdict()}
+    except ValueError as error:
+        raise LinkError(f"its agent broke the protocol: {error}") from None

@@ -310,6 +310,11 @@ _BY_KIND: dict[str, type[Any]] = {kind_of(event): event for event in typing.get_
 _AGENT_KINDS = frozenset(kind_of(event) for event in _SAID_BY_AGENTS)
 
 
+def is_of_agents(kind: str) -> bool:
+    """Whether agents tell of events of this kind."""
+    return kind in _AGENT_KINDS
+
+
 def from_agent(host: str, message: Mapping[str, Any]) -> Event:
     """Return the event that a message of the agent on ``host`` is.
 
