@@ -104,7 +104,7 @@ class Output:
         end = offset + len(body)
         if end > known and (task, attempt) in self._ended:
             raise ValueError(f"output of {task} goes on after its end")
-        if end > self._acknowledged[(task, attempt)] + _MOST_UNACKNOWLEDGED:
+        if end > self._acknowledged.setdefault((task, attempt), known) + _MOST_UNACKNOWLEDGED:
             raise ValueError(f"output of {task} is sent further ahead than {_MOST_UNACKNOWLEDGED} bytes")
 
         def written() -> None:
@@ -132,7 +132,7 @@ class Output:
     def _known(self, task: str, attempt: int) -> int:
         """How much of an attempt's output was heard."""
         if (task, attempt) not in self._received:
-            self._received[(task, attempt)] = self._acknowledged[(task, attempt)] = self._words.kept(task, attempt) or 0
+            self._received[(task, attempt)] = self._words.kept(task, attempt) or 0
         return self._received[(task, attempt)]
 
     def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:
