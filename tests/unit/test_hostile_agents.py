@@ -239,6 +239,20 @@ def test_events_may_not_come_faster_than_tasks_can_cause_them() -> None:
     assert "more events" in host.lost()
 
 
+def test_events_of_many_attempts_are_believed() -> None:
+    """However fast they come."""
+    host = Host()
+    host.greets()
+    seq = 0
+    for attempt in range(1500):
+        host.words.begin("worker:0", attempt)
+        host.session.order("start_task", task="worker:0", attempt=attempt)
+        for kind in ("port_opened", "task_gone"):
+            seq += 1
+            host.tells(kind, seq=seq, task="worker:0", attempt=attempt)
+    assert not host.lost()
+
+
 def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> None:
     """What it does not read waits in our memory."""
     host.lines[0].is_full = True

@@ -33,9 +33,9 @@ _BEATS = 3  # words per heartbeat limit: two may be late without harm
 _LONGEST_REASON = 200
 _MOST_VIOLATIONS = 3  # of the protocol by one agent, before its host is given up
 _MOST_USELESS_LINKS = 8  # in a row that are greeted and lost again, without anything new
-_EVENTS_AT_ONCE = 2000  # new events that may come in one go, before those of started tasks are counted
+_EVENTS_AT_ONCE = 1000  # that an agent may tell of, besides those of its tasks
 _EVENTS_PER_ATTEMPT = 20
-_EVENTS_PER_SECOND = 20
+_EVENTS_PER_SECOND = 10  # of silences, and of whatever else takes time
 _CLOCK = os.urandom(8).hex()
 """Names the clock of this process, with which agents compare theirs."""
 
@@ -95,8 +95,8 @@ class Session:
         self._useless_links = 0
         self._linked_at = 0.0
         self._seen_at_link = 0
-        self._events_allowed = float(_EVENTS_AT_ONCE)
-        self._event_at = 0.0
+        self._event_count = 0
+        self._began_at = 0.0
         self._is_recalling = False
         self._is_resuming = False
         self._is_acknowledging = False
@@ -141,6 +141,8 @@ class Session:
         self._heard = Heard()
         self._violations = 0
         self._useless_links = 0
+        self._event_count = 0
+        self._began_at = self._mailbox.now()
         self._upload = None
         self._clock = HostClock()
 
@@ -361,12 +363,10 @@ class Session:
 
     def _count_event(self) -> None:
         """Bound what an agent can make us write down: tasks cause few events, but for silences, which take time."""
-        now = self._mailbox.now()
-        most = _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * self._given.starts
-        regained = (now - self._event_at) * _EVENTS_PER_SECOND
-        self._event_at = now
-        self._events_allowed = min(self._events_allowed + regained, most) - 1
-        if self._events_allowed < 0:
+        self._event_count += 1
+        seconds = self._mailbox.now() - self._began_at
+        most = _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * self._given.starts + _EVENTS_PER_SECOND * seconds
+        if self._event_count > most:
             raise ValueError("it tells of more events than its tasks can cause")
 
     def _may_write(self, task: str, attempt: int) -> bool:
