@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from hypothesis import HealthCheck, settings
 from disks import MakeDisk, small_disks
 from launch import Launch
 from sshd import Keyring, Sshd, StartSshd, need_sshd
+
+os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults change no test
 
 # How long an example takes says nothing on a shared machine.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -110,7 +110,7 @@ def tflaunch(
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "TFLAUNCH_"))}
     return subprocess.run(
         [TFLAUNCH, *arguments],
-        env={**inherited, "TFLAUNCH_HOME": str(home), **variables},
+        env={**inherited, "TFLAUNCH_HOME": str(home), "TFLAUNCH_CONFIG": "", **variables},
         cwd=cwd,
         input=typed,
         capture_output=True,

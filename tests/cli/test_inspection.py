@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import pty
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,16 @@ VERBS = ("up", "plan", "env", "check", "schema")
 WITH_PORTS = {"cluster": {"worker": ["localhost:20001", "localhost:20002"]}, "command": ["python", "train.py"]}
 OFTEN_FORGOTTEN = {**SMALLEST, "hosts": {"gamma": {}}}
 """A spec that can run, with something to warn about."""
+
+
+@contextmanager
+def on_a_terminal(command: list[str]) -> Iterator[str]:
+    """What a command writes when its output is a terminal."""
+    ours, its = pty.openpty()
+    with open(ours, "rb", buffering=0) as reader, open(its, "wb", buffering=0) as terminal:
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, check=True)
+        yield reader.read(4096).decode()
+
 
 DUMP = "import json, os; print(json.dumps({'cwd': os.getcwd(), 'env': dict(os.environ)}))"
 
@@ -100,6 +113,13 @@ class TestPlan:
 
 class TestEnv:
     """`tflaunch env`."""
+
+    def test_people_are_told_that_their_shell_has_changed_its_directory(self, tmp_path: Path, home: Path):
+        """On a terminal: what a script evaluates stays silent."""
+        path = written(tmp_path, {**WITH_PORTS, "workdir": "/"})
+        exports = tflaunch("env", path, "worker:0", home=home).stdout
+        with on_a_terminal(["sh", "-c", f"{exports}\ntrue"]) as said:
+            assert "tflaunch: this shell is in / now" in said
 
     @staticmethod
     def environment_after(path: Path, task: str, home: Path, **variables: str) -> dict[str, Any]:

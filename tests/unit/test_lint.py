@@ -341,6 +341,83 @@ class TestSync:
         assert problems_of(SMALLEST, sync=sync) == []
 
 
+class TestShellSyntax:
+    """What only a shell would act upon."""
+
+    @pytest.mark.parametrize(
+        ("command", "word", "remedy"),
+        [
+            ("python train.py > log.txt", ">", '["sh", "-c", "python train.py > log.txt"]'),
+            ("python train.py 2>&1", "2>&1", "python train.py 2>&1"),
+            ("a && b", "&&", "a && b"),
+            ("a | tee log", "|", "a | tee log"),
+            (["python", "train.py", "--dir=$HOME/data"], "--dir=$HOME/data", "--dir=$HOME/data"),
+            (["python", "train.py", "${HOME}"], "${HOME}", "${HOME}"),
+            (["python", "~/train.py"], "~/train.py", "~/train.py"),
+            (["FOO=1", "python"], "FOO=1", "FOO=1 python"),
+            (["python", "$(date)"], "$(date)", "$(date)"),
+        ],
+    )
+    def test_it_is_warned_of_with_the_remedy(self, command: Any, word: str, remedy: str):
+        """No shell runs."""
+        warning = the_warning(SMALLEST_LOCAL, command=command)
+        assert (warning.where, repr(word) in warning.message) == ("command", True)
+        assert remedy in warning.hint
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["sh", "-c", "cd ~/x && FOO=$BAR python train.py > log"],
+            ["python", "-c", "print('$X > y')"],
+            ["~/venv/bin/python", "train.py"],
+            ["python", "train.py", "--data=${host:DATA}", "a>b", "^x$", "--lr=1"],
+            ["env", "FOO=1", "python"],
+        ],
+    )
+    def test_a_script_for_a_shell_and_what_tflaunch_expands_are_fine(self, command: list[str]):
+        """And so is what no shell would act upon."""
+        assert problems_of(SMALLEST_LOCAL, command=command) == []
+
+
+class TestEveryHost:
+    """`hosts."*"`."""
+
+    def test_it_is_not_unused(self):
+        """It is no host."""
+        assert problems_of(SMALLEST_LOCAL, hosts={"*": {"env": {"A": "1"}}}) == []
+
+    @pytest.mark.parametrize("field", ["ssh", "docker", "address"])
+    def test_the_way_to_a_host_is_its_own(self, field: str):
+        """All hosts would be one."""
+        assert the_error(SMALLEST, hosts={"*": {field: "h1"}}).where == f"hosts.*.{field}"
+
+    def test_its_gpus_are_shared_out(self):
+        """As if they were written for each host."""
+        spec = {"cluster": {"worker": ["a", "a"]}, "command": "train", "hosts": {"*": {"gpus": 1}}}
+        assert the_error(spec).where == "hosts.a.gpus"
+
+
+class TestSidecarsAlone:
+    """A job without a cluster."""
+
+    def test_required_sidecars_are_a_job(self):
+        """A tf.data service, for instance."""
+        assert problems_of({"sidecars": {"dispatcher": {"command": "serve", "required": True}}}) == []
+
+    def test_sidecars_that_are_not_required_are_no_job(self):
+        """Nothing would say when it is done."""
+        error = the_error({"sidecars": {"dispatcher": {"command": "serve"}}})
+        assert error.where == "cluster"
+        assert '"required": true' in error.hint
+
+    @pytest.mark.parametrize(
+        ("fields", "where"), [({"strategy": "mirrored"}, "strategy"), ({"tensorboard": "logs"}, "tensorboard")]
+    )
+    def test_what_needs_a_task_is_refused(self, fields: dict[str, Any], where: str):
+        """There is none."""
+        assert the_error({"sidecars": {"a": {"command": "serve", "required": True}}}, **fields).where == where
+
+
 class TestAll:
     """Promises about every spec that can be read."""
 

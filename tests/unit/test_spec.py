@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -120,6 +121,9 @@ class TestValues:
             ("90 s", 90.0),
             (" 7 ", 7.0),
             ("0", 0.0),
+            ("1h30m", 5400.0),
+            ("1d 2h", 93_600.0),
+            ("1m500ms", 60.5),
             (5, 5.0),
             (0.5, 0.5),
         ],
@@ -131,7 +135,24 @@ class TestValues:
     @pytest.mark.parametrize(
         "value",
         [
-            *("soon", "", "-1s", "1 week", "1h30m", "9" * 400, "99999d", -1, True, None, [1], {}),
+            *(
+                "soon",
+                "",
+                "-1s",
+                "1 week",
+                "1h30",
+                "30m1h",
+                "1h1h",
+                "h",
+                "1." + "0" * 99 + "s",
+                "9" * 400,
+                "99999d",
+                -1,
+                True,
+                None,
+                [1],
+                {},
+            ),
             *(float("nan"), float("inf"), 1e300),
             pytest.param(10**400, id="400-digits"),
             DIGITS_5000,
@@ -324,6 +345,31 @@ class TestMistakes:
     def test_a_spec_is_an_object(self, data: Any):
         """Whatever else a file may hold."""
         assert "must be an object" in the_problem_in(data).message
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"$schema": "cluster.schema.json"},
+            {"x-common": {"anything": [1]}},
+            {"roles": {"worker": {"x-note": "mine"}}},
+            {"timeouts": {"x-note": 1, "grace": 1}},
+        ],
+    )
+    def test_a_key_of_the_user_s_own_is_ignored(self, fields: dict[str, Any]):
+        """As in a compose file; `$schema` is for editors."""
+        jsonschema.validate(changed(**fields), spec_form.json_schema())
+        assert made(changed(**fields)).command == ("python", "train.py")
+
+    def test_schema_is_for_the_top_alone(self):
+        """Editors look for it there."""
+        assert the_problem_in(changed(timeouts={"$schema": "x"})).where == "timeouts.$schema"
+
+    def test_settings_of_every_host_are_below_those_of_one(self):
+        """Field by field, and of the environment variable by variable."""
+        common = {"python": "/common", "workdir": "/w", "gpus": 2, "env": {"A": "common", "B": "common"}}
+        spec = made(changed(hosts={"*": common, "alpha": {"python": "/own", "env": {"B": "own"}}}))
+        assert spec.host("alpha") == Host(python="/own", workdir="/w", gpus=2, env={"A": "common", "B": "own"})
+        assert spec.host("beta") == spec.hosts["*"]
 
     def test_a_spec_has_a_cluster(self):
         """It is the only field that nothing can stand in for."""

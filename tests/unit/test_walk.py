@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specs import clustered
+from specs import clustered, planned
 from tflaunch.job import policy, supervisor
 from tflaunch.job.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
 from tflaunch.job.budget import Budget
@@ -50,12 +50,14 @@ EXITS = ((0, None), (7, None), (None, 9))
 """How processes end in the walk: (code, signal). The widest job knows only two ends, to stay walkable."""
 FEW_EXITS = ((0, None), (None, 9))
 
+REQUIRED = {"command": "serve", "required": True}
 JOBS = {
     "mirrored": clustered({"worker": 2}, restart=ONCE),
     "chief rule": clustered({"worker": 2}, restart={"max": 0}, success="chief"),
     "parameter server": clustered({"chief": 1, "worker": 1, "ps": 1}, restart=ONCE),
     "evaluator": clustered({"worker": 1, "evaluator": 1}, restart=ONCE),
     "sidecar": clustered({"worker": 1}, restart=ONCE, sidecars=SIDECAR),
+    "sidecars alone": planned({"sidecars": {"a": REQUIRED, "b": REQUIRED}, "restart": {"max": 0}}),
     "tensorboard stays": clustered({"worker": 1}, restart=ONCE, tensorboard="logs/")._replace(keep=True),
     "tensorboard stays far away": clustered({"worker": ["far"]}, restart={"max": 0}, tensorboard=".")._replace(
         keep=True
@@ -276,7 +278,7 @@ def _is_wide(job: Job) -> bool:
 
 def _with_fault(job: Job, world: World, task: str, code: int) -> World:
     """Remember the first fault of an attempt: of a task that counts, and that nobody had asked to stop."""
-    counts = task.startswith(("worker", "chief", "ps"))
+    counts = task.startswith(("worker", "chief", "ps")) or not job.plan.tasks
     if counts and job.phase is Phase.RUNNING and not job.tasks[task].is_stopping:
         return world._replace(first_fault=(task, code))
     return world

@@ -46,8 +46,10 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     plan = make_plan(source_name(spec), spec.parent, loaded)
     warn(spec, warnings)
     from tflaunch.doctor import checkup, findings, unchecked
+    from tflaunch.plan import placeholders
     from tflaunch.supervision import launching
 
+    plan = placeholders.shown(plan)
     hosts = checkup.examine(plan, launching.code_for_hosts(plan))
     found = findings(plan, hosts)
     is_ok = all(finding.severity != "error" for finding in found)

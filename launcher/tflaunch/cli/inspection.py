@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,15 +48,21 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     loaded, warnings = read_spec(spec, settings, name, command)
     made = make_plan(source_name(spec), spec.parent, loaded)
     warn(spec, warnings)
-    from tflaunch.plan import plan_forms
+    from tflaunch.plan import placeholders, plan_forms
 
-    click.echo(json.dumps(plan_forms.as_json(made), indent=2) if as_json else _plan_as_text(made))
+    made = placeholders.shown(made)
+    origins = loaded.origins
+    if as_json:
+        click.echo(json.dumps({**plan_forms.as_json(made), "origins": dict(origins)}, indent=2))
+    else:
+        click.echo(_plan_as_text(made, origins))
 
 
-def _plan_as_text(plan: Plan) -> str:
+def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
     from tflaunch.plan import preloading
 
     lines = [f"{plan.name}: {plan.strategy}, done when {_done_rule(plan)}"]
+    lines += [f"  default  {place} from {file}" for place, file in origins.items()]
     for process in plan.processes():
         lines.append(f"\n{process.task} on {process.host}, address {process.address or 'none'}")
         lines.append(f"  command  {shlex.join(process.argv)}")
@@ -99,7 +105,7 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
             f"{source_name(spec)}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE
         )
     from tflaunch import plan as planning
-    from tflaunch.plan import board
+    from tflaunch.plan import board, placeholders
 
     made = planning.resolve(made, {board.NAME: board.USUAL_PORT})
     unknown = [process.task for process in made.tasks if process.address and process.address.port is None]
@@ -108,6 +114,7 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
         warn(spec, [Problem("warning", unknown[0], "its port is chosen only at the start", hint)])
     from tflaunch.plan import plan_forms
 
+    made = placeholders.shown(made, plan_forms.run_by_hand(made))
     click.echo(plan_forms.shell_exports(made, _settled(made, made.find(task))))
 
 

@@ -104,10 +104,18 @@ def linted(source: str, spec: Spec) -> list[Problem]:
     """
     from tflaunch.plan import lint
 
-    problems = lint.check(spec)
+    problems = [_with_origin(spec, problem) for problem in lint.check(spec)]
     if any(problem.severity == "error" for problem in problems):
         raise SpecError(source, problems)
     return problems
+
+
+def _with_origin(spec: Spec, problem: Problem) -> Problem:
+    """The problem; one of a default says which file that is from."""
+    for place, file in spec.origins.items():
+        if problem.where and (problem.where == place or problem.where.startswith((f"{place}.", f"{place}["))):
+            return problem._replace(message=f"{problem.message} (from {file})")
+    return problem
 
 
 def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = False) -> Plan:

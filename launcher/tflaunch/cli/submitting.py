@@ -27,8 +27,8 @@ _OPTIONS = {
     "partition": "Submit to this partition.",
     "account": "Charge this account.",
     "time": "Limit of time, as sbatch takes it.",
-    "nodes": "So many nodes, for tasks that are only counted.",
-    "gpus-per-node": "So many GPUs on each node.",
+    "nodes": "Number of nodes to spread tasks given as a count over.",
+    "gpus-per-node": "Number of GPUs on each node.",
 }
 
 

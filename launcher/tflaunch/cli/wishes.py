@@ -16,7 +16,7 @@ PRELOADED = "tensorflow"
 
 _OPTIONS = (
     name_option,
-    click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep the tasks' logs there."),
+    click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write task logs to DIR."),
     click.option(
         "--metrics-port",
         type=click.IntRange(0, 65535),

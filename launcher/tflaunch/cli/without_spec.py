@@ -82,7 +82,7 @@ def run(
     from tflaunch.spec import specfile
 
     data = specfile.with_settings(_SOURCE, data, settings)
-    spec = specfile.from_data(_SOURCE, data, os.environ)
+    spec = specfile.from_data(_SOURCE, data, os.environ, Path())
     warnings = linted(_SOURCE, spec)
     text = json.dumps(data, indent=2) + "\n"
     if save is not None:

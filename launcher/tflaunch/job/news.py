@@ -97,7 +97,7 @@ def _quiet_disaster(alone: list[str]) -> list[str]:
 def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list[str]:
     """A task runs: the first one of a run names the run, and what is not as asked for is said once."""
     is_first = after.phase is Phase.RUNNING and not after.attempt and not before.tasks.count(HAS_RUN)
-    about = f"run {after.run}: {counted(len(after.plan.tasks), 'task')}, logs in {logs.place}"
+    about = f"run {after.run}: {counted(len(after.plan.tasks or after.plan.sidecars), 'task')}, logs in {logs.place}"
     notes = [*_preload_news(before, event), *_gpu_news(before, event), *_version_news(before, event, after)]
     return [about, *notes] if is_first else notes
 

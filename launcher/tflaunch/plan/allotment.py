@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tflaunch.spec import LOCALHOST, ROLES, Address, Host, Spec
+from tflaunch.spec import EVERY_HOST, LOCALHOST, ROLES, Address, Host, Spec
 
 _NOWHERE = Address(LOCALHOST, None)
 
@@ -73,9 +73,9 @@ def _renamed(spec: Spec, names: Mapping[str, str], first: str) -> Spec:
             name: sidecar._replace(host=names.get(sidecar.host, first)) for name, sidecar in spec.sidecars.items()
         },
         hosts={
-            names[host]: Host(env=settings.env, gpus=settings.gpus)
+            names.get(host, host): Host(env=settings.env, gpus=settings.gpus)
             for host, settings in spec.hosts.items()
-            if host in names
+            if host in names or host == EVERY_HOST
         },
     )
 

@@ -6,12 +6,16 @@ probably does not do what its author thinks.
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tflaunch.errors import Problem
+from tflaunch.plan import placeholders
 from tflaunch.plan.shares import trains_on_gpu
-from tflaunch.spec import LOCALHOST, ROLES, Role, Spec
+from tflaunch.spec import EVERY_HOST, LOCALHOST, ROLES, Host, Role, Spec
 from tflaunch.spec.kinds import nearest
 
 _KERAS_SPELLINGS = ("1", "true", "True")  # tensorflow/__init__.py compares with exactly these
@@ -30,6 +34,10 @@ _OWN_VARIABLES = (
     "TFLAUNCH_LEGACY_KERAS",
 )
 _SHORTEST_HEARTBEAT = 0.5
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_OPERATOR = re.compile(r"[0-9]?(>>?|<)(&[0-9])?|\|\|?|&&?|;")
+_SHELL_VARIABLE = re.compile(r"\$([A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\}|\()")
+_MOST_SHOWN = 100  # letters
 
 
 def check(spec: Spec) -> list[Problem]:
@@ -79,8 +87,9 @@ def _known_roles(spec: Spec) -> Iterator[Problem]:
             guess = nearest(role, list(ROLES))
             hint = f"did you mean {guess!r}?" if guess else "use chief, worker, ps or evaluator"
             yield _error(f"cluster.{role}", f"unknown role {role!r}", hint)
-    if not spec.cluster:
-        yield _error("cluster", "has no task", 'write for example {"worker": 2}')
+    if not spec.cluster and not any(sidecar.required for sidecar in spec.sidecars.values()):
+        hint = 'write for example {"worker": 2}, or "required": true into the sidecars that make up the job'
+        yield _error("cluster", "has no task", hint)
 
 
 def _one_of_each(spec: Spec) -> Iterator[Problem]:
@@ -98,7 +107,7 @@ def _roles_of_strategy(spec: Spec) -> Iterator[Problem]:
             yield _error("cluster.ps", message, 'remove ps, or set "strategy": "parameter_server"')
         if spec.cluster and "worker" not in spec.cluster:
             yield _error("cluster", "has no worker, so nothing would train", 'add for example "worker": 2')
-    elif strategy == "parameter_server":
+    elif strategy == "parameter_server" and spec.cluster:
         for role in ("chief", "worker", "ps"):
             if role not in spec.cluster:
                 message = f"ParameterServerStrategy needs a {role}"
@@ -108,6 +117,12 @@ def _roles_of_strategy(spec: Spec) -> Iterator[Problem]:
         if count > 1:
             message = f"strategy {strategy!r} trains in one process, and the cluster has {count} tasks"
             yield _error("cluster", message, 'keep one task, or set "strategy": "multi_worker_mirrored"')
+
+
+def _strategy_of_sidecars(spec: Spec) -> Iterator[Problem]:
+    """A job without tasks trains nothing."""
+    if not spec.cluster and spec.strategy not in (None, "none"):
+        yield _error("strategy", f"{spec.strategy} needs tasks, and the cluster has none", "remove it")
 
 
 def _size_of_tf_config(spec: Spec) -> Iterator[Problem]:
@@ -190,6 +205,10 @@ def _names_of_sidecars(spec: Spec) -> Iterator[Problem]:
 def _tensorboard(spec: Spec) -> Iterator[Problem]:
     if spec.tensorboard is None:
         return
+    if not spec.cluster:
+        yield _error(
+            "tensorboard", "is started beside a task of the cluster, and there is none", "write it as a sidecar"
+        )
     if "tensorboard" in spec.sidecars:
         message = "'tensorboard' is the name of the sidecar that the field \"tensorboard\" makes"
         yield _error("sidecars.tensorboard", message, "rename it, or remove the field")
@@ -227,6 +246,32 @@ def _own_variables(spec: Spec) -> Iterator[Problem]:
                 yield _error(f"{where}.{variable}", "is made by tflaunch for every task", "remove it")
 
 
+def _placeholders(spec: Spec) -> Iterator[Problem]:
+    """What is written like a placeholder, and is none, would reach the program as it is."""
+    for where, text in _texts(spec):
+        for name in placeholders.unknown(text):
+            guess = nearest(name, list(placeholders.NAMES))
+            hint = f"did you mean {{{guess}}}? Write {{{{{name}}}}} for literal braces"
+            yield _error(where, f"{{{name}}} is not a known placeholder", hint)
+        for role in placeholders.roles(text):
+            if role not in spec.cluster and not spec.discover:
+                yield _error(where, f"{{cluster.{role}}} is empty: the cluster has no {role}", "remove it")
+        if placeholders.needs_leader(text) and not {"chief", "worker"} & (spec.cluster.keys() | spec.discover.keys()):
+            yield _error(where, "{chief.host} is empty: the cluster has neither chief nor worker", "remove it")
+
+
+def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
+    """Where placeholders may be."""
+    for where, command in _all_commands(spec):
+        yield from ((f"{where}[{index}]", word) for index, word in enumerate(command))
+    for where, env in _environments(spec):
+        yield from ((f"{where}.{name}", value) for name, value in env.items())
+    directories = {"workdir": spec.workdir}
+    directories |= {f"roles.{name}.workdir": role.workdir for name, role in spec.roles.items()}
+    directories |= {f"hosts.{name}.workdir": host.workdir for name, host in spec.hosts.items()}
+    yield from ((where, text) for where, text in directories.items() if text is not None)
+
+
 def _threads(spec: Spec) -> Iterator[Problem]:
     """tf.distribute servers wait inside inter-op threads: with one they block each other."""
     for where, env in _environments(spec):
@@ -245,6 +290,46 @@ def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
         yield f"sidecars.{name}.env", sidecar.env
 
 
+def _shell_syntax(spec: Spec) -> Iterator[Problem]:
+    """No shell runs: what one would expand or act upon reaches the program as it is written."""
+    for where, command in _all_commands(spec):
+        found = _of_a_shell(command)
+        if found is not None:
+            message = f"{found!r} is for a shell, and none runs: the program gets it as it is"
+            yield _warning(where, message, f"if a shell is meant, write {_through_a_shell(command)}")
+
+
+def _all_commands(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
+    commands = {"command": spec.command}
+    commands |= {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
+    commands |= {f"sidecars.{name}.command": sidecar.command for name, sidecar in spec.sidecars.items()}
+    yield from ((where, command) for where, command in commands.items() if command)
+
+
+def _of_a_shell(command: Sequence[str]) -> str | None:
+    """The first word that means something to a shell alone; a script after `-c` may well be for one."""
+    program, *arguments = command
+    if _ASSIGNMENT.match(program):
+        return program
+    for before, word in zip(command, arguments, strict=False):
+        if before == "-c":
+            continue
+        if _OPERATOR.fullmatch(word) or _SHELL_VARIABLE.search(word) or word == "~" or word.startswith("~/"):
+            return word
+    return None
+
+
+def _through_a_shell(command: Sequence[str]) -> str:
+    script = " ".join(word if word == _of_a_shell([".", word]) else shlex.quote(word) for word in command)
+    return _as_words(["sh", "-c", script])
+
+
+def _as_words(words: Sequence[str]) -> str:
+    """Words as a spec has them, or how they begin."""
+    text = json.dumps(words, ensure_ascii=False)
+    return text if len(text) <= _MOST_SHOWN else '["sh", "-c", "…"]'
+
+
 def _gpus(spec: Spec) -> Iterator[Problem]:
     strategy = spec.effective_strategy()
     wanted: dict[str, int] = defaultdict(int)
@@ -254,12 +339,13 @@ def _gpus(spec: Spec) -> Iterator[Problem]:
         for address in addresses:
             wanted[address.host] += gpus or 0
             sharing[address.host] += gpus is None and trains_on_gpu(strategy, role)
-    for name, host in spec.hosts.items():
-        if host.gpus is not None and wanted[name] > host.gpus:
-            message = f"its tasks ask for {wanted[name]} GPUs, and it has {host.gpus}"
+    for name in dict.fromkeys([*spec.hosts, *wanted]):
+        gpus = spec.host(name).gpus
+        if gpus is not None and wanted[name] > gpus:
+            message = f"its tasks ask for {wanted[name]} GPUs, and it has {gpus}"
             yield _error(f"hosts.{name}.gpus", message, "ask for fewer in roles, or move tasks to another host")
-        elif host.gpus:
-            yield from _gpus_to_share(name, sharing[name], host.gpus - wanted[name])
+        elif gpus:
+            yield from _gpus_to_share(name, sharing[name], gpus - wanted[name])
 
 
 def _gpus_to_share(host: str, sharing: int, left: int) -> Iterator[Problem]:
@@ -279,11 +365,22 @@ def _two_ways(spec: Spec) -> Iterator[Problem]:
             yield _error(f"hosts.{name}", message, "remove docker, or ssh and identity_file")
 
 
+def _every_host(spec: Spec) -> Iterator[Problem]:
+    """What can hold for every host."""
+    common = spec.hosts.get(EVERY_HOST) or Host()
+    for field in ("ssh", "address", "docker"):
+        if getattr(common, field) is not None:
+            message = "would be the same for every host"
+            hint = "write it for each host; what holds for all of them over SSH goes into ~/.ssh/config"
+            yield _error(f"hosts.{EVERY_HOST}.{field}", message, hint)
+
+
 def _unused_hosts(spec: Spec) -> Iterator[Problem]:
     used = {address.host for addresses in spec.cluster.values() for address in addresses}
     used |= {sidecar.host for sidecar in spec.sidecars.values()}
     for name in spec.hosts:
-        if name not in used:
+        is_default = any(place.startswith(f"hosts.{name}.") for place in spec.origins)
+        if name not in used and name != EVERY_HOST and not is_default:
             yield _warning(f"hosts.{name}", "no task runs on this host", "remove it, or use it in the cluster")
 
 
@@ -346,20 +443,24 @@ _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _known_roles,
     _one_of_each,
     _roles_of_strategy,
+    _strategy_of_sidecars,
     _size_of_tf_config,
     _distinct_addresses,
     _loopback_among_hosts,
     _wildcards,
     _commands,
+    _shell_syntax,
     _settings_of_roles,
     _names_of_sidecars,
     _tensorboard,
     _success_rule,
     _legacy_keras,
     _own_variables,
+    _placeholders,
     _threads,
     _gpus,
     _two_ways,
+    _every_host,
     _unused_hosts,
     _backoff_order,
     _heartbeat,

@@ -178,9 +178,14 @@ def _address(text: str) -> Address:
     return Address(host, None if port == "auto" else int(port))
 
 
+def run_by_hand(plan: Plan) -> str:
+    """Return what a run is called whose tasks are started by hand."""
+    return f"{plan.name}-by-hand"
+
+
 def shell_exports(plan: Plan, task: TaskPlan) -> str:
     """Return shell commands after which the task's command can be run by hand."""
-    env = {**task.env, "TFLAUNCH_RUN": f"{plan.name}-by-hand", "TFLAUNCH_ATTEMPT": "0"}
+    env = {**task.env, "TFLAUNCH_RUN": run_by_hand(plan), "TFLAUNCH_ATTEMPT": "0"}
     lines = [f"unset {name}" for name in task.unset]
     for name in ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS"):  # what an agent fills in
         env.pop(name, None)
@@ -189,6 +194,8 @@ def shell_exports(plan: Plan, task: TaskPlan) -> str:
             lines.append(f"export {name}={shlex.quote(value)}")
     lines.append('export TFLAUNCH_TASK_DIR="$(mktemp -d)"')
     lines.append(f"cd -- {shlex.quote(task.workdir)}")
+    lines.append('[ ! -t 2 ] || echo "tflaunch: this shell is in $PWD now" >&2')  # people are told, scripts are not
+    lines.append('[ ! -t 2 ] || echo "tflaunch: this shell is in $PWD now" >&2')  # people are told, scripts are not
     rest = [f"{name}={value}" for name, value in sorted(env.items()) if not _is_plain_name(name)]
     if rest:
         lines.append("# A shell cannot hold all variables of the task, so `env` sets the rest:")

@@ -17,12 +17,13 @@ from tflaunch.plan import (
     SyncPlan,
     TaskPlan,
     board,
+    placeholders,
     resolve,
     shares,
 )
 from tflaunch.plan.shares import Member
 from tflaunch.plan.tf_config import has_cluster, members
-from tflaunch.spec import LOCALHOST, ROLES, Address, Host, Role, Spec
+from tflaunch.spec import LOCALHOST, ROLES, Address, Role, Spec
 from tflaunch.spec.machine import Machine
 
 _PYTHONS = ("python", "python3")
@@ -88,7 +89,7 @@ class _Maker:
         self._tasks_on = Counter(member.machine for member in members)
         wanted = shares.gpus_wanted(spec, self._strategy, members)
         visible = {member.machine: self._visible_gpus(member.host) for member in members}
-        given = {member.machine for member in members if (spec.hosts.get(member.host) or Host()).inherits}
+        given = {member.machine for member in members if spec.host(member.host).inherits}
         self._gpus = dict(shares.gpu_slices(wanted, members, visible, given))
 
     def task(self, role: str, index: int, address: Address) -> TaskPlan:
@@ -141,6 +142,7 @@ class _Maker:
         """Plan TensorBoard, beside the task that leads: with its Python, its directory and its environment."""
         settings = self._spec.roles.get(leader.role) or Role()
         env = self._layers(self._common(), leader.host, settings.env)
+        env = {name: placeholders.as_the(leader, value) for name, value in env.items()}
         env["TFLAUNCH_TASK"] = board.NAME
         env["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are for training
         (python,) = self._on_host(("python3",), leader.host)
@@ -151,7 +153,7 @@ class _Maker:
             host=leader.host,
             address=board.ADDRESS,
             argv=board.command(leader.argv[0], python, logdir),
-            workdir=leader.workdir,
+            workdir=placeholders.as_the(leader, leader.workdir),
             env=env,
             unset=self._unset(env, has_tf_config=False),
             is_required=False,
@@ -161,7 +163,7 @@ class _Maker:
         """Plan how a host is reached."""
         if self._is_local(name):
             return HostPlan(name, is_local=True)
-        settings = self._spec.hosts.get(name) or Host()
+        settings = self._spec.host(name)
         home = settings.env.get("TFLAUNCH_HOME")
         if settings.engine is not None:
             home = home or (self._machine.environ.get("TFLAUNCH_HOME") if settings.inherits else None)
@@ -170,8 +172,7 @@ class _Maker:
         return HostPlan(name, False, settings.ssh, settings.identity_file, settings.python, home, settings.docker)
 
     def _address_of(self, host: str) -> str:
-        settings = self._spec.hosts.get(host)
-        return settings.address if settings is not None and settings.address is not None else host
+        return self._spec.host(host).address or host
 
     def _common(self) -> dict[str, str]:
         """What every process gets: output in order, stacks on a crash, values that the start fills in.
@@ -230,14 +231,13 @@ class _Maker:
 
     def _visible_gpus(self, host: str) -> list[str]:
         """The devices of a host that may be used, if somebody has said which."""
-        settings = self._spec.hosts.get(host) or Host()
+        settings = self._spec.host(host)
         here = self._machine.environ if self._is_local(host) else {}
         named = {**here, **self._spec.env, **settings.env}.get("CUDA_VISIBLE_DEVICES", "")
         return [device.strip() for device in named.split(",") if device.strip()]
 
     def _layers(self, own: Mapping[str, str], host: str, specific: Mapping[str, str]) -> dict[str, str]:
-        settings = self._spec.hosts.get(host)
-        env = {**own, **self._spec.env, **(settings.env if settings else {}), **specific}
+        env = {**own, **self._spec.env, **self._spec.host(host).env, **specific}
         return {**self._inherited(host), **env}
 
     def _inherited(self, host: str) -> dict[str, str]:
@@ -249,7 +249,7 @@ class _Maker:
             directory = self._machine.python_directory
             path = f"{directory}:{self._machine.environ.get('PATH', '/usr/bin:/bin')}"
             return {} if directory is None else {"PATH": path}
-        settings = self._spec.hosts.get(host) or Host()
+        settings = self._spec.host(host)
         directory, slash, _ = (settings.python or "").rpartition("/")
         if settings.docker is None or not slash:
             return {}
@@ -268,20 +268,17 @@ class _Maker:
         if settings.server:
             if self._is_like_here(host):
                 return self._on_host(("python", self._machine.server_program), host)
-            settings_of_host = self._spec.hosts.get(host)
-            python = settings_of_host.python if settings_of_host is not None else None
-            return (python or "python3", SERVER_PROGRAM)
+            return (self._spec.host(host).python or "python3", SERVER_PROGRAM)
         return self._on_host(settings.command or self._spec.command or (), host)
 
     def _on_host(self, argv: tuple[str, ...], host: str) -> tuple[str, ...]:
-        settings = self._spec.hosts.get(host)
-        if settings is not None and settings.python is not None and argv[0] in _PYTHONS:
-            return (settings.python, *argv[1:])
+        python = self._spec.host(host).python
+        if python is not None and argv[0] in _PYTHONS:
+            return (python, *argv[1:])
         return argv
 
     def _workdir(self, specific: str | None, host: str) -> str:
-        settings = self._spec.hosts.get(host)
-        chosen = specific or (settings.workdir if settings else None) or self._spec.workdir or "."
+        chosen = specific or self._spec.host(host).workdir or self._spec.workdir or "."
         if chosen.startswith(("~", "${host:")):
             return chosen
         if self._spec.sync is not None and not self._is_like_here(host):
@@ -293,10 +290,10 @@ class _Maker:
         return LOCALHOST if self._is_local(host) else host.lower()
 
     def _is_local(self, host: str) -> bool:
-        settings = self._spec.hosts.get(host) or Host()
+        settings = self._spec.host(host)
         is_reached_otherwise = settings.docker is not None or settings.engine is not None
         return not is_reached_otherwise and (host == LOCALHOST or host in self._machine.local_names)
 
     def _is_like_here(self, host: str) -> bool:
         """Whether tasks there have the environment and the directories that they would have on this machine."""
-        return self._is_local(host) or (self._spec.hosts.get(host) or Host()).inherits
+        return self._is_local(host) or self._spec.host(host).inherits

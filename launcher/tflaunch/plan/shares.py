@@ -87,7 +87,5 @@ def gpu_slices(
 def _declared(spec: Spec, members: Sequence[Member]) -> dict[str, int]:
     """How many GPUs machines have, by the spec."""
     return {
-        member.machine: settings.gpus
-        for member in members
-        if (settings := spec.hosts.get(member.host)) is not None and settings.gpus is not None
+        member.machine: settings.gpus for member in members if (settings := spec.host(member.host)).gpus is not None
     }

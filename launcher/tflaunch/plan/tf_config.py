@@ -90,6 +90,10 @@ class WithTfConfig(Mapping[str, str]):
         """Return the environment with another common part."""
         return WithTfConfig(self.rest, common, *self._role_and_index)
 
+    def with_rest(self, rest: Mapping[str, str]) -> WithTfConfig:
+        """Return the environment with another rest."""
+        return WithTfConfig(rest, self.common, *self._role_and_index)
+
     def __getitem__(self, name: str) -> str:
         return self.common + _own_part(*self._role_and_index) if name == NAME else self.rest[name]
 

@@ -40,7 +40,9 @@ class Engine(NamedTuple):
 
 
 _OF_PODS = (
+    limits.tasks,
     limits.image,
+    limits.alike_texts,
     limits.own_addresses,
     limits.directories_of_the_image,
     limits.alike_pods,
@@ -49,12 +51,17 @@ _OF_PODS = (
 )
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(
-        slurm.render, (limits.own_addresses, limits.one_gpu_task_per_node), slurm.placed, first_port=slurm.FIRST_PORT
+        slurm.render,
+        (limits.tasks, limits.own_addresses, limits.one_gpu_task_per_node),
+        slurm.placed,
+        first_port=slurm.FIRST_PORT,
     ),
     "jobset": Engine(_for(jobset.render), _OF_PODS, jobset.placed),
     "tfjob": Engine(_for(tfjob.render), _OF_PODS, tfjob.placed),
     "k8s": Engine(_for(jobs.render), _OF_PODS, jobs.placed),
-    "compose": Engine(_for(compose.render), (limits.own_addresses, limits.names_of_services), has_server=True),
+    "compose": Engine(
+        _for(compose.render), (limits.tasks, limits.own_addresses, limits.names_of_services), has_server=True
+    ),
     "sh": Engine(_for(sh.render), (limits.this_machine,)),
 }
 

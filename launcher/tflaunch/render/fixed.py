@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from tflaunch import plan as planning
-from tflaunch.plan import Plan, TaskPlan, board, planner
+from tflaunch.plan import Plan, TaskPlan, board, placeholders, planner
 from tflaunch.spec import Host, Spec
 from tflaunch.spec.machine import Machine
 
@@ -50,7 +50,7 @@ def fixed(
     hosts = {name: Host(address=host.address, env=host.env, gpus=host.gpus) for name, host in spec.hosts.items()}
     bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)
     plan = planner.make(spec._replace(hosts=hosts, sync=None), directory, bare)
-    plan = planning.resolve(plan, _ports(plan, first_port))
+    plan = placeholders.shown(planning.resolve(plan, _ports(plan, first_port)), run=plan.name)
     given = {name for env in _environments(spec) for name in env}
     return plan._replace(
         tasks=tuple(_serving(_without_ours(task, given), server) for task in plan.tasks),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from tflaunch.errors import Problem
+from tflaunch.plan import placeholders
 from tflaunch.plan.shares import trains_on_gpu
 from tflaunch.render.fixed import HOST_VALUE
 from tflaunch.render.needs import with_gpus
-from tflaunch.spec import Host, Role, Spec
+from tflaunch.spec import Role, Spec
 from tflaunch.spec.machine import Machine
 
 Rule = Callable[[Spec, Machine], Iterator[Problem]]
@@ -18,7 +20,7 @@ Rule = Callable[[Spec, Machine], Iterator[Problem]]
 
 def problems(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
     """Return what keeps a spec from being rendered by these rules."""
-    return [problem for rule in (_host_values, *rules) for problem in rule(spec, machine)]
+    return [problem for rule in (_host_values, _attempts, *rules) for problem in rule(spec, machine)]
 
 
 def _error(where: str, message: str, hint: str) -> Problem:
@@ -34,6 +36,32 @@ def _host_values(spec: Spec, machine: Machine) -> Iterator[Problem]:
         if HOST_VALUE in text or (where in places and text.startswith("~")):
             message = f"{text!r:.60} is filled in by tflaunch's agent, and no other engine has one"
             yield _error(where, message, "write the value itself")
+
+
+def _attempts(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Attempts are counted by tflaunch's supervisor."""
+    for where, text in (*_texts(spec), *_directories(spec)):
+        if placeholders.uses(text, placeholders.ATTEMPT):
+            message = f"{text!r:.60} counts tflaunch's own restarts, and no other engine does"
+            yield _error(where, message, "write the value itself")
+
+
+def tasks(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """What other engines start and wait for are the tasks of a cluster."""
+    if not spec.cluster:
+        yield _error("cluster", "has no task, and the engine runs tasks", "use `tflaunch up`, or --to sh")
+
+
+def alike_texts(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """The pods of a role come from one template, in which Kubernetes puts the index, but not into a directory."""
+    for where, text in _directories(spec):
+        if placeholders.uses(text, "task.index") or placeholders.uses(text, "task.name"):
+            message = f"{text!r:.60} differs among the tasks of a role, and their pods are alike"
+            yield _error(where, message, "put {task.index} into the command or the environment")
+    for where, text in _texts(spec):
+        if re.search(r"[0-9]\{task\.index\}|\{task\.(index|name)\}[0-9]", text):
+            message = f"{text!r:.60} has a digit beside the index, which Kubernetes could not tell apart"
+            yield _error(where, message, "put another letter between them")
 
 
 def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
@@ -111,7 +139,7 @@ def one_gpu_task_per_node(spec: Spec, machine: Machine) -> Iterator[Problem]:
 def _wants_gpu(spec: Spec, role: str, host: str) -> bool:
     gpus = (with_gpus(spec).roles.get(role) or Role()).gpus
     if gpus is None:
-        gpus = (spec.hosts.get(host) or Host()).gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
+        gpus = spec.host(host).gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
     return bool(gpus)
 
 
@@ -134,10 +162,10 @@ def alike_pods(spec: Spec, machine: Machine) -> Iterator[Problem]:
     """The pods of a role come from one template."""
     for role, addresses in spec.cluster.items():
         hosts = dict.fromkeys(address.host for address in addresses)
-        environments = [(spec.hosts.get(host) or Host()).env for host in hosts]
+        environments = [spec.host(host).env for host in hosts]
         different = next((host for host, env in zip(hosts, environments, strict=True) if env != environments[0]), None)
         if different is not None:
-            name = next(host for host in hosts if (spec.hosts.get(host) or Host()).env)
+            name = next(host for host in hosts if host in spec.hosts and spec.hosts[host].env)
             message = f"makes the tasks of {role} differ, and the pods of a role are alike"
             yield _error(f"hosts.{name}.env", message, f"move it to roles.{role}.env")
 

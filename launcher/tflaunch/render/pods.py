@@ -19,6 +19,7 @@ from tflaunch.spec import Address, Container, Host, Spec
 from tflaunch.spec.machine import Machine
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
+_NUMBERS = re.compile(r"([0-9]+)")
 _LONGEST = 63  # letters of a name in DNS
 _LONGEST_ENDING = "-evaluator-0-9999"
 
@@ -65,7 +66,7 @@ def placed(spec: Spec, name_of: Callable[[str, str, int], str]) -> Spec:
     """
     job = label(spec.name)
     old = [
-        (name_of(job, role, index), spec.hosts.get(address.host) or Host())
+        (name_of(job, role, index), spec.host(address.host))
         for role, addresses in spec.cluster.items()
         for index, address in enumerate(addresses)
     ]
@@ -138,14 +139,24 @@ def indexed(texts: Sequence[str], index: Index) -> str:
     """Return one text for all pods of a role, in which Kubernetes puts the index where they differ.
 
     Args:
-        texts: that of every task, in the order of their index; if they differ, then by their last number, the index.
+        texts: that of every task, in the order of their index; if they differ, then by numbers that are the index.
         index: where a pod finds its index.
     """
     if len(set(texts)) == 1:
         return escaped(texts[0])
     start, _, end = texts[0].rpartition("0")
-    assert all(text == f"{start}{number}{end}" for number, text in enumerate(texts)), texts
-    return f"{escaped(start)}$({index.variable}){escaped(end)}"
+    if all(text == f"{start}{number}{end}" for number, text in enumerate(texts)):
+        return f"{escaped(start)}$({index.variable}){escaped(end)}"
+    pieces = zip(*(_NUMBERS.split(text) for text in texts), strict=True)
+    return "".join(_piece(variants, index) for variants in pieces)
+
+
+def _piece(variants: Sequence[str], index: Index) -> str:
+    """What stands for a piece of a text: the same in the texts of all tasks, or the index of each."""
+    if len(set(variants)) == 1:
+        return escaped(variants[0])
+    assert list(variants) == [str(number) for number in range(len(variants))], variants
+    return f"$({index.variable})"
 
 
 def _environment(tasks: Sequence[TaskPlan], index: Index) -> list[dict[str, Any]]:

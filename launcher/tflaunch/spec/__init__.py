@@ -11,6 +11,9 @@ from typing import NamedTuple
 ROLES = ("chief", "worker", "ps", "evaluator")
 STRATEGIES = ("multi_worker_mirrored", "parameter_server", "mirrored", "tpu", "none")
 LOCALHOST = "localhost"
+EVERY_HOST = "*"
+"""The name in ``hosts`` under which defaults for all hosts are written."""
+
 MAX_TASKS = 10_000
 
 
@@ -126,6 +129,7 @@ class Spec(NamedTuple):
 
     ``pool``: where the hosts are found over which tasks without a host of their own are spread; users write it as
     ``hosts.discover``. ``slurm``: long options of sbatch to their values, "" where there is none.
+    ``origins``: the places of values that come from a file of defaults (see `defaults`), to the name of that file.
     """
 
     cluster: Mapping[str, tuple[Address, ...]] = {}
@@ -149,9 +153,20 @@ class Spec(NamedTuple):
     container: Container = Container()
     pool: str | None = None
     slurm: Mapping[str, str] = {}
+    origins: Mapping[str, str] = {}
+
+    def host(self, name: str) -> Host:
+        """Return the settings of a host: its own, and below them those of all hosts (`EVERY_HOST`)."""
+        own, common = self.hosts.get(name), self.hosts.get(EVERY_HOST)
+        if own is None or common is None:
+            return own or common or Host()
+        given = {field: value for field, value in own._asdict().items() if value != Host._field_defaults[field]}
+        return common._replace(**{**given, "env": {**common.env, **own.env}})
 
     def effective_strategy(self) -> str:
         """Return the strategy, by default the one that the roles ask for."""
         if self.strategy is not None:
             return self.strategy
+        if not self.cluster and not self.discover and self.sidecars:
+            return "none"
         return "parameter_server" if "ps" in self.cluster else "multi_worker_mirrored"

@@ -6,15 +6,21 @@ on. A value that could not be read becomes None; nobody looks at it, because the
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tflaunch.errors import Problem
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION = re.compile(_NUMBER + r"|(?=[0-9])" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in _UNIT_SECONDS))
+_LONGEST_TEXT = 64  # letters of a duration
+_EXTENSION = "x-"
+"""How a key begins that is the user's own, as in a compose file."""
+
 _LARGEST = 10**300
 _LONGEST = 10 * 365 * 86400.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -61,7 +67,7 @@ def place(location: tuple[str | int, ...]) -> str:
 def shown(value: object) -> str:
     """Return a value as it can stand in a sentence."""
     try:
-        text = repr(value)
+        text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
     except ValueError:  # Python writes no integer of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
@@ -211,25 +217,26 @@ class Count:
 
 
 def seconds_of(value: object) -> float | None:
-    """Return the seconds that a number or a text such as ``10m`` means, None when it means none."""
+    """Return the seconds that a number or a text such as ``10m`` or ``1h30m`` means, None when it means none."""
     seconds = None
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value) if 0 <= value <= _LONGEST else None
-    elif isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
-        seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
+    elif isinstance(value, str) and len(value) <= _LONGEST_TEXT and (match := _DURATION.fullmatch(value.strip())):
+        parts = [float(part) * unit for part, unit in zip(match.groups(), _UNIT_SECONDS.values(), strict=True) if part]
+        seconds = sum(parts) if parts else float(value)
     return None if seconds is None or not 0 <= seconds <= _LONGEST else seconds
 
 
 class Duration:
     """A duration, in seconds once it is read."""
 
-    description = 'a duration such as "90s" or "10m", or seconds'
+    description = 'a duration such as "90s" or "1h30m", or seconds'
 
     def read(self, value: object, at: At) -> Any:
         """Return the seconds."""
         seconds = seconds_of(value)
         if seconds is None:
-            at.wrong(f"must be a duration, not {shown(value)}", 'write seconds, or text such as "90s" or "10m"')
+            at.wrong(f"must be a duration, not {shown(value)}", 'write seconds, or text such as "90s" or "1h30m"')
         return seconds
 
     def schema(self) -> Schema:
@@ -319,17 +326,25 @@ class Field(NamedTuple):
 class Record:
     """An object with known fields, read into the named tuple that has these fields."""
 
-    def __init__(self, into: Any, fields: Mapping[str, Field], hints: Mapping[str, str] | None = None) -> None:
-        """Describe a record.
+    def __init__(
+        self,
+        into: Any,
+        fields: Mapping[str, Field],
+        hints: Mapping[str, str] | None = None,
+        ignored: Sequence[str] = (),
+    ) -> None:
+        """Describe a record. Keys that begin with ``x-`` are the user's own, and ignored.
 
         Args:
             into: a named tuple; its defaults are the defaults of the fields.
             fields: every field that a user may write.
             hints: remedies for fields that users write by mistake.
+            ignored: further keys that are ignored.
         """
         self._into = into
         self._fields = fields
         self._hints = hints or {}
+        self._ignored = ignored
         self.description = "an object with " + ", ".join(fields)
 
     def read(self, value: object, at: At) -> Any:
@@ -341,7 +356,7 @@ class Record:
         for name, item in value.items():
             if name in self._fields:
                 read[name] = self._fields[name].kind.read(item, at.inside(name))
-            else:
+            elif not str(name).startswith(_EXTENSION) and name not in self._ignored:
                 at.inside(str(name)).wrong(f"unknown field {shown(name)}", self._remedy(str(name)))
         missing = [name for name, field in self._fields.items() if field.is_required and name not in value]
         for name in missing:
@@ -363,7 +378,9 @@ class Record:
             "properties": {
                 name: {"description": field.kind.description, **field.kind.schema()}
                 for name, field in self._fields.items()
-            },
+            }
+            | {name: {"description": "ignored"} for name in self._ignored},
+            "patternProperties": {f"^{_EXTENSION}": {"description": "your own, ignored"}},
             "required": [name for name, field in self._fields.items() if field.is_required],
             "additionalProperties": False,
         }

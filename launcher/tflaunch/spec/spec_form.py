@@ -267,14 +267,18 @@ _SPEC = Record(
         "args": 'put the arguments into "command"',
         "logdir": 'write "tensorboard": "logs/" to have them shown',
     },
+    ignored=("$schema",),
 )
 
 
-def read(data: object) -> Spec | list[Problem]:
-    """Return the spec in ``data`` (what a JSON, YAML or TOML parser gave), or all that is wrong with it."""
+def read(data: object, *, is_whole: bool = True) -> Spec | list[Problem]:
+    """Return the spec in ``data`` (what a JSON, YAML or TOML parser gave), or all that is wrong with it.
+
+    ``is_whole``: it must have tasks, which defaults have not.
+    """
     problems: list[Problem] = []
     spec = _SPEC.read(data, At(problems))
-    if isinstance(data, dict) and not data.keys() & {"cluster", "discover"}:
+    if is_whole and isinstance(data, dict) and not data.keys() & {"cluster", "discover", "sidecars"}:
         problems.append(Problem("error", "cluster", "is missing", 'write for example {"worker": 2}'))
     return problems or _with_pool(spec)
 
@@ -300,5 +304,5 @@ def json_schema() -> Schema:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "tflaunch cluster spec",
         **_SPEC.schema(),
-        "anyOf": [{"required": ["cluster"]}, {"required": ["discover"]}],
+        "anyOf": [{"required": [name]} for name in ("cluster", "discover", "sidecars")],
     }

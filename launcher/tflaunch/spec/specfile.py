@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from tflaunch.errors import Problem, SpecError
-from tflaunch.spec import Spec, kinds, spec_form
+from tflaunch.spec import Spec, defaults, kinds, spec_form
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
@@ -51,15 +51,15 @@ class SpecFile(NamedTuple):
     text: str
 
 
-def read(path: Path) -> SpecFile:
-    """Return the text of a spec in a file.
+def read(path: Path, *, or_empty: bool = False) -> SpecFile:
+    """Return the text of a spec in a file; ``or_empty``: it may be empty.
 
     Raises:
         SpecError: it cannot be read.
     """
     try:
         with path.open("rb") as file:
-            return SpecFile(str(path), path.parent, path.suffix, _decoded(file.read(MAX_BYTES + 1)))
+            return SpecFile(str(path), path.parent, path.suffix, _decoded(file.read(MAX_BYTES + 1), or_empty))
     except OSError as error:
         hint = "give the path of a cluster spec"
         if isinstance(error, PermissionError):
@@ -90,47 +90,70 @@ def load(
     command: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Spec:
-    """Return the spec in a file, changed as the command line says.
+    """Return the spec in a file, changed as the command line says, with the user's defaults (see `defaults`).
 
     Args:
         given: the file, or its text; the ending of its name says the format.
         settings: ``path=value`` of ``--set``; a value is JSON where it can be, else text.
         name: replaces the spec's name.
         command: replaces the spec's command when not empty.
-        environ: where ``${VAR}`` is looked up.
+        environ: where ``${VAR}`` is looked up, and where the user's defaults are; without it there are none.
 
     Raises:
         SpecError: with every problem that was found.
     """
     file = read(given) if isinstance(given, Path) else given
+    data = parse(file)
+    if isinstance(data, dict):
+        data = with_settings(file.source, data, settings)
+        data.setdefault("name", name_from(Path(file.source).stem))
+        if name is not None:
+            data["name"] = name
+        if command:
+            data["command"] = list(command)
+    return from_data(file.source, data, environ, file.directory)
+
+
+def parse(file: SpecFile) -> Any:
+    """Return the plain data in the text of a file, within limits.
+
+    Raises:
+        SpecError: it is not of its format, or too large.
+    """
     try:
         data = _parse(file)
-        if isinstance(data, dict):
-            _apply_settings(data, settings)
-            data.setdefault("name", name_from(Path(file.source).stem))
-            if name is not None:
-                data["name"] = name
-            if command:
-                data["command"] = list(command)
         _check_size(data)
     except _Unreadable as error:
         raise SpecError(file.source, [error.problem]) from None
-    return from_data(file.source, data, environ or {})
+    return data
 
 
-def from_data(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
-    """Return the spec that plain data are.
+def from_data(source: str, data: Any, environ: Mapping[str, str] | None, directory: Path) -> Spec:
+    """Return the spec that plain data are, with the user's defaults.
 
     Args:
         source: where they come from, for messages.
         data: what a parser of JSON gives.
-        environ: where ``${VAR}`` is looked up.
+        environ: as of `load`.
+        directory: where relative paths in it start.
+
+    Raises:
+        SpecError: with every problem that was found.
+    """
+    origins: dict[str, str] = {}
+    if environ is not None and isinstance(data, dict):
+        data, origins = defaults.below(data, directory, environ, lambda path: _defaults_in(path, environ))
+    return read_data(source, data, environ or {})._replace(origins=origins)
+
+
+def read_data(source: str, data: Any, environ: Mapping[str, str], *, is_whole: bool = True) -> Spec:
+    """Return the spec that plain data are, as they are; ``is_whole``: it must have tasks.
 
     Raises:
         SpecError: with every problem that was found.
     """
     problems: list[Problem] = []
-    result = spec_form.read(_expand(data, (), environ, problems))
+    result = spec_form.read(_expand(data, (), environ, problems), is_whole=is_whole)
     if isinstance(result, list):
         problems += result
     if problems or isinstance(result, list):
@@ -138,15 +161,32 @@ def from_data(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
     return result
 
 
+def _defaults_in(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    file = read(path, or_empty=True)
+    data: dict[str, Any] = parse(file) if file.text.strip() else {}
+    named = [name for name in defaults.OF_ONE_JOB if isinstance(data, dict) and name in data]
+    problems = [Problem("error", name, "belongs to one job", "write it into the spec") for name in named]
+    try:
+        read_data(str(path), data, environ, is_whole=False)
+    except SpecError as error:
+        problems += error.problems
+    if problems:
+        raise SpecError(str(path), problems)
+    return data
+
+
 def with_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Return plain data with the ``path=value`` of `--set` applied.
 
     Raises:
-        SpecError: a path leads nowhere.
+        SpecError: a path leads nowhere, or the data became too large.
     """
+    if not settings:
+        return data
     try:
         changed: dict[str, Any] = copy.deepcopy(data)
         _apply_settings(changed, settings)
+        _check_size(changed)
     except _Unreadable as error:
         raise SpecError(source, [error.problem]) from None
     return changed
@@ -157,14 +197,14 @@ def name_from(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63] or "job"
 
 
-def _decoded(raw: bytes) -> str:
+def _decoded(raw: bytes, or_empty: bool = False) -> str:
     if len(raw) > MAX_BYTES:
         raise _Unreadable(f"is larger than {MAX_BYTES // 2**20} MiB", "a cluster spec is a page of text")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _Unreadable(f"is not text in UTF-8 (byte {error.start})", "save it as UTF-8") from None
-    if not text.strip():
+    if not text.strip() and not or_empty:
         raise _Unreadable("is empty", 'write at least {"cluster": {"worker": 2}, "command": [...]}')
     return text
 

@@ -27,7 +27,7 @@ from tflaunch.job.news import Logs, news
 from tflaunch.job.states import Job, Phase
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import TaskPlan, board, preloading
+from tflaunch.plan import TaskPlan, board, placeholders, preloading
 from tflaunch.plan.tf_config import split
 
 if TYPE_CHECKING:
@@ -190,7 +190,8 @@ class Run:
                 session.order("try_peers", **about, patience=self._job.plan.timeouts.connect)
             case StartTask():
                 words.begin(action.task, action.attempt)
-                process = self._job.plan.find(action.task)
+                plan = self._job.plan
+                process = placeholders.fill(plan.find(action.task), plan, self._job.run, str(action.attempt))
                 env, common = split(process.env, COMMON)
                 session.order("start_task", common, **self._start_order(action, process._replace(env=env)))
             case StopTask():

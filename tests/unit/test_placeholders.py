@@ -1,0 +1,164 @@
+"""Placeholders in commands, environments and directories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specs import DIRECTORY, MACHINE, made, planned
+from tflaunch import plan as planning
+from tflaunch.plan import TaskPlan, lint, placeholders, plan_forms
+from tflaunch.render import engines
+
+pytestmark = pytest.mark.unit
+
+TRAIN = ["python", "train.py"]
+TO_RENDER = {
+    "cluster": {"worker": 12},
+    "command": [*TRAIN, "--shard={task.index}/{task.name}", "{cluster.worker}", "{run}"],
+    "container": {"image": "train"},
+    "name": "mine",
+}
+
+
+def filled(text: str, task: str = "worker:1", **fields: Any) -> str:
+    """What becomes of a word of the command of a task."""
+    return started(task, command=[*TRAIN, text], **fields).argv[2]
+
+
+def started(task: str = "worker:1", **fields: Any) -> TaskPlan:
+    """A task as it starts for the third time, in a run."""
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c"], "ps": ["d:1"]}
+    plan = planned({"cluster": cluster, "command": TRAIN, **fields})
+    plan = planning.resolve(plan, {"worker:1": 4567})
+    return placeholders.fill(plan.find(task), plan, "mine-1f2e", "2")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("--index={task.index}", "--index=1"),
+        ("{task.role}", "worker"),
+        ("{task.name}", "worker:1"),
+        ("{attempt}", "2"),
+        ("{run}", "mine-1f2e"),
+        ("{cluster.worker}", "b:1,c:4567"),
+        ("{cluster.ps}", "d:1"),
+        ("{chief.host}", "a"),
+        ("{task.index}/{task.index}", "1/1"),
+    ],
+)
+def test_a_placeholder_is_filled_in_when_the_task_starts(text: str, value: str):
+    """With the port that was chosen, and the number of the attempt."""
+    assert filled(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{{task.index}}", "{task.index}"),
+        ("{{attempt}}", "{attempt}"),
+        ('{"a": {"b": 1}}', '{"a": {"b": 1}}'),
+        ("{}", "{}"),
+        ("{0:.3f} {epoch:02d}", "{0:.3f} {epoch:02d}"),
+        ("${run} ${task.index}", "${run} ${task.index}"),
+        ("{task}", "{task}"),
+        ("{task.index!r}", "{task.index!r}"),
+        ("{running}", "{running}"),
+        ("{", "{"),
+    ],
+)
+def test_other_braces_stay(text: str, value: str):
+    """JSON, formats and what a shell expands; doubled braces are how to write a placeholder itself."""
+    assert filled(text) == value
+
+
+def test_environment_and_directory_are_filled_in_too():
+    """TF_CONFIG and what tflaunch sets stay as they are."""
+    task = started(env={"RANK": "{task.index}"}, workdir="out/{task.role}-{attempt}")
+    assert (task.env["RANK"], task.workdir) == ("1", f"{DIRECTORY}/out/worker-2")
+    assert task.env["TF_CONFIG"].endswith('"task":{"type":"worker","index":1}}')
+
+
+def test_a_sidecar_has_a_name():
+    """It is no task of the cluster, and can ask for its addresses."""
+    sidecars = {"board": {"command": ["show", "{task.name}", "{task.role}", "{chief.host}"]}}
+    assert started("board", sidecars=sidecars).argv[1:] == ("board", "sidecar", "a")
+
+
+def test_the_leader_is_the_first_worker_where_there_is_no_chief():
+    """As for TensorFlow."""
+    plan = planned({"cluster": {"worker": ["b:1", "c:1"]}, "command": [*TRAIN, "{chief.host}"]})
+    assert placeholders.fill(plan.find("worker:1"), plan, "run", "0").argv[2] == "b"
+
+
+def test_tensorboard_has_the_directory_and_the_environment_of_the_task_that_leads():
+    """It stands beside it."""
+    board = started("tensorboard", tensorboard="logs", workdir="{task.role}-{task.index}", env={"A": "{task.name}"})
+    assert (board.workdir, board.env["A"]) == (f"{DIRECTORY}/chief-0", "chief:0")
+
+
+def test_a_run_keeps_them_for_later_attempts():
+    """Each attempt has its own number and ports."""
+    plan = planned({"cluster": {"worker": 2}, "command": [*TRAIN, "{attempt}"]})
+    assert plan_forms.from_json(plan_forms.as_record(plan)).tasks[0].argv[2] == "{attempt}"
+
+
+def test_people_see_what_is_known():
+    """As in TF_CONFIG, `auto` stands for what the start will choose."""
+    plan = planned({"cluster": {"worker": 2}, "command": [*TRAIN, "{task.index}", "{cluster.worker}", "{run}"]})
+    assert placeholders.shown(plan).tasks[1].argv[2:] == ("1", "localhost:auto,localhost:auto", "auto")
+
+
+@pytest.mark.parametrize(
+    ("fields", "where", "words"),
+    [
+        ({"command": [*TRAIN, "{task.indx}"]}, "command[2]", "did you mean {task.index}? Write {{task.indx}}"),
+        ({"env": {"A": "{cluster.workers}"}}, "env.A", "did you mean {cluster.worker}?"),
+        ({"workdir": "{chief.port}"}, "workdir", "did you mean {chief.host}?"),
+        ({"roles": {"worker": {"workdir": "{task.id}"}}}, "roles.worker.workdir", "{task.id} is not a known"),
+        ({"command": [*TRAIN, "{cluster.ps}"]}, "command[2]", "the cluster has no ps"),
+    ],
+)
+def test_a_misspelt_placeholder_is_an_error(fields: dict[str, Any], where: str, words: str):
+    """The program would get it as it is."""
+    (problem,) = lint.check(made({"cluster": {"worker": 2}, "command": TRAIN, **fields}))
+    assert (problem.severity, problem.where) == ("error", where)
+    assert words in problem.sentence()
+
+
+def test_two_dots_behind_a_known_prefix_are_a_field_of_something_else():
+    """Not every dotted name is meant for us."""
+    assert lint.check(made({"cluster": {"worker": 2}, "command": [*TRAIN, "{model.name} {tasks.index}"]})) == []
+
+
+class TestRender:
+    """What other engines are given."""
+
+    @pytest.mark.parametrize("engine", ["sh", "compose", "slurm"])
+    def test_an_engine_with_a_command_for_each_task_has_the_values(self, engine: str):
+        """Ports are fixed there."""
+        text = engines.render(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
+        assert "--shard=11/worker:11" in text
+        assert "{task" not in text
+
+    @pytest.mark.parametrize("engine", ["k8s", "jobset"])
+    def test_pods_are_alike_and_get_the_index_from_kubernetes(self, engine: str):
+        """In every place where the index is."""
+        text = engines.render(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
+        assert "--shard=$(JOB_COMPLETION_INDEX)/worker:$(JOB_COMPLETION_INDEX)" in text
+
+    @pytest.mark.parametrize(
+        ("engine", "fields", "where"),
+        [
+            ("sh", {"command": [*TRAIN, "{attempt}"]}, "command"),
+            ("compose", {"workdir": "/out/{attempt}"}, "workdir"),
+            ("k8s", {"workdir": "/out/{task.index}"}, "workdir"),
+            ("k8s", {"env": {"A": "1{task.index}"}}, "env.A"),
+        ],
+    )
+    def test_a_value_that_an_engine_does_not_know_is_refused(self, engine: str, fields: dict[str, Any], where: str):
+        """Rather than left in braces."""
+        (problem,) = engines.problems(engine, made({**TO_RENDER, **fields}), MACHINE)
+        assert problem.where == where
