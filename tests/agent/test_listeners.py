@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 
@@ -38,6 +42,45 @@ def test_who_is_bound_or_connected_does_not_listen(server: socket.socket) -> Non
         bound.bind((server.getsockname()[0], 0))
         assert not {bound.getsockname()[1], client.getsockname()[1]} & listeners.ports()
         assert listeners.owner(bound.getsockname()[1]) is None
+
+
+def test_the_owner_s_command_is_one_line() -> None:
+    """Whatever it was called with: it goes to a terminal."""
+    script = (
+        "# a\x1b[31mb\nimport socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
+    )
+    with _python(f"{script}; input()", env=os.environ) as (process, port):
+        owner = listeners.owner(port) or ""
+        assert owner.startswith(f"pid {process.pid} (")
+        assert " -c # a [31mb import socket; " in owner
+        assert owner.isprintable()
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_task_of_another_run_is_named_with_what_ends_it(listens: bool) -> None:
+    """Also before it listens: its agent holds the port."""
+    call = "create_server(('127.0.0.1', 0))" if listens else "socket()"
+    with socket.create_server(("127.0.0.1", 0)) as chosen:
+        free = chosen.getsockname()[1]
+    config = {"cluster": {"worker": ["h:1", f"h:{free}"]}, "task": {"type": "worker", "index": 1}}
+    env = {**os.environ, "TFLAUNCH_RUN": "other-1f2e", "TF_CONFIG": json.dumps(config)}
+    script = (
+        f"import socket; s = socket.{call}; print({'s.getsockname()[1]' if listens else free}, flush=True); input()"
+    )
+    with _python(script, env=env) as (process, port):
+        owner = listeners.owner(port) or ""
+        assert owner.startswith(f"run other-1f2e, pid {process.pid} (")
+        assert owner.endswith("), which `tflaunch down other-1f2e` ends")
+
+
+@contextmanager
+def _python(script: str, env: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Run Python until the end of the block; yield it with the port that it prints."""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+        process.communicate("\n")
 
 
 def test_where_the_kernel_does_not_answer_its_tables_do(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,7 @@ def test_a_busy_port_is_named_before_anything_starts(launch: Launch) -> None:
         ended = launch.up(launch.spec(cluster={"worker": [f"localhost:{port}"]}, command=["touch", "started"]))
     assert ended.returncode == 3
     assert f"worker:0: port {port} is in use by pid {os.getpid()}" in ended.stderr
+    assert 'or give the task another one in "cluster"' in ended.stderr
     assert not (launch.directory / "started").exists()
 
 

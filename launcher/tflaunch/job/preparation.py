@@ -13,6 +13,7 @@ from tflaunch.job.states import CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, 
 from tflaunch.plan import board
 
 _MOST_SHOWN = 8
+_OTHER_PORT = 'end what has the port, or give the task another one in "cluster"; "HOST" alone has a free one chosen'
 _REMEDY = (
     "TensorFlow would wait for them without a word; open these ports between the hosts, or give the address"
     " by which the others reach a host as hosts.X.address"
@@ -40,7 +41,8 @@ def on_preparation(
             task = job.tasks[board.NAME]
             return (job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)), []
         case PortsRefused():
-            message = "; ".join(f"{task}: {reason}" for task, reason in event.refused.items())
+            lines = [f"{task}: {reason}" for task, reason in event.refused.items()]
+            message = "\n".join([*lines, _OTHER_PORT])
             return _refuse(job, Cause.PORTS, event.host, message, now)
         case PeersTried():
             return _on_peers_tried(job, event, now)

@@ -8,7 +8,9 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import socket
 import struct
 
@@ -27,6 +29,8 @@ _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, seque
 _QUESTION = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states, any socket
 _ANSWER = struct.Struct("=4x2s62xI")  # struct inet_diag_msg: the port in network order, ..., the inode
 _RECEIVE = 64 * 1024
+_LONGEST_COMMAND = 120  # letters
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _PATIENCE = 1.0  # seconds; the answer is there at once, or never
 
 
@@ -43,15 +47,52 @@ def is_listening(port: int, session: int) -> bool:
 
 
 def owner(port: int) -> str | None:
-    """Return ``"pid 12 (python train.py)"`` for the process that listens on a port, None if unknown."""
+    """Return ``"pid 12 (python train.py)"`` for the process that has a port, with its run if it is of tflaunch.
+
+    That is who listens on the port, else a task of this user for which the port is held; None if unknown.
+    """
     links = _links(port)
-    if not links:
+    pids = [name for name in os.listdir("/proc") if name.isdigit()]
+    pid = next((name for name in pids if links and _holds_any(name, links)), None)
+    if pid is None and not links:
+        pid = next((name for name in pids if _is_held_for(name, port)), None)
+    if pid is None:
         return None
-    for name in os.listdir("/proc"):
-        if name.isdigit() and _holds_any(name, links):
-            command = (linux.read(f"/proc/{name}/cmdline") or "").replace("\0", " ").strip()
-            return f"pid {name} ({command[:120] or 'unknown command'})"
-    return None
+    run = _variables(pid).get("TFLAUNCH_RUN", "")
+    known = f"run {run}, " if _RUN.fullmatch(run) else ""
+    remedy = f", which `tflaunch down {run}` ends" if known else ""
+    return f"{known}pid {pid} ({_command(pid)}){remedy}"
+
+
+def _command(pid: str) -> str:
+    """The command line of a process on one line, without control characters."""
+    text = (linux.read(f"/proc/{pid}/cmdline") or "").replace("\0", " ")
+    words = "".join(sign if sign.isprintable() else " " for sign in text).split()
+    return " ".join(words)[:_LONGEST_COMMAND] or "unknown command"
+
+
+def _variables(pid: str) -> dict[str, str]:
+    """The environment with which a process of this user was started, empty for one of another user."""
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return {}
+    except OSError:
+        return {}
+    entries = (entry.decode("utf-8", "replace").partition("=") for entry in linux.environment_of(int(pid)))
+    return {name: value for name, equals, value in entries if equals}
+
+
+def _is_held_for(pid: str, port: int) -> bool:
+    """Whether a process is a task that was told to listen on a port, whether it does or not."""
+    variables = _variables(pid)
+    if "TFLAUNCH_RUN" not in variables or f':{port}"' not in variables.get("TF_CONFIG", ""):
+        return False
+    try:
+        config = json.loads(variables["TF_CONFIG"])
+        address = config["cluster"][config["task"]["type"]][config["task"]["index"]]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False  # it is not one of ours
+    return str(address).rpartition(":")[2] == str(port)
 
 
 def _links(port: int) -> set[str]:
