@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class JournalReader:
         self._partial = b""
         self._count = 0
         try:
-            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = FileIO(self._path)  # which closes itself when it is no longer used
         except OSError as error:
             reason = batch.not_begun(directory) or f"{self._path}: {error.strerror}"
             raise TflaunchError(reason, EXIT_INTERNAL) from None
@@ -41,7 +42,7 @@ class JournalReader:
         """
         found = []
         with readable(self._path.parent):
-            while data := os.read(self._file, _BLOCK):
+            while data := self._file.read(_BLOCK):
                 *lines, self._partial = (self._partial + data).split(b"\n")
                 for line in lines:
                     found.append(parse_record(line, self._count))
@@ -50,7 +51,7 @@ class JournalReader:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        self._file.close()
 
 
 def first_record(directory: Path) -> dict[str, Any] | None:
