@@ -171,6 +171,8 @@ class TestValues:
             ("ProxyJump x%h", "ProxyJump leads to alpha through more than 16 jump hosts"),
             pytest.param("Include a\0*", "the line contains control characters; remove them", id="NUL"),
             pytest.param(f"User {'a' * 70_000}", "the line is longer than 64 KiB", id="long"),
+            pytest.param(f"Match {'9' * 5000}", "9 has no value", id="long criterion"),
+            pytest.param(f"ProxyJump {'9' * 5000}", "is not of the form", id="long name"),
             ("ConnectTimeout soon", "config:2: 'soon' is not a time; give a number of seconds"),
             ("HostName %x", "config:2: %x in '%x' has no value; write it out"),
             ("IdentityFile ${NO_SUCH_VARIABLE}", "config:2: ${NO_SUCH_VARIABLE} in"),

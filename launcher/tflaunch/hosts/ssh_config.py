@@ -23,7 +23,7 @@ _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 _SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 _DESTINATION = re.compile(
-    r"(?:ssh://)?(?:(?P<user>.+)@)?(?:\[(?P<v6>[^]]+)\]|(?P<name>[^]:@[]+))(?::(?P<port>[0-9]{1,9}))?/?"
+    r"(?:ssh://)?(?:(?P<user>.{1,255})@)?(?:\[(?P<v6>[^]]+)\]|(?P<name>[^]:@[]{1,255}))(?::(?P<port>[0-9]{1,9}))?/?"
 )
 _DURATION = re.compile(r"(\d+)([smhdw]?)", re.IGNORECASE)
 _MOST_JUMPS = 16

@@ -263,7 +263,7 @@ class Options:
             elif kind in ("canonical", "final"):
                 is_fulfilled = bool(self._final_name)
             elif not words:
-                raise LinkError(f"{place}: {name} has no value")
+                raise LinkError(f"{place}: {name[:80]} has no value")
             else:
                 is_fulfilled = self._does_hold(kind, words.pop(0), place)
             if is_fulfilled is None or is_fulfilled is name.startswith("!"):

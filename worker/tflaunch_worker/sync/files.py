@@ -172,7 +172,8 @@ class Files:
         except (OSError, FilesError) as error:
             if is_new:
                 shutil.rmtree(self._place, ignore_errors=True)  # no task has written anything there
-            return f"{error.filename or self._place}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            reason = f"{error.filename or self._place}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            return "".join(sign if sign.isprintable() else "?" for sign in reason)  # a name may hold anything
         self._forget_old()
         return ""
 
