@@ -59,8 +59,8 @@ def up(
     With --keep the TensorBoard of the spec's "tensorboard" stays when the job has ended, until Ctrl-C or down; the
     exit code is the job's.
 
-    --preload is --set 'preload=["tensorflow"]': a Python task is forked of a process that has imported it, if its
-    program is one that cannot notice.
+    --preload is --set 'preload=["tensorflow"]': Python tasks are forked from a process that has already imported
+    TensorFlow, where that is safe.
 
     With -d the job outlives this terminal and a logout. The name of the run is printed; ps, logs, attach, wait
     and down work on it from anywhere.
