@@ -103,6 +103,28 @@ def test_an_image_that_is_missing_in_the_spec_is_added_as_is_proposed(launch: La
     assert pasted(launch, f"tflaunch render {spec} --to k8s {option}registry/image:1").returncode == 0
 
 
+LISTENS = """import json, os, socket, time
+address = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"][0]
+port = socket.socket()
+port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+port.bind(("", int(address.rpartition(":")[2])))
+port.listen()
+print("listening", flush=True)
+time.sleep(300)
+"""
+
+
+def test_a_port_of_another_run_is_freed_as_is_proposed(launch: Launch) -> None:
+    """The run that has it is named."""
+    spec = launch.spec(cluster={"worker": ["localhost:23517"]}, command=["python3", "-c", LISTENS])
+    assert launch.run("up", "-d", spec).returncode == 0
+    launch.wait_for_log("worker:0", "listening")
+    refused = launch.run("up", spec)
+    assert refused.returncode == 3
+    assert pasted(launch, printed(r"`(tflaunch down [^`]*)`", refused.stderr)).returncode == 0
+    assert launch.survivors() == []
+
+
 def test_the_log_of_a_task_is_shown_as_hints_say(launch: Launch) -> None:
     """The form that hints about clusters have: run and task."""
     assert launch.up(launch.shell("echo here")).returncode == 0
