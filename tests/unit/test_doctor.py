@@ -134,4 +134,4 @@ def test_a_reason_with_a_remedy_gets_no_second_one() -> None:
     """The second one would be wrong."""
     hosts = {"a": A, "b": Host("b", reason="its host key is unknown; run ssh-keyscan b")}
     (finding,) = findings(clustered(CLUSTER), hosts)
-    assert finding.hint == ""
+    assert (finding.message, finding.hint) == ("its host key is unknown", "run ssh-keyscan b")

@@ -78,5 +78,5 @@ def _table(found: Sequence[Finding], hosts: Mapping[str, Host], unchecked: Mappi
         worst = "error" if any(finding.severity == "error" for finding in mine) else "warning"
         otherwise = f"not checked ({unchecked[check]})" if check in unchecked else "ok"
         lines.append(f"{check:<12} {worst if mine else otherwise}")
-        lines += ["  " + "; ".join(filter(None, [f"{one.where}: {one.message}", one.hint])) for one in mine]
+        lines += [f"  {finding.where}: {finding.message}; {finding.hint}" for finding in mine]
     return "".join(f"{line}\n" for line in lines)

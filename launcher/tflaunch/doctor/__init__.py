@@ -73,9 +73,8 @@ def _without_board(plan: Plan, host: Host) -> Host:
 
 
 def _reach(host: Host) -> Finding:
-    reason = host.reason or ""
-    hint = "" if ";" in reason else "correct hosts, or the SSH configuration"  # most reasons name a remedy themselves
-    return Finding("reach", "error", host.host, reason, hint)
+    reason, _, remedy = (host.reason or "").partition("; ")
+    return Finding("reach", "error", host.host, reason, remedy or "correct hosts, or the SSH configuration")
 
 
 def unchecked(plan: Plan, hosts: Mapping[str, Host]) -> dict[str, str]:
