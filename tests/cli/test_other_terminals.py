@@ -256,7 +256,7 @@ def test_attach_shows_a_run_as_up_does(launch: Launch) -> None:
     read_until(leaving, "up worker:1 0")
     leaving.send_signal(signal.SIGINT)
     _, err = leaving.communicate(timeout=PATIENCE)
-    assert (leaving.returncode, f"run {run} goes on" in err) == (130, True)
+    assert (leaving.returncode, f"{run} is still running" in err) == (130, True)
     staying = launch.start("attach")
     read_until(staying, "up worker:0 0")
     (launch.directory / "go").touch()
