@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def test_compose_gives_tasks_of_all_hosts_different_gpus() -> None:
     assert shown == [["0", "1"], ["2", "3"]]
 
 
-LASTING = "exec sleep 60"
+LASTING = ": > up-$TFLAUNCH_TASK; exec sleep 60"
 
 
 def composed(directory: Path, **fields: Any) -> dict[str, subprocess.Popen[str]]:
@@ -217,6 +218,10 @@ def test_a_composed_job_ends_as_its_tasks_do(tmp_path: Path, programs: dict[str,
         job = started.pop("job")
         job.wait(30)
         assert [name for name, task in started.items() if task.poll() is not None] == []
+        # A TERM between the fork and the exec of a task would be lost; Docker kills after the grace.
+        lasting = [tmp_path / f"up-{task}" for task, program in programs.items() if program == LASTING]
+        while not all(path.exists() for path in lasting):
+            time.sleep(0.01)
     finally:
         for process in (job, *started.values()):
             process.terminate()
