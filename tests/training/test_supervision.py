@@ -206,7 +206,8 @@ tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClu
 """
 OVERWRITES = """
 import json, os
-worker = [f"localhost:{port}" for port in PORTS]
+own, dead = PORTS[int(os.environ["TFLAUNCH_TASK"][-1])], PORTS[2]
+worker = [f"localhost:{own}", f"localhost:{dead}"]
 os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": worker}, "task": {"type": "worker", "index": 0}})
 import tensorflow as tf
 tf.distribute.MultiWorkerMirroredStrategy()
@@ -215,8 +216,10 @@ tf.distribute.MultiWorkerMirroredStrategy()
 
 def test_clusters_that_do_not_form_are_told_while_they_run(launch: Launch) -> None:
     """Who is waited for, and the remedy, after a minute and again at the end: two jobs that wait at the same time."""
-    with socket.create_server(("", 0)) as first, socket.create_server(("", 0)) as second:
-        ports = [place.getsockname()[1] for place in (first, second)]
+    with socket.socket() as first, socket.socket() as second, socket.socket() as dead:
+        for place in (first, second, dead):
+            place.bind(("", 0))
+        ports = [place.getsockname()[1] for place in (first, second, dead)]
     programs = {"chief-only": CHIEF_ONLY, "overwrites": OVERWRITES.replace("PORTS", str(ports))}
     clusters = {"chief-only": {"chief": 1, "worker": 1, "ps": 1}, "overwrites": {"worker": 2}}
     missing = {"chief-only": ["worker:0", "ps:0"], "overwrites": ["worker:0", "worker:1"]}
