@@ -25,14 +25,13 @@ def offer(talk: Talk, content: bytes) -> str:
 
 def send(talk: Talk, digest: str, content: bytes, start: int, end: int) -> None:
     """Send a file's bytes from `start` to `end`, one part after the other."""
-    talk.heard.clear()  # what was taken before is not an answer to this
     for offset in range(start, end, PART):
+        talk.heard.clear()  # what was taken before is not an answer to this
         data = content[offset : min(offset + PART, end)]
         is_last = offset + len(data) == len(content)
         message = {"kind": "file_part", "sha256": digest, "offset": offset, "is_last": is_last}
         talk.connection.sendall(wire.encode(message, data))
         talk.wait_for("part_taken")
-        talk.heard.clear()
 
 
 def test_files_are_taken_and_placed(agent: Agent) -> None:
