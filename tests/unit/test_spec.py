@@ -218,6 +218,10 @@ class TestValues:
         """`true` could mean several texts, so its author has to choose one."""
         assert the_problem_in(changed(env={"A": value})).where == "env.A"
 
+    def test_the_name_of_a_variable_is_text_that_can_be_encoded(self):
+        """YAML leaves the two halves of a character apart."""
+        assert "half a character" in the_problem_in(changed(env={"\ud83d\ude00": "x"})).message
+
     @pytest.mark.parametrize("name", ["", "A=B", "A\0B"])
     def test_a_variable_has_a_name_that_an_environment_can_hold(self, name: str):
         """POSIX forbids the equals sign, C the NUL."""

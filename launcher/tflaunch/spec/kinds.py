@@ -129,6 +129,8 @@ class VariableName(Text):
         """Return the name."""
         if not isinstance(value, str) or not value or "=" in value or "\0" in value:
             at.wrong(f"{shown(value)} cannot be the name of an environment variable", "rename it")
+        elif not _is_encodable(value):
+            at.wrong(f"{shown(value)} holds half a character", "remove the lone surrogate")
         return value
 
 
