@@ -105,6 +105,8 @@ def remove(directory: str) -> None:
 
 def mark(directory: str, token: str) -> str | None:
     """Leave a mark in a directory, or in the nearest one above that exists; return where, None where one must not."""
+    if not os.path.isabs(directory):
+        return None  # an agent has no directory from which it could be meant
     place = os.path.abspath(directory)
     while not os.path.isdir(place) and place != "/":
         place = os.path.dirname(place)
