@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from history import History
+from history import History, Willing
 from specs import clustered
 from tflaunch.job.actions import JoinHost
 from tflaunch.job.events import (
@@ -173,3 +173,16 @@ def test_a_lost_host_without_a_task_that_counts_is_not_missed() -> None:
     far.join().start()
     history.happens(TaskStarted("h3", "board", 0, 1, 0.0), HostLost("h3", "killed"))
     assert history.job.phase is Phase.RUNNING
+
+
+def test_a_host_that_breaks_the_protocol_is_not_tried_again() -> None:
+    """Another agent of it would do the same; an elastic job goes on without it."""
+    job = Willing(clustered({"worker": ["a", "b"]}, restart={"max": 3, "backoff": [0, 0]}))
+    job.happens(HostLost("b", "its agent broke the protocol", is_faulty=True))
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+    assert job.job.refusal == "the agent on b would break the protocol again"
+    elastic = {"min_workers": 1, "retry": 10}
+    job = Willing(clustered({"worker": ["a", "b"]}, restart={"max": 3, "backoff": [0, 0]}, elastic=elastic))
+    job.away.add("b")
+    job.happens(HostLost("b", "its agent broke the protocol", is_faulty=True))
+    assert (job.job.phase, job.job.exit_code, job.workers()) == (Phase.RUNNING, None, ["a"])

@@ -181,9 +181,9 @@ class Session:
         self._is_wanted = False
         self._mailbox.put(events.HostUnreachable(self.host, printable(reason)))
 
-    def _gone(self, words: str) -> None:
+    def _gone(self, words: str, is_faulty: bool = False) -> None:
         self._is_wanted = False
-        self._mailbox.put(events.HostLost(self.host, printable(words) or "it ended unexpectedly"))
+        self._mailbox.put(events.HostLost(self.host, printable(words) or "it ended unexpectedly", is_faulty))
 
     def _use(self, link: Link) -> None:
         self._frames = Frames(link, self._mailbox, self._read, self._lose, self._punish)
@@ -251,7 +251,7 @@ class Session:
         if self._has_joined and not self._is_leaving and self._violations >= _MOST_VIOLATIONS:
             self._seeker.stop()
             self._hang_up()
-            self._gone(f"{reason}; it did that {self._violations} times")
+            self._gone(f"{reason}; it did that {self._violations} times", is_faulty=True)
         else:
             self._lose(reason)
 

@@ -81,10 +81,14 @@ class HostLeaving(NamedTuple):
 
 
 class HostLost(NamedTuple):
-    """The agent on a host is gone, and so are all tasks there."""
+    """The agent on a host is gone, and so are all tasks there.
+
+    ``is_faulty``: it was given up because it broke the protocol again and again, and would after a restart, too.
+    """
 
     host: str
     reason: Reason
+    is_faulty: bool = False
 
 
 class FilesPlaced(NamedTuple):

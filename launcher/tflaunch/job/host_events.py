@@ -43,7 +43,8 @@ def on_host_event(
             job = job.with_host(event.host, **changes)
             return _save(job, event, now) if event.is_drain else _blame(job, host, event.reason, now)
         case HostLost():
-            return give_up(job, {event.host: event.reason}, now)
+            job, actions = give_up(job, {event.host: event.reason}, now)
+            return (_refuse_restart(job, event.host) if event.is_faulty else job), actions
 
 
 # ---- reaching hosts
@@ -108,6 +109,16 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = 
             job, more = _replace_tasks(job, name, now, is_silent)
             actions += more
     return job, actions
+
+
+def _refuse_restart(job: Job, host: str) -> Job:
+    """Let the failure because of a host be the last one, if the job cannot go on without that host."""
+    culprit = job.culprit
+    is_cause = culprit is not None and (culprit.cause, culprit.name) == (Cause.HOST, host)
+    if culprit is None or not is_cause or job.exit_code is not None or elastic.can_do_without(job, {host}):
+        return job
+    code = policy.exit_code(culprit, job.has_started)
+    return job._replace(exit_code=code, refusal=f"the agent on {host} would break the protocol again")
 
 
 def _needed(job: Job, host: str) -> list[TaskPlan]:
