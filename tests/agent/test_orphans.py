@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -212,7 +213,11 @@ def test_a_program_that_starts_others_faster_than_it_is_looked_at_is_killed(dire
     """Each process forks the next one and ends: it is looked for until none is found."""
     relay = "import os,time\nwhile True:\n  if os.fork(): time.sleep(0.002); os._exit(0)\n"
     env = {"TFLAUNCH_RUN": "killed", "TFLAUNCH_TASK_DIR": f"{directory}/tasks/worker-0"}
-    with subprocess.Popen([sys.executable, "-S", "-c", relay], env=env) as first:
+    with subprocess.Popen([sys.executable, "-S", "-c", relay], env=env, start_new_session=True) as first:
         first.wait()
-        assert orphans.sweep(str(directory), patience=60) == []
-    assert not tasks_in(directory)
+        try:
+            assert orphans.sweep(str(directory), patience=60) == []
+            assert not tasks_in(directory)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(first.pid, signal.SIGKILL)  # a relay that was missed would run on without end

@@ -211,10 +211,10 @@ def test_a_preloaded_task_leaves_no_orphan(launch: Launch) -> None:
     program.write_text(
         "import os, time\n"
         "import json\n"
-        "print('preload', os.environ['TFLAUNCH_PRELOAD'], flush=True)\n"
+        "os.write(1, f\"preload {os.environ['TFLAUNCH_PRELOAD']}\\n\".encode())\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
-        "print('up', os.environ['TFLAUNCH_ATTEMPT'], flush=True)\n"
+        "os.write(1, f\"up {os.environ['TFLAUNCH_ATTEMPT']}\\n\".encode())\n"
         "time.sleep(3000)\n"
     )
     spec = launch.spec(

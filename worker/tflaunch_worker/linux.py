@@ -203,12 +203,15 @@ def is_zombie(pid: int) -> bool:
 
 
 def may_be_program(pid: int) -> bool:
-    """Whether a process of this user runs a program, or did a moment ago: it is no zombie or kernel thread."""
+    """Whether a process of this user runs a program, or did before it exited; a kernel thread never does.
+
+    A zombie may have forked right before its end, and init may be slow to reap it.
+    """
     try:
         is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
     except OSError:
         return True
-    return is_ours and _stat_field(pid, 20) != 0  # the size of its memory
+    return is_ours and (_stat_field(pid, 20) != 0 or is_zombie(pid))  # the size of its memory
 
 
 def _stat_field(pid: int, index: int) -> int | None:
