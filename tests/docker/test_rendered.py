@@ -34,7 +34,8 @@ def test_a_rendered_cluster_trains(engine: Engine, launch: Launch, tmp_path: Pat
     )
     file = written(launch, spec, "compose")
     content = yaml.safe_load(file.read_text())
-    configs = {name: service["environment"]["TF_CONFIG"] for name, service in content["services"].items()}
+    tasks = {name: service for name, service in content["services"].items() if name != "job"}
+    configs = {name: service["environment"]["TF_CONFIG"] for name, service in tasks.items()}
     assert configs == {task.replace(":", "-"): config for task, config in tf_configs(launch, spec).items()}
 
     project = Compose(engine, f"tfl{os.getpid()}", job, file)
