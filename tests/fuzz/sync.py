@@ -21,7 +21,7 @@ from tflaunch_worker.sync.files import Files, FilesError
 _NAMES = ("a", "b", "a/b", "a/b/c", "d/e", "*", "-x", " ", "\udcff", "\n", "é", ".git/x", "a.pyc", "x" * 200, "d")
 _TARGETS = (
     *("a", "b", "a/b", "..", ".", "../a", "/", "/etc/passwd", "../secret/key", "../../secret/key", "/nowhere", "l0"),
-    *("l1", "l2/../b", "../work/a", "ROOT/a", "ROOT/../secret/key", "ROOT/../secret", "d"),
+    *("l1", "l2/../b", "../up/a", "ROOT/a", "ROOT/../secret/key", "ROOT/../secret", "d"),
 )
 _PATHS = (".", "a", "a/b", "l0", "l0/key", "l1/b", "d", "*", "-x")
 _BAD_PATHS = ("/etc/x", "../x", "a/../../x", "", ".", "..", "a/..", "a//b", "x\0y", "~/x", "a" * 5000, "\ud800", "l0/x")
