@@ -319,7 +319,7 @@ class TestSchema:
         """Editors show it."""
         properties = validator.schema["properties"]
         assert all(properties[name]["description"] for name in properties)
-        assert validator.schema["anyOf"] == [{"required": ["cluster"]}, {"required": ["discover"]}]
+        assert validator.schema["anyOf"] == [{"required": [name]} for name in ("cluster", "discover", "sidecars")]
 
 
 class TestHelp:
