@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -117,3 +118,5 @@ def test_without_a_lease_there_is_nothing_to_take_over(launch: Launch) -> None:
     ended = launch.run("up", "--resume", run)
     assert ended.returncode == 125
     assert "timeouts.lease is 0" in ended.stderr
+    while launch.survivors():  # its guard may not have exited yet
+        time.sleep(0.05)

@@ -78,11 +78,12 @@ def test_the_first_cause_is_named_when_victims_follow_closely(launch: Launch, _:
 
 
 def test_a_command_that_does_not_exist_is_one_sentence(launch: Launch) -> None:
-    """127, as a shell would say."""
+    """127, as a shell would say; and a hint."""
     ended = launch.up(launch.spec(cluster={"worker": 2}, command=["no-such-program"]))
     assert ended.returncode == 127
-    (sentence,) = ended.stderr.splitlines()
-    assert sentence.endswith(" did not start: command not found: 'no-such-program'")
+    sentence, hint = ended.stderr.splitlines()
+    assert sentence.endswith(" did not start on localhost: command not found: 'no-such-program'")
+    assert hint.startswith("tflaunch: hint: install it on localhost")
 
 
 def test_a_failing_start_is_not_retried(launch: Launch) -> None:
