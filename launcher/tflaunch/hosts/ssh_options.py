@@ -63,7 +63,7 @@ def parse(path: Path, folder: Path, *, is_users: bool = False) -> Sequence[Setti
     Args:
         path: the file.
         folder: what it includes is relative to it.
-        is_users: the file is the user's own: nobody else may be able to write to it, or to what it includes.
+        is_users: the file is the user's own: no other user may be able to write to it, or to what it includes.
 
     Raises:
         LinkError: a file cannot be read, is malformed or is writable by others.

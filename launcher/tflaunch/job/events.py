@@ -21,7 +21,7 @@ class Range(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A field holds one line of text that can be shown on a terminal, of at most so many characters."""
+    """A field holds one line of text that can be shown on a terminal, at most ``longest`` characters long."""
 
     longest: int
 

@@ -83,7 +83,7 @@ def _last_failure(job: Job) -> str | None:
 
 
 def _forming(job: Job, sight: Sight) -> dict[str, Any] | None:
-    """Who keeps the cluster from forming; None when nobody is known to."""
+    """Which tasks keep the cluster from forming; None if none is known to."""
     found = forming.forming(job)
     if found is None:
         return None

@@ -60,7 +60,7 @@ def news(status: Status) -> list[Part]:
 
 
 def _forming(status: Status, now: float) -> str:
-    """Who keeps the cluster from forming, and for how long; "" when nobody does."""
+    """Which tasks keep the cluster from forming, and for how long; "" if none does."""
     found = status.get("forming")
     if not isinstance(found, dict):
         return ""
