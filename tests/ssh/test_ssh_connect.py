@@ -384,6 +384,7 @@ class TestKeysThatDoNotHelp:
         target = machine.target(sshd(), identity_files=(str(path),))
         assert f"there is no key to log in with: {path} does not exist; add one" in the_error_of(connector, target)
         path.write_bytes(machine.keys["client"].read_bytes())
+        path.chmod(0o600)
         assert said_by(connector.connect(target, PATIENCE))
 
     def test_no_key_at_all(self, connector: Connector, machine: Machine) -> None:

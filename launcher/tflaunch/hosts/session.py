@@ -33,6 +33,7 @@ _BEATS = 3  # words per heartbeat limit: two may be late without harm
 _LONGEST_REASON = 200
 _MOST_VIOLATIONS = 3  # of the protocol by one agent, before its host is given up
 _MOST_USELESS_LINKS = 8  # in a row that are greeted and lost again, without anything new
+_MOST_UNANSWERED_LINKS = 3  # in a row that are greeted, and over which no keep_alive was ever answered
 _EVENTS_AT_ONCE = 1000  # that an agent may tell of, besides those of its tasks
 _EVENTS_PER_ATTEMPT = 20
 _EVENTS_PER_SECOND = 10  # of silences, and of whatever else takes time
@@ -93,6 +94,7 @@ class Session:
         self._heard = Heard()
         self._violations = 0
         self._useless_links = 0
+        self._unanswered_links = 0
         self._linked_at = 0.0
         self._seen_at_link = 0
         self._event_count = 0
@@ -141,6 +143,7 @@ class Session:
         self._heard = Heard()
         self._violations = 0
         self._useless_links = 0
+        self._unanswered_links = 0
         self._event_count = 0
         self._began_at = self._mailbox.now()
         self._upload = None
@@ -211,6 +214,7 @@ class Session:
             return
         unanswered = self._asked - self._answered
         if unanswered >= self._terms.lease / 2:  # it may say much and hear nothing
+            self._unanswered_links += 1
             self._lose(f"nothing that was said in the last {unanswered:.1f} s was answered")
             return
         if self._is_greeted:
@@ -229,6 +233,8 @@ class Session:
             return
         if self._useless_links >= _MOST_USELESS_LINKS:
             self._gone(f"{reason}; {self._useless_links} links in a row were lost like that at once")
+        elif self._unanswered_links >= _MOST_UNANSWERED_LINKS:
+            self._gone(f"{reason}, over {self._unanswered_links} links in a row")
         elif self._has_joined:
             self._mailbox.put(events.LinkLost(self.host, printable(reason)))
             self._seeker.find(self._gone)
@@ -409,6 +415,7 @@ class Session:
             self._mailbox.put(events.FilesRefused(self.host, printable(f"{error.filename}: {error.strerror}")))
 
     def _read_pulse(self, message: dict[str, Any]) -> None:
+        self._unanswered_links = 0
         self._take_pulse(replies.read_pulse(message, self._orders.last, self._mailbox.now()))
 
     def _take_pulse(self, pulse: replies.Pulse) -> None:
