@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from launch import Launch
 from sshd import Keyring, Sshd, StartSshd, need_sshd
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults change no test
+
+# A shell starts what runs in its background with SIGINT ignored, and commands under test would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says nothing on a shared machine.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -73,28 +73,25 @@ def test_training_goes_on_when_its_user_logs_out(launch: Launch) -> None:
 
 
 def begin_and_kill(launch: Launch, spec: Path) -> str:
-    """Start a detached run, kill its supervisor as soon as there is a plan in the journal, and return its name."""
+    """Start a detached run, kill its supervisor as soon as the journal names it, and return its name."""
     before = {*launch.home.glob("runs/*")}
     starting = launch.start("up", "-d", spec)
-    command = psutil.Process(starting.pid)
-    # Another child is an agent's guard.
-    while not (found := [child for child in command.children() if _is_supervisor(child)]):
+    while not (found := [run for run in {*launch.home.glob("runs/*")} - before if _supervisors(run)]):
         assert starting.poll() is None
-    (supervisor,) = found
-    while not any(path.read_bytes() for path in launch.home.glob("runs/*/events.jsonl") if path.parent not in before):
-        assert supervisor.is_running()
+    (directory,) = found
+    supervisor = psutil.Process(_supervisors(directory)[0])
     supervisor.kill()
     _, err = starting.communicate(timeout=PATIENCE)
     assert starting.returncode in (0, 125), err  # 0: the tasks ran already
-    (directory,) = {*launch.home.glob("runs/*")} - before
     return directory.name
 
 
-def _is_supervisor(child: psutil.Process) -> bool:
-    try:
-        return str(TFLAUNCH) in child.cmdline()
-    except psutil.Error:
-        return False
+def _supervisors(run: Path) -> list[int]:
+    """Return the processes that the journal names as the run's supervisors."""
+    journal = run / "events.jsonl"
+    lines = journal.read_text().split("\n")[:-1] if journal.is_file() else []
+    records = map(json.loads, lines)
+    return [record["pid"] for record in records if record["kind"] == "supervisor"]
 
 
 def resume(launch: Launch, run: str) -> psutil.Process:
