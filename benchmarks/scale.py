@@ -28,7 +28,8 @@ from tflaunch.job.states import Job, Phase
 from tflaunch.logs.task_log import Marks
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import Plan, lint, plan_forms, planner
+from tflaunch.plan import lint, planner, serialize
+from tflaunch.plan.model import Plan
 from tflaunch.records.journal import JOURNAL_NAME, Journal, RunDirectory
 from tflaunch.spec import look_around, specfile
 from tflaunch.supervision.detached import Notes
@@ -192,7 +193,7 @@ def _be_hosts(listener: socket.socket, conductor: socket.socket, other_end: sock
 def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door, conductor: _Conductor) -> int:
     """Run a plan to its end, put together as `desk` does it; return the exit code."""
     job = supervisor.begin(directory.run, plan, mailbox.now())
-    record = plan_forms.as_record(plan)
+    record = serialize.as_record(plan)
     directory.write_plan(record)
     journal = Journal(directory)
     journal.record_plan(directory, record, job.started_at)

@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from schemas import violations_of_compose
-from tflaunch.plan import Plan, TaskPlan, board
+from tflaunch.plan import tensorboard
+from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render.needs import devices, without_devices
 
 _LONGER = re.compile(r"\$(?!\$)")
@@ -87,7 +88,7 @@ def _networks(content: dict[str, Any], wanted: dict[str, TaskPlan]) -> Iterator[
         _, colon, owner = service.get("network_mode", "").partition(":")
         if colon and owner not in services:
             yield f"{name}: there is no service {owner} whose network it could join"
-        if not board.is_board(wanted[name]):  # that is for people, and has its port published
+        if not tensorboard.is_board(wanted[name]):  # that is for people, and has its port published
             together.setdefault(wanted[name].host, set()).add(owner if colon else name)
     for host, owners in together.items():
         if len(owners) > 1:

@@ -21,7 +21,7 @@ from tflaunch.job.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 
 HERE = "localhost"
 

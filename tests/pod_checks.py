@@ -11,7 +11,7 @@ import yaml
 
 from schemas import expanded, violations
 from tflaunch.job import policy
-from tflaunch.plan import SIDECAR, Plan, TaskPlan
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
 REPLICAS = {"Chief": "chief", "Worker": "worker", "PS": "ps", "Evaluator": "evaluator"}
 REASONS = {"BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"}

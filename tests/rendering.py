@@ -8,7 +8,8 @@ from typing import Any
 
 from launch import Launch
 from specs import DIRECTORY, MACHINE, REPOSITORY, made
-from tflaunch.plan import Plan, discovery
+from tflaunch.plan import discovery
+from tflaunch.plan.model import Plan
 from tflaunch.render import engines
 from tflaunch.spec import Spec
 

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 
 from tflaunch.job import policy
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 
 _FIRST_OF_TASKS = "\ntrap 'end 129"
 _BEHIND_TASKS = "\nwhile read -r task"

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tflaunch.plan import Plan, lint, planner
+from tflaunch.plan import lint, planner
+from tflaunch.plan.model import Plan
 from tflaunch.spec import Spec, spec_form
 from tflaunch.spec.machine import Machine
 

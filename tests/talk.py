@@ -15,7 +15,7 @@ from sshd import Sshd
 from tflaunch.hosts.link import Link
 from tflaunch.hosts.local import LocalWay
 from tflaunch.hosts.ssh import SshWays
-from tflaunch.plan import HostPlan
+from tflaunch.plan.model import HostPlan
 from tflaunch_worker import LOG_NAME, SOCKET_NAME, wire
 
 PATIENCE = 60.0

@@ -11,7 +11,7 @@ import pytest
 from tflaunch.hosts.commanded import Access, CommandWay, CommandWays
 from tflaunch.hosts.link import AgentGone, Link, LinkError
 from tflaunch.hosts.local import LocalWay
-from tflaunch.plan import HostPlan
+from tflaunch.plan.model import HostPlan
 
 pytestmark = pytest.mark.agent
 

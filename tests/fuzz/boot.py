@@ -13,7 +13,7 @@ from fuzz.stages import check_sentence
 from tflaunch.hosts import booting
 from tflaunch.hosts.archive import Archive
 from tflaunch.hosts.link import AgentGone, LinkError
-from tflaunch.plan import HostPlan
+from tflaunch.plan.model import HostPlan
 
 HOST = HostPlan("a", is_local=False)
 ARCHIVE = Archive(boot=b"boot", data=b"agent", sha256="ab" * 32)

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes
 from specs import DIRECTORY, GOOD, MACHINE
-from tflaunch import plan as planning
 from tflaunch.cli import tflaunch
 from tflaunch.errors import Problem, SpecError
-from tflaunch.plan import discovery, lint, placeholders, plan_forms, planner
+from tflaunch.plan import discovery, lint, placeholders, planner, serialize
+from tflaunch.plan import model as planning
 from tflaunch.render import engines
 from tflaunch.spec import Spec, specfile
 
@@ -140,14 +140,14 @@ def _check_problems(problems: Sequence[Problem]) -> None:
 def _plan(spec: Spec, number: int) -> None:
     plan = planner.make(spec, DIRECTORY, MACHINE)
     _check_problems(planning.problems(plan))
-    record = plan_forms.as_record(plan)
-    assert plan_forms.from_json(json.loads(json.dumps(record))) == plan, "a plan does not survive the journal"
+    record = serialize.as_record(plan)
+    assert serialize.from_json(json.loads(json.dumps(record))) == plan, "a plan does not survive the journal"
     if len(plan.tasks) > _MOST_TASKS:
         return
-    json.dumps(plan_forms.as_json(placeholders.shown(plan)))
+    json.dumps(serialize.as_json(placeholders.shown(plan)))
     for process in plan.processes():
         filled = placeholders.fill(process, plan, "run", "0")
-        plan_forms.shell_exports(plan, filled)
+        serialize.shell_exports(plan, filled)
     engine = list(engines.ENGINES)[number % len(engines.ENGINES)]
     if problems := engines.problems(engine, spec, MACHINE):
         _check_problems(problems)

@@ -14,7 +14,7 @@ from fuzz.borders import MEMORY, Border
 from fuzz.mutations import any_value, as_json, mutate
 from tflaunch.errors import TflaunchError
 from tflaunch.hosts.code import gather
-from tflaunch.plan import SyncPlan
+from tflaunch.plan.model import SyncPlan
 from tflaunch_worker import CODE_NAME, TASKS_NAME, wire
 from tflaunch_worker.sync.files import Files, FilesError
 

@@ -24,7 +24,7 @@ from tflaunch.errors import TflaunchError
 from tflaunch.hosts.onlooker import Sighting
 from tflaunch.job import supervisor
 from tflaunch.job.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted
-from tflaunch.plan import plan_forms
+from tflaunch.plan import serialize
 from tflaunch.records import journal, standing
 from tflaunch.records.journal import Journal, RunDirectory
 from tflaunch.slurm import batch
@@ -68,7 +68,7 @@ def record(home: Path, has_ended: bool) -> Path:
     """Write the directory of a run, as its supervisor would."""
     plan = parameter_server().job.plan._replace(lease=30.0)
     directory = RunDirectory("job")
-    kept = plan_forms.as_record(plan)
+    kept = serialize.as_record(plan)
     directory.write_plan(kept)
     writer = Journal(directory)
     job = supervisor.begin(directory.run, plan, 0.0)

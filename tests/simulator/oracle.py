@@ -17,7 +17,8 @@ from tflaunch.job.actions import Action, StartTask
 from tflaunch.job.budget import ALIKE, MOST_FREE
 from tflaunch.job.events import Event, Interrupted, StopAsked
 from tflaunch.job.states import Cause, Job, Phase, TaskPhase
-from tflaunch.plan import Plan, board
+from tflaunch.plan import tensorboard
+from tflaunch.plan.model import Plan
 
 if TYPE_CHECKING:
     from simulator.processes import Process
@@ -281,7 +282,7 @@ class Oracle:
         if self._interrupts or not job.plan.keep:
             raise Violation("I2", "TensorBoard stays, though nobody wants it")
         for process in self.living():
-            if process.task != board.NAME and not self._is_given_up:
+            if process.task != tensorboard.NAME and not self._is_given_up:
                 raise Violation("I2", f"{process} lives, though the job has ended")
         self._judge(job)
         self._check_exit_code(job)

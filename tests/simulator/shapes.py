@@ -9,7 +9,8 @@ from typing import Any
 
 from simulator.programs import Script, Trouble
 from specs import MACHINE, planned
-from tflaunch.plan import Plan, board
+from tflaunch.plan import tensorboard
+from tflaunch.plan.model import Plan
 
 _MACHINE = MACHINE._replace(local_names=frozenset({"localhost", "here"}))
 _BOARD = {"board": {"command": "board"}}
@@ -65,7 +66,7 @@ def draw_plan(chance: random.Random) -> Plan:
         if chance.random() < 0.15:
             timeouts[limit] = chance.choice(values)
     plan = _planned(json.dumps([cluster, {**fields, "restart": restart, "timeouts": timeouts}]))
-    return plan._replace(keep=board.of(plan) is not None and chance.random() < 0.75)
+    return plan._replace(keep=tensorboard.of(plan) is not None and chance.random() < 0.75)
 
 
 def draw_script(chance: random.Random, plan: Plan) -> Script:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specs import DIRECTORY, MACHINE, made
-from tflaunch.plan import allotment, planner
+from tflaunch.plan import placement, planner
 from tflaunch.render import sbatch
 from tflaunch.spec import Spec
 
@@ -39,13 +39,13 @@ def hosts(spec: Spec, role: str = "worker") -> list[str]:
 )
 def test_counted_tasks_are_spread_in_blocks(tasks: int, slots: str, expected: str) -> None:
     """A host once as long as there are more of them than tasks, else by its slots."""
-    assert hosts(allotment.spread(spec(cluster={"worker": tasks}), slots)) == list(expected)
+    assert hosts(placement.spread(spec(cluster={"worker": tasks}), slots)) == list(expected)
 
 
 def test_tasks_that_have_a_host_keep_it() -> None:
     """In the order of roles, whatever the order in the spec."""
     mixed = spec(cluster={"ps": 1, "worker": ["h9", "localhost"], "chief": 1})
-    placed = allotment.spread(mixed, ["a", "b", "c"])
+    placed = placement.spread(mixed, ["a", "b", "c"])
     assert (hosts(placed, "chief"), hosts(placed), hosts(placed, "ps")) == (["a"], ["h9", "b"], ["c"])
     assert list(placed.cluster) == ["ps", "worker", "chief"]
 
@@ -53,7 +53,7 @@ def test_tasks_that_have_a_host_keep_it() -> None:
 @given(st.integers(1, 60), st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20))
 def test_a_spread_is_even(tasks: int, slots: list[str]) -> None:
     """No slot has two tasks more than another."""
-    placed = hosts(allotment.spread(spec(cluster={"worker": tasks}), slots))
+    placed = hosts(placement.spread(spec(cluster={"worker": tasks}), slots))
     assert len(placed) == tasks
     per_slot = [placed.count(host) / slots.count(host) for host in set(slots)]
     if tasks >= len(set(slots)):
@@ -69,7 +69,7 @@ def test_nodes_take_the_place_of_named_hosts() -> None:
         hosts={"a": {"ssh": "ann@10.0.0.1", "env": {"X": "1"}, "gpus": 2}, "z": {"gpus": 1}},
         sidecars={"board": {"command": ["x"], "host": "b"}, "other": {"command": ["x"]}},
     )
-    placed = allotment.onto(named, ["n7", "n8", "n9"])
+    placed = placement.onto(named, ["n7", "n8", "n9"])
     assert str(placed.cluster["chief"][0]) == "n7:2222"
     assert hosts(placed) == ["n8", "n7"]
     assert (placed.hosts["n7"].env, placed.hosts["n7"].gpus, placed.hosts["n7"].ssh) == ({"X": "1"}, 2, None)
@@ -88,14 +88,14 @@ def test_nodes_take_the_place_of_named_hosts() -> None:
 )
 def test_how_many_nodes_a_spec_asks_for(fields: dict[str, Any], expected: int) -> None:
     """One per host that is named, else as many as it says."""
-    assert allotment.nodes_wanted(spec(**fields)) == expected
+    assert placement.nodes_wanted(spec(**fields)) == expected
 
 
 def options(**fields: Any) -> set[str]:
     """Return what sbatch is asked for."""
     read = spec(**fields)
-    nodes = [f"n{number}" for number in range(allotment.nodes_wanted(read))]
-    read = allotment.onto(read, nodes)
+    nodes = [f"n{number}" for number in range(placement.nodes_wanted(read))]
+    read = placement.onto(read, nodes)
     return set(sbatch.options(planner.make(read, DIRECTORY, MACHINE), read))
 
 

@@ -12,7 +12,6 @@ import yaml
 from history import HERE, History
 from specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, planned
 from tflaunch import doctor
-from tflaunch import plan as planning
 from tflaunch.job import diagnosis, supervisor
 from tflaunch.job.actions import HoldPorts, StartTask
 from tflaunch.job.events import (
@@ -30,7 +29,9 @@ from tflaunch.job.events import (
 from tflaunch.job.news import Logs, news
 from tflaunch.job.states import Phase, TaskPhase
 from tflaunch.job.status import Sight, status
-from tflaunch.plan import TaskPlan, board, lint, plan_forms
+from tflaunch.plan import lint, serialize, tensorboard
+from tflaunch.plan import model as planning
+from tflaunch.plan.model import TaskPlan
 from tflaunch.render import compose
 from tflaunch.render.fixed import fixed
 
@@ -43,7 +44,7 @@ AT_ONCE = {"max": 2, "backoff": [0, 0]}
 
 def of(**fields: Any) -> TaskPlan:
     """Return the TensorBoard in the plan of a spec."""
-    process = board.of(planned({**SPEC, **fields}))
+    process = tensorboard.of(planned({**SPEC, **fields}))
     assert process is not None
     return process
 
@@ -89,7 +90,7 @@ class TestPlan:
             plan = planning.resolve(plan, {NAME: port})
             assert plan.find(NAME).argv[-2:] == ("--port", str(port))
             assert str(plan.find(NAME).address) == f"localhost:{port}"
-        assert plan_forms.from_json(json.loads(json.dumps(plan_forms.as_json(plan)))) == plan
+        assert serialize.from_json(json.loads(json.dumps(serialize.as_json(plan)))) == plan
 
     def test_a_home_directory_is_that_of_its_host(self) -> None:
         """A shell is not there to say so."""
@@ -124,7 +125,7 @@ def test_odd_ones_are_errors(fields: dict[str, Any], where: str) -> None:
 def test_a_sidecar_of_that_name_is_fine_without_the_field() -> None:
     """It is the user's own."""
     plan = planned({**SMALLEST_LOCAL, "sidecars": {NAME: {"command": "tensorboard"}}})
-    assert board.of(plan) is None
+    assert tensorboard.of(plan) is None
 
 
 class TestReach:
@@ -141,18 +142,18 @@ class TestReach:
     def test_of_another_host_the_way_is_told(self, settings: dict[str, Any], command: str) -> None:
         """By which the spec reaches it."""
         plan = planned({**SPEC, "cluster": {"worker": ["h1"]}, "hosts": {"h1": settings}})
-        told = board.reach(plan, 6007).lines()
+        told = tensorboard.reach(plan, 6007).lines()
         assert told == ["TensorBoard: http://localhost:6007/ on h1; to open it here:", f"    {command}"]
 
     def test_of_a_container_there_is_none(self) -> None:
         """That is said."""
         plan = planned({**SPEC, "cluster": {"worker": ["h1"]}, "hosts": {"h1": {"docker": "box"}}})
-        (line,) = board.reach(plan, 6006).lines()
+        (line,) = tensorboard.reach(plan, 6006).lines()
         assert "inside the container box" in line
 
     def test_of_this_machine_the_page_is_told(self) -> None:
         """And no more."""
-        assert board.reach(planned(SPEC), 6006).lines() == ["TensorBoard: http://localhost:6006/"]
+        assert tensorboard.reach(planned(SPEC), 6006).lines() == ["TensorBoard: http://localhost:6006/"]
 
 
 def begun(*, keep: bool = False, **fields: Any) -> History:

@@ -13,7 +13,7 @@ import pytest
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.hosts import code
 from tflaunch.hosts.code import PART, Code, File, gather
-from tflaunch.plan import SyncPlan
+from tflaunch.plan.model import SyncPlan
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit

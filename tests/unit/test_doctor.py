@@ -8,7 +8,7 @@ import pytest
 
 from specs import clustered
 from tflaunch.doctor import CHECKS, Finding, Host, findings, unchecked
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
 

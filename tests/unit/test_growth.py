@@ -14,7 +14,8 @@ from tflaunch.job.actions import StopTask
 from tflaunch.job.events import TaskExited
 from tflaunch.job.ledger import Ledger
 from tflaunch.job.states import Phase
-from tflaunch.plan import Plan, plan_forms
+from tflaunch.plan import serialize
+from tflaunch.plan.model import Plan
 from tflaunch.plan.tf_config import WithTfConfig
 
 pytestmark = pytest.mark.unit
@@ -27,14 +28,14 @@ def spread(count: int, per_host: int = 1, **fields: Any) -> Plan:
 
 def test_twice_the_tasks_make_a_record_of_twice_the_size() -> None:
     """What the journal and plan.json begin with."""
-    small, large = (len(json.dumps(plan_forms.as_record(spread(count)))) for count in (200, 400))
+    small, large = (len(json.dumps(serialize.as_record(spread(count)))) for count in (200, 400))
     assert large < 2.1 * small
 
 
 def test_the_tasks_of_a_plan_hold_one_cluster() -> None:
     """Resolved or not, by what was kept or made."""
     plan = spread(100)
-    for one in (plan, plan_forms.from_json(json.loads(json.dumps(plan_forms.as_record(plan))))):
+    for one in (plan, serialize.from_json(json.loads(json.dumps(serialize.as_record(plan))))):
         texts = {id(task.env.common) for task in one.tasks if isinstance(task.env, WithTfConfig)}
         assert len(texts) == 1
 
@@ -43,12 +44,12 @@ def test_the_tasks_of_a_plan_hold_one_cluster() -> None:
 def test_a_record_gives_the_plan_again(data: dict[str, Any]) -> None:
     """With its TF_CONFIGs; and so does the form with them, which earlier versions kept."""
     plan = planned(data)
-    for form in (plan_forms.as_record, plan_forms.as_json):
+    for form in (serialize.as_record, serialize.as_json):
         kept = json.loads(json.dumps(form(plan)))
-        again = plan_forms.from_json(kept)
+        again = serialize.from_json(kept)
         assert again == plan
         assert [dict(task.env) for task in again.tasks] == [dict(task.env) for task in plan.tasks]
-    assert "TF_CONFIG" not in {name for task in plan_forms.as_record(plan)["tasks"] for name in task["env"]}
+    assert "TF_CONFIG" not in {name for task in serialize.as_record(plan)["tasks"] for name in task["env"]}
 
 
 def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
@@ -61,7 +62,7 @@ def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
     ]
     jobs = [
         replay.fold(json.loads(json.dumps([{"kind": "plan", "run": "r", "now": 0.0, "plan": form(plan)}, *events])))
-        for form in (plan_forms.as_json, plan_forms.as_record)
+        for form in (serialize.as_json, serialize.as_record)
     ]
     assert jobs[0] == jobs[1]
     assert jobs[0].phase is Phase.RUNNING

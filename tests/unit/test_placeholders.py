@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from specs import DIRECTORY, MACHINE, made, planned
-from tflaunch import plan as planning
-from tflaunch.plan import TaskPlan, lint, placeholders, plan_forms
+from tflaunch.plan import lint, placeholders, serialize
+from tflaunch.plan import model as planning
+from tflaunch.plan.model import TaskPlan
 from tflaunch.render import engines
 
 pytestmark = pytest.mark.unit
@@ -102,7 +103,7 @@ def test_tensorboard_has_the_directory_and_the_environment_of_the_task_that_lead
 def test_a_run_keeps_them_for_later_attempts():
     """Each attempt has its own number and ports."""
     plan = planned({"cluster": {"worker": 2}, "command": [*TRAIN, "{attempt}"]})
-    assert plan_forms.from_json(plan_forms.as_record(plan)).tasks[0].argv[2] == "{attempt}"
+    assert serialize.from_json(serialize.as_record(plan)).tasks[0].argv[2] == "{attempt}"
 
 
 def test_people_see_what_is_known():

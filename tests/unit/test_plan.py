@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
-from tflaunch import plan as planning
-from tflaunch.plan import HostPlan, Plan, TaskPlan, plan_forms, problems
+from tflaunch.plan import model as planning
+from tflaunch.plan import serialize
+from tflaunch.plan.model import HostPlan, Plan, TaskPlan, problems
 from tflaunch.spec import Address
 
 pytestmark = pytest.mark.unit
@@ -40,7 +41,7 @@ class TestShape:
     @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
     def test_a_plan_has_the_promised_shape(self, data: dict[str, Any]):
         """Fields may be added, never renamed; all of it is JSON."""
-        shown = json.loads(json.dumps(plan_forms.as_json(planned(data)), allow_nan=False))
+        shown = json.loads(json.dumps(serialize.as_json(planned(data)), allow_nan=False))
         assert {"name", "strategy", "tasks", "sidecars"} <= shown.keys()
         for process in shown["tasks"] + shown["sidecars"]:
             assert {"task", "host", "address", "argv", "workdir", "env"} <= process.keys()
@@ -56,7 +57,7 @@ class TestShape:
 
     def test_a_port_that_is_chosen_at_the_start_reads_auto_in_address_and_tf_config(self):
         """Only the start knows it."""
-        shown = plan_forms.as_json(plan_of(GOOD["chosen-ports"]))
+        shown = serialize.as_json(plan_of(GOOD["chosen-ports"]))
         assert [task["address"] for task in shown["tasks"]] == ["alpha:auto", "beta:2222"]
         assert '"worker":["alpha:auto","beta:2222"]' in shown["tasks"][1]["env"]["TF_CONFIG"]
 
@@ -456,4 +457,4 @@ class TestLease:
         """A link can fail without this machine knowing; the spec may choose."""
         plan = planned(data)
         assert plan.lease == lease
-        assert plan_forms.as_json(plan)["timeouts"]["lease"] == lease
+        assert serialize.as_json(plan)["timeouts"]["lease"] == lease

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specs import SMALLEST_LOCAL, planned
-from tflaunch.plan import plan_forms, preloading
+from tflaunch.plan import preloading, serialize
 from tflaunch_worker.starting import program_text
 
 pytestmark = pytest.mark.unit
@@ -172,12 +172,12 @@ def test_a_plan_says_who_will_be_preloaded_as_far_as_is_known() -> None:
     spec = {**SMALLEST_LOCAL, "cluster": {"worker": 1, "evaluator": 1}, "preload": ["tensorflow", "tf_keras"]}
     roles = {"evaluator": {"command": "sh evaluate.sh"}}
     plan = planned({**spec, "roles": roles, "sidecars": {"board": {"command": "python board.py"}}})
-    shown = plan_forms.as_json(plan)
+    shown = serialize.as_json(plan)
     assert shown["preload"] == ["tensorflow", "tf_keras"]
     assert [task["preload"] for task in (*shown["tasks"], *shown["sidecars"])] == [
         "tensorflow,tf_keras",
         "no: its command does not start with a Python",
         None,
     ]
-    assert plan_forms.from_json(shown) == plan
+    assert serialize.from_json(shown) == plan
     assert preloading.prospect(planned(SMALLEST_LOCAL), plan.tasks[0]) is None

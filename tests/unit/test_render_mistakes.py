@@ -13,7 +13,7 @@ import pod_checks
 import script_checks
 from rendering import plan_of, rendered
 from schemas import need_schemas
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
 

@@ -37,7 +37,7 @@ from tflaunch.job.events import (
     TimePassed,
 )
 from tflaunch.job.states import Cause, Job, Phase
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
 

@@ -27,7 +27,7 @@ from tflaunch.cli.loading import (
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.plan import Plan, TaskPlan
+    from tflaunch.plan.model import Plan, TaskPlan
 
 
 @click.command(cls=CommandAfterDashes, short_help="Show what `up` would do.")
@@ -48,12 +48,12 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     loaded, warnings = read_spec(spec, settings, name, command)
     made = make_plan(source_name(spec), spec.parent, loaded)
     warn(spec, warnings)
-    from tflaunch.plan import placeholders, plan_forms
+    from tflaunch.plan import placeholders, serialize
 
     made = placeholders.shown(made)
     origins = loaded.origins
     if as_json:
-        click.echo(json.dumps({**plan_forms.as_json(made), "origins": dict(origins)}, indent=2))
+        click.echo(json.dumps({**serialize.as_json(made), "origins": dict(origins)}, indent=2))
     else:
         click.echo(_plan_as_text(made, origins))
 
@@ -104,18 +104,18 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
         raise TflaunchError(
             f"{source_name(spec)}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE
         )
-    from tflaunch import plan as planning
-    from tflaunch.plan import board, placeholders
+    from tflaunch.plan import model as planning
+    from tflaunch.plan import placeholders, tensorboard
 
-    made = planning.resolve(made, {board.NAME: board.USUAL_PORT})
+    made = planning.resolve(made, {tensorboard.NAME: tensorboard.USUAL_PORT})
     unknown = [process.task for process in made.tasks if process.address and process.address.port is None]
     if unknown:
         hint = 'give it in the spec, for example "localhost:12345"'
         warn(spec, [Problem("warning", unknown[0], "its port is chosen only at the start", hint)])
-    from tflaunch.plan import plan_forms
+    from tflaunch.plan import serialize
 
-    made = placeholders.shown(made, plan_forms.run_by_hand(made))
-    click.echo(plan_forms.shell_exports(made, _settled(made, made.find(task))))
+    made = placeholders.shown(made, serialize.run_by_hand(made))
+    click.echo(serialize.shell_exports(made, _settled(made, made.find(task))))
 
 
 def _settled(plan: Plan, task: TaskPlan) -> TaskPlan:

@@ -14,7 +14,7 @@ import click
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.plan import Plan
+    from tflaunch.plan.model import Plan
     from tflaunch.spec import Spec
     from tflaunch.spec.specfile import SpecFile
 
@@ -127,7 +127,7 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
     Raises:
         SpecError: the spec does not fit the hosts that it names.
     """
-    from tflaunch import plan as planning
+    from tflaunch.plan import model as planning
     from tflaunch.plan import planner
     from tflaunch.spec import look_around
 
@@ -148,9 +148,9 @@ def check_keep(plan: Plan, remedy: str) -> None:
     Raises:
         TflaunchError: the plan has none.
     """
-    from tflaunch.plan import board
+    from tflaunch.plan import tensorboard
 
-    if plan.keep and board.of(plan) is None:
+    if plan.keep and tensorboard.of(plan) is None:
         raise TflaunchError(f"--keep keeps TensorBoard, and this job has none: {remedy}", EXIT_USAGE)
 
 

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from tflaunch.errors import TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.plan import Plan
+    from tflaunch.plan.model import Plan
 
 _TASK_OR_HOST = re.compile(r"chief|worker|ps|evaluator|.*:.*|host=.*")
 """What cannot be a run: a run's name has no colon."""
@@ -60,7 +60,7 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
     Raises:
         TflaunchError: there is no such run.
     """
-    from tflaunch.plan import choosing
+    from tflaunch.plan import selectors
     from tflaunch.records import runs
 
     if words and not _TASK_OR_HOST.fullmatch(words[0]):
@@ -68,7 +68,7 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
             return runs.find(words[0]), list(words[1:])
         except TflaunchError as error:
             directory = _default_run(error)
-            if not choosing.names_task(plan_of(directory), words[0]):
+            if not selectors.names_task(plan_of(directory), words[0]):
                 raise
             return directory, list(words)
     return runs.find(None), list(words)

@@ -54,13 +54,13 @@ def logs(
       tflaunch logs -f worker:0-3 --tail 20
     """
     from tflaunch.logs.printer import LogPrinter
-    from tflaunch.plan import choosing
+    from tflaunch.plan import selectors
     from tflaunch.records.log_reader import LogReader
     from tflaunch.records.observer import Observer
 
-    directory, selectors = choose(words)
+    directory, wanted = choose(words)
     moment = None if since is None else _moment(since)
-    chosen = choosing.choose(plan_of(directory), selectors)
+    chosen = selectors.choose(plan_of(directory), wanted)
     observer = Observer(directory)
     if attempt is not None:
         _require_attempt(observer, attempt, follow)

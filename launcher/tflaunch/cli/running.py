@@ -24,7 +24,7 @@ from tflaunch.cli.wishes import PRELOADED, Wishes, wishes_options
 
 if TYPE_CHECKING:
     from tflaunch.job.drill import Strike
-    from tflaunch.plan import Plan
+    from tflaunch.plan.model import Plan
     from tflaunch.spec import Spec
 
 

@@ -13,7 +13,7 @@ from tflaunch.cli.naming import choose, complete_runs, plan_of, run_and_tasks_ar
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.plan import Plan
+    from tflaunch.plan.model import Plan
 
 _SHOWN = 8
 
@@ -141,11 +141,11 @@ def restart(words: tuple[str, ...]) -> None:
     Example:
       tflaunch restart evaluator
     """
-    from tflaunch.plan import choosing
+    from tflaunch.plan import selectors
 
-    directory, selectors = choose(words)
+    directory, wanted = choose(words)
     plan = plan_of(directory)
-    tasks = choosing.choose(plan, selectors) if selectors else []
+    tasks = selectors.choose(plan, wanted) if wanted else []
     _ask(directory, "restart", tasks=tasks)
     say(f"restarting {_restarted(plan, tasks)} of {directory.name}")
 
@@ -174,13 +174,13 @@ def kill(name: str, words: tuple[str, ...]) -> None:
     Example:
       tflaunch kill -s USR1 worker:0
     """
-    from tflaunch.plan import choosing
+    from tflaunch.plan import selectors
 
     number = _signal(name)
-    directory, selectors = choose(words)
-    if not selectors:
+    directory, wanted = choose(words)
+    if not wanted:
         raise click.UsageError("Missing argument 'TASK': worker, worker:1, worker:0-3 or host=NAME.")
-    tasks = choosing.choose(plan_of(directory), selectors)
+    tasks = selectors.choose(plan_of(directory), wanted)
     answer = _ask(directory, "signal", tasks=tasks, signal=number)
     say(f"sent {signal.Signals(number).name} to {_listed(answer.get('tasks', tasks))} of {directory.name}")
 

@@ -16,7 +16,7 @@ from tflaunch.cli.loading import check_keep, linted, make_plan, say, warn
 from tflaunch.errors import Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.plan import Plan
+    from tflaunch.plan.model import Plan
     from tflaunch.records.observer import Observer
     from tflaunch.spec import Spec
     from tflaunch.spec.specfile import SpecFile
@@ -91,15 +91,15 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
 
 def _offline(file: SpecFile, order: Order) -> Spec:
     """The spec as if its nodes were known."""
-    from tflaunch.plan import allotment, discovery
+    from tflaunch.plan import discovery, placement
 
     spec = _load(file, order)
     if spec.pool not in (None, ENGINE):
         message = f"is {spec.pool!r}, and --on slurm takes the nodes that Slurm gives"
         raise SpecError(file.source, [Problem("error", "hosts.discover", message, "remove one of them")])
     spec = discovery.assumed(file.source, spec._replace(pool=None))
-    nodes = [f"node-{number}" for number in range(1, allotment.nodes_wanted(spec) + 1)]
-    return allotment.onto(spec, nodes)
+    nodes = [f"node-{number}" for number in range(1, placement.nodes_wanted(spec) + 1)]
+    return placement.onto(spec, nodes)
 
 
 def _load(file: SpecFile, order: Order) -> Spec:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from tflaunch.job import neighbours, policy
 from tflaunch.job.wording import counted, listed
-from tflaunch.plan import AUTO, Plan, TaskPlan, board
-from tflaunch.plan.shares import gpus_given
+from tflaunch.plan import tensorboard
+from tflaunch.plan.gpu_shares import gpus_given
+from tflaunch.plan.model import AUTO, Plan, TaskPlan
 
 _GIB = 2**30
 _LITTLE_DISK = _GIB
@@ -66,7 +67,7 @@ def findings(plan: Plan, hosts: Mapping[str, Host]) -> list[Finding]:
 
 def _without_board(plan: Plan, host: Host) -> Host:
     """What TensorBoard's Python knows matters to nobody who trains."""
-    process = board.of(plan)
+    process = tensorboard.of(plan)
     if process is None:
         return host
     return host._replace(programs={task: known for task, known in host.programs.items() if task != process.task})
@@ -82,7 +83,7 @@ def unchecked(plan: Plan, hosts: Mapping[str, Host]) -> dict[str, str]:
     missing = [host.host for host in hosts.values() if host.reason is not None]
     if missing:
         return {check: f"needs {listed(missing)}" for check in CHECKS if check not in ("reach", "proxies")}
-    known = [known for host in hosts.values() for task, known in host.programs.items() if task != board.NAME]
+    known = [known for host in hosts.values() for task, known in host.programs.items() if task != tensorboard.NAME]
     if plan.strategy == "none" or not known or any("python" in program for program in known):
         return {}
     return dict.fromkeys(("python", "tensorflow", "keras"), "needs a command that starts with a Python")
@@ -260,8 +261,8 @@ def _checkpoints(hosts: Iterable[Host]) -> Iterator[Finding]:
 def _board(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
     """TensorBoard is missing where it is wanted; the job runs without it."""
     for host in hosts:
-        known = host.programs.get(board.NAME) if board.of(plan) is not None else None
+        known = host.programs.get(tensorboard.NAME) if tensorboard.of(plan) is not None else None
         if known is not None and (known.get("problem") or known.get("is_missing")):
             message = str(known.get("problem") or "its Python has no tensorboard")
             hint = "pip install tensorboard for that Python, or set hosts.X.python"
-            yield Finding("tensorboard", "warning", f"{host.host} ({board.NAME})", message, hint)
+            yield Finding("tensorboard", "warning", f"{host.host} ({tensorboard.NAME})", message, hint)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tflaunch_worker
-from tflaunch import plan as planning
 from tflaunch.doctor import Host
 from tflaunch.hosts.interview import Interview
 from tflaunch.hosts.link import AgentGone, LinkError, Way
 from tflaunch.hosts.reach import ways_to_hosts
 from tflaunch.job import neighbours, policy
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan import model as planning
+from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.records.journal import home
 
 if TYPE_CHECKING:

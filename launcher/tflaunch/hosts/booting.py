@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import tflaunch_worker
 from tflaunch.hosts.archive import Archive
 from tflaunch.hosts.link import AgentGone, LinkError
-from tflaunch.plan import HostPlan
+from tflaunch.plan.model import HostPlan
 from tflaunch.printable import printable
 from tflaunch_worker import fields, wire
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.plan import SyncPlan
+from tflaunch.plan.model import SyncPlan
 from tflaunch_worker import wire
 
 PART = 64 * 1024

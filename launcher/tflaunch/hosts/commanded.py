@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tflaunch.hosts import archive, booting
 from tflaunch.hosts.archive import Archive
 from tflaunch.hosts.link import AgentGone, LinkError
-from tflaunch.plan import HostPlan
+from tflaunch.plan.model import HostPlan
 
 _CHUNK = 64 * 1024
 _END_PATIENCE = 5.0  # seconds for a command to end once nobody speaks with it

@@ -10,7 +10,7 @@ from tflaunch.engines import NotFound
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.hosts.link import Way
 from tflaunch.hosts.local import LocalWay
-from tflaunch.plan import HostPlan, Plan
+from tflaunch.plan.model import HostPlan, Plan
 
 if TYPE_CHECKING:
     from tflaunch.hosts.commanded import Access

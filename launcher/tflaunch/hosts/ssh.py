@@ -13,7 +13,7 @@ from tflaunch.hosts import archive, booting
 from tflaunch.hosts.link import AgentGone, LinkError
 from tflaunch.hosts.ssh_config import SshConfig, Target
 from tflaunch.hosts.ssh_connect import Connector
-from tflaunch.plan import HostPlan
+from tflaunch.plan.model import HostPlan
 from tflaunch.spec import Host
 
 _CHUNK = 256 * 1024

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from tflaunch.job import forming, policy, results
 from tflaunch.job.states import Cause, Culprit, Job, TaskState
 from tflaunch.job.wording import counted, lasted, listed
-from tflaunch.plan import Plan, TaskPlan, board
+from tflaunch.plan import tensorboard
+from tflaunch.plan.model import Plan, TaskPlan
 
 if TYPE_CHECKING:
     from tflaunch.job.hints import Facts
@@ -42,8 +43,8 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
     if job.culprit.cause is Cause.TASK:
         lines += _words_of(job, job.culprit.name, tail(job.culprit.name, _LOOKED_AT), is_shown)
         victims = [name for name, task in job.tasks.items() if task.is_stopping and name != job.culprit.name]
-        if job.was_kept and board.NAME in victims:
-            victims.remove(board.NAME)
+        if job.was_kept and tensorboard.NAME in victims:
+            victims.remove(tensorboard.NAME)
         lines += [f"also stopped: {listed(victims)}"] if victims else []
     elif job.culprit.cause is Cause.TIME:
         lines += _hint_for_limit(job, tail)
@@ -114,8 +115,8 @@ def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str 
 def stays(job: Job, until: str) -> str:
     """Return the sentence that TensorBoard stays; ``until`` is what ends it."""
     sentence = f"TensorBoard still running until {until}"
-    is_open = job.tasks[board.NAME].is_port_open and board.NAME in job.ports
-    return f"{sentence}: {board.reach(job.plan, job.ports[board.NAME]).url}" if is_open else sentence
+    is_open = job.tasks[tensorboard.NAME].is_port_open and tensorboard.NAME in job.ports
+    return f"{sentence}: {tensorboard.reach(job.plan, job.ports[tensorboard.NAME]).url}" if is_open else sentence
 
 
 def _facts(job: Job, name: str) -> Facts:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.job.policy import gang_runs
 from tflaunch.job.states import Job
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 from tflaunch.spec.kinds import seconds_of
 
 _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tflaunch.job import budget, policy
 from tflaunch.job.states import HostPhase, Job
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan.model import Plan, TaskPlan
 
 _LONGEST_REST = 3600.0
 

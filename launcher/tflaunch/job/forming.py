@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tflaunch.job import policy
 from tflaunch.job.states import Job, TaskPhase
 from tflaunch.job.wording import listed
-from tflaunch.plan import TaskPlan
+from tflaunch.plan.model import TaskPlan
 
 _NO_TF_CONFIG = (
     "no task has opened its port of TF_CONFIG: the program may set or drop TF_CONFIG, or be started through sudo, ssh "

@@ -14,7 +14,7 @@ from tflaunch.job.budget import Failure
 from tflaunch.job.events import HostJoined, HostLeaving, HostLost, HostUnreachable, LinkLost, LinkRestored
 from tflaunch.job.phases import Step, fail, welcome
 from tflaunch.job.states import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
-from tflaunch.plan import TaskPlan
+from tflaunch.plan.model import TaskPlan
 
 
 def on_host_event(

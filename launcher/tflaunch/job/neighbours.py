@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tflaunch.job.actions import TryPeers
 from tflaunch.job.policy import forms_cluster
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 from tflaunch.plan.tf_config import members
 
 MOST_PEERS = 64

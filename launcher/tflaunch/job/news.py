@@ -19,8 +19,8 @@ from tflaunch.job.events import (
 )
 from tflaunch.job.states import HAS_RUN, Cause, HostPhase, Job, Phase
 from tflaunch.job.wording import counted, listed
-from tflaunch.plan import board, preloading
-from tflaunch.plan.shares import gpus_given
+from tflaunch.plan import preloading, tensorboard
+from tflaunch.plan.gpu_shares import gpus_given
 
 
 class Logs(NamedTuple):
@@ -150,14 +150,14 @@ def _versions(job: Job) -> dict[str, list[str]]:
 
 def _board_news(before: Job, event: Event, after: Job) -> list[str]:
     """TensorBoard can be looked at, or is ended."""
-    if board.of(after.plan) is None:
+    if tensorboard.of(after.plan) is None:
         return []
     if before.phase is Phase.KEEPING and after.phase is Phase.STOPPING:
-        return [f"ending {board.NAME}"]
-    task = after.tasks[board.NAME]
-    if task is before.tasks[board.NAME]:
+        return [f"ending {tensorboard.NAME}"]
+    task = after.tasks[tensorboard.NAME]
+    if task is before.tasks[tensorboard.NAME]:
         return []
-    return board.reach(after.plan, after.ports[board.NAME]).lines() if isinstance(event, PortOpened) else []
+    return tensorboard.reach(after.plan, after.ports[tensorboard.NAME]).lines() if isinstance(event, PortOpened) else []
 
 
 def _hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch import plan as planning
 from tflaunch.job import budget, elastic, neighbours, policy, staying
 from tflaunch.job.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.job.states import (
@@ -25,7 +24,9 @@ from tflaunch.job.states import (
     TaskState,
 )
 from tflaunch.job.table import Table
-from tflaunch.plan import SIDECAR, TaskPlan, board
+from tflaunch.plan import model as planning
+from tflaunch.plan import tensorboard
+from tflaunch.plan.model import SIDECAR, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
 
 Step = tuple[Job, list[Action]]
@@ -207,7 +208,7 @@ def _running(job: Job, now: float) -> Step:
         back = ", ".join(elastic.missed(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
-    looked_at = board.of(job.plan)  # it may have its first start yet to come
+    looked_at = tensorboard.of(job.plan)  # it may have its first start yet to come
     job, actions = _start_due(job, [*policy.waiting(job), *([] if looked_at is None else [looked_at])], now)
     soonest = job.hosts.soonest(HostState.retried)
     if soonest is None or now < soonest:

@@ -28,8 +28,8 @@ from tflaunch.job.states import (
     TaskPhase,
     TaskState,
 )
-from tflaunch.plan import SIDECAR, Plan, TaskPlan, role_of
-from tflaunch.plan.board import is_board
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, role_of
+from tflaunch.plan.tensorboard import is_board
 from tflaunch.plan.tf_config import has_cluster, members
 from tflaunch.spec import ROLES
 from tflaunch_worker.tasks import failure_signature

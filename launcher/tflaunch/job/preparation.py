@@ -5,12 +5,12 @@ Pure, like everything on this floor.
 
 from __future__ import annotations
 
-from tflaunch import plan as planning
 from tflaunch.job import neighbours
 from tflaunch.job.events import FilesPlaced, FilesRefused, NamesFound, PeersTried, PortsHeld, PortsRefused
 from tflaunch.job.phases import Step, fail
 from tflaunch.job.states import CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, TaskPhase
-from tflaunch.plan import board
+from tflaunch.plan import model as planning
+from tflaunch.plan import tensorboard
 
 _MOST_SHOWN = 8
 _OTHER_PORT = 'end what has the port, or give the task another one in "cluster"; "HOST" alone has a free one chosen'
@@ -37,8 +37,10 @@ def on_preparation(
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
         case PortsHeld():
             return _on_ports_held(job, event), []
-        case PortsRefused() if board.NAME in event.refused and _has_board(job):  # asked for alone, and nobody waits
-            task = job.tasks[board.NAME]
+        case PortsRefused() if tensorboard.NAME in event.refused and _has_board(
+            job
+        ):  # asked for alone, and nobody waits
+            task = job.tasks[tensorboard.NAME]
             return (job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)), []
         case PortsRefused():
             lines = [f"{task}: {reason}" for task, reason in event.refused.items()]
@@ -49,11 +51,11 @@ def on_preparation(
 
 
 def _on_ports_held(job: Job, event: PortsHeld) -> Job:
-    if board.NAME in event.ports and _has_board(job) and job.tasks[board.NAME].is_alive:
+    if tensorboard.NAME in event.ports and _has_board(job) and job.tasks[tensorboard.NAME].is_alive:
         return job  # it was asked for twice, and has started with the other one
     job = job._replace(ports=job.ports.replaced(event.ports))
     # A host is back, with tasks that start alone; or TensorBoard can start, while nobody waits for it.
-    if job.phase is Phase.RUNNING or (board.NAME in event.ports and _has_board(job)):
+    if job.phase is Phase.RUNNING or (tensorboard.NAME in event.ports and _has_board(job)):
         job = job._replace(plan=planning.resolve(job.plan, event.ports))
     return job
 
@@ -63,7 +65,7 @@ def _has_answered(job: Job, host: str, what: str) -> Job:
 
 
 def _has_board(job: Job) -> bool:
-    return board.of(job.plan) is not None
+    return tensorboard.of(job.plan) is not None
 
 
 def _on_peers_tried(job: Job, event: PeersTried, now: float) -> Step:

@@ -13,7 +13,8 @@ from tflaunch.job.actions import Action
 from tflaunch.job.events import Event
 from tflaunch.job.record_check import DAMAGES, DamagedRecordError, check_known, reason_of
 from tflaunch.job.states import Job
-from tflaunch.plan import Plan, plan_forms
+from tflaunch.plan import serialize
+from tflaunch.plan.model import Plan
 
 
 class Happening(NamedTuple):
@@ -47,7 +48,7 @@ def plan_of(record: dict[str, Any]) -> Plan:
     if record["kind"] != "plan":
         raise DamagedRecordError(0, f"the journal begins with {record['kind']!r} instead of the plan")
     try:
-        return plan_forms.from_json(record["plan"])
+        return serialize.from_json(record["plan"])
     except ValueError as error:
         raise DamagedRecordError(0, str(error)) from None
 

@@ -6,7 +6,7 @@ import shlex
 
 from tflaunch.job.states import Job
 from tflaunch.job.wording import counted
-from tflaunch.plan import CODE_DIRECTORY, HostPlan
+from tflaunch.plan.model import CODE_DIRECTORY, HostPlan
 
 _SHOWN = 8
 

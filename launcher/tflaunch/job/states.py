@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tflaunch.job.budget import Budget, Reached
 from tflaunch.job.ledger import Ledger
 from tflaunch.job.table import Table
-from tflaunch.plan import Plan, role_of
+from tflaunch.plan.model import Plan, role_of
 
 STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"
 """Marks of tasks: an attempt was begun; a process was seen; see `TaskState`; it is to start again alone."""

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from tflaunch.job import diagnosis, forming, policy
 from tflaunch.job.measures import Measure
 from tflaunch.job.states import Cause, HostPhase, Job, Phase, TaskPhase, TaskState
-from tflaunch.plan import TaskPlan, board
+from tflaunch.plan import tensorboard
+from tflaunch.plan.model import TaskPlan
 
 
 class Sight(NamedTuple):
@@ -65,12 +66,12 @@ def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, An
 
 def _board(job: Job) -> dict[str, Any] | None:
     """How TensorBoard is reached; None when it does not listen."""
-    process = board.of(job.plan)
+    process = tensorboard.of(job.plan)
     if process is None:
         return None
     task = job.tasks[process.task]
     port = job.ports.get(process.task)
-    return board.reach(job.plan, port)._asdict() if port and task.is_alive and task.is_port_open else None
+    return tensorboard.reach(job.plan, port)._asdict() if port and task.is_alive and task.is_port_open else None
 
 
 def _last_failure(job: Job) -> str | None:

@@ -45,8 +45,8 @@ from tflaunch.job.phases import Step, advance, fail, stop, stop_all, stop_gang
 from tflaunch.job.preparation import on_preparation
 from tflaunch.job.states import TIMED, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
 from tflaunch.job.table import Table
-from tflaunch.plan import Plan, TaskPlan
-from tflaunch.plan.board import is_board
+from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan.tensorboard import is_board
 
 
 def begin(run: str, plan: Plan, now: float) -> Job:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tflaunch import engines
 from tflaunch.engines import NotFound
 from tflaunch.errors import Problem, SpecError
-from tflaunch.plan import allotment
+from tflaunch.plan import placement
 from tflaunch.spec import MAX_TASKS, Address, Spec
 from tflaunch.spec.spec_form import read_address
 
@@ -56,7 +56,7 @@ def with_hosts(source: str, spec: Spec, directory: Path, on: str | None = None) 
     if on is not None:
         found(on, "", lambda to, pool: _onto(to, pool, on))
     elif spec.pool is not None:
-        found(spec.pool, _POOL, lambda to, pool: allotment.spread(to, [address.host for address in pool.slots]))
+        found(spec.pool, _POOL, lambda to, pool: placement.spread(to, [address.host for address in pool.slots]))
     if problems:
         raise SpecError(source, problems)
     return spec._replace(discover={}, pool=None)
@@ -81,7 +81,7 @@ def assumed(source: str, spec: Spec) -> Spec:
         raise SpecError(source, problems)
     found = {role: (Address(f"discovered-{role}", None),) for role in spec.discover}
     if spec.pool is not None:
-        spec = allotment.spread(spec, ["discovered"])
+        spec = placement.spread(spec, ["discovered"])
     return spec._replace(cluster={**found, **spec.cluster}, discover={}, pool=None)
 
 
@@ -100,17 +100,17 @@ def _with_role(role: str, spec: Spec, pool: _Pool) -> Spec:
 def _onto(spec: Spec, pool: _Pool, on: str) -> Spec:
     """The spec on the hosts of an engine, unless each of its roles has found its own there."""
     nodes = list(dict.fromkeys(address.host for address in pool.slots))
-    named = allotment.named_hosts(spec)
+    named = placement.named_hosts(spec)
     if len(named) > len(nodes):
         message = f"the cluster is on {len(named)} hosts, and {on!r} has {len(nodes)}"
         raise NotFound(message, "ask for more of them, or give numbers of tasks instead of hosts")
-    return spec if set(named) <= set(nodes) else allotment.onto(spec, nodes)
+    return spec if set(named) <= set(nodes) else placement.onto(spec, nodes)
 
 
 def _reached(spec: Spec, pool: _Pool) -> Spec:
     if pool.engine is None:
         return spec
-    return allotment.of_engine(spec, (address.host for address in pool.slots), pool.engine, pool.inherits)
+    return placement.of_engine(spec, (address.host for address in pool.slots), pool.engine, pool.inherits)
 
 
 def _search(where: str, directory: Path) -> _Pool:

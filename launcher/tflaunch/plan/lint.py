@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
-from tflaunch.plan.shares import trains_on_gpu
+from tflaunch.plan.gpu_shares import trains_on_gpu
 from tflaunch.spec import EVERY_HOST, LOCALHOST, ROLES, Host, Role, Spec
 from tflaunch.spec.kinds import nearest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tflaunch.plan import AUTO, Plan, TaskPlan
+from tflaunch.plan.model import AUTO, Plan, TaskPlan
 from tflaunch.plan.tf_config import NAME as TF_CONFIG
 from tflaunch.plan.tf_config import WithTfConfig, without_tf_config
 from tflaunch.spec import ROLES

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePath, PurePosixPath
 
-from tflaunch.plan import (
+from tflaunch.plan import gpu_shares, placeholders, tensorboard
+from tflaunch.plan.gpu_shares import Member
+from tflaunch.plan.model import (
     AUTO,
     CODE_DIRECTORY,
     DEFAULT_LEASE,
@@ -16,12 +18,8 @@ from tflaunch.plan import (
     Plan,
     SyncPlan,
     TaskPlan,
-    board,
-    placeholders,
     resolve,
-    shares,
 )
-from tflaunch.plan.shares import Member
 from tflaunch.plan.tf_config import has_cluster, members
 from tflaunch.spec import LOCALHOST, ROLES, Address, Role, Spec
 from tflaunch.spec.machine import Machine
@@ -87,10 +85,10 @@ class _Maker:
             for index, address in enumerate(spec.cluster.get(role, ()))
         ]
         self._tasks_on = Counter(member.machine for member in members)
-        wanted = shares.gpus_wanted(spec, self._strategy, members)
+        wanted = gpu_shares.gpus_wanted(spec, self._strategy, members)
         visible = {member.machine: self._visible_gpus(member.host) for member in members}
         given = {member.machine for member in members if spec.host(member.host).inherits}
-        self._gpus = dict(shares.gpu_slices(wanted, members, visible, given))
+        self._gpus = dict(gpu_shares.gpu_slices(wanted, members, visible, given))
 
     def task(self, role: str, index: int, address: Address) -> TaskPlan:
         """Plan one task of the cluster."""
@@ -143,16 +141,16 @@ class _Maker:
         settings = self._spec.roles.get(leader.role) or Role()
         env = self._layers(self._common(), leader.host, settings.env)
         env = {name: placeholders.as_the(leader, value) for name, value in env.items()}
-        env["TFLAUNCH_TASK"] = board.NAME
+        env["TFLAUNCH_TASK"] = tensorboard.NAME
         env["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are for training
         (python,) = self._on_host(("python3",), leader.host)
         return TaskPlan(
-            task=board.NAME,
+            task=tensorboard.NAME,
             role=SIDECAR,
             task_index=0,
             host=leader.host,
-            address=board.ADDRESS,
-            argv=board.command(leader.argv[0], python, logdir),
+            address=tensorboard.ADDRESS,
+            argv=tensorboard.command(leader.argv[0], python, logdir),
             workdir=placeholders.as_the(leader, leader.workdir),
             env=env,
             unset=self._unset(env, has_tf_config=False),
@@ -202,7 +200,7 @@ class _Maker:
             chosen["TF_USE_LEGACY_KERAS"] = "1", self._why_legacy_keras()
         devices = self._gpus.get(task)
         if devices is not None:
-            why = "its share of the host's GPUs" if devices != shares.HIDDEN else "it is to have no GPU"
+            why = "its share of the host's GPUs" if devices != gpu_shares.HIDDEN else "it is to have no GPU"
             chosen["CUDA_VISIBLE_DEVICES"] = devices, why
             chosen["TF_FORCE_GPU_ALLOW_GROWTH"] = "true", "TensorFlow would take all the memory of a GPU at once"
         neighbours = self._tasks_on[self._machine_of(host)]

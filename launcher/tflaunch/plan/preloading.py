@@ -5,7 +5,7 @@ The rest is found out on the host, before each start: `tflaunch_worker.starting.
 
 from __future__ import annotations
 
-from tflaunch.plan import SIDECAR, Plan, TaskPlan
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
 REFUSED = "no: "
 """What a task's ``preload`` begins with when it is started in the ordinary way; the reason follows."""

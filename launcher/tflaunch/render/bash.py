@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tflaunch.job import policy
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render.needs import program
 
 _TASK_OF_CONFIG = ',"task":'

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tflaunch.job import policy
-from tflaunch.plan import SIDECAR, Plan, TaskPlan, board
+from tflaunch.plan import tensorboard
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 from tflaunch.render import documents
 from tflaunch.render.fixed import SERVER_PROGRAM
 from tflaunch.render.needs import devices, program, without_devices
@@ -88,7 +89,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
             "volumes": mounted,
             "stop_grace_period": f"{plan.timeouts.grace:g}s",
             **_resources(container.resources, list(itertools.islice(gpus, len(devices(process) or ())))),
-            **(_publishing() if board.is_board(process) else _network(process, owner)),
+            **(_publishing() if tensorboard.is_board(process) else _network(process, owner)),
         }
     job = next(name for name in ("job", *map("job-{}".format, range(len(services)))) if name not in services)
     services[job] = _waiter(plan, container)
@@ -145,7 +146,7 @@ def _network(process: TaskPlan, owner: str) -> Mapping[str, Any]:
 
 def _publishing() -> Mapping[str, Any]:
     """TensorBoard has a network address of its own; its port is published on the loopback address alone."""
-    return {"ports": [f"127.0.0.1:{board.USUAL_PORT}:{board.USUAL_PORT}"]}
+    return {"ports": [f"127.0.0.1:{tensorboard.USUAL_PORT}:{tensorboard.USUAL_PORT}"]}
 
 
 def _command(process: TaskPlan) -> Sequence[str]:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from tflaunch.errors import Problem
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 from tflaunch.render import compose, jobs, jobset, limits, pods, sh, slurm, tfjob
 from tflaunch.render.fixed import FIRST_PORT, SERVER_PROGRAM, fixed
 from tflaunch.render.needs import with_gpus

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from tflaunch import plan as planning
-from tflaunch.plan import Plan, TaskPlan, board, placeholders, planner
+from tflaunch.plan import model as planning
+from tflaunch.plan import placeholders, planner, tensorboard
+from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.spec import Host, Spec
 from tflaunch.spec.machine import Machine
 
@@ -61,7 +62,7 @@ def fixed(
 def _ports(plan: Plan, first_port: int) -> dict[str, int]:
     taken = {(task.host, task.address.port) for task in plan.tasks if task.address is not None}
     following: Counter[str] = Counter()
-    ports = {board.NAME: board.USUAL_PORT}
+    ports = {tensorboard.NAME: tensorboard.USUAL_PORT}
     for task in plan.tasks:
         if task.address is not None and task.address.port is None:
             while (task.host, first_port + following[task.host]) in taken:
@@ -79,7 +80,7 @@ def _serving(task: TaskPlan, server: tuple[str, ...]) -> TaskPlan:
 
 def _open(task: TaskPlan) -> TaskPlan:
     """Have TensorBoard listen where the engine can reach it."""
-    return board.on_every_interface(task) if board.is_board(task) else task
+    return tensorboard.on_every_interface(task) if tensorboard.is_board(task) else task
 
 
 def _environments(spec: Spec) -> Iterator[Mapping[str, str]]:

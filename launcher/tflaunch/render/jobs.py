@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tflaunch.job import policy
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render import documents, pods
 from tflaunch.render.pods import COMPLETION_INDEX, CONTAINER, template
 from tflaunch.spec import Container, Spec

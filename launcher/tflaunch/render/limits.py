@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
-from tflaunch.plan.shares import trains_on_gpu
+from tflaunch.plan.gpu_shares import trains_on_gpu
 from tflaunch.render.fixed import HOST_VALUE
 from tflaunch.render.needs import with_gpus
 from tflaunch.spec import Role, Spec

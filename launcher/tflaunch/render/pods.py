@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tflaunch.errors import Problem
-from tflaunch.plan import SIDECAR, Plan, TaskPlan, board
+from tflaunch.plan import tensorboard
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 from tflaunch.render.fixed import FIRST_PORT
 from tflaunch.render.needs import devices, without_devices
 from tflaunch.spec import Address, Container, Host, Spec
@@ -49,7 +50,7 @@ def names(spec: Spec, machine: Machine) -> Iterator[Problem]:
     if len(label(spec.name) + _LONGEST_ENDING) > _LONGEST:
         message = f"{spec.name!r} is too long for the names of pods, which begin with it"
         yield Problem("error", "name", message, f"use at most {_LONGEST - len(_LONGEST_ENDING)} letters")
-    seen = {name: name for name in (*spec.cluster, *([board.NAME] if spec.tensorboard is not None else []))}
+    seen = {name: name for name in (*spec.cluster, *([tensorboard.NAME] if spec.tensorboard is not None else []))}
     for name in spec.sidecars:
         other = seen.setdefault(label(name), name)
         if other != name or len(f"{label(spec.name)}-{label(name)}-0-0") > _LONGEST:
@@ -113,7 +114,9 @@ def template(
         "env": _environment(tasks, index),
     }
     if first.address is not None:
-        pod["ports"] = [{"name": board.NAME if board.is_board(first) else port, "containerPort": first.address.port}]
+        pod["ports"] = [
+            {"name": tensorboard.NAME if tensorboard.is_board(first) else port, "containerPort": first.address.port}
+        ]
     if limits := _limits(container, first):
         pod["resources"] = {"limits": limits}
     volumes = [(f"volume-{number}", *item) for number, item in enumerate(container.volumes.items())]

@@ -6,7 +6,7 @@ import math
 import shlex
 from collections import Counter
 
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 from tflaunch.render.needs import devices
 from tflaunch.spec import Spec
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 from tflaunch.render import bash
 from tflaunch.spec import Container
 

@@ -6,7 +6,8 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from tflaunch.plan import Plan, TaskPlan, allotment
+from tflaunch.plan import placement
+from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render import bash, sbatch
 from tflaunch.render.needs import devices, without_devices
 from tflaunch.spec import Spec
@@ -33,7 +34,7 @@ _NODES_IN_TEXT = re.compile(r"<node (\d+) of the job>(?::(1\d{5})(?!\d))?")
 
 def placed(spec: Spec) -> Spec:
     """Return the spec on the first, second, … node of the allocation."""
-    return allotment.onto(spec, [_NODE.format(number) for number in range(allotment.nodes_wanted(spec))])
+    return placement.onto(spec, [_NODE.format(number) for number in range(placement.nodes_wanted(spec))])
 
 
 def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:

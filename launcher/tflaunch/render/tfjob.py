@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tflaunch.plan import SIDECAR, Plan, TaskPlan
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 from tflaunch.render import documents, jobs, pods
 from tflaunch.render.needs import program
 from tflaunch.render.pods import Index

@@ -13,7 +13,7 @@ from tflaunch.job.states import Job
 from tflaunch.logs.task_log import Marks
 from tflaunch.logs.words import Shower, TaskWords
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import plan_forms
+from tflaunch.plan import serialize
 from tflaunch.records import runs
 from tflaunch.records.journal import Journal, RunDirectory
 from tflaunch.supervision.run import Parts
@@ -114,7 +114,7 @@ def prepared(
     if fencing:
         journal.record_supervisor(fencing)
     else:
-        kept = plan_forms.as_record(plan)
+        kept = serialize.as_record(plan)
         directory.write_plan(kept)
         journal.record_plan(directory, kept, job.started_at)
     place = outfit.place([process.task for process in plan.processes()])

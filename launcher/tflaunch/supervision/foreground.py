@@ -15,7 +15,7 @@ from tflaunch.job.events import Interrupted, StopAsked
 from tflaunch.job.states import Job
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 from tflaunch.records.journal import Journal
 from tflaunch.supervision import desk
 from tflaunch.supervision.desk import Desk, Outfit

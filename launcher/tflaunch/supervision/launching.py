@@ -11,7 +11,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.hosts import local
 from tflaunch.hosts.link import Link, LinkError, Way
 from tflaunch.hosts.reach import ways_to_hosts
-from tflaunch.plan import Plan
+from tflaunch.plan.model import Plan
 from tflaunch.records.journal import RunDirectory, read, readable
 
 # What takes time to import is imported after this machine's agents were started: they start meanwhile.

@@ -27,7 +27,8 @@ from tflaunch.job.news import Logs, news
 from tflaunch.job.states import Job, Phase
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import TaskPlan, board, placeholders, preloading
+from tflaunch.plan import placeholders, preloading, tensorboard
+from tflaunch.plan.model import TaskPlan
 from tflaunch.plan.tf_config import split
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Run:
 
     def _tell_kept(self) -> None:
         is_kept = self._job.phase is Phase.KEEPING and not self.has_told_kept
-        if is_kept and self._parts.words.is_complete_without(board.NAME):
+        if is_kept and self._parts.words.is_complete_without(tensorboard.NAME):
             self.has_told_kept = True
             self._kept()
 
@@ -214,7 +215,7 @@ class Run:
             "workdir": process.workdir,
             "inherit": plan.inherits_environment(process.host),
             "port": self._job.ports.get(action.task, 0),
-            "exclusive": board.is_board(process),
+            "exclusive": tensorboard.is_board(process),
             "preload": preloading.modules_for(plan, process),
             "stall": plan.timeouts.stall if policy.in_gang(process) else None,
         }

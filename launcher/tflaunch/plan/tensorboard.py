@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import NamedTuple
 
-from tflaunch.plan import AUTO, SIDECAR, HostPlan, Plan, TaskPlan
+from tflaunch.plan.model import AUTO, SIDECAR, HostPlan, Plan, TaskPlan
 from tflaunch.spec import Address
 
 NAME = "tensorboard"

@@ -10,7 +10,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tflaunch.plan import SIDECAR, HostPlan, Plan, SyncPlan, TaskPlan, preloading, resolve
+from tflaunch.plan import preloading
+from tflaunch.plan.model import SIDECAR, HostPlan, Plan, SyncPlan, TaskPlan, resolve
 from tflaunch.plan.tf_config import NAME as TF_CONFIG
 from tflaunch.plan.tf_config import without_tf_config
 from tflaunch.spec import ROLES, STRATEGIES, Address, Elastic, Restart, Timeouts

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.plan import Plan, TaskPlan
+from tflaunch.plan.model import Plan, TaskPlan
 
 _SELECTOR = re.compile(r"(?P<role>[A-Za-z][\w.-]*)(?::(?P<first>\d{1,6})(?:-(?P<last>\d{1,6}))?)?", re.ASCII)
 _HOST = "host="

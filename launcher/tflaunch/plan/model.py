@@ -1,0 +1,233 @@
+"""The plan: one command, one environment, one TF_CONFIG per task. What `plan` prints, `up` performs."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from tflaunch.errors import Problem
+from tflaunch.plan.tf_config import WithTfConfig, common_part, without_tf_config
+from tflaunch.spec import ROLES, Address, Elastic, Restart, Timeouts
+
+AUTO = "auto"
+"""Stands for a value that is known only at the start."""
+
+SIDECAR = "sidecar"
+"""The role of processes outside TF_CONFIG; they have names of their own."""
+
+DEFAULT_LEASE = 30.0
+SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
+"""Stands for the path of TensorFlow's standard server on a host that is not this machine."""
+
+CODE_DIRECTORY = "${host:TFLAUNCH_CODE}"
+"""Stands for the place of the user's code on a host to which it is brought."""
+
+
+class TaskPlan(NamedTuple):
+    """One process. ``unset`` are variables that it does not inherit.
+
+    ``address`` is None for a sidecar, unless it is TensorBoard (see `board`), whose port is its last argument.
+    ``is_required``: the job fails when it fails for good. ``reasons``: why tflaunch has set a variable of ``env``.
+    """
+
+    task: str
+    role: str
+    task_index: int
+    host: str
+    address: Address | None
+    argv: tuple[str, ...]
+    workdir: str
+    env: Mapping[str, str]
+    unset: tuple[str, ...]
+    is_required: bool = True
+    reasons: Mapping[str, str] = {}
+
+
+class HostPlan(NamedTuple):
+    """One host, and how it is reached: this machine has its agent at hand, others over SSH or in a container.
+
+    ``ssh``, ``identity_file``, ``python`` and ``docker`` are as in the spec; ``home`` is where tflaunch keeps its
+    files on that host, None for the default place. ``engine`` reaches the host (see `engines`); where a task
+    ``inherits``, it has the environment of its agent.
+    """
+
+    host: str
+    is_local: bool
+    ssh: str | None = None
+    identity_file: str | None = None
+    python: str | None = None
+    home: str | None = None
+    docker: str | None = None
+    engine: str | None = None
+    inherits: bool = False
+
+    @property
+    def is_like_here(self) -> bool:
+        """Whether tasks there have the environment and the directories that they would have on this machine."""
+        return self.is_local or self.inherits
+
+    @property
+    def inherits_environment(self) -> bool:
+        """Whether tasks there have the environment of their agent: that of a user's shell, a job, or a container."""
+        return self.is_like_here or self.docker is not None
+
+
+class SyncPlan(NamedTuple):
+    """The user's files that are brought to other hosts; ``paths`` are relative to ``directory``."""
+
+    directory: str
+    paths: tuple[str, ...]
+    exclude: tuple[str, ...]
+
+
+class _Fields(NamedTuple):
+    name: str
+    strategy: str
+    success: str
+    tasks: tuple[TaskPlan, ...]
+    sidecars: tuple[TaskPlan, ...]
+    hosts: tuple[HostPlan, ...]
+    restart: Restart
+    timeouts: Timeouts
+    lease: float
+    sync: SyncPlan | None = None
+    elastic: Elastic | None = None
+    preflight: bool = True
+    keep: bool = False
+    preload: tuple[str, ...] = ()
+
+
+class Plan(_Fields):
+    """Everything that `up` needs to know. Times are in seconds.
+
+    ``keep``: when the job has ended, TensorBoard stays until the user ends it. ``preload``: modules that each host
+    imports once for its tasks (see `preloading`).
+    """
+
+    def processes(self) -> tuple[TaskPlan, ...]:
+        """Return tasks and sidecars together."""
+        return self.tasks + self.sidecars
+
+    def find(self, task: str) -> TaskPlan:
+        """Return the plan of one task.
+
+        Raises:
+            KeyError: there is no such task.
+        """
+        role, _, index = task.partition(":")
+        candidates = self.sidecars
+        if role in ROLES and index.isdecimal():  # tasks stand in the order of their roles and numbers
+            place = bisect.bisect_left(self.tasks, (ROLES.index(role), int(index)), key=_rank)
+            candidates = self.tasks[place : place + 1]
+        for candidate in candidates:
+            if candidate.task == task:
+                return candidate
+        raise KeyError(task)
+
+    def on_host(self, host: str) -> tuple[TaskPlan, ...]:
+        """Return the processes of one host."""
+        return tuple(self._processes_by_host.get(host, ()))
+
+    def is_like_here(self, host: str) -> bool:
+        """Whether tasks on a host have the environment and the directories that they would have on this machine."""
+        return host in self._hosts_by_name and self._hosts_by_name[host].is_like_here
+
+    def inherits_environment(self, host: str) -> bool:
+        """Whether tasks on a host have the environment of their agent."""
+        return host in self._hosts_by_name and self._hosts_by_name[host].inherits_environment
+
+    def is_local(self, host: str) -> bool:
+        """Whether a host of the plan is the machine on which tflaunch runs."""
+        return host in self._hosts_by_name and self._hosts_by_name[host].is_local
+
+    # What follows from the fields is found once: to look through all tasks for each of them would take N times N looks.
+
+    @functools.cached_property
+    def _processes_by_host(self) -> dict[str, list[TaskPlan]]:
+        found: dict[str, list[TaskPlan]] = {}
+        for process in self.processes():
+            found.setdefault(process.host, []).append(process)
+        return found
+
+    @functools.cached_property
+    def _hosts_by_name(self) -> dict[str, HostPlan]:
+        return {host.host: host for host in self.hosts}
+
+
+def role_of(task: str) -> str:
+    """Return the role of a task by its name."""
+    role, colon, _ = task.partition(":")
+    return role if colon else SIDECAR
+
+
+def _rank(task: TaskPlan) -> tuple[int, int]:
+    return ROLES.index(task.role), task.task_index
+
+
+def problems(plan: Plan) -> list[Problem]:
+    """Return what is wrong with a plan that could not be seen in the spec alone."""
+    others = [host.host for host in plan.hosts if not host.is_local]
+    if plan.lease == 0 and others:
+        message = f"0 would end the tasks on {others[0]} at the first hiccup of the network"
+        return [Problem("error", "timeouts.lease", message, "leave it out, or give the time that a cut may last")]
+    return []
+
+
+def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
+    """Return the plan with these ports in its addresses and TF_CONFIGs, and that of TensorBoard in its arguments.
+
+    Args:
+        plan: a plan, resolved or not.
+        ports: task to its port; tasks that are not in it keep what they have.
+    """
+    placed = [_placed(task, ports) for task in plan.tasks]
+    sidecars = tuple(
+        task._replace(argv=(*task.argv[:-1], str(task.address.port))) if task.address and task.address.port else task
+        for task in (_placed(sidecar, ports) for sidecar in plan.sidecars)
+    )
+    addresses: dict[str, list[str]] = {}
+    for task in placed:
+        addresses.setdefault(task.role, []).append(str(task.address))
+    common = {role: common_part(plan.strategy, addresses, role) for role in addresses}
+    tasks = tuple(task._replace(env=_configured(task, common[task.role])) for task in placed)
+    return plan._replace(tasks=tasks, sidecars=sidecars)
+
+
+def _configured(task: TaskPlan, common: str | None) -> Mapping[str, str]:
+    """The environment of a task with its TF_CONFIG."""
+    rest = without_tf_config(task.env)
+    return rest if common is None else WithTfConfig(rest, common, task.role, task.task_index)
+
+
+def _placed(task: TaskPlan, ports: Mapping[str, int]) -> TaskPlan:
+    """The task with its port in its address."""
+    if task.address is None or task.task not in ports:
+        return task
+    return task._replace(address=Address(task.address.host, ports[task.task]))
+
+
+def without(plan: Plan, hosts: Collection[str]) -> Plan:
+    """Return the plan without the workers on these hosts; those left are numbered anew, as TensorFlow wants it."""
+    kept = [task for task in plan.tasks if task.role != "worker" or task.host not in hosts]
+    numbers = itertools.count()
+    return plan._replace(
+        tasks=tuple(_renumbered(task, next(numbers)) if task.role == "worker" else task for task in kept)
+    )
+
+
+def _renumbered(task: TaskPlan, index: int) -> TaskPlan:
+    name = f"{task.role}:{index}"
+    return task._replace(task=name, task_index=index, env={**without_tf_config(task.env), "TFLAUNCH_TASK": name})
+
+
+def wanted_ports(plan: Plan) -> dict[str, int]:
+    """Return task to the port that an unresolved plan asks for, 0 where it is to be chosen."""
+    return {task.task: wanted_port(task) for task in plan.tasks}
+
+
+def wanted_port(task: TaskPlan) -> int:
+    """Return the port that a task asks for, 0 where it is to be chosen."""
+    return (task.address.port if task.address is not None else None) or 0
