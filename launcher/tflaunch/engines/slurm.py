@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tflaunch import slurm
 from tflaunch.engines import Engine, Found, NotFound
+from tflaunch.slurm import commands
 
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _REMEDY = "call tflaunch in one that salloc or sbatch has made, or let `up --on slurm` submit a job"
@@ -32,19 +32,19 @@ class Slurm(Engine):
         if job is None or nodes is None:
             raise NotFound("this is no Slurm allocation: SLURM_JOB_ID is not set", _REMEDY)
         try:
-            names = slurm.ask("scontrol", "show", "hostnames", nodes).split()
-        except slurm.SlurmError as error:
+            names = commands.ask("scontrol", "show", "hostnames", nodes).split()
+        except commands.SlurmError as error:
             raise NotFound(f"Slurm does not name the nodes: {error}", _REMEDY) from None
         slots = _tasks_per_node(os.environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
         return Found([f"{name} slots={count}" for name, count in zip(names, slots, strict=True)], job)
 
     def words(self, host: str, handle: str) -> Sequence[str]:
         """Return a call of srun for one node of a job."""
-        return slurm.step(handle, host)
+        return commands.step(handle, host)
 
     def is_over(self, handle: str) -> bool:
         """Whether the job has ended: with it, all that ran in it."""
-        job = slurm.look(handle)
+        job = commands.look(handle)
         return job is None or not job.is_running
 
 

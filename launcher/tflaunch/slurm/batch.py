@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import tflaunch_worker
-from tflaunch import private_files, slurm
+from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.slurm import SlurmError, SlurmJob
+from tflaunch.slurm import commands
+from tflaunch.slurm.commands import SlurmError, SlurmJob
 from tflaunch_worker import wire
 
 _JOB_NAME = "slurm.json"
@@ -67,7 +68,7 @@ def stand(directory: Path) -> SlurmJob | None:
     known = _read(directory)
     if "job" not in known or known.get("is_over"):
         return None
-    job = slurm.look(known["job"])
+    job = commands.look(known["job"])
     if job is not None and not job.is_over:
         return job
     try:
@@ -106,7 +107,7 @@ def cancel(directory: Path) -> None:
     job = job_of(directory)
     try:
         if job is not None and stand(directory) is not None:
-            slurm.cancel(job)
+            commands.cancel(job)
     except SlurmError as error:
         raise TflaunchError(f"job {job} cannot be cancelled: {error}", EXIT_INTERNAL) from None
 
@@ -124,7 +125,7 @@ def connect(directory: Path, name: str) -> tuple[socket.socket, subprocess.Popen
         return None
     root = str(Path(tflaunch_worker.__file__).parent.parent)
     program = _RELAY.format(root=root, directory=str(directory), name=name)
-    words = [*slurm.step(str(job_of(directory)), job.node), sys.executable, "-I", "-S", "-c", program]
+    words = [*commands.step(str(job_of(directory)), job.node), sys.executable, "-I", "-S", "-c", program]
     ours, theirs = socket.socketpair()
     try:
         carrier = subprocess.Popen(

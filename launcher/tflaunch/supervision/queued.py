@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tflaunch import slurm
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.records.observer import Observer
-from tflaunch.slurm import NoSlurmHere, SlurmError, SlurmJob, batch
+from tflaunch.slurm import batch, commands
+from tflaunch.slurm.commands import NoSlurmHere, SlurmError, SlurmJob
 from tflaunch.supervision.detached import LOG_NAME
 
 _BETWEEN_LOOKS = 1.0  # seconds: Slurm tells nobody by itself
@@ -93,7 +93,7 @@ def _look(job: str, say: Callable[[str], None]) -> SlurmJob | None:
     is_told = False
     while True:
         try:
-            return slurm.look(job)
+            return commands.look(job)
         except NoSlurmHere as error:
             raise TflaunchError(f"job {job} cannot be asked for: {error}", EXIT_INTERNAL) from None
         except SlurmError as error:

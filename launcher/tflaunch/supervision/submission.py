@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch import private_files, slurm
+from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
 from tflaunch.records import runs
 from tflaunch.records.journal import RunDirectory, open_run
-from tflaunch.slurm import BadOption, NoSlurmHere, SlurmError, batch
+from tflaunch.slurm import batch, commands
+from tflaunch.slurm.commands import BadOption, NoSlurmHere, SlurmError
 from tflaunch.supervision.detached import LOG_NAME
 
 _ORDER_NAME = "order.json"
@@ -64,7 +65,7 @@ def submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str
     text = _SCRIPT.format(options="\n".join(f"#SBATCH {line}" for line in lines), command=shlex.join(command))
     private_files.write_text(directory.path / _SCRIPT_NAME, text)
     try:
-        job = slurm.submit(text)
+        job = commands.submit(text)
     except SlurmError as error:
         shutil.rmtree(directory.path, ignore_errors=True)  # there never was such a run
         raise _refused(error) from None
