@@ -8,7 +8,7 @@ from typing import Any
 
 from launch import Launch
 from specs import DIRECTORY, MACHINE, REPOSITORY, made
-from tflaunch.plan import discovery
+from tflaunch.discovery import resolve
 from tflaunch.plan.model import Plan
 from tflaunch.render import engines
 from tflaunch.spec import Spec
@@ -71,7 +71,7 @@ def shipped() -> dict[str, dict[str, Any]]:
 def to_render(data: dict[str, Any], engine: str) -> Spec:
     """Return the spec in data, with an image where the engine needs one, without anything to look up."""
     spec = made({"container": {"image": "ghcr.io/ann/train:1"}, **data})
-    spec = discovery.assumed("job.json", spec) if spec.discover else spec
+    spec = resolve.assumed("job.json", spec) if spec.discover else spec
     assert not engines.problems(engine, spec, MACHINE)
     return spec
 

@@ -15,8 +15,9 @@ from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes
 from specs import DIRECTORY, GOOD, MACHINE
 from tflaunch.cli import tflaunch
+from tflaunch.discovery import resolve
 from tflaunch.errors import Problem, SpecError
-from tflaunch.plan import discovery, lint, placeholders, planner, serialize
+from tflaunch.plan import lint, placeholders, planner, serialize
 from tflaunch.plan import model as planning
 from tflaunch.render import engines
 from tflaunch.spec import Spec, specfile
@@ -115,7 +116,7 @@ def check(case: bytes) -> None:
         file = specfile.read_stream(io.BytesIO(text), "case")._replace(suffix=suffix)
         spec = specfile.load(file, environ={"HOME": "/nowhere", "TFLAUNCH_CONFIG": ""})
         if spec.discover or spec.pool is not None:
-            spec = discovery.assumed("case", spec)
+            spec = resolve.assumed("case", spec)
         found = lint.check(spec)
         if not any(problem.severity == "error" for problem in found):
             _plan(spec, len(case))

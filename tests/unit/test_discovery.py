@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.engines import listed
+from tflaunch.discovery import listed, resolve
 from tflaunch.errors import SpecError
-from tflaunch.plan import discovery
 from tflaunch.spec import Address, Spec, spec_form
 
 pytestmark = pytest.mark.unit
@@ -19,7 +18,7 @@ def found(directory: Path, where: str, **fields: object) -> tuple[Address, ...]:
     """Return the workers that are found in a place."""
     read = spec_form.read({"discover": {"worker": where}, "command": ["x"], **fields})
     assert isinstance(read, Spec), read
-    resolved = discovery.with_hosts("job.json", read, directory)
+    resolved = resolve.with_hosts("job.json", read, directory)
     assert not resolved.discover
     return resolved.cluster["worker"]
 
@@ -102,7 +101,7 @@ def test_offline_hosts_are_assumed() -> None:
     """`check` looks at a spec without the network."""
     read = spec_form.read({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
     assert isinstance(read, Spec)
-    assert set(discovery.assumed("job.json", read).cluster) == {"ps", "worker"}
+    assert set(resolve.assumed("job.json", read).cluster) == {"ps", "worker"}
 
 
 def test_nothing_of_a_command_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,10 +89,10 @@ def read_spec(
     if spec.pool == giver:
         spec = spec._replace(pool=None)
     if spec.discover or spec.pool is not None:
-        from tflaunch.plan import discovery
+        from tflaunch.discovery import resolve
 
         directory = spec_file.directory.absolute()
-        spec = discovery.assumed(source, spec) if is_offline else discovery.with_hosts(source, spec, directory)
+        spec = resolve.assumed(source, spec) if is_offline else resolve.with_hosts(source, spec, directory)
     return spec, linted(source, spec)
 
 

@@ -91,13 +91,14 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
 
 def _offline(file: SpecFile, order: Order) -> Spec:
     """The spec as if its nodes were known."""
-    from tflaunch.plan import discovery, placement
+    from tflaunch.discovery import resolve
+    from tflaunch.plan import placement
 
     spec = _load(file, order)
     if spec.pool not in (None, ENGINE):
         message = f"is {spec.pool!r}, and --on slurm takes the nodes that Slurm gives"
         raise SpecError(file.source, [Problem("error", "hosts.discover", message, "remove one of them")])
-    spec = discovery.assumed(file.source, spec._replace(pool=None))
+    spec = resolve.assumed(file.source, spec._replace(pool=None))
     nodes = [f"node-{number}" for number in range(1, placement.nodes_wanted(spec) + 1)]
     return placement.onto(spec, nodes)
 
@@ -165,9 +166,9 @@ def _interrupts_end(directory: Path) -> Iterator[list[int]]:
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     from tflaunch import descriptors
+    from tflaunch.discovery import resolve
     from tflaunch.job import drill
     from tflaunch.logs import task_log
-    from tflaunch.plan import discovery
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
     from tflaunch.slurm import batch
@@ -177,7 +178,7 @@ def supervise(directory: Path) -> int:
     order, run = submission.take_up(directory)
     path, home = directory / f"spec{order.suffix}", Path(order.directory)
     kept = specfile.read(path)._replace(directory=home)
-    spec = discovery.with_hosts(str(path), _load(kept, order), home, on=ENGINE)
+    spec = resolve.with_hosts(str(path), _load(kept, order), home, on=ENGINE)
     spec = sbatch.with_gpus_of_nodes(with_gpus(spec))
     linted(str(path), spec)
     plan = make_plan(str(path), home, spec)._replace(preflight=order.preflight, keep=order.keep)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tflaunch import engines
-from tflaunch.engines import NotFound
+from tflaunch.discovery import base
+from tflaunch.discovery.base import NotFound
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.hosts.link import Way
 from tflaunch.hosts.local import LocalWay
@@ -54,9 +54,9 @@ def _access(host: HostPlan) -> Access:
 
     if host.docker is not None:
         return Access(("docker", "exec", "--interactive", host.docker))
-    name, handle = engines.split(host.engine or "")
+    name, handle = base.split(host.engine or "")
     try:
-        engine = engines.named(name)
+        engine = base.named(name)
         words = engine.words(host.host, handle) or ()
     except NotFound as error:
         raise TflaunchError(f"{host.host}: {error}; {error.hint}", EXIT_USAGE) from None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tflaunch.engines import Engine, Found, NotFound
+from tflaunch.discovery.base import Engine, Found, NotFound
 from tflaunch.slurm import commands
 
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")

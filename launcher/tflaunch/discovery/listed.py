@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tflaunch.engines import Engine, Found, NotFound
+from tflaunch.discovery.base import Engine, Found, NotFound
 
 _PATIENCE = 30.0  # seconds for a program
 _MOST_BYTES = 1024 * 1024

@@ -83,7 +83,7 @@ def named(name: str) -> Engine:
     """
     if name in _BUILT_IN:
         module, kind = _BUILT_IN[name]
-        return cast("Engine", getattr(import_module(f"tflaunch.engines.{module}"), kind)())
+        return cast("Engine", getattr(import_module(f"tflaunch.discovery.{module}"), kind)())
     from importlib.metadata import entry_points  # takes longer to import than the rest of us
 
     others = {found.name: found for found in entry_points(group=GROUP)}

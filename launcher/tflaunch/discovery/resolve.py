@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch import engines
-from tflaunch.engines import NotFound
+from tflaunch.discovery import base
+from tflaunch.discovery.base import NotFound
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import placement
 from tflaunch.spec import MAX_TASKS, Address, Spec
@@ -74,7 +74,7 @@ def assumed(source: str, spec: Spec) -> Spec:
         places[_POOL] = spec.pool
     for place, where in places.items():
         try:
-            engines.named(engines.split(where)[0])
+            base.named(base.split(where)[0])
         except NotFound as error:
             problems.append(Problem("error", place, str(error), error.hint))
     if problems:
@@ -119,8 +119,8 @@ def _search(where: str, directory: Path) -> _Pool:
     Raises:
         NotFound: why there are none.
     """
-    name, rest = engines.split(where)
-    engine = engines.named(name)
+    name, rest = base.split(where)
+    engine = base.named(name)
     lines, handle = engine.find(rest, directory)
     addresses = (address for number, line in enumerate(lines, 1) for address in _on_line(line, number))
     slots = tuple(itertools.islice(addresses, MAX_TASKS + 1))

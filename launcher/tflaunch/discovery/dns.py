@@ -6,7 +6,7 @@ import ipaddress
 import socket
 from pathlib import Path
 
-from tflaunch.engines import Engine, Found, NotFound
+from tflaunch.discovery.base import Engine, Found, NotFound
 
 
 class Dns(Engine):
