@@ -11,7 +11,7 @@ import yaml
 
 from history import HERE, History
 from specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, planned
-from tflaunch import doctor
+from tflaunch.doctor import findings
 from tflaunch.job import diagnosis, supervisor
 from tflaunch.job.actions import HoldPorts, StartTask
 from tflaunch.job.events import (
@@ -372,6 +372,6 @@ def test_the_doctor_says_that_it_is_missing() -> None:
     plan = planned({**SPEC, "strategy": "mirrored"})
     good = {"python": "3.11.7", "tensorflow": "2.21.0", "keras": "3", "tf_keras": None, "is_missing": False}
     for known in ({**good, "tensorflow": None, "is_missing": True}, {"problem": "command not found: 'python'"}):
-        hosts = {"localhost": doctor.Host("localhost", programs={"worker:0": good, NAME: known})}
-        (finding,) = doctor.findings(plan, hosts)
+        hosts = {"localhost": findings.Host("localhost", programs={"worker:0": good, NAME: known})}
+        (finding,) = findings.findings(plan, hosts)
         assert (finding.check, finding.severity, finding.where) == ("tensorboard", "warning", f"localhost ({NAME})")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specs import clustered
-from tflaunch.doctor import CHECKS, Finding, Host, findings, unchecked
+from tflaunch.doctor.findings import CHECKS, Finding, Host, findings, unchecked
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit

@@ -23,7 +23,7 @@ from tflaunch.cli.loading import (
 from tflaunch.errors import EXIT_PREFLIGHT
 
 if TYPE_CHECKING:
-    from tflaunch.doctor import Finding, Host
+    from tflaunch.doctor.findings import Finding, Host
 
 
 @click.command(cls=CommandAfterDashes, short_help="Check the hosts of a spec before running it.")
@@ -45,12 +45,13 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     loaded, warnings = read_spec(spec, settings, command=command)
     plan = make_plan(source_name(spec), spec.parent, loaded)
     warn(spec, warnings)
-    from tflaunch.doctor import checkup, findings, unchecked
+    from tflaunch.doctor import collect
+    from tflaunch.doctor.findings import findings, unchecked
     from tflaunch.plan import placeholders
     from tflaunch.supervision import launching
 
     plan = placeholders.shown(plan)
-    hosts = checkup.examine(plan, launching.code_for_hosts(plan))
+    hosts = collect.examine(plan, launching.code_for_hosts(plan))
     found = findings(plan, hosts)
     is_ok = all(finding.severity != "error" for finding in found)
     if as_json:
@@ -68,7 +69,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
 
 def _table(found: Sequence[Finding], hosts: Mapping[str, Host], unchecked: Mapping[str, str]) -> str:
     """One line per check, and below it what was found with its remedy."""
-    from tflaunch.doctor import CHECKS
+    from tflaunch.doctor.findings import CHECKS
     from tflaunch.job.wording import counted
 
     reached = sum(host.reason is None for host in hosts.values())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tflaunch_worker
-from tflaunch.doctor import Host
+from tflaunch.doctor.findings import Host
 from tflaunch.hosts.interview import Interview
 from tflaunch.hosts.link import AgentGone, LinkError, Way
 from tflaunch.hosts.reach import ways_to_hosts

@@ -1,0 +1,268 @@
+"""What a doctor makes of what hosts say about themselves. Pure: `checkup` asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tflaunch.job import neighbours, policy
+from tflaunch.job.wording import counted, listed
+from tflaunch.plan import tensorboard
+from tflaunch.plan.gpu_shares import gpus_given
+from tflaunch.plan.model import AUTO, Plan, TaskPlan
+
+_GIB = 2**30
+_LITTLE_DISK = _GIB
+_LITTLE_MEMORY = _GIB // 2  # per task: TensorFlow alone takes as much
+_FEW_FILES = 1024
+_MOST_OFFSET = 2.0  # seconds between clocks
+CHECKS = (
+    "reach", "program", "python", "tensorflow", "keras", "names", "ports", "peers", "proxies", "clock", "disk",
+    "memory", "gpus", "files", "checkpoints", "tensorboard",
+)  # fmt: skip
+"""The names of all checks, in the order in which they are shown."""
+
+
+class Finding(NamedTuple):
+    """Something that is wrong, or may be: which check, where, what, and what to do. ``severity``: error or warning."""
+
+    check: str
+    severity: str
+    where: str
+    message: str
+    hint: str
+
+
+class Host(NamedTuple):
+    """What was learnt of one host; ``reason`` is why it could not be reached.
+
+    ``programs``: task to what its interpreter knows; ``facts``: of the host as a whole; ``offset``: seconds that
+    its clock is ahead of this machine's; ``names``: what the others' names mean there; ``refused`` and
+    ``unreached``: task to the reason; ``unshared``: directories that another host does not see as this one does.
+    """
+
+    host: str
+    reason: str | None = None
+    programs: Mapping[str, Mapping[str, Any]] = {}
+    facts: Mapping[str, Any] = {}
+    offset: float = 0.0
+    names: Mapping[str, str] = {}
+    refused: Mapping[str, str] = {}
+    unreached: Mapping[str, str] = {}
+    unshared: tuple[str, ...] = ()
+
+
+def findings(plan: Plan, hosts: Mapping[str, Host]) -> list[Finding]:
+    """Return all that is wrong, in the order of `CHECKS`."""
+    reached = [host for host in hosts.values() if host.reason is None]
+    there = [_without_board(plan, host) for host in reached]
+    found = [_reach(host) for host in hosts.values() if host.reason is not None]
+    for host in there:
+        found += [*_programs(host), *_packages(plan, host), *_names(host), *_ports(host), *_peers(plan, host)]
+        found += [*_clock(host), *_room(plan, host)]
+    found += [*_differing_programs(there), *_skew(there), *_proxies(plan), *_gpus(plan, there), *_checkpoints(there)]
+    found += _board(plan, reached)
+    return sorted(dict.fromkeys(found), key=lambda finding: CHECKS.index(finding.check))
+
+
+def _without_board(plan: Plan, host: Host) -> Host:
+    """What TensorBoard's Python knows matters to nobody who trains."""
+    process = tensorboard.of(plan)
+    if process is None:
+        return host
+    return host._replace(programs={task: known for task, known in host.programs.items() if task != process.task})
+
+
+def _reach(host: Host) -> Finding:
+    reason, _, remedy = (host.reason or "").partition("; ")
+    return Finding("reach", "error", host.host, reason, remedy or "correct hosts, or the SSH configuration")
+
+
+def unchecked(plan: Plan, hosts: Mapping[str, Host]) -> dict[str, str]:
+    """Return the checks that could not be made everywhere, each with what they lacked."""
+    missing = [host.host for host in hosts.values() if host.reason is not None]
+    if missing:
+        return {check: f"needs {listed(missing)}" for check in CHECKS if check not in ("reach", "proxies")}
+    known = [known for host in hosts.values() for task, known in host.programs.items() if task != tensorboard.NAME]
+    if plan.strategy == "none" or not known or any("python" in program for program in known):
+        return {}
+    return dict.fromkeys(("python", "tensorflow", "keras"), "needs a command that starts with a Python")
+
+
+# ---- programs and packages
+
+
+def _programs(host: Host) -> Iterator[Finding]:
+    for tasks, known in _alike(host):
+        if known.get("problem"):
+            hint = "create it, or set workdir or sync" if known.get("is_workdir") else "install it, or correct command"
+            yield Finding("program", "error", f"{host.host} ({tasks})", str(known["problem"]), hint)
+        elif known.get("is_missing"):
+            what = known.get("program") or "the module"
+            hint = "bring it there with sync, or set workdir"
+            yield Finding("program", "error", f"{host.host} ({tasks})", f"{what} is not there", hint)
+
+
+def _alike(host: Host) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The different answers of a host's interpreters, each with the tasks that it is for."""
+    groups: dict[str, tuple[list[str], Mapping[str, Any]]] = {}
+    for task, known in host.programs.items():
+        groups.setdefault(repr(sorted(known.items())), ([], known))[0].append(task)
+    for tasks, known in groups.values():
+        yield listed(tasks), known
+
+
+def _packages(plan: Plan, host: Host) -> Iterator[Finding]:
+    if plan.strategy == "none":
+        return
+    for tasks, known in _alike(host):
+        where = f"{host.host} ({tasks})"
+        if "python" not in known:
+            continue  # it is no Python, or there is a finding already
+        if known["tensorflow"] is None:
+            hint = "install tensorflow there, or set hosts.X.python"
+            yield Finding("tensorflow", "error", where, "its Python has no TensorFlow", hint)
+        elif known["tf_keras"] is None:
+            yield from _without_tf_keras(plan.find(tasks.partition(",")[0]), where)
+
+
+def _without_tf_keras(task: TaskPlan, where: str) -> Iterator[Finding]:
+    if task.env.get("TF_USE_LEGACY_KERAS") not in ("1", "true", "True"):
+        return
+    hint = "install tf-keras of TensorFlow's version, or write legacy_keras: false"
+    if task.env.get("TFLAUNCH_LEGACY_KERAS") == AUTO:
+        message = "tf_keras is not there, so tf.keras will be Keras 3, whose `fit` cannot train on several workers"
+        yield Finding("keras", "warning", where, message, hint)
+    else:
+        yield Finding("keras", "error", where, "TF_USE_LEGACY_KERAS=1 needs tf_keras, which is not there", hint)
+
+
+def _skew(hosts: Iterable[Host]) -> Iterator[Finding]:
+    """Versions that differ between hosts: TensorFlow's must not, in its first two numbers."""
+    for package, check in (
+        ("python", "python"),
+        ("tensorflow", "tensorflow"),
+        ("keras", "keras"),
+        ("tf_keras", "keras"),
+    ):
+        versions: dict[str, list[str]] = {}
+        for host in hosts:
+            for known in host.programs.values():
+                if known.get(package) is not None:
+                    versions.setdefault(str(known[package]), []).append(host.host)
+        if len({_short(version) for version in versions}) > 1 or (package == "tensorflow" and len(versions) > 1):
+            is_fatal = package == "tensorflow" and len({_short(version) for version in versions}) > 1
+            told = "; ".join(f"{version} on {listed(list(dict.fromkeys(on)))}" for version, on in versions.items())
+            severity = "error" if is_fatal else "warning"
+            yield Finding(check, severity, "hosts", f"{package} differs: {told}", "install the same version everywhere")
+
+
+def _short(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:2])
+
+
+def _differing_programs(hosts: Iterable[Host]) -> Iterator[Finding]:
+    """The same program with other contents elsewhere."""
+    contents: dict[str, dict[str, list[str]]] = {}
+    for host in hosts:
+        for known in host.programs.values():
+            if known.get("sha256"):
+                name = str(known["program"]).rpartition("/")[2]
+                contents.setdefault(name, {}).setdefault(str(known["sha256"]), []).append(host.host)
+    for name, by_hash in contents.items():
+        if len(by_hash) > 1:
+            told = " and ".join(f"on {listed(list(dict.fromkeys(on)))}" for on in by_hash.values())
+            yield Finding("program", "error", "hosts", f"{name} is not the same {told}", "bring it there with sync")
+
+
+# ---- the network
+
+
+def _names(host: Host) -> Iterator[Finding]:
+    for problem in neighbours.name_problems(host.host, host.names):
+        hint = "use addresses in cluster, hosts.X.address, or correct /etc/hosts there"
+        yield Finding("names", "error", host.host, problem, hint)
+
+
+def _ports(host: Host) -> Iterator[Finding]:
+    for task, reason in host.refused.items():
+        yield Finding("ports", "error", f"{host.host} ({task})", reason, "end that process, or use another port")
+
+
+def _peers(plan: Plan, host: Host) -> Iterator[Finding]:
+    for task, reason in host.unreached.items():
+        place = plan.find(task).address
+        message = f"cannot reach {task} at {place}: {reason}"
+        hint = "open the port between the hosts, or give hosts.X.address"
+        yield Finding("peers", "error", host.host, message, hint)
+
+
+def _proxies(plan: Plan) -> Iterator[Finding]:
+    for task in plan.tasks:
+        no_proxy = task.env.get("no_grpc_proxy", "") or task.env.get("no_proxy", "")
+        if task.env.get("grpc_proxy") and policy.forms_cluster(plan) and "*" not in no_proxy:
+            message = "grpc_proxy in env: gRPC sends the cluster's own traffic there"
+            yield Finding("proxies", "warning", "env", message, "remove grpc_proxy from env, or set no_grpc_proxy to *")
+            return
+
+
+# ---- the hosts themselves
+
+
+def _clock(host: Host) -> Iterator[Finding]:
+    if abs(host.offset) > _MOST_OFFSET:
+        way = "ahead of" if host.offset > 0 else "behind"
+        message = f"its clock is {abs(host.offset):.0f} s {way} this machine's"
+        yield Finding("clock", "warning", host.host, message, "let it follow NTP: times in logs and files mislead")
+
+
+def _room(plan: Plan, host: Host) -> Iterator[Finding]:
+    for place, free in (host.facts.get("disk") or {}).items():
+        if free < _LITTLE_DISK:
+            yield Finding("disk", "warning", host.host, f"{free // 2**20} MiB are free at {place}", "make room there")
+    tasks = [task for task in plan.tasks if task.host == host.host]
+    available = (host.facts.get("memory") or {}).get("available")
+    if available is not None and tasks and plan.strategy != "none" and available < _LITTLE_MEMORY * len(tasks):
+        message = f"{available // 2**20} MiB of memory are available for {counted(len(tasks), 'task')}"
+        yield Finding("memory", "warning", host.host, message, "run fewer tasks there, or end other programs")
+    soft = (host.facts.get("files") or [_FEW_FILES])[0]
+    if 0 <= soft < _FEW_FILES:
+        message = f"a task may open {soft} files only"
+        yield Finding("files", "warning", host.host, message, f"raise the limit there: ulimit -n {_FEW_FILES} or more")
+
+
+def _gpus(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
+    """Workers that train in step should have the same GPUs, and as many as the spec gives away."""
+    counts: dict[int, list[str]] = {}
+    for host in hosts:
+        gpus = host.facts.get("gpus", [])
+        if gpus is None:
+            yield Finding("gpus", "warning", host.host, "nvidia-smi does not answer", "look at its driver")
+            continue
+        if any(task.host == host.host and task.role in ("chief", "worker") for task in plan.tasks):
+            counts.setdefault(len(gpus), []).append(host.host)
+        wanted = sum(gpus_given(task.env) for task in plan.tasks if task.host == host.host)
+        if wanted > len(gpus):
+            message = f"its tasks get {wanted} GPUs, and it has {len(gpus)}"
+            yield Finding("gpus", "error", host.host, message, "correct gpus in roles")
+    if len(counts) > 1 and plan.strategy == "multi_worker_mirrored":
+        told = "; ".join(f"{count} on {listed(on)}" for count, on in counts.items())
+        yield Finding("gpus", "warning", "hosts", f"numbers of GPUs differ: {told}", "give gpus in roles")
+
+
+def _checkpoints(hosts: Iterable[Host]) -> Iterator[Finding]:
+    for host in hosts:
+        for directory in host.unshared:
+            message = f"{directory} is not the same directory there as on the first host"
+            hint = "put checkpoints on storage that all hosts share: a restart could not go on"
+            yield Finding("checkpoints", "warning", host.host, message, hint)
+
+
+def _board(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
+    """TensorBoard is missing where it is wanted; the job runs without it."""
+    for host in hosts:
+        known = host.programs.get(tensorboard.NAME) if tensorboard.of(plan) is not None else None
+        if known is not None and (known.get("problem") or known.get("is_missing")):
+            message = str(known.get("problem") or "its Python has no tensorboard")
+            hint = "pip install tensorboard for that Python, or set hosts.X.python"
+            yield Finding("tensorboard", "warning", f"{host.host} ({tensorboard.NAME})", message, hint)
