@@ -11,9 +11,9 @@ from brood import workshop
 from parts import Bench, Part, own_directory
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
-from tflaunch.job import supervisor
-from tflaunch.job.actions import Action, HoldPorts, LookUpNames, StartTask, TryPeers
-from tflaunch.job.events import (
+from tflaunch.core import step
+from tflaunch.core.actions import Action, HoldPorts, LookUpNames, StartTask, TryPeers
+from tflaunch.core.events import (
     Event,
     HostJoined,
     NamesFound,
@@ -49,14 +49,14 @@ class _Job:
         spec.write_text(json.dumps({"cluster": {"worker": hosts}, "command": ["python", "train.py"]}))
         self.plan = planner.make(specfile.load(spec), directory, look_around.look([]))
         self.now = 0.0
-        self.job = supervisor.begin("growth", self.plan, self.now)
+        self.job = step.begin("growth", self.plan, self.now)
 
     def happens(self, event: Event) -> list[Action]:
         """Let the supervisor decide, and tell."""
         self.now += 1e-6
         before = self.job
-        self.job, actions = supervisor.step(before, event, self.now)
-        supervisor.next_deadline(self.job)
+        self.job, actions = step.step(before, event, self.now)
+        step.next_deadline(self.job)
         news(before, event, self.job, self.now, LOGS)
         return actions
 

@@ -14,7 +14,7 @@ from parts import Bench, Part, nothing, outcome, own_directory
 from peers import TFLAUNCH, Job, launchers
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
-from tflaunch.job.events import TaskStarted
+from tflaunch.core.events import TaskStarted
 from tflaunch.logs.lines import Kept
 from tflaunch.logs.task_log import Marks, TaskLog
 from tflaunch.records.journal import Journal, RunDirectory

@@ -22,9 +22,9 @@ from rounds import Found, Sample, figures, in_turn, median, table
 from simulated_hosts import FINISH, KILL, Door, SimulatedHosts
 
 from tflaunch import descriptors
+from tflaunch.core import step
+from tflaunch.core.job_state import Job, Phase
 from tflaunch.hosts.session import Session, Terms
-from tflaunch.job import supervisor
-from tflaunch.job.states import Job, Phase
 from tflaunch.logs.task_log import Marks
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
@@ -192,7 +192,7 @@ def _be_hosts(listener: socket.socket, conductor: socket.socket, other_end: sock
 
 def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door, conductor: _Conductor) -> int:
     """Run a plan to its end, put together as `desk` does it; return the exit code."""
-    job = supervisor.begin(directory.run, plan, mailbox.now())
+    job = step.begin(directory.run, plan, mailbox.now())
     record = serialize.as_record(plan)
     directory.write_plan(record)
     journal = Journal(directory)

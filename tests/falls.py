@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tflaunch.job import replay
-from tflaunch.job.states import Phase
+from tflaunch.core import replay
+from tflaunch.core.job_state import Phase
 from tflaunch.records import journal
 
 ATTEMPTS = 50

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from specs import clustered
-from tflaunch.job import supervisor
-from tflaunch.job.actions import Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
-from tflaunch.job.events import (
+from tflaunch.core import step
+from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
+from tflaunch.core.events import (
     Event,
     HostJoined,
     HostLost,
@@ -32,18 +32,18 @@ class History:
     def __init__(self, plan: Plan, *, preflight: bool = False) -> None:
         self.now = 1000.0
         plan = plan._replace(preflight=preflight)
-        self.job = supervisor.begin("run", plan, self.now)
+        self.job = step.begin("run", plan, self.now)
         self.actions: list[Action] = []
 
     def happens(self, *events: Event) -> History:
         """Let events happen and remember the actions that followed the last of them."""
         for event in events:
-            self.job, self.actions = supervisor.step(self.job, event, self.now)
+            self.job, self.actions = step.step(self.job, event, self.now)
         return self
 
     def wait(self) -> History:
         """Let time pass until the supervisor wants to know."""
-        deadline = supervisor.next_deadline(self.job)
+        deadline = step.next_deadline(self.job)
         assert deadline is not None
         self.now = max(self.now, deadline)
         return self.happens(TimePassed())
@@ -127,7 +127,7 @@ class Willing(History):
     def waits(self, seconds: float) -> Willing:
         """Let time pass, and whatever is due in it happen."""
         end = self.now + seconds
-        while (deadline := supervisor.next_deadline(self.job)) is not None and deadline <= end:
+        while (deadline := step.next_deadline(self.job)) is not None and deadline <= end:
             self.now = max(self.now, deadline)
             self.happens(TimePassed())
         self.now = end

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from schemas import expanded, violations
-from tflaunch.job import policy
+from tflaunch.core import policy
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
 REPLICAS = {"Chief": "chief", "Worker": "worker", "PS": "ps", "Evaluator": "evaluator"}

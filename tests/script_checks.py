@@ -8,7 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 
-from tflaunch.job import policy
+from tflaunch.core import policy
 from tflaunch.plan.model import Plan
 
 _FIRST_OF_TASKS = "\ntrap 'end 129"

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from tflaunch.job.events import Event
+from tflaunch.core.events import Event
 
 
 class Mailbox:

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from talk import Agent, Talk, wait_gone
-from tflaunch.job import measures
-from tflaunch.job.measures import Measure
+from tflaunch.core import measures
+from tflaunch.core.measures import Measure
 from tflaunch_worker.looking import measure
 from tflaunch_worker.looking.measure import Measurer
 from tflaunch_worker.loop import Loop

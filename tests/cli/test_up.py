@@ -18,8 +18,8 @@ import pytest
 import falls
 from launch import PATIENCE, Launch, read_until
 from specs import TFLAUNCH
-from tflaunch.job import events, replay, supervisor
-from tflaunch.job.states import Phase
+from tflaunch.core import events, replay, step
+from tflaunch.core.job_state import Phase
 from tflaunch.plan import planner
 from tflaunch.spec import look_around, specfile
 
@@ -400,10 +400,10 @@ def test_folding_the_journal_gives_the_job(launch: Launch) -> None:
     loaded = specfile.load(spec)
     made = planner.make(loaded, PurePath(spec.parent), look_around.look(["localhost"]))
     journal = launch.journal()
-    job = supervisor.begin(journal[0]["run"], made, journal[0]["now"])
+    job = step.begin(journal[0]["run"], made, journal[0]["now"])
     for record in journal:
         if (event := events.from_record(record)) is not None:
-            job, _ = supervisor.step(job, event, record["now"])
+            job, _ = step.step(job, event, record["now"])
     assert job.phase is Phase.ENDED
     assert job.exit_code == ended.returncode == 5
     assert job.attempt == 1

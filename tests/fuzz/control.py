@@ -17,7 +17,7 @@ from fuzz.mutations import as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
 from history import mirrored
 from tflaunch.control.server import SOCKET_NAME
-from tflaunch.job.events import RestartAsked, StopAsked, Struck
+from tflaunch.core.events import RestartAsked, StopAsked, Struck
 from tflaunch.mailbox import Mailbox
 from tflaunch.supervision.service import Service
 from tflaunch_worker import wire

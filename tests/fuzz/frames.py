@@ -12,11 +12,11 @@ from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate_order
 from fuzz.stages import Finished, Line, Records, StillMailbox, Way, Words, check_sentence
 from specs import planned
+from tflaunch.core import step
+from tflaunch.core.measures import Measure
 from tflaunch.errors import TflaunchError
 from tflaunch.hosts.code import Code, File
 from tflaunch.hosts.session import Session, Terms
-from tflaunch.job import supervisor
-from tflaunch.job.measures import Measure
 from tflaunch.job.status import Sight, status
 from tflaunch.supervision.metrics import families
 from tflaunch.supervision.run import Parts, Run
@@ -64,7 +64,7 @@ def check(case: bytes) -> None:
         sessions[host] = Session(host, way, terms, mailbox, words, later)  # type: ignore[arg-type]
         sessions[host].tell_measures(_check_measures)
     run = Run(
-        supervisor.begin("run", plan, mailbox.now()),
+        step.begin("run", plan, mailbox.now()),
         Parts(mailbox, Records(), words, sessions, said.append, "logs", _CODE),  # type: ignore[arg-type]
     )
 

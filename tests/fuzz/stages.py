@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tflaunch.core import events
+from tflaunch.core.actions import Action
+from tflaunch.core.events import Event
 from tflaunch.hosts.link import AgentGone, LinkError
 from tflaunch.hosts.output import Times
-from tflaunch.job import events
-from tflaunch.job.actions import Action
-from tflaunch.job.events import Event
 from tflaunch_worker import wire
 
 _HORIZON = 500.0  # seconds that may pass before a job is left to itself

@@ -20,10 +20,10 @@ import pytest
 
 from history import HERE, parameter_server
 from tflaunch import cli
+from tflaunch.core import step
+from tflaunch.core.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted
 from tflaunch.errors import TflaunchError
 from tflaunch.hosts.onlooker import Sighting
-from tflaunch.job import supervisor
-from tflaunch.job.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted
 from tflaunch.plan import serialize
 from tflaunch.records import journal, standing
 from tflaunch.records.journal import Journal, RunDirectory
@@ -71,10 +71,10 @@ def record(home: Path, has_ended: bool) -> Path:
     kept = serialize.as_record(plan)
     directory.write_plan(kept)
     writer = Journal(directory)
-    job = supervisor.begin(directory.run, plan, 0.0)
+    job = step.begin(directory.run, plan, 0.0)
     writer.record_plan(directory, kept, 0.0)
     for now, event in happened(has_ended):
-        job, actions = supervisor.step(job, event, now)
+        job, actions = step.step(job, event, now)
         writer.record(event, actions, now)
     if has_ended:
         writer.record_end(0, ["a log: 5 bytes could not be written"], "succeeded")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulator.links import TO_AGENT, TO_SUPERVISOR
-from tflaunch.job import policy
-from tflaunch.job.events import Interrupted, RestartAsked, StopAsked
-from tflaunch.job.states import Phase
+from tflaunch.core import policy
+from tflaunch.core.events import Interrupted, RestartAsked, StopAsked
+from tflaunch.core.job_state import Phase
 
 if TYPE_CHECKING:
     from simulator.history import History

@@ -15,11 +15,11 @@ from simulator.programs import Stage
 from simulator.shapes import draw_plan, draw_script
 from simulator.ways import Aside, SimLocalWay, SimWay
 from simulator.world import Violation, World
+from tflaunch.core import events, policy, step
+from tflaunch.core.actions import Action
+from tflaunch.core.events import Event, Interrupted
+from tflaunch.core.job_state import Job
 from tflaunch.hosts import session as sessions
-from tflaunch.job import events, policy, supervisor
-from tflaunch.job.actions import Action
-from tflaunch.job.events import Event, Interrupted
-from tflaunch.job.states import Job
 from tflaunch.records import journal
 from tflaunch.records.journal import Journal
 from tflaunch.supervision.run import Parts, Run
@@ -79,7 +79,7 @@ class SimJournal(Journal):
             happened = events.from_record(record)
             if happened is not None:
                 self.steps += 1
-                self._shadow, _ = supervisor.step(self._shadow, happened, record["now"])
+                self._shadow, _ = step.step(self._shadow, happened, record["now"])
         self.compare(event)
         job = history.run.job
         history.stage.generation = job.attempt
@@ -108,7 +108,7 @@ class History:
             host.host: SimHost(host.host, host.is_local, world, self.oracle, self.stage) for host in plan.hosts
         }
         self.mailbox = SimMailbox(world, _AHEAD)
-        self.job = supervisor.begin("run", plan, self.mailbox.now())
+        self.job = step.begin("run", plan, self.mailbox.now())
         self.journal = SimJournal(self)
         self._asides: list[Aside] = []
         self._supervisors = 0

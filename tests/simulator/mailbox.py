@@ -7,7 +7,7 @@ from collections import deque
 
 from simulator.descriptors import WorldSelector
 from simulator.world import Violation, World
-from tflaunch.job.events import Event
+from tflaunch.core.events import Event
 from tflaunch.mailbox import Mailbox
 
 

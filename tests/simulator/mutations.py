@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from simulator import history
+from tflaunch.core import policy, restart_budget, step
+from tflaunch.core.events import Event, PortOpened, TaskExited
+from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.phases import Step
+from tflaunch.core.task_table import Ledger
 from tflaunch.hosts import output
-from tflaunch.job import budget, policy, supervisor
-from tflaunch.job.events import Event, PortOpened, TaskExited
-from tflaunch.job.ledger import Ledger
-from tflaunch.job.phases import Step
-from tflaunch.job.states import Job, Phase
 from tflaunch_worker import agent, lease, orphans
 from tflaunch_worker.output import stream
 from tflaunch_worker.tasks import task
@@ -82,7 +82,7 @@ def _blames_the_last(original: Any) -> Any:
     def exited(job: Job, state: Any, event: TaskExited, now: float) -> Step:
         stepped, actions = original(job, state, event, now)
         if job.phase is Phase.STOPPING and job.culprit is not None and event.code != 0:
-            stepped = stepped._replace(culprit=supervisor._culprit(event))
+            stepped = stepped._replace(culprit=step._culprit(event))
         return stepped, actions
 
     return exited
@@ -198,14 +198,14 @@ MUTATIONS: Mapping[str, Mutation] = {
     "orphans are not looked for beside an attempt": Mutation("I1", orphans, "kill_once", _finds_nothing),
     "orphans are not looked for at the end": Mutation("I2", orphans, "kill_once", _finds_nothing),
     "a ladder without KILL": Mutation("I2", task.Task, "_kill", _no_kill),
-    "the last failure is the culprit": Mutation("I3", supervisor, "_on_exited", _blames_the_last),
-    "a late word about an early exit": Mutation("I3", supervisor, "_reconsider", _forgets_first),
-    "the end of TensorBoard is the job's": Mutation("I3", supervisor, "_on_interrupt", _forgets_result),
-    "one restart too many": Mutation("I4", budget, "ask", _one_more),
-    "failures alike are not counted": Mutation("I4", budget, "_count_alike", _counts_nothing),
-    "progress is not seen": Mutation("I4", budget.Reached, "is_beyond", _nobody_lives),
-    "TimePassed is not scheduled": Mutation("I5", supervisor, "next_deadline", _forgets_backing_off),
-    "fences are not scheduled": Mutation("I5", supervisor, "next_deadline", _forgets_fences),
+    "the last failure is the culprit": Mutation("I3", step, "_on_exited", _blames_the_last),
+    "a late word about an early exit": Mutation("I3", step, "_reconsider", _forgets_first),
+    "the end of TensorBoard is the job's": Mutation("I3", step, "_on_interrupt", _forgets_result),
+    "one restart too many": Mutation("I4", restart_budget, "ask", _one_more),
+    "failures alike are not counted": Mutation("I4", restart_budget, "_count_alike", _counts_nothing),
+    "progress is not seen": Mutation("I4", restart_budget.Reached, "is_beyond", _nobody_lives),
+    "TimePassed is not scheduled": Mutation("I5", step, "next_deadline", _forgets_backing_off),
+    "fences are not scheduled": Mutation("I5", step, "next_deadline", _forgets_fences),
     "output is taken twice": Mutation("I6", output.Output, "_read_bytes", _repeats),
     "acknowledged before written": Mutation("I6", output.Output, "_read_bytes", _notes_too_soon),
     "an event is not journaled": Mutation("I7", history.SimJournal, "record", _silent_about_ports),

@@ -13,10 +13,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.world import Violation, World
-from tflaunch.job.actions import Action, StartTask
-from tflaunch.job.budget import ALIKE, MOST_FREE
-from tflaunch.job.events import Event, Interrupted, StopAsked
-from tflaunch.job.states import Cause, Job, Phase, TaskPhase
+from tflaunch.core.actions import Action, StartTask
+from tflaunch.core.events import Event, Interrupted, StopAsked
+from tflaunch.core.job_state import Cause, Job, Phase, TaskPhase
+from tflaunch.core.restart_budget import ALIKE, MOST_FREE
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
 

@@ -11,10 +11,9 @@ import yaml
 
 from history import HERE, History
 from specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, planned
-from tflaunch.doctor import findings
-from tflaunch.job import diagnosis, supervisor
-from tflaunch.job.actions import HoldPorts, StartTask
-from tflaunch.job.events import (
+from tflaunch.core import step
+from tflaunch.core.actions import HoldPorts, StartTask
+from tflaunch.core.events import (
     HostJoined,
     HostLost,
     Interrupted,
@@ -26,8 +25,10 @@ from tflaunch.job.events import (
     StopAsked,
     TaskStarted,
 )
+from tflaunch.core.job_state import Phase, TaskPhase
+from tflaunch.doctor import findings
+from tflaunch.job import diagnosis
 from tflaunch.job.news import Logs, news
-from tflaunch.job.states import Phase, TaskPhase
 from tflaunch.job.status import Sight, status
 from tflaunch.plan import lint, serialize, tensorboard
 from tflaunch.plan import model as planning
@@ -263,7 +264,7 @@ class TestStaying:
         """The result is that of the job, also when the user becomes impatient."""
         history = kept(code)
         assert history.job.exit_code == code
-        assert supervisor.next_deadline(history.job) is None
+        assert step.next_deadline(history.job) is None
         history.happens(end)
         assert history.stopped() == [NAME]
         history.happens(Interrupted(2))
@@ -298,7 +299,7 @@ class TestStaying:
         """TensorBoard may stay for longer."""
         history = listening(keep=True, timeouts={"deadline": 60}).ends("worker:0")
         assert history.job.phase is Phase.KEEPING
-        assert supervisor.next_deadline(history.job) is None
+        assert step.next_deadline(history.job) is None
 
     def test_it_starts_again_while_it_stays(self) -> None:
         """Within its budget; then the run ends with it."""
@@ -356,7 +357,7 @@ def test_the_news_of_it() -> None:
     assert hint is not None
     assert "pip install tensorboard" in hint
     job = kept().job
-    stopping, _ = supervisor.step(job, Interrupted(2), 2000.0)
+    stopping, _ = step.step(job, Interrupted(2), 2000.0)
     assert news(job, Interrupted(2), stopping, 2000.0, logs) == ["ending tensorboard"]
     assert diagnosis.stays(job, "Ctrl-C") == "TensorBoard still running until Ctrl-C: http://localhost:6006/"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tflaunch.job import budget
-from tflaunch.job.budget import ALIKE, MOST_FREE, Answer, Budget, Failure, Reached
+from tflaunch.core import restart_budget
+from tflaunch.core.restart_budget import ALIKE, MOST_FREE, Answer, Budget, Failure, Reached
 from tflaunch.spec import Restart
 
 pytestmark = pytest.mark.unit
@@ -17,7 +17,7 @@ def spend(failures: list[Failure], rules: Restart = RULES, gap: float = 1.0) -> 
     """Return the answers to failures that follow each other after ``gap`` seconds."""
     answers, spent = [], Budget()
     for number, failure in enumerate(failures):
-        answers.append(budget.ask(spent, rules, failure, 1000 + number * gap, "job"))
+        answers.append(restart_budget.ask(spent, rules, failure, 1000 + number * gap, "job"))
         spent = answers[-1].budget
     return answers
 
@@ -42,7 +42,7 @@ def test_the_window_moves_on() -> None:
 def test_never_means_never() -> None:
     """Not even for a task that was preempted."""
     never = RULES._replace(max=0)
-    assert budget.ask(Budget(), never, PREEMPTED, 0, "job").refusal == "restart.max is 0"
+    assert restart_budget.ask(Budget(), never, PREEMPTED, 0, "job").refusal == "restart.max is 0"
 
 
 def test_a_preemption_is_not_charged_but_a_loop_of_them_ends() -> None:
@@ -51,7 +51,7 @@ def test_a_preemption_is_not_charged_but_a_loop_of_them_ends() -> None:
     assert all(answer.wait is not None for answer in answers[:-1])
     assert answers[-1].wait is None
     assert not answers[-1].budget.charged
-    after = budget.ask(answers[3].budget, RULES, LOST, 1010, "job")
+    after = restart_budget.ask(answers[3].budget, RULES, LOST, 1010, "job")
     assert (after.wait is not None, len(after.budget.charged)) == (True, 1)
 
 
@@ -108,7 +108,7 @@ def test_any_of_the_three_kinds_of_progress_counts(further: Reached) -> None:
 
 def test_never_means_never_after_progress_too() -> None:
     """The user knows best."""
-    assert budget.ask(Budget(), RULES._replace(max=0), at(100), 0, "job").wait is None
+    assert restart_budget.ask(Budget(), RULES._replace(max=0), at(100), 0, "job").wait is None
 
 
 def test_waits_double_up_to_the_longest_and_are_a_little_shorter_by_chance() -> None:
@@ -119,5 +119,7 @@ def test_waits_double_up_to_the_longest_and_are_a_little_shorter_by_chance() -> 
         assert 0.75 * whole <= wait <= whole
     assert waits == [answer.wait for answer in spend([LOST] * 6, rich)]
     many = Budget(charged=(0.0,) * 5000)
-    assert 6 <= (budget.ask(many, RULES._replace(max=10000), LOST, 1, "job").wait or 0) <= 8
-    assert budget.ask(Budget(), rich, LOST, 0, "job").wait != budget.ask(Budget(), rich, LOST, 0, "b").wait
+    assert 6 <= (restart_budget.ask(many, RULES._replace(max=10000), LOST, 1, "job").wait or 0) <= 8
+    assert (
+        restart_budget.ask(Budget(), rich, LOST, 0, "job").wait != restart_budget.ask(Budget(), rich, LOST, 0, "b").wait
+    )

@@ -8,8 +8,8 @@ import pytest
 
 from history import HERE, History, mirrored, parameter_server
 from specs import clustered
-from tflaunch.job import diagnosis, supervisor
-from tflaunch.job.events import (
+from tflaunch.core import step
+from tflaunch.core.events import (
     Event,
     HostJoined,
     Interrupted,
@@ -21,6 +21,7 @@ from tflaunch.job.events import (
     TaskStarted,
     TimePassed,
 )
+from tflaunch.job import diagnosis
 from tflaunch.job.news import Logs, news
 
 pytestmark = pytest.mark.unit
@@ -48,7 +49,7 @@ def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: ob
 
 def after_a_minute(history: History) -> list[str]:
     """Return the news when the time has come to warn."""
-    history.now = supervisor.next_deadline(history.job) or 0.0
+    history.now = step.next_deadline(history.job) or 0.0
     return news_of(history, TimePassed())
 
 
@@ -86,7 +87,7 @@ def test_one_task_alone_is_not_waited_for() -> None:
     history = starting({"worker": 1})
     assert after_a_minute(history) == []
     assert history.job.is_past_start
-    assert supervisor.next_deadline(starting({"worker": 2}, strategy="none").job) is None
+    assert step.next_deadline(starting({"worker": 2}, strategy="none").job) is None
 
 
 def test_a_cluster_that_had_not_formed_is_in_the_summary() -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from history import HERE, History, mirrored, parameter_server
 from specs import clustered
+from tflaunch.core import drill
+from tflaunch.core.drill import Course, Strike
+from tflaunch.core.events import PortOpened, TaskStarted
 from tflaunch.errors import TflaunchError
-from tflaunch.job import drill
-from tflaunch.job.drill import Course, Strike
-from tflaunch.job.events import PortOpened, TaskStarted
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,8 @@ import pytest
 
 from history import HERE, History, mirrored, parameter_server
 from specs import clustered
-from tflaunch.job import policy
-from tflaunch.job.events import (
+from tflaunch.core import policy
+from tflaunch.core.events import (
     HostJoined,
     HostLost,
     Interrupted,
@@ -22,7 +22,7 @@ from tflaunch.job.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.job.states import Phase
+from tflaunch.core.job_state import Phase
 from tflaunch.job.status import Sight, state_of_run, status
 from tflaunch.supervision import metrics
 

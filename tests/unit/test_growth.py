@@ -9,11 +9,11 @@ import pytest
 
 from history import History
 from specs import GOOD, SMALLEST, clustered, planned
-from tflaunch.job import neighbours, replay
-from tflaunch.job.actions import StopTask
-from tflaunch.job.events import TaskExited
-from tflaunch.job.ledger import Ledger
-from tflaunch.job.states import Phase
+from tflaunch.core import preflight, replay
+from tflaunch.core.actions import StopTask
+from tflaunch.core.events import TaskExited
+from tflaunch.core.job_state import Phase
+from tflaunch.core.task_table import Ledger
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.plan.tf_config import WithTfConfig
@@ -71,9 +71,9 @@ def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
 
 def test_what_hosts_ask_of_each_other_grows_with_their_number() -> None:
     """Names and addresses, past what all can try of all."""
-    small, large = (neighbours.peers_to_try(spread(count)) for count in (200, 400))
+    small, large = (preflight.peers_to_try(spread(count)) for count in (200, 400))
     assert sum(len(one.peers) for one in large.values()) < 2.1 * sum(len(one.peers) for one in small.values())
-    names = [neighbours.names_to_find(spread(count), [f"host{n:05}x" for n in range(count)]) for count in (200, 400)]
+    names = [preflight.names_to_find(spread(count), [f"host{n:05}x" for n in range(count)]) for count in (200, 400)]
     assert sum(map(len, names[1].values())) < 2.1 * sum(map(len, names[0].values()))
 
 
@@ -81,15 +81,15 @@ def test_what_hosts_ask_of_each_other_grows_with_their_number() -> None:
 def test_few_hosts_all_try_all(count: int) -> None:
     """As many tasks as hosts, without their own."""
     plan = spread(count)
-    assert {len(one.peers) for one in neighbours.peers_to_try(plan).values()} == {count - 1}
+    assert {len(one.peers) for one in preflight.peers_to_try(plan).values()} == {count - 1}
 
 
 @pytest.mark.parametrize("count", [66, 67, 100, 301])
 def test_of_many_hosts_each_tries_and_is_tried_by_many(count: int) -> None:
     """The first, which leads, by all; nobody tries itself."""
-    wanted = neighbours.peers_to_try(spread(count))
+    wanted = preflight.peers_to_try(spread(count))
     tried = [peer for one in wanted.values() for peer in one.peers]
-    least = min(neighbours.MOST_PEERS, count - 1)
+    least = min(preflight.MOST_PEERS, count - 1)
     assert tried.count("worker:0") == count - 1
     assert all(least <= tried.count(f"worker:{number}") <= least + 1 for number in range(1, count))
     assert all(least <= len(one.peers) <= least + 1 for one in wanted.values())

@@ -6,8 +6,8 @@ import pytest
 
 from history import History, Willing
 from specs import clustered
-from tflaunch.job.actions import JoinHost
-from tflaunch.job.events import (
+from tflaunch.core.actions import JoinHost
+from tflaunch.core.events import (
     HostJoined,
     HostLost,
     HostUnreachable,
@@ -21,7 +21,7 @@ from tflaunch.job.events import (
     TaskGone,
     TaskStarted,
 )
-from tflaunch.job.states import Cause, Phase
+from tflaunch.core.job_state import Cause, Phase
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tflaunch.job.events import Interrupted
+from tflaunch.core.events import Interrupted
 from tflaunch.records import journal
 from tflaunch.records.journal import Journal, RunDirectory
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 
 from history import HERE, History
 from specs import clustered
-from tflaunch.job import supervisor
-from tflaunch.job.events import PortOpened, TaskExited, TaskGone, TaskStarted
-from tflaunch.job.ledger import Ledger
+from tflaunch.core import step
+from tflaunch.core.events import PortOpened, TaskExited, TaskGone, TaskStarted
+from tflaunch.core.task_table import Ledger
 from tflaunch.job.news import Logs, news
 
 pytestmark = pytest.mark.unit
@@ -110,7 +110,7 @@ def _looks(workers: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> list
         ):
             counted, before = 0, history.job
             history.happens(event)
-            supervisor.next_deadline(history.job)
+            step.next_deadline(history.job)
             news(before, event, history.job, history.now, Logs("", lambda *_: []))
             looks.append(counted)
     return looks

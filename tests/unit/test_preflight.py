@@ -6,9 +6,9 @@ import pytest
 
 from history import History, Willing
 from specs import clustered
-from tflaunch.job.actions import StartTask, TryPeers
-from tflaunch.job.events import HostJoined, NamesFound, PeersTried, PortsHeld, TaskExited, TaskGone
-from tflaunch.job.states import Phase
+from tflaunch.core.actions import StartTask, TryPeers
+from tflaunch.core.events import HostJoined, NamesFound, PeersTried, PortsHeld, TaskExited, TaskGone
+from tflaunch.core.job_state import Phase
 
 pytestmark = pytest.mark.unit
 

@@ -9,8 +9,8 @@ import pytest
 
 from history import Willing
 from specs import clustered
+from tflaunch.core.events import FilesPlaced, TaskExited, TaskGone
 from tflaunch.job import diagnosis
-from tflaunch.job.events import FilesPlaced, TaskExited, TaskGone
 
 pytestmark = pytest.mark.unit
 

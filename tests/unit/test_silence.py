@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tflaunch.core.events import Event, HostJoined, LinkLost
 from tflaunch.hosts.link import LinkError
 from tflaunch.hosts.session import Session, Terms
-from tflaunch.job.events import Event, HostJoined, LinkLost
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
 

@@ -8,9 +8,9 @@ import pytest
 
 from history import Willing
 from specs import clustered
-from tflaunch.job.actions import StopTask
-from tflaunch.job.events import HostLeaving, HostLost, TaskExited, TaskGone
-from tflaunch.job.states import Cause, HostPhase, Phase
+from tflaunch.core.actions import StopTask
+from tflaunch.core.events import HostLeaving, HostLost, TaskExited, TaskGone
+from tflaunch.core.job_state import Cause, HostPhase, Phase
 
 pytestmark = pytest.mark.unit
 

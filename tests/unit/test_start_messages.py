@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from specs import clustered
-from tflaunch.job import supervisor
-from tflaunch.job.events import Event, HostJoined, NamesFound, PortsHeld, TaskStarted
+from tflaunch.core import step
+from tflaunch.core.events import Event, HostJoined, NamesFound, PortsHeld, TaskStarted
 from tflaunch.job.news import Logs, news
 
 pytestmark = pytest.mark.unit
@@ -17,12 +17,12 @@ HOSTS = {"worker": ["a", "b"]}
 def said(*starts: TaskStarted, **fields: object) -> list[str]:
     """Return the warnings that follow starts of the tasks of a job on two hosts."""
     plan = clustered(HOSTS, **fields)._replace(preflight=False)
-    job, lines = supervisor.begin("run", plan, 0.0), []
+    job, lines = step.begin("run", plan, 0.0), []
     before: list[Event] = [HostJoined("a"), HostJoined("b")]
     before += [NamesFound("a", {"b": "10.0.0.2"}), NamesFound("b", {"a": "10.0.0.1"})]
     before += [PortsHeld("a", {"worker:0": 2222}), PortsHeld("b", {"worker:1": 2222})]
     for event in (*before, *starts):
-        after, _ = supervisor.step(job, event, 0.0)
+        after, _ = step.step(job, event, 0.0)
         lines += news(job, event, after, 0.0, Logs("logs", lambda _task, _lines: []))
         job = after
     return [line for line in lines if line.startswith("warning")]

@@ -8,9 +8,9 @@ import pytest
 
 from history import HERE, History, mirrored, parameter_server
 from specs import clustered
-from tflaunch.job import supervisor
-from tflaunch.job.actions import HoldPorts, StartTask, StopTask
-from tflaunch.job.events import (
+from tflaunch.core import step
+from tflaunch.core.actions import HoldPorts, StartTask, StopTask
+from tflaunch.core.events import (
     HostJoined,
     HostLost,
     Interrupted,
@@ -25,7 +25,7 @@ from tflaunch.job.events import (
     TaskSpoke,
     TaskStarted,
 )
-from tflaunch.job.states import Cause, Phase, TaskPhase
+from tflaunch.core.job_state import Cause, Phase, TaskPhase
 
 pytestmark = pytest.mark.unit
 
@@ -152,7 +152,7 @@ def test_plain_processes_wait_for_nobody() -> None:
         HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
     )
     history.happens(PortOpened(HERE, "worker:0", 0))
-    assert supervisor.next_deadline(history.job) is None
+    assert step.next_deadline(history.job) is None
 
 
 def test_a_command_that_cannot_start_is_not_retried() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tflaunch.job.table import Table
+from tflaunch.core.persistent_map import Table
 
 pytestmark = pytest.mark.unit
 

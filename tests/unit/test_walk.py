@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from specs import clustered, planned
-from tflaunch.job import policy, supervisor
-from tflaunch.job.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
-from tflaunch.job.budget import Budget
-from tflaunch.job.events import (
+from tflaunch.core import policy, step
+from tflaunch.core.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
+from tflaunch.core.events import (
     Event,
     HostJoined,
     HostLost,
@@ -36,7 +35,8 @@ from tflaunch.job.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.job.states import Cause, Job, Phase
+from tflaunch.core.job_state import Cause, Job, Phase
+from tflaunch.core.restart_budget import Budget
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
@@ -139,7 +139,7 @@ class State(NamedTuple):
             finish_by=self._from_now(self.job.finish_by),
             late_at=self._from_now(self.job.late_at),
         )
-        return job, self.world, self._from_now(supervisor.next_deadline(self.job))
+        return job, self.world, self._from_now(step.next_deadline(self.job))
 
     def _from_now(self, time: float | None) -> float | None:
         return None if time is None else max(time - self.now, 0.0)
@@ -169,7 +169,7 @@ def possible(state: State) -> list[tuple[Event, World, float]]:
         found.append((StopAsked(10.0), world._replace(requests=1), now))
     if world.requests < 1 and world.lost == OF_SAFE and job.phase is Phase.RUNNING and not _is_wide(job):
         found += _requests(job, world._replace(requests=1), now)
-    deadline = supervisor.next_deadline(job)
+    deadline = step.next_deadline(job)
     if deadline is not None:
         late = max(now, deadline)
         found.append((TimePassed(), _after_fences(job, world, late), late))
@@ -362,7 +362,7 @@ def test_invariants_hold_in_every_reachable_state(name: str) -> None:
     plan = JOBS[name]
     lost = OF_SAFE if name in SAFE else len(plan.hosts) - 1
     world = World(lost=lost, links=frozenset((host.host, "joining") for host in plan.hosts))
-    first = State(supervisor.begin("run", plan, 0.0), world, 0.0)
+    first = State(step.begin("run", plan, 0.0), world, 0.0)
     keys = {first.key(): 0}
     leads_from: list[set[int]] = [set()]
     ended = []
@@ -374,9 +374,9 @@ def test_invariants_hold_in_every_reachable_state(name: str) -> None:
             ended.append(number)
             continue
         for event in stale(state):
-            assert supervisor.step(state.job, event, state.now) == (state.job, [])
+            assert step.step(state.job, event, state.now) == (state.job, [])
         for event, world, now in possible(state):
-            job, actions = supervisor.step(state.job, event, now)
+            job, actions = step.step(state.job, event, now)
             is_new_attempt = job.attempt != state.job.attempt
             known = world._replace(first_fault=None) if is_new_attempt else world
             if job.phase is Phase.KEEPING and state.job.phase is not Phase.KEEPING:

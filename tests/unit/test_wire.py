@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tflaunch.job import events
+from tflaunch.core import events
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit

@@ -89,8 +89,8 @@ def plan_of(directory: Path) -> Plan:
     Raises:
         TflaunchError: it has none that can be read.
     """
+    from tflaunch.core import replay
     from tflaunch.errors import EXIT_INTERNAL
-    from tflaunch.job import replay
     from tflaunch.records.journal import readable
     from tflaunch.records.journal_reader import first_record
     from tflaunch.slurm import batch

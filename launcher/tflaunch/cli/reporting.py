@@ -84,8 +84,8 @@ def _size(size: int) -> str:
 
 def _diagnosis(directory: Path) -> str:
     """What the journal tells about how the run stands, or how it ended."""
+    from tflaunch.core.job_state import Phase
     from tflaunch.job import diagnosis
-    from tflaunch.job.states import Phase
     from tflaunch.logs.task_log import tail
     from tflaunch.records import journal, runs
 

@@ -23,7 +23,7 @@ from tflaunch.cli.submitting import slurm_options, slurm_settings, submit
 from tflaunch.cli.wishes import PRELOADED, Wishes, wishes_options
 
 if TYPE_CHECKING:
-    from tflaunch.job.drill import Strike
+    from tflaunch.core.drill import Strike
     from tflaunch.plan.model import Plan
     from tflaunch.spec import Spec
 
@@ -158,6 +158,6 @@ def take_over(name: str, metrics_port: int | None = None, is_detached: bool = Fa
 def _strikes(text: str | None, plan: Plan) -> tuple[Strike, ...]:
     if text is None:
         return ()
-    from tflaunch.job import drill
+    from tflaunch.core import drill
 
     return drill.parse(text, plan)

@@ -82,7 +82,7 @@ def ask_to_end(path: Path, grace: float | None) -> None:
 
 
 def _end(path: Path, grace: float | None) -> None:
-    from tflaunch.job.states import Phase
+    from tflaunch.core.job_state import Phase
     from tflaunch.job.status import state_of_run
     from tflaunch.records.journal import open_run
     from tflaunch.records.observer import Observer, Outcome
@@ -115,7 +115,7 @@ def _end(path: Path, grace: float | None) -> None:
         batch.cancel(path)
         say(f"run {path.name} ended with its job of Slurm")
     else:
-        from tflaunch.job.events import StopAsked
+        from tflaunch.core.events import StopAsked
         from tflaunch.supervision import launching
 
         default = observer.job.plan.timeouts.grace
@@ -152,7 +152,7 @@ def restart(words: tuple[str, ...]) -> None:
 
 def _restarted(plan: Plan, tasks: list[str]) -> str:
     """What starts again when these tasks are asked for: with a task of the gang, all tasks that train."""
-    from tflaunch.job import policy
+    from tflaunch.core import policy
 
     bound = [task for task in tasks if not policy.restarts_alone(plan, plan.find(task))]
     if tasks and not bound:

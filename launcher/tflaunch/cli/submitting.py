@@ -111,7 +111,7 @@ def _load(file: SpecFile, order: Order) -> Spec:
 
 def _check(plan: Plan, order: Order) -> None:
     """Find now what the job would find when it begins."""
-    from tflaunch.job import drill
+    from tflaunch.core import drill
 
     check_keep(plan._replace(keep=order.keep), 'write "tensorboard": "logs/" into the spec')
     if order.drill is not None:
@@ -166,8 +166,8 @@ def _interrupts_end(directory: Path) -> Iterator[list[int]]:
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     from tflaunch import descriptors
+    from tflaunch.core import drill
     from tflaunch.discovery import resolve
-    from tflaunch.job import drill
     from tflaunch.logs import task_log
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus

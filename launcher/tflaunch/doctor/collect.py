@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tflaunch_worker
+from tflaunch.core import policy, preflight
 from tflaunch.doctor.findings import Host
 from tflaunch.hosts.interview import Interview
 from tflaunch.hosts.link import AgentGone, LinkError, Way
 from tflaunch.hosts.reach import ways_to_hosts
-from tflaunch.job import neighbours, policy
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.records.journal import home
@@ -147,7 +147,7 @@ def _ask_about_itself(visit: _Visit, interview: Interview) -> None:
     # Its clock was read at some moment between our question and its answer, most probably just before that.
     offset = float(facts["time"]) - time.time()
     offset = 0.0 if asked - 0.5 <= float(facts["time"]) <= time.time() + 0.5 else offset
-    names = neighbours.names_to_find(visit.plan, [visit.known.host]).get(visit.known.host, ())
+    names = preflight.names_to_find(visit.plan, [visit.known.host]).get(visit.known.host, ())
     found = {}
     if names:
         found = interview.ask("look_up_names", "names_found", wait=_PATIENCE, names=names)["found"]
@@ -186,7 +186,7 @@ def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, An
     """What each host is asked to try: the tasks on hosts that hold their ports."""
     ports = {task: port for visit in visits for task, port in visit.ports.items()}
     wanted = {}
-    for host, action in neighbours.peers_to_try(planning.resolve(plan, ports)).items():
+    for host, action in preflight.peers_to_try(planning.resolve(plan, ports)).items():
         mine = {task: port for task, port in action.ports.items() if task in ports}
         others = {task: place for task, place in action.peers.items() if task in ports}
         wanted[host] = {"ports": mine, "peers": others, "run": run}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tflaunch.job import neighbours, policy
+from tflaunch.core import policy, preflight
 from tflaunch.job.wording import counted, listed
 from tflaunch.plan import tensorboard
 from tflaunch.plan.gpu_shares import gpus_given
@@ -179,7 +179,7 @@ def _differing_programs(hosts: Iterable[Host]) -> Iterator[Finding]:
 
 
 def _names(host: Host) -> Iterator[Finding]:
-    for problem in neighbours.name_problems(host.host, host.names):
+    for problem in preflight.name_problems(host.host, host.names):
         hint = "use addresses in cluster, hosts.X.address, or correct /etc/hosts there"
         yield Finding("names", "error", host.host, problem, hint)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from tflaunch.job import events
+from tflaunch.core import events
 
 
 class Asked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from tflaunch.job.events import Event
+from tflaunch.core.events import Event
 
 
 class Heard:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from tflaunch.core import events
 from tflaunch.hosts.link import Link, LinkError
 from tflaunch.hosts.upload import Upload
-from tflaunch.job import events
 from tflaunch.printable import printable
 from tflaunch_worker import wire
 

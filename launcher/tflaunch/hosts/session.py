@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from tflaunch.core import events, measures
+from tflaunch.core.measures import Measure
 from tflaunch.hosts import replies
 from tflaunch.hosts.asked import Asked
 from tflaunch.hosts.frames import Frame, Frames
@@ -20,8 +22,6 @@ from tflaunch.hosts.orders import Orders
 from tflaunch.hosts.output import KINDS, Output, Words
 from tflaunch.hosts.seeker import STEADY, Seeker
 from tflaunch.hosts.upload import Upload
-from tflaunch.job import events, measures
-from tflaunch.job.measures import Measure
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch_worker import fields, wire

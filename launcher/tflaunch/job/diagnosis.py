@@ -6,8 +6,9 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tflaunch.job import forming, policy, results
-from tflaunch.job.states import Cause, Culprit, Job, TaskState
+from tflaunch.core import policy
+from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
+from tflaunch.job import forming, results
 from tflaunch.job.wording import counted, lasted, listed
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan, TaskPlan

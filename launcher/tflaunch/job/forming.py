@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tflaunch.job import policy
-from tflaunch.job.states import Job, TaskPhase
+from tflaunch.core import policy
+from tflaunch.core.job_state import Job, TaskPhase
 from tflaunch.job.wording import listed
 from tflaunch.plan.model import TaskPlan
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tflaunch.job import diagnosis, forming, policy
-from tflaunch.job.diagnosis import describe, describe_exit
-from tflaunch.job.events import (
+from tflaunch.core import policy
+from tflaunch.core.events import (
     Event,
     LinkLost,
     LinkRestored,
@@ -17,7 +16,9 @@ from tflaunch.job.events import (
     TaskNotStarted,
     TaskStarted,
 )
-from tflaunch.job.states import HAS_RUN, Cause, HostPhase, Job, Phase
+from tflaunch.core.job_state import HAS_RUN, Cause, HostPhase, Job, Phase
+from tflaunch.job import diagnosis, forming
+from tflaunch.job.diagnosis import describe, describe_exit
 from tflaunch.job.wording import counted, listed
 from tflaunch.plan import preloading, tensorboard
 from tflaunch.plan.gpu_shares import gpus_given

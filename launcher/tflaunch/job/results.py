@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from tflaunch.job.states import Job
+from tflaunch.core.job_state import Job
 from tflaunch.job.wording import counted
 from tflaunch.plan.model import CODE_DIRECTORY, HostPlan
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tflaunch.job import diagnosis, forming, policy
-from tflaunch.job.measures import Measure
-from tflaunch.job.states import Cause, HostPhase, Job, Phase, TaskPhase, TaskState
+from tflaunch.core import policy
+from tflaunch.core.job_state import Cause, HostPhase, Job, Phase, TaskPhase, TaskState
+from tflaunch.core.measures import Measure
+from tflaunch.job import diagnosis, forming
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch import private_files
+from tflaunch.core import replay
+from tflaunch.core.actions import Action
+from tflaunch.core.events import Event, kind_of
+from tflaunch.core.job_state import Job
+from tflaunch.core.record_check import DamagedRecordError, check_record
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.job import replay
-from tflaunch.job.actions import Action
-from tflaunch.job.events import Event, kind_of
-from tflaunch.job.record_check import DamagedRecordError, check_record
-from tflaunch.job.states import Job
 from tflaunch.logs.line_file import open_to_append
 from tflaunch_worker import wire
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch.control.client import ControlClient, NoSupervisor
+from tflaunch.core import replay
+from tflaunch.core.events import Event
+from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.job import replay
-from tflaunch.job.events import Event
-from tflaunch.job.states import Job
 from tflaunch.records import runs
 from tflaunch.records.journal import readable
 from tflaunch.records.journal_reader import JournalReader

@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
-from tflaunch.job.states import Phase
 from tflaunch.job.status import state_of_run
 from tflaunch.records import journal, runs
 from tflaunch.records.journal_reader import ends

@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from tflaunch.job import policy
+from tflaunch.core import policy
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render.needs import program
 

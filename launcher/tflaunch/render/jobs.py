@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tflaunch.job import policy
+from tflaunch.core import policy
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render import documents, pods
 from tflaunch.render.pods import COMPLETION_INDEX, CONTAINER, template

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tflaunch.job import policy
+from tflaunch.core import policy
 from tflaunch.plan.model import Plan
 from tflaunch.render import documents, jobs, pods
 from tflaunch.spec import Container, Spec

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tflaunch.core.job_state import Job
 from tflaunch.hosts.link import Way
 from tflaunch.hosts.session import Session, Terms
-from tflaunch.job.states import Job
 from tflaunch.logs.task_log import Marks
 from tflaunch.logs.words import Shower, TaskWords
 from tflaunch.mailbox import Mailbox
@@ -22,8 +22,8 @@ from tflaunch.supervision.service import Service
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+    from tflaunch.core.drill import Strike
     from tflaunch.hosts.code import Code
-    from tflaunch.job.drill import Strike
     from tflaunch.supervision.drilling import Driller
     from tflaunch.supervision.metrics import Metrics
 

@@ -6,12 +6,12 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from tflaunch.core import drill
+from tflaunch.core.drill import Course, Strike
+from tflaunch.core.events import Struck
+from tflaunch.core.job_state import Job
+from tflaunch.core.policy import gang_runs
 from tflaunch.hosts.session import Session
-from tflaunch.job import drill
-from tflaunch.job.drill import Course, Strike
-from tflaunch.job.events import Struck
-from tflaunch.job.policy import gang_runs
-from tflaunch.job.states import Job
 from tflaunch.mailbox import Mailbox
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from tflaunch.control.client import ControlClient, NoSupervisor
 from tflaunch.control.server import SOCKET_NAME
+from tflaunch.core import policy
+from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.job import diagnosis, policy
+from tflaunch.job import diagnosis
 from tflaunch.job.news import Logs, news
-from tflaunch.job.states import Phase
 from tflaunch.logs.lines import Line
 from tflaunch.logs.task_log import tail
 from tflaunch.records.journal import RESERVE_NAME

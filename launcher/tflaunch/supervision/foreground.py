@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from tflaunch.core import replay, step
+from tflaunch.core.events import Interrupted, StopAsked
+from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.hosts.link import Link
-from tflaunch.job import diagnosis, replay, status, supervisor
-from tflaunch.job.events import Interrupted, StopAsked
-from tflaunch.job.states import Job
+from tflaunch.job import diagnosis, status
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
@@ -28,7 +29,7 @@ _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 def execute(plan: Plan, outfit: Outfit, links: Mapping[str, Link]) -> int:
     """Run a plan to its end and return tflaunch's exit code. ``links``: agents that were started already."""
     mailbox = Mailbox()
-    job = supervisor.begin(outfit.directory.run, plan, mailbox.now())
+    job = step.begin(outfit.directory.run, plan, mailbox.now())
     return _supervise(job, outfit, mailbox, lambda run: run.execute(links))
 
 

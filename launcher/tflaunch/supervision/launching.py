@@ -16,9 +16,9 @@ from tflaunch.records.journal import RunDirectory, read, readable
 
 # What takes time to import is imported after this machine's agents were started: they start meanwhile.
 if TYPE_CHECKING:
+    from tflaunch.core.drill import Strike
+    from tflaunch.core.events import StopAsked
     from tflaunch.hosts.code import Code
-    from tflaunch.job.drill import Strike
-    from tflaunch.job.events import StopAsked
     from tflaunch.supervision.desk import Outfit, Place
 
 
@@ -69,8 +69,8 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
         TflaunchError: it has a supervisor, or nothing of it can live any more.
     """
     from tflaunch import descriptors
-    from tflaunch.job import replay
-    from tflaunch.job.states import Phase
+    from tflaunch.core import replay
+    from tflaunch.core.job_state import Phase
     from tflaunch.records import runs
     from tflaunch.slurm import batch
     from tflaunch.supervision import foreground

@@ -10,8 +10,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
-from tflaunch.job.states import Phase
 
 _ADDRESS = "127.0.0.1"
 _PATIENCE = 3.0  # seconds that a scrape waits for the supervisor

@@ -6,12 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.hosts.link import Link
-from tflaunch.hosts.orders import COMMON
-from tflaunch.hosts.session import Session
-from tflaunch.job import policy, replay, supervisor
-from tflaunch.job.actions import (
+from tflaunch.core import policy, replay, step
+from tflaunch.core.actions import (
     AbandonHost,
     Action,
     HoldPorts,
@@ -22,9 +18,13 @@ from tflaunch.job.actions import (
     StopTask,
     TryPeers,
 )
-from tflaunch.job.events import Event, Interrupted, Superseded, TimePassed
+from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
+from tflaunch.core.job_state import Job, Phase
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.hosts.link import Link
+from tflaunch.hosts.orders import COMMON
+from tflaunch.hosts.session import Session
 from tflaunch.job.news import Logs, news
-from tflaunch.job.states import Job, Phase
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders, preloading, tensorboard
@@ -136,7 +136,7 @@ class Run:
 
     def _serve(self) -> None:
         mailbox = self._parts.mailbox
-        deadline = supervisor.next_deadline(self._job)
+        deadline = step.next_deadline(self._job)
         while self._job.phase is not Phase.ENDED:
             self._tell_kept()
             event = mailbox.take(deadline)
@@ -158,7 +158,7 @@ class Run:
     def _handle(self, event: Event, now: float) -> float | None:
         """Do what an event asks for; return the time of the next one if nothing happens, None for never."""
         before = self._job
-        self._job, actions = supervisor.step(before, event, now)
+        self._job, actions = step.step(before, event, now)
         self._parts.journal.record(event, actions, now)
         session = self._session_of(event)
         if session is not None:
@@ -169,7 +169,7 @@ class Run:
             watcher.watch(self._job, now)
         for message in news(before, event, self._job, now, Logs(self._parts.logs, self._parts.words.tail)):
             self._parts.say(message)
-        return supervisor.next_deadline(self._job)
+        return step.next_deadline(self._job)
 
     def _perform(self, action: Action) -> None:
         session = self._parts.sessions[action.host]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.control.server import Caller, ControlServer
+from tflaunch.core.events import RestartAsked, StopAsked, Struck
+from tflaunch.core.job_state import Job, Phase, TaskPhase
 from tflaunch.hosts.session import Session
-from tflaunch.job.events import RestartAsked, StopAsked, Struck
-from tflaunch.job.states import Job, Phase, TaskPhase
 from tflaunch.job.status import Sight, status
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable

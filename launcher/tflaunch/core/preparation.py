@@ -5,10 +5,10 @@ Pure, like everything on this floor.
 
 from __future__ import annotations
 
-from tflaunch.job import neighbours
-from tflaunch.job.events import FilesPlaced, FilesRefused, NamesFound, PeersTried, PortsHeld, PortsRefused
-from tflaunch.job.phases import Step, fail
-from tflaunch.job.states import CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, TaskPhase
+from tflaunch.core import preflight
+from tflaunch.core.events import FilesPlaced, FilesRefused, NamesFound, PeersTried, PortsHeld, PortsRefused
+from tflaunch.core.job_state import CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, TaskPhase
+from tflaunch.core.phases import Step, fail
 from tflaunch.plan import model as planning
 from tflaunch.plan import tensorboard
 
@@ -33,7 +33,7 @@ def on_preparation(
         case NamesFound():
             # A name that misleads would let the tasks wait for ever.
             job = _has_answered(job, event.host, NAMES)
-            problems = neighbours.name_problems(event.host, event.found)
+            problems = preflight.name_problems(event.host, event.found)
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
         case PortsHeld():
             return _on_ports_held(job, event), []

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.job import elastic, policy, staying
-from tflaunch.job.actions import AbandonHost
-from tflaunch.job.budget import Reached
-from tflaunch.job.events import (
+from tflaunch.core import elastic, policy, staying
+from tflaunch.core.actions import AbandonHost
+from tflaunch.core.events import (
     Event,
     FilesPlaced,
     FilesRefused,
@@ -39,12 +38,13 @@ from tflaunch.job.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.job.host_events import give_up, not_reached, on_host_event, replace_alone
-from tflaunch.job.ledger import Ledger
-from tflaunch.job.phases import Step, advance, fail, stop, stop_all, stop_gang
-from tflaunch.job.preparation import on_preparation
-from tflaunch.job.states import TIMED, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
-from tflaunch.job.table import Table
+from tflaunch.core.hosts import give_up, not_reached, on_host_event, replace_alone
+from tflaunch.core.job_state import TIMED, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.core.persistent_map import Table
+from tflaunch.core.phases import Step, advance, fail, stop, stop_all, stop_gang
+from tflaunch.core.preparation import on_preparation
+from tflaunch.core.restart_budget import Reached
+from tflaunch.core.task_table import Ledger
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.tensorboard import is_board
 

@@ -6,9 +6,9 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tflaunch.job.budget import Budget, Reached
-from tflaunch.job.ledger import Ledger
-from tflaunch.job.table import Table
+from tflaunch.core.persistent_map import Table
+from tflaunch.core.restart_budget import Budget, Reached
+from tflaunch.core.task_table import Ledger
 from tflaunch.plan.model import Plan, role_of
 
 STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple
 
+from tflaunch.core.job_state import Job
+from tflaunch.core.policy import gang_runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.job.policy import gang_runs
-from tflaunch.job.states import Job
 from tflaunch.plan.model import Plan
 from tflaunch.spec.kinds import seconds_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from tflaunch.job.actions import TryPeers
-from tflaunch.job.policy import forms_cluster
+from tflaunch.core.actions import TryPeers
+from tflaunch.core.policy import forms_cluster
 from tflaunch.plan.model import Plan
 from tflaunch.plan.tf_config import members
 

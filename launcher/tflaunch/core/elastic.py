@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tflaunch.job import budget, policy
-from tflaunch.job.states import HostPhase, Job
+from tflaunch.core import policy, restart_budget
+from tflaunch.core.job_state import HostPhase, Job
 from tflaunch.plan.model import Plan, TaskPlan
 
 _LONGEST_REST = 3600.0
@@ -75,4 +75,4 @@ def rest_after(plan: Plan, failures: int, was_reached: bool) -> float:
         return plan.restart.backoff[0]
     if failures <= 1:
         return 0.0 if was_reached else plan.elastic.retry
-    return budget.doubled(plan.elastic.retry, failures - 2, max(_LONGEST_REST, plan.elastic.retry))
+    return restart_budget.doubled(plan.elastic.retry, failures - 2, max(_LONGEST_REST, plan.elastic.retry))

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
-from tflaunch.job.budget import QUICK, Failure, Reached
-from tflaunch.job.events import TaskExited
-from tflaunch.job.states import (
+from tflaunch.core.events import TaskExited
+from tflaunch.core.job_state import (
     ALIVE,
     CODE,
     SILENT,
@@ -28,6 +26,8 @@ from tflaunch.job.states import (
     TaskPhase,
     TaskState,
 )
+from tflaunch.core.restart_budget import QUICK, Failure, Reached
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, role_of
 from tflaunch.plan.tensorboard import is_board
 from tflaunch.plan.tf_config import has_cluster, members

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tflaunch.job import budget, elastic, policy
-from tflaunch.job.actions import AbandonHost, Action
-from tflaunch.job.budget import Failure
-from tflaunch.job.events import HostJoined, HostLeaving, HostLost, HostUnreachable, LinkLost, LinkRestored
-from tflaunch.job.phases import Step, fail, welcome
-from tflaunch.job.states import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.core import elastic, policy, restart_budget
+from tflaunch.core.actions import AbandonHost, Action
+from tflaunch.core.events import HostJoined, HostLeaving, HostLost, HostUnreachable, LinkLost, LinkRestored
+from tflaunch.core.job_state import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.core.phases import Step, fail, welcome
+from tflaunch.core.restart_budget import Failure
 from tflaunch.plan.model import TaskPlan
 
 
@@ -200,7 +200,7 @@ def _is_missed(job: Job, task: TaskPlan) -> bool:
 def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
     """Have a task that ended start again alone, while its own budget lasts; else go on without it, or fail."""
     task = job.tasks[name]
-    answer = budget.ask(task.budget, job.plan.restart, failure, now, f"{job.run} {name}")
+    answer = restart_budget.ask(task.budget, job.plan.restart, failure, now, f"{job.run} {name}")
     resume_at = None if answer.wait is None else now + answer.wait
     job = job.with_task(task, budget=answer.budget, resume_at=resume_at)
     process = job.plan.find(name)

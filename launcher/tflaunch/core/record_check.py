@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tflaunch.job import events
-from tflaunch.job.events import Event, TaskExited, TaskNotStarted
-from tflaunch.job.states import Job
+from tflaunch.core import events
+from tflaunch.core.events import Event, TaskExited, TaskNotStarted
+from tflaunch.core.job_state import Job
 
 _LATEST = 2.0**40  # seconds: beyond any clock, and before arithmetic with times ends badly
 _NUMBER_FIELDS = {"kept": ("exit_code",), "ended": ("exit_code",), "supervisor": ("number",)}

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tflaunch.job import events, supervisor
-from tflaunch.job.actions import Action
-from tflaunch.job.events import Event
-from tflaunch.job.record_check import DAMAGES, DamagedRecordError, check_known, reason_of
-from tflaunch.job.states import Job
+from tflaunch.core import events, step
+from tflaunch.core.actions import Action
+from tflaunch.core.events import Event
+from tflaunch.core.job_state import Job
+from tflaunch.core.record_check import DAMAGES, DamagedRecordError, check_known, reason_of
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 
@@ -34,7 +34,7 @@ def first_job(record: dict[str, Any]) -> Job:
     """
     plan = plan_of(record)
     try:
-        return supervisor.begin(record["run"], plan, record["now"])
+        return step.begin(record["run"], plan, record["now"])
     except DAMAGES as error:
         raise DamagedRecordError(0, reason_of(error)) from None
 
@@ -65,7 +65,7 @@ def happenings(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Happenin
             if event is None:
                 continue
             check_known(job, event)
-            job, actions = supervisor.step(job, event, record["now"])
+            job, actions = step.step(job, event, record["now"])
         except DAMAGES as error:
             raise DamagedRecordError(record["seq"], reason_of(error)) from None
         yield Happening(event, record["now"], actions, job)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tflaunch.job.actions import Action, HoldPorts
-from tflaunch.job.states import HostPhase, Job, TaskPhase, TaskState
+from tflaunch.core.actions import Action, HoldPorts
+from tflaunch.core.job_state import HostPhase, Job, TaskPhase, TaskState
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch.job import budget, elastic, neighbours, policy, staying
-from tflaunch.job.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
-from tflaunch.job.states import (
+from tflaunch.core import elastic, policy, preflight, restart_budget, staying
+from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
+from tflaunch.core.job_state import (
     CODE,
     NAMES,
     PEERS,
@@ -23,7 +23,7 @@ from tflaunch.job.states import (
     TaskPhase,
     TaskState,
 )
-from tflaunch.job.table import Table
+from tflaunch.core.persistent_map import Table
 from tflaunch.plan import model as planning
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import SIDECAR, TaskPlan
@@ -91,7 +91,7 @@ def _prepare(job: Job) -> Step:
     tasks = {process.task: job.tasks[process.task] for process in plan.processes()}
     left_out = {name: TaskState(name, attempt=task.attempt) for name, task in job.tasks.items() if name not in tasks}
     ports = {task: port for task, port in job.ports.items() if task in tasks and tasks[task].is_alive}
-    names = neighbours.names_to_find(plan, [host for host in job.hosts if host not in away])
+    names = preflight.names_to_find(plan, [host for host in job.hosts if host not in away])
     asked = {
         host.host: host._replace(awaits=host.awaits & {CODE} | ({NAMES} if host.host in names else frozenset()))
         for host in job.hosts.values()
@@ -144,7 +144,7 @@ def _preparing(job: Job, now: float) -> Step:
         return job, []
     plan = planning.resolve(job.plan, job.ports)
     if not job.are_peers_asked and not job.has_started:
-        wanted = neighbours.peers_to_try(plan)
+        wanted = preflight.peers_to_try(plan)
         asked = {host: job.hosts[host]._replace(awaits=frozenset({PEERS})) for host in wanted}
         job = job._replace(hosts=job.hosts.replaced(asked), are_peers_asked=True)
         if wanted:
@@ -323,13 +323,13 @@ def _judge(job: Job, now: float) -> Job:
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST):
         return job._replace(resume_at=now, wanted=job.wanted + 1)
     if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.code):
-        answer = budget.Answer(job.budget, None, "it failed during start-up, so a retry would fail too")
+        answer = restart_budget.Answer(job.budget, None, "it failed during start-up, so a retry would fail too")
     elif culprit.cause is Cause.TASK and job.plan.restart.max and (alike := policy.failure_of_all(job)):
         refusal = f"every task failed alike, so a restart would fail too: {alike}"
-        answer = budget.Answer(job.budget, None, refusal)
+        answer = restart_budget.Answer(job.budget, None, refusal)
     else:
         failure = policy.failure_of_gang(job, culprit)
-        answer = budget.ask(job.budget, job.plan.restart, failure, now, job.run)
+        answer = restart_budget.ask(job.budget, job.plan.restart, failure, now, job.run)
     job = job._replace(budget=answer.budget, refusal=answer.refusal)
     if answer.wait is None:
         return job._replace(exit_code=policy.exit_code(culprit, job.has_started))

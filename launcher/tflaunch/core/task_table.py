@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
-from tflaunch.job.table import Table
+from tflaunch.core.persistent_map import Table
 
 
 class Marked(Protocol):

@@ -1,0 +1,1 @@
+"""The job and how it changes: pure values and functions."""
