@@ -24,7 +24,7 @@ from tflaunch.core.events import (
     TaskGone,
     TaskStarted,
 )
-from tflaunch.job.news import Logs, news
+from tflaunch.explain.messages import Logs, news
 from tflaunch.plan import planner
 from tflaunch.spec import look_around, specfile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
-from tflaunch.job.wording import counted
+from tflaunch.explain.wording import counted
 
 _OF_TASK = 2  # its log, and the index of when it was written
 _OF_HOST = 1  # its link

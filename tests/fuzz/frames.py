@@ -15,9 +15,9 @@ from specs import planned
 from tflaunch.core import step
 from tflaunch.core.measures import Measure
 from tflaunch.errors import TflaunchError
+from tflaunch.explain.status import Sight, status
 from tflaunch.hosts.code import Code, File
 from tflaunch.hosts.session import Session, Terms
-from tflaunch.job.status import Sight, status
 from tflaunch.supervision.metrics import families
 from tflaunch.supervision.run import Parts, Run
 from tflaunch_worker import wire

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from launch import Launch
-from tflaunch.job.hints import Facts, hint, last_traceback, saw_peer_vanish
+from tflaunch.explain.hints import Facts, hint, last_traceback, saw_peer_vanish
 
 pytestmark = [
     pytest.mark.tensorflow,

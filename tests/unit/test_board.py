@@ -27,9 +27,9 @@ from tflaunch.core.events import (
 )
 from tflaunch.core.job_state import Phase, TaskPhase
 from tflaunch.doctor import findings
-from tflaunch.job import diagnosis
-from tflaunch.job.news import Logs, news
-from tflaunch.job.status import Sight, status
+from tflaunch.explain import summary
+from tflaunch.explain.messages import Logs, news
+from tflaunch.explain.status import Sight, status
 from tflaunch.plan import lint, serialize, tensorboard
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import TaskPlan
@@ -353,19 +353,19 @@ def test_the_news_of_it() -> None:
     assert news(before, opened, after, history.now, logs) == ["TensorBoard: http://localhost:6006/"]
     assert news(after, opened, after, history.now, logs) == []
     history.ends(NAME, 1)
-    hint = diagnosis.hint_for(history.job, NAME, logs.tail)
+    hint = summary.hint_for(history.job, NAME, logs.tail)
     assert hint is not None
     assert "pip install tensorboard" in hint
     job = kept().job
     stopping, _ = step.step(job, Interrupted(2), 2000.0)
     assert news(job, Interrupted(2), stopping, 2000.0, logs) == ["ending tensorboard"]
-    assert diagnosis.stays(job, "Ctrl-C") == "TensorBoard still running until Ctrl-C: http://localhost:6006/"
+    assert summary.stays(job, "Ctrl-C") == "TensorBoard still running until Ctrl-C: http://localhost:6006/"
 
 
 def test_a_victim_is_not_who_stayed() -> None:
     """The summary names whom the failure has ended."""
     history = kept(7).happens(Interrupted(2)).ends(NAME)
-    assert NAME not in diagnosis.summary(history.job, "/logs", lambda *_: [])
+    assert NAME not in summary.summary(history.job, "/logs", lambda *_: [])
 
 
 def test_the_doctor_says_that_it_is_missing() -> None:

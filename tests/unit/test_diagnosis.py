@@ -21,8 +21,8 @@ from tflaunch.core.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.job import diagnosis
-from tflaunch.job.news import Logs, news
+from tflaunch.explain import summary
+from tflaunch.explain.messages import Logs, news
 
 pytestmark = pytest.mark.unit
 
@@ -35,7 +35,7 @@ def news_of(history: History, event: Event) -> list[str]:
 
 def summary_of(history: History) -> str:
     """Return the summary, with logs that hold one line per task."""
-    return diagnosis.summary(history.job, "/logs", lambda task, _: [f"words of {task}"])
+    return summary.summary(history.job, "/logs", lambda task, _: [f"words of {task}"])
 
 
 def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: object) -> History:
@@ -206,7 +206,7 @@ def test_each_restart_names_the_exception_that_caused_it() -> None:
 def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:
     """And the one that raised; where the output is on the screen already, only the former."""
     history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
-    assert diagnosis.summary(history.job, "/logs", with_traceback).splitlines()[1:-3] == [
+    assert summary.summary(history.job, "/logs", with_traceback).splitlines()[1:-3] == [
         "traceback of worker:1:",
         "    Traceback (most recent call last):",
         "      …",
@@ -219,7 +219,7 @@ def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:
         "    want (1, 2)",
         "    have (3, 4)",
     ]
-    assert diagnosis.summary(history.job, "/logs", with_traceback, is_shown=True).splitlines()[1:-3] == [
+    assert summary.summary(history.job, "/logs", with_traceback, is_shown=True).splitlines()[1:-3] == [
         "traceback of worker:1:",
         '      File "/home/ann/train.py", line 41, in main',
         "        model.fit(data)",
@@ -289,4 +289,4 @@ def test_a_command_that_is_not_found_has_a_host_and_a_remedy() -> None:
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (99, "signal 99")])
 def test_signals_have_names(number: int, name: str) -> None:
     """As far as the system knows one."""
-    assert diagnosis.signal_name(number) == name
+    assert summary.signal_name(number) == name

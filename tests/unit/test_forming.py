@@ -23,7 +23,7 @@ from tflaunch.core.events import (
     TimePassed,
 )
 from tflaunch.core.job_state import Phase
-from tflaunch.job.status import Sight, state_of_run, status
+from tflaunch.explain.status import Sight, state_of_run, status
 from tflaunch.supervision import metrics
 
 pytestmark = pytest.mark.unit

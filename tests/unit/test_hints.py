@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.job import hints
-from tflaunch.job.hints import Facts, exception_line, hint, last_traceback, saw_peer_vanish
+from tflaunch.explain import hints
+from tflaunch.explain.hints import Facts, exception_line, hint, last_traceback, saw_peer_vanish
 
 pytestmark = pytest.mark.unit
 

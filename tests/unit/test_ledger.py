@@ -14,7 +14,7 @@ from specs import clustered
 from tflaunch.core import step
 from tflaunch.core.events import PortOpened, TaskExited, TaskGone, TaskStarted
 from tflaunch.core.task_table import Ledger
-from tflaunch.job.news import Logs, news
+from tflaunch.explain.messages import Logs, news
 
 pytestmark = pytest.mark.unit
 

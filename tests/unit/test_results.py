@@ -10,26 +10,26 @@ import pytest
 from history import Willing
 from specs import clustered
 from tflaunch.core.events import FilesPlaced, TaskExited, TaskGone
-from tflaunch.job import diagnosis
+from tflaunch.explain import summary
 
 pytestmark = pytest.mark.unit
 
 CODE = "/home/ann/.local/state/tflaunch/runs/run/agents/h1/code"
 
 
-def summary(code: str = CODE, exit_code: int = 0, **host: Any) -> list[str]:
+def summary_lines(code: str = CODE, exit_code: int = 0, **host: Any) -> list[str]:
     """Return the lines of the summary of a job that has run on h1, which got the code."""
     job = Willing(clustered({"worker": ["h1"]}, hosts={"h1": host}, sync={}, restart={"max": 0}, strategy="none"))
     job.happens(FilesPlaced("h1", code))
     job.happens(TaskExited("h1", "worker:0", 0, exit_code, None, 1.0), TaskGone("h1", "worker:0", 0))
     assert job.job.exit_code == exit_code
-    return diagnosis.summary(job.job, "/logs", lambda *_: []).split("\n")
+    return summary.summary(job.job, "/logs", lambda *_: []).split("\n")
 
 
 @pytest.mark.parametrize("exit_code", [0, 7])
 def test_results_beside_the_copied_code_are_told_with_a_command(exit_code: int) -> None:
     """Whether the job has succeeded or not."""
-    title, command = summary(exit_code=exit_code)[-2:]
+    title, command = summary_lines(exit_code=exit_code)[-2:]
     assert title == "what was written to relative paths is on the hosts, beside the copied code; to copy it here:"
     assert command == f"  scp -r h1:{CODE} run-h1"
 
@@ -44,22 +44,22 @@ def test_results_beside_the_copied_code_are_told_with_a_command(exit_code: int) 
 )
 def test_the_command_reaches_the_host_as_tflaunch_did(host: dict[str, Any], command: list[str]) -> None:
     """With its user, port and key, or through the container's engine."""
-    assert shlex.split(summary(**host)[-1]) == command
+    assert shlex.split(summary_lines(**host)[-1]) == command
 
 
 @pytest.mark.parametrize("code", ["", "relative", "/a\nb", "/a\x1b[2J"])
 def test_a_place_that_cannot_be_one_is_not_told(code: str) -> None:
     """The host has said it."""
-    assert not [line for line in summary(code) if "copy" in line or "scp" in line]
+    assert not [line for line in summary_lines(code) if "copy" in line or "scp" in line]
 
 
 def test_a_command_can_be_pasted_whatever_the_place() -> None:
     """A shell sees one word."""
-    assert shlex.split(summary("/a b/$(id); x")[-1]) == ["scp", "-r", "h1:/a b/$(id); x", "run-h1"]
+    assert shlex.split(summary_lines("/a b/$(id); x")[-1]) == ["scp", "-r", "h1:/a b/$(id); x", "run-h1"]
 
 
 def test_nothing_is_said_without_sync() -> None:
     """Then tasks ran where the user's own files are."""
     job = Willing(clustered({"worker": ["h1"]}, strategy="none"))
     job.happens(TaskExited("h1", "worker:0", 0, 0, None, 1.0), TaskGone("h1", "worker:0", 0))
-    assert "copy" not in diagnosis.summary(job.job, "/logs", lambda *_: [])
+    assert "copy" not in summary.summary(job.job, "/logs", lambda *_: [])

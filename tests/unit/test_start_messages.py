@@ -7,7 +7,7 @@ import pytest
 from specs import clustered
 from tflaunch.core import step
 from tflaunch.core.events import Event, HostJoined, NamesFound, PortsHeld, TaskStarted
-from tflaunch.job.news import Logs, news
+from tflaunch.explain.messages import Logs, news
 
 pytestmark = pytest.mark.unit
 

@@ -70,7 +70,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
 def _table(found: Sequence[Finding], hosts: Mapping[str, Host], unchecked: Mapping[str, str]) -> str:
     """One line per check, and below it what was found with its remedy."""
     from tflaunch.doctor.findings import CHECKS
-    from tflaunch.job.wording import counted
+    from tflaunch.explain.wording import counted
 
     reached = sum(host.reason is None for host in hosts.values())
     lines = [f"{reached} of {counted(len(hosts), 'host')} reached"]

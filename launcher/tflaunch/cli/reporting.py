@@ -46,18 +46,18 @@ def report(run: str | None, output: str | None, dry_run: bool, show: bool) -> No
     if output is not None and (dry_run or show):
         raise click.UsageError("-o writes a report; --dry-run and --show write none")
     directory = runs.find(run)
-    diagnosis = _diagnosis(directory)
+    summary = _diagnosis(directory)
     if dry_run or show:
-        _list(reporting.preview(directory, diagnosis, sys.stdout.buffer if show else None), is_result=not show)
+        _list(reporting.preview(directory, summary, sys.stdout.buffer if show else None), is_result=not show)
         return
     if output == "-":
         if sys.stdout.isatty():
             raise TflaunchError("stdout is a terminal; name a file with -o", EXIT_USAGE)
-        _list(reporting.pack(directory, diagnosis, sys.stdout.buffer))
+        _list(reporting.pack(directory, summary, sys.stdout.buffer))
         return
     target = Path(output or f"{directory.name}-report.tar.gz")
     try:
-        entries = reporting.pack(directory, diagnosis, target, replace=output is not None)
+        entries = reporting.pack(directory, summary, target, replace=output is not None)
     except FileExistsError:
         raise TflaunchError(f"{target} exists; remove it, or name a file with -o", EXIT_USAGE) from None
     _list(entries)
@@ -85,7 +85,7 @@ def _size(size: int) -> str:
 def _diagnosis(directory: Path) -> str:
     """What the journal tells about how the run stands, or how it ended."""
     from tflaunch.core.job_state import Phase
-    from tflaunch.job import diagnosis
+    from tflaunch.explain import summary
     from tflaunch.logs.task_log import tail
     from tflaunch.records import journal, runs
 
@@ -98,4 +98,4 @@ def _diagnosis(directory: Path) -> str:
         tasks = "\n".join(f"{task.task}: {task.phase.value}, attempt {task.attempt}" for task in job.tasks.values())
         return f"{head}; it is {job.phase.value}\n{tasks}"
     logs = Path(records[0]["logs"])
-    return f"{head}\n{diagnosis.summary(job, str(logs), lambda task, lines: tail(logs, task, lines))}"
+    return f"{head}\n{summary.summary(job, str(logs), lambda task, lines: tail(logs, task, lines))}"

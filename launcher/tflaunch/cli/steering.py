@@ -83,7 +83,7 @@ def ask_to_end(path: Path, grace: float | None) -> None:
 
 def _end(path: Path, grace: float | None) -> None:
     from tflaunch.core.job_state import Phase
-    from tflaunch.job.status import state_of_run
+    from tflaunch.explain.status import state_of_run
     from tflaunch.records.journal import open_run
     from tflaunch.records.observer import Observer, Outcome
     from tflaunch.slurm import batch

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tflaunch.core import policy, preflight
-from tflaunch.job.wording import counted, listed
+from tflaunch.explain.wording import counted, listed
 from tflaunch.plan import tensorboard
 from tflaunch.plan.gpu_shares import gpus_given
 from tflaunch.plan.model import AUTO, Plan, TaskPlan

@@ -8,7 +8,7 @@ from typing import Any
 
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
-from tflaunch.job.status import state_of_run
+from tflaunch.explain.status import state_of_run
 from tflaunch.records import journal, runs
 from tflaunch.records.journal_reader import ends
 from tflaunch.slurm import batch

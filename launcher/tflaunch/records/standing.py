@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.control.client import ControlClient, NoSupervisor
+from tflaunch.explain.status import Sight, status
 from tflaunch.hosts.onlooker import Sighting, look_at
 from tflaunch.hosts.reach import ways_to_hosts
-from tflaunch.job.status import Sight, status
 from tflaunch.logs.task_log import tail
 from tflaunch.records.journal import RunDirectory
 from tflaunch.records.observer import Observer, Outcome

@@ -11,8 +11,8 @@ from tflaunch.control.server import SOCKET_NAME
 from tflaunch.core import policy
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.job import diagnosis
-from tflaunch.job.news import Logs, news
+from tflaunch.explain import summary
+from tflaunch.explain.messages import Logs, news
 from tflaunch.logs.lines import Line
 from tflaunch.logs.task_log import tail
 from tflaunch.records.journal import RESERVE_NAME
@@ -74,9 +74,9 @@ def last_words(observer: Observer, say: Callable[[str], None], is_shown: bool = 
         lines.append(f"{observer.job.run} has ended with exit code {observer.result}")
     else:
         logs = observer.logs
-        lines.append(diagnosis.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count), is_shown))
+        lines.append(summary.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count), is_shown))
     if observer.job.phase is Phase.KEEPING and observer.outcome is Outcome.LIVE:
-        lines.append(diagnosis.stays(observer.job, f"`tflaunch down {observer.job.run}`"))
+        lines.append(summary.stays(observer.job, f"`tflaunch down {observer.job.run}`"))
     say("\n".join(lines))
     return observer.result
 

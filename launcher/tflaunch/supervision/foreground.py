@@ -12,8 +12,8 @@ from tflaunch.core import replay, step
 from tflaunch.core.events import Interrupted, StopAsked
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL
+from tflaunch.explain import status, summary
 from tflaunch.hosts.link import Link
-from tflaunch.job import diagnosis, status
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
@@ -80,7 +80,7 @@ def _tell_kept(run: Run, prepared: Desk) -> None:
     """Say how the job ended, and that TensorBoard stays."""
     notes, exit_code = _result(run, prepared)
     _tell_result(run, prepared, notes, exit_code)
-    prepared.parts.say(diagnosis.stays(run.job, "Ctrl-C or `tflaunch down`"))
+    prepared.parts.say(summary.stays(run.job, "Ctrl-C or `tflaunch down`"))
     prepared.journal.record_kept(exit_code, notes)
     prepared.service.tell_change()
 
@@ -117,7 +117,7 @@ def _result(run: Run, prepared: Desk) -> tuple[list[str], int]:
 
 
 def _summary(run: Run, prepared: Desk) -> str:
-    return diagnosis.summary(run.job, prepared.parts.logs, prepared.parts.words.tail, prepared.place.shows_output)
+    return summary.summary(run.job, prepared.parts.logs, prepared.parts.words.tail, prepared.place.shows_output)
 
 
 def _losses(words: TaskWords, journal: Journal) -> list[str]:

@@ -21,10 +21,10 @@ from tflaunch.core.actions import (
 from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.explain.messages import Logs, news
 from tflaunch.hosts.link import Link
 from tflaunch.hosts.orders import COMMON
 from tflaunch.hosts.session import Session
-from tflaunch.job.news import Logs, news
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders, preloading, tensorboard

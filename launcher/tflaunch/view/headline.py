@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tflaunch.job.wording import listed
+from tflaunch.explain.wording import listed
 from tflaunch.view import figures, rows
 from tflaunch.view.rows import Status
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tflaunch.core import policy
 from tflaunch.core.job_state import Job, TaskPhase
-from tflaunch.job.wording import listed
+from tflaunch.explain.wording import listed
 from tflaunch.plan.model import TaskPlan
 
 _NO_TF_CONFIG = (

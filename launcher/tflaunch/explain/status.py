@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tflaunch.core import policy
 from tflaunch.core.job_state import Cause, HostPhase, Job, Phase, TaskPhase, TaskState
 from tflaunch.core.measures import Measure
-from tflaunch.job import diagnosis, forming
+from tflaunch.explain import cluster_formation, summary
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
 
@@ -48,13 +48,13 @@ def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, An
         "phase": job.phase.value,
         "state": state_of_run(job, exit_code),
         "attempt": job.attempt,
-        "restarts": diagnosis.restarts(job),
-        "restart": diagnosis.restart_name(job) or None,
+        "restarts": summary.restarts(job),
+        "restart": summary.restart_name(job) or None,
         "max_restarts": job.plan.restart.max,
         "last_failure": _last_failure(job),
         "exit_code": job.exit_code if exit_code is None else exit_code,
         "culprit": None if culprit is None else culprit.name,
-        "reason": None if culprit is None else diagnosis.describe(culprit),
+        "reason": None if culprit is None else summary.describe(culprit),
         "forming": _forming(job, sight),
         "supervisor": "alive" if sight.is_alive else "dead",
         "started": _moment(job.started_at, sight),
@@ -81,12 +81,12 @@ def _last_failure(job: Job) -> str | None:
     if culprit is None:
         return None
     exception = f" ({culprit.failure})" if policy.is_raised(culprit.failure) else ""
-    return diagnosis.describe(culprit) + exception
+    return summary.describe(culprit) + exception
 
 
 def _forming(job: Job, sight: Sight) -> dict[str, Any] | None:
     """Which tasks keep the cluster from forming; None if none is known to."""
-    found = forming.forming(job)
+    found = cluster_formation.forming(job)
     if found is None:
         return None
     return {**found._asdict(), "since": _moment(found.since, sight)}

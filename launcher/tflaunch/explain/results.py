@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from tflaunch.core.job_state import Job
-from tflaunch.job.wording import counted
+from tflaunch.explain.wording import counted
 from tflaunch.plan.model import CODE_DIRECTORY, HostPlan
 
 _SHOWN = 8

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from tflaunch.core import policy
 from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
-from tflaunch.job import forming, results
-from tflaunch.job.wording import counted, lasted, listed
+from tflaunch.explain import cluster_formation, results
+from tflaunch.explain.wording import counted, lasted, listed
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan, TaskPlan
 
 if TYPE_CHECKING:
-    from tflaunch.job.hints import Facts
+    from tflaunch.explain.hints import Facts
 
 _NOT_FOUND = 127
 _INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
@@ -63,7 +63,7 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
 
 def _words_of(job: Job, task: str, said: list[str], is_shown: bool) -> list[str]:
     """The end of a task's log: its traceback if there is one, else its last lines; and what they mean."""
-    from tflaunch.job import hints  # a hundred patterns, which only a failure needs
+    from tflaunch.explain import hints  # a hundred patterns, which only a failure needs
 
     lines = []
     shown = hints.last_traceback(said)
@@ -84,7 +84,7 @@ def _words_of(job: Job, task: str, said: list[str], is_shown: bool) -> list[str]
 
 def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str]:
     """What may keep those from going on who were waited for."""
-    from tflaunch.job import hints
+    from tflaunch.explain import hints
 
     for process in job.plan.tasks:
         if job.tasks[process.task].is_stopping:
@@ -98,8 +98,8 @@ def _not_formed(job: Job, has_hint: bool) -> list[str]:
     """Who was waited for until the end; the reason of a limit has said that already."""
     assert job.culprit is not None
     if job.culprit.cause is Cause.TIME and job.culprit.name == "start":
-        return [] if has_hint else [f"hint: {forming.remedy(job)}"]
-    found = forming.forming(job)
+        return [] if has_hint else [f"hint: {cluster_formation.remedy(job)}"]
+    found = cluster_formation.forming(job)
     if found is None:
         return []
     lines = [f"the cluster had not formed: {listed(found.missing)} never listened"]
@@ -108,7 +108,7 @@ def _not_formed(job: Job, has_hint: bool) -> list[str]:
 
 def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str | None:
     """Return what the last lines of a task's log mean, None if they say nothing known."""
-    from tflaunch.job import hints
+    from tflaunch.explain import hints
 
     return hints.hint(tail(name, _LOOKED_AT), _facts(job, name))
 
@@ -121,7 +121,7 @@ def stays(job: Job, until: str) -> str:
 
 
 def _facts(job: Job, name: str) -> Facts:
-    from tflaunch.job.hints import Facts
+    from tflaunch.explain.hints import Facts
 
     process, task = job.plan.find(name), job.tasks[name]
     return Facts(
@@ -175,7 +175,7 @@ def exception_of(task: TaskState, tail: Callable[[str, int], list[str]]) -> str:
 
     Its last output may not be here yet; the agent has read it.
     """
-    from tflaunch.job import hints
+    from tflaunch.explain import hints
 
     signature = task.failure if policy.is_raised(task.failure) else ""
     exception = hints.exception_with_place(tail(task.task, _LOOKED_AT)) or signature

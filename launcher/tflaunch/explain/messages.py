@@ -17,9 +17,9 @@ from tflaunch.core.events import (
     TaskStarted,
 )
 from tflaunch.core.job_state import HAS_RUN, Cause, HostPhase, Job, Phase
-from tflaunch.job import diagnosis, forming
-from tflaunch.job.diagnosis import describe, describe_exit
-from tflaunch.job.wording import counted, listed
+from tflaunch.explain import cluster_formation, summary
+from tflaunch.explain.summary import describe, describe_exit
+from tflaunch.explain.wording import counted, listed
 from tflaunch.plan import preloading, tensorboard
 from tflaunch.plan.gpu_shares import gpus_given
 
@@ -57,7 +57,7 @@ def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[
     lines += _attempt_news(before, after, now, logs)
     lines += _killed_news(before, event, after)
     if is_running and before.phase is not Phase.RUNNING and after.attempt:
-        lines.append(f"{diagnosis.restart_name(after)} starts" + _without(after))
+        lines.append(f"{summary.restart_name(after)} starts" + _without(after))
     return lines
 
 
@@ -79,8 +79,8 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
 
 def _forming_news(job: Job, now: float) -> list[str]:
     """The cluster has not formed in time."""
-    found = forming.forming(job)
-    return [] if found is None else [forming.sentence(found, now), f"hint: {found.hint}"]
+    found = cluster_formation.forming(job)
+    return [] if found is None else [cluster_formation.sentence(found, now), f"hint: {found.hint}"]
 
 
 def _quiet_disaster(alone: list[str]) -> list[str]:
@@ -170,7 +170,7 @@ def _hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
         return []
     if policy.in_gang(after.plan.find(task.task)):
         return []
-    hint = diagnosis.hint_for(after, task.task, logs.tail)
+    hint = summary.hint_for(after, task.task, logs.tail)
     return [f"hint: {hint}"] if hint is not None else []
 
 
@@ -218,7 +218,7 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs
     if after.phase in (Phase.RUNNING, Phase.KEEPING):
         what = event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)
         if task.resume_at is not None:
-            exception = diagnosis.exception_of(task, logs.tail) if task.code else ""
+            exception = summary.exception_of(task, logs.tail) if task.code else ""
             return [f"{task.task} {what}{exception}; it restarts alone in {task.resume_at - task.since:.2g} s"]
         return [
             f"{task.task} {what}; the {'job goes on without' if after.phase is Phase.RUNNING else 'run ends with'} it"
@@ -300,5 +300,5 @@ def _verdict_news(before: Job, job: Job, now: float, logs: Logs) -> str:
     wait = max(job.resume_at - now, 0.0)
     has_advanced = job.budget.advanced > before.budget.advanced
     why = f" (not charged: {job.budget.furthest} is further than before)" if has_advanced else ""
-    cause = diagnosis.cause_of_restart(job, logs.tail)
-    return f"{cause}; {diagnosis.restart_name(job)} in {wait:.2g} s{why}"
+    cause = summary.cause_of_restart(job, logs.tail)
+    return f"{cause}; {summary.restart_name(job)} in {wait:.2g} s{why}"

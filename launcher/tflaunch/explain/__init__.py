@@ -1,0 +1,1 @@
+"""Messages, hints, summaries and status of a run. Pure; decides nothing."""

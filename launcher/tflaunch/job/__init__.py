@@ -1,1 +1,0 @@
-"""The job, and what becomes of it: pure values and functions, of which `supervisor.step` decides."""
