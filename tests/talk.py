@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from launch import PRELOADED
 from sshd import Sshd
-from tflaunch.hosts.link import Link
-from tflaunch.hosts.local import LocalWay
-from tflaunch.hosts.ssh import SshWays
 from tflaunch.plan.model import HostPlan
+from tflaunch.transport.base import Link
+from tflaunch.transport.local import LocalWay
+from tflaunch.transport.ssh import SshWays
 from tflaunch_worker import LOG_NAME, SOCKET_NAME, wire
 
 PATIENCE = 60.0

@@ -12,7 +12,7 @@ def main() -> None:
     gc.set_threshold(50_000)
     may_start_tasks = sys.argv[1:2] in (["up"], ["run"])  # most of them on this machine
     if may_start_tasks:
-        from tflaunch.hosts import local
+        from tflaunch.transport import local
 
         local.start_early()
     from tflaunch import cli

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from talk import Talk, wait_gone
-from tflaunch.hosts import local
+from tflaunch.transport import local
 
 pytestmark = pytest.mark.agent
 

@@ -16,7 +16,7 @@ import pytest
 
 from sshd import StartSshd, home_for_client
 from talk import Agent, LocalAgent, SshAgent, wait_gone
-from tflaunch.hosts.link import AgentGone
+from tflaunch.transport.base import AgentGone
 from tflaunch_worker import LOCK_NAME, orphans
 
 pytestmark = pytest.mark.agent

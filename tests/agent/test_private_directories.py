@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.hosts.commanded import Access, CommandWay, CommandWays
-from tflaunch.hosts.link import AgentGone, Link, LinkError
-from tflaunch.hosts.local import LocalWay
 from tflaunch.plan.model import HostPlan
+from tflaunch.transport.base import AgentGone, Link, LinkError
+from tflaunch.transport.command import Access, CommandWay, CommandWays
+from tflaunch.transport.local import LocalWay
 
 pytestmark = pytest.mark.agent
 

@@ -10,10 +10,10 @@ from typing import Any
 from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes, mutate_order
 from fuzz.stages import check_sentence
-from tflaunch.hosts import booting
-from tflaunch.hosts.archive import Archive
-from tflaunch.hosts.link import AgentGone, LinkError
 from tflaunch.plan.model import HostPlan
+from tflaunch.transport import bootstrap
+from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.bundle import Archive
 
 HOST = HostPlan("a", is_local=False)
 ARCHIVE = Archive(boot=b"boot", data=b"agent", sha256="ab" * 32)
@@ -53,8 +53,8 @@ def generate(chance: random.Random) -> bytes:
 
 def check(case: bytes) -> None:
     """Bring a stream that says this to its agent."""
-    boot = booting.Boot(Stream(json.loads(case)), HOST, end=1e12)
-    request = booting.request("start", "run", HOST, ARCHIVE, 10.0)
+    boot = bootstrap.Boot(Stream(json.loads(case)), HOST, end=1e12)
+    request = bootstrap.request("start", "run", HOST, ARCHIVE, 10.0)
     try:
         boot.bring(request, ARCHIVE)
     except (AgentGone, LinkError) as error:

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import SSHCertificateBuilder, SSHCertificateType
 
 from fuzz.borders import MEMORY, Border
-from tflaunch.hosts.known_hosts import KnownHosts
-from tflaunch.hosts.link import LinkError
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.known_hosts import KnownHosts
 
 _BETWEEN = b"\n\0\n"  # between the file and what the host shows
 _SECONDS = 2.0

@@ -11,9 +11,9 @@ from pathlib import Path
 from unittest import mock
 
 from fuzz.borders import MEMORY, Border
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_config import SshConfig, Target
 from tflaunch.spec import Host
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.ssh_config import SshConfig, Target
 
 _BETWEEN = b"\n\0\n"  # between the file and the one that it includes
 _SECONDS = 2.0

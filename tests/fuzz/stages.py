@@ -12,8 +12,8 @@ from typing import Any
 from tflaunch.core import events
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event
-from tflaunch.hosts.link import AgentGone, LinkError
 from tflaunch.hosts.output import Times
+from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch_worker import wire
 
 _HORIZON = 500.0  # seconds that may pass before a job is left to itself

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from simulator.hosts import SimHost
 from simulator.links import End
 from simulator.world import World
-from tflaunch.hosts.link import AgentGone, LinkError
+from tflaunch.transport.base import AgentGone, LinkError
 
 _RETRANSMISSIONS = (1.0, 3.0, 7.0, 15.0)  # seconds after the first try, as TCP does it
 _CLOSE = 1e-3  # seconds that rounding may make of nothing

@@ -13,10 +13,10 @@ from hypothesis import strategies as some
 
 from install import need
 from sshd import Keyring, public
-from tflaunch.hosts.known_hosts import KnownHosts, fingerprint
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_config import SshConfig
 from tflaunch.spec import Host
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.known_hosts import KnownHosts, fingerprint
+from tflaunch.transport.ssh_config import SshConfig
 
 pytestmark = pytest.mark.ssh
 

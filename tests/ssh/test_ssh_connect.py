@@ -21,12 +21,12 @@ import pytest
 
 from install import need
 from sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
-from tflaunch.hosts import ssh_keys, ssh_transport
-from tflaunch.hosts.known_hosts import fingerprint
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_config import SshConfig, Target
-from tflaunch.hosts.ssh_connect import Connector
 from tflaunch.spec import Host
+from tflaunch.transport import ssh_keys, ssh_transport
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.known_hosts import fingerprint
+from tflaunch.transport.ssh_config import SshConfig, Target
+from tflaunch.transport.ssh_connect import Connector
 
 pytestmark = pytest.mark.ssh
 

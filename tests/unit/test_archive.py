@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tflaunch_worker
-from tflaunch.hosts import archive
+from tflaunch.transport import bundle
 
 pytestmark = pytest.mark.unit
 
@@ -24,7 +24,7 @@ YOUNGER = {"removeprefix", "removesuffix", "pidfd_open", "waitstatus_to_exitcode
 
 def sources() -> dict[str, str]:
     """Return path to source of everything that is sent to hosts."""
-    made = archive.make()
+    made = bundle.make()
     with zipfile.ZipFile(io.BytesIO(made.data)) as file:
         found = {name: file.read(name).decode() for name in file.namelist()}
     return {**found, "boot.py": made.boot.decode()}
@@ -39,13 +39,13 @@ OF_THE_AGENT = [
 
 def test_the_same_version_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it is installed, and whenever."""
-    made = archive.make()
+    made = bundle.make()
     copy = tmp_path / "tflaunch_worker"
     shutil.copytree(Path(tflaunch_worker.__file__).parent, copy)
     for path in copy.rglob("*"):
         os.utime(path, (1e9, 1e9))
     monkeypatch.setattr(tflaunch_worker, "__file__", str(copy / "__init__.py"))
-    assert archive.make() == made
+    assert bundle.make() == made
 
 
 @pytest.mark.parametrize("path", OF_THE_AGENT)

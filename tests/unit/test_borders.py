@@ -11,9 +11,9 @@ import pytest
 
 from fuzz import boot
 from tflaunch.hosts import onlooker
-from tflaunch.hosts.booting import Boot, request
 from tflaunch.hosts.interview import Interview
-from tflaunch.hosts.link import AgentGone, LinkError
+from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.bootstrap import Boot, request
 from tflaunch_worker import fields, orders, wire
 
 pytestmark = pytest.mark.unit

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.serialization import SSHCertificateBuilder, 
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tflaunch.hosts import known_hosts
-from tflaunch.hosts.known_hosts import KnownHosts, fingerprint
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_patterns import matches
+from tflaunch.transport import known_hosts
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.known_hosts import KnownHosts, fingerprint
+from tflaunch.transport.ssh_patterns import matches
 
 pytestmark = pytest.mark.unit
 

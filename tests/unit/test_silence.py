@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tflaunch.core.events import Event, HostJoined, LinkLost
-from tflaunch.hosts.link import LinkError
 from tflaunch.hosts.session import Session, Terms
 from tflaunch.mailbox import Mailbox
+from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_algorithms import KEYWORDS, allowed
-from tflaunch.hosts.ssh_transport import Transport
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.ssh_algorithms import KEYWORDS, allowed
+from tflaunch.transport.ssh_transport import Transport
 
 pytestmark = pytest.mark.unit
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.hosts import ssh_options
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_config import SshConfig, Target
 from tflaunch.spec import Host
+from tflaunch.transport import ssh_options
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.ssh_config import SshConfig, Target
 
 pytestmark = pytest.mark.unit
 

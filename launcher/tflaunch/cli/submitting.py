@@ -62,13 +62,13 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
 
 def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     """Submit a run of a spec, and follow it unless it is detached; return its exit code."""
-    from tflaunch.hosts import local
     from tflaunch.logs import task_log
     from tflaunch.plan import lint
     from tflaunch.records.journal import RunDirectory
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
     from tflaunch.supervision import submission
+    from tflaunch.transport import local
 
     local.dismiss_early()  # this machine starts nothing
     loaded = with_gpus(_offline(spec, order))

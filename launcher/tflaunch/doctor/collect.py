@@ -16,11 +16,11 @@ import tflaunch_worker
 from tflaunch.core import policy, preflight
 from tflaunch.doctor.findings import Host
 from tflaunch.hosts.interview import Interview
-from tflaunch.hosts.link import AgentGone, LinkError, Way
-from tflaunch.hosts.reach import ways_to_hosts
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.records.journal import home
+from tflaunch.transport.base import AgentGone, LinkError, Way
+from tflaunch.transport.connect import ways_to_hosts
 
 if TYPE_CHECKING:
     from tflaunch.hosts.code import Code

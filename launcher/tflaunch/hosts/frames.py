@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tflaunch.hosts.link import Link
 from tflaunch.mailbox import Mailbox
+from tflaunch.transport.base import Link
 from tflaunch_worker import wire
 
 _RECEIVE = 1024 * 1024

@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tflaunch.core import events
-from tflaunch.hosts.link import Link, LinkError
 from tflaunch.hosts.upload import Upload
 from tflaunch.printable import printable
+from tflaunch.transport.base import Link, LinkError
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:

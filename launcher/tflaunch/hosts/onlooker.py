@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from tflaunch.hosts import replies
-from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
 from tflaunch.printable import printable
+from tflaunch.transport.base import AgentGone, Link, LinkError, Way
 from tflaunch_worker import wire
 
 _PATIENCE = 5.0  # seconds for an agent's answer

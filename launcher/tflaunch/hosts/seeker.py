@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tflaunch.hosts.link import AgentGone, Link, LinkError, Way
 from tflaunch.mailbox import Mailbox
+from tflaunch.transport.base import AgentGone, Link, LinkError, Way
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds before another try to restore a link
 STEADY = 5.0

@@ -17,13 +17,13 @@ from tflaunch.hosts.asked import Asked
 from tflaunch.hosts.frames import Frame, Frames
 from tflaunch.hosts.heard import Heard
 from tflaunch.hosts.host_clock import HostClock
-from tflaunch.hosts.link import Link, Way
 from tflaunch.hosts.orders import Orders
 from tflaunch.hosts.output import KINDS, Output, Words
 from tflaunch.hosts.seeker import STEADY, Seeker
 from tflaunch.hosts.upload import Upload
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
+from tflaunch.transport.base import Link, Way
 from tflaunch_worker import fields, wire
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import Any
 from tflaunch.control.client import ControlClient, NoSupervisor
 from tflaunch.explain.status import Sight, status
 from tflaunch.hosts.onlooker import Sighting, look_at
-from tflaunch.hosts.reach import ways_to_hosts
 from tflaunch.logs.task_log import tail
 from tflaunch.records.journal import RunDirectory
 from tflaunch.records.observer import Observer, Outcome
+from tflaunch.transport.connect import ways_to_hosts
 
 
 def standing(directory: Path) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tflaunch.core.job_state import Job
-from tflaunch.hosts.link import Way
 from tflaunch.hosts.session import Session, Terms
 from tflaunch.logs.task_log import Marks
 from tflaunch.logs.words import Shower, TaskWords
@@ -18,6 +17,7 @@ from tflaunch.records import runs
 from tflaunch.records.journal import Journal, RunDirectory
 from tflaunch.supervision.run import Parts
 from tflaunch.supervision.service import Service
+from tflaunch.transport.base import Way
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

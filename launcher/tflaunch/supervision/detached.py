@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.hosts import local
 from tflaunch.logs.lines import Kept
+from tflaunch.transport import local
 
 LOG_NAME = "supervisor.log"
 """What a detached supervisor says, in the run's directory."""

@@ -13,7 +13,6 @@ from tflaunch.core.events import Interrupted, StopAsked
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.explain import status, summary
-from tflaunch.hosts.link import Link
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
@@ -21,6 +20,7 @@ from tflaunch.records.journal import Journal
 from tflaunch.supervision import desk
 from tflaunch.supervision.desk import Desk, Outfit
 from tflaunch.supervision.run import Run
+from tflaunch.transport.base import Link
 
 _INTERRUPTED = 128 + signal.SIGINT
 _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal

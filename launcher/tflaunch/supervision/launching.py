@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.hosts import local
-from tflaunch.hosts.link import Link, LinkError, Way
-from tflaunch.hosts.reach import ways_to_hosts
 from tflaunch.plan.model import Plan
 from tflaunch.records.journal import RunDirectory, read, readable
+from tflaunch.transport import local
+from tflaunch.transport.base import Link, LinkError, Way
+from tflaunch.transport.connect import ways_to_hosts
 
 # What takes time to import is imported after this machine's agents were started: they start meanwhile.
 if TYPE_CHECKING:

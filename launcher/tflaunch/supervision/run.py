@@ -22,7 +22,6 @@ from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, news
-from tflaunch.hosts.link import Link
 from tflaunch.hosts.orders import COMMON
 from tflaunch.hosts.session import Session
 from tflaunch.logs.words import TaskWords
@@ -30,6 +29,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders, preloading, tensorboard
 from tflaunch.plan.model import TaskPlan
 from tflaunch.plan.tf_config import split
+from tflaunch.transport.base import Link
 
 if TYPE_CHECKING:
     from tflaunch.hosts.code import Code

@@ -13,10 +13,10 @@ import time
 from typing import NamedTuple, Protocol
 
 import tflaunch_worker
-from tflaunch.hosts.archive import Archive
-from tflaunch.hosts.link import AgentGone, LinkError
 from tflaunch.plan.model import HostPlan
 from tflaunch.printable import printable
+from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.bundle import Archive
 from tflaunch_worker import fields, wire
 
 _MOST_NOISE = 1024 * 1024  # bytes that a login may print before our program speaks

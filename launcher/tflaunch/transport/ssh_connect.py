@@ -10,12 +10,12 @@ from concurrent.futures import TimeoutError as FutureTimeout
 
 import paramiko
 
-from tflaunch.hosts.known_hosts import KnownHosts
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_config import Target
-from tflaunch.hosts.ssh_keys import AgentKey, Keys, Offer
-from tflaunch.hosts.ssh_options import DEFAULT_PORT
-from tflaunch.hosts.ssh_transport import Limit, Transport, dial, shake_hands, spot, tunnel
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.known_hosts import KnownHosts
+from tflaunch.transport.ssh_config import Target
+from tflaunch.transport.ssh_keys import AgentKey, Keys, Offer
+from tflaunch.transport.ssh_options import DEFAULT_PORT
+from tflaunch.transport.ssh_transport import Limit, Transport, dial, shake_hands, spot, tunnel
 
 _LOOK = 1.0  # seconds between looks whether a connection still lives
 _ANSWER_PATIENCE = 3.0  # seconds for a jump host that is connected to already

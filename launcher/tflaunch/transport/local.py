@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import tflaunch_worker
 from tflaunch import private_files
-from tflaunch.hosts.link import AgentGone, LinkError
+from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch_worker import linux, orphans
 from tflaunch_worker.short_path import short_path
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_algorithms import KEYWORDS
-from tflaunch.hosts.ssh_options import PROXIES, Options, parse, shown
 from tflaunch.spec import Host
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.ssh_algorithms import KEYWORDS
+from tflaunch.transport.ssh_options import PROXIES, Options, parse, shown
 
 _SYSTEM_CONFIG = "/etc/ssh/ssh_config"
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import SSHCertificate, SSHCertificateType
 
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_patterns import matches
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.ssh_patterns import matches
 
 MAX_BYTES = 16 * 1024 * 1024
 

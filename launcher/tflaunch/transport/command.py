@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tflaunch.hosts import archive, booting
-from tflaunch.hosts.archive import Archive
-from tflaunch.hosts.link import AgentGone, LinkError
 from tflaunch.plan.model import HostPlan
+from tflaunch.transport import bootstrap, bundle
+from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.bundle import Archive
 
 _CHUNK = 64 * 1024
 _END_PATIENCE = 5.0  # seconds for a command to end once nobody speaks with it
@@ -44,7 +44,7 @@ class CommandWays:
         """
         self.run = run
         self.patience = patience
-        self.archive: Archive = archive.make()
+        self.archive: Archive = bundle.make()
 
     def way(self, host: HostPlan, access: Access) -> CommandWay:
         """Return the way to a host."""
@@ -98,8 +98,8 @@ class CommandWay:
         end = time.monotonic() + ways.patience
         link = CommandLink(self._access.words)
         try:
-            request = booting.request(mode, ways.run, self._host, ways.archive, ways.patience, self._access.holds)
-            booting.Boot(link, self._host, end).bring(request, ways.archive)
+            request = bootstrap.request(mode, ways.run, self._host, ways.archive, ways.patience, self._access.holds)
+            bootstrap.Boot(link, self._host, end).bring(request, ways.archive)
         except BaseException:
             link.close()
             raise

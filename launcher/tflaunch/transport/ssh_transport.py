@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import paramiko
 from paramiko.packet import Packetizer
 
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_algorithms import allowed
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.ssh_algorithms import allowed
 
 # paramiko logs what goes wrong, tracebacks included; where nobody handles that, Python prints it.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_algorithms import KEYWORDS
-from tflaunch.hosts.ssh_patterns import matches
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.ssh_algorithms import KEYWORDS
+from tflaunch.transport.ssh_patterns import matches
 
 DEFAULT_PORT = 22
 MAX_INCLUDES = 16

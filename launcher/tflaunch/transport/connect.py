@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFound
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.hosts.link import Way
-from tflaunch.hosts.local import LocalWay
 from tflaunch.plan.model import HostPlan, Plan
+from tflaunch.transport.base import Way
+from tflaunch.transport.local import LocalWay
 
 if TYPE_CHECKING:
-    from tflaunch.hosts.commanded import Access
+    from tflaunch.transport.command import Access
 
 
 class Directory(Protocol):
@@ -36,12 +36,12 @@ def ways_to_hosts(plan: Plan, directory: Directory) -> dict[str, Way]:
     }
     commanded = [host for host in plan.hosts if host.docker is not None or host.engine is not None]
     if commanded:
-        from tflaunch.hosts.commanded import CommandWays
+        from tflaunch.transport.command import CommandWays
 
         commands = CommandWays(directory.run, plan.timeouts.connect)
         found.update({host.host: commands.way(host, _access(host)) for host in commanded})
     if len(found) < len(plan.hosts):
-        from tflaunch.hosts.ssh import SshWays  # paramiko takes a tenth of a second to import
+        from tflaunch.transport.ssh import SshWays  # paramiko takes a tenth of a second to import
 
         ssh = SshWays(directory.run, plan.timeouts.connect)
         found.update({host.host: ssh.way(host) for host in plan.hosts if host.host not in found})
@@ -50,7 +50,7 @@ def ways_to_hosts(plan: Plan, directory: Directory) -> dict[str, Way]:
 
 def _access(host: HostPlan) -> Access:
     """How a command is run on a host that needs no SSH."""
-    from tflaunch.hosts.commanded import Access
+    from tflaunch.transport.command import Access
 
     if host.docker is not None:
         return Access(("docker", "exec", "--interactive", host.docker))

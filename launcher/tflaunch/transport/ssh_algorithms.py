@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tflaunch.hosts.link import LinkError
-from tflaunch.hosts.ssh_patterns import matches
+from tflaunch.transport.base import LinkError
+from tflaunch.transport.ssh_patterns import matches
 
 KEYWORDS = {
     "ciphers": "Ciphers",

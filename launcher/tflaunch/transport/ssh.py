@@ -9,12 +9,12 @@ import time
 
 import paramiko
 
-from tflaunch.hosts import archive, booting
-from tflaunch.hosts.link import AgentGone, LinkError
-from tflaunch.hosts.ssh_config import SshConfig, Target
-from tflaunch.hosts.ssh_connect import Connector
 from tflaunch.plan.model import HostPlan
 from tflaunch.spec import Host
+from tflaunch.transport import bootstrap, bundle
+from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.ssh_config import SshConfig, Target
+from tflaunch.transport.ssh_connect import Connector
 
 _CHUNK = 256 * 1024
 
@@ -31,7 +31,7 @@ class SshWays:
         """
         self.run = run
         self.patience = patience
-        self.archive = archive.make()
+        self.archive = bundle.make()
         self.connector = Connector()
         self._config: SshConfig | None = None
         self._lock = threading.Lock()
@@ -85,8 +85,8 @@ class SshWay:
         try:
             channel = transport.open_session(timeout=max(end - time.monotonic(), 0.1))
             ways = self._ways
-            request = booting.request(mode, ways.run, self._host, ways.archive, ways.patience)
-            booting.Boot(_Channel(channel), self._host, end).bring(request, ways.archive)
+            request = bootstrap.request(mode, ways.run, self._host, ways.archive, ways.patience)
+            bootstrap.Boot(_Channel(channel), self._host, end).bring(request, ways.archive)
             return SshLink(transport, channel)
         except (paramiko.SSHException, EOFError, OSError) as error:
             transport.close()
