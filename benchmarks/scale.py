@@ -22,9 +22,9 @@ from rounds import Found, Sample, figures, in_turn, median, table
 from simulated_hosts import FINISH, KILL, Door, SimulatedHosts
 
 from tflaunch import descriptors
+from tflaunch.agents.session import Session, Terms
 from tflaunch.core import step
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.hosts.session import Session, Terms
 from tflaunch.logs.task_log import Marks
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox

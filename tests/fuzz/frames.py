@@ -12,12 +12,12 @@ from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate_order
 from fuzz.stages import Finished, Line, Records, StillMailbox, Way, Words, check_sentence
 from specs import planned
+from tflaunch.agents.session import Session, Terms
+from tflaunch.agents.user_code import Code, File
 from tflaunch.core import step
 from tflaunch.core.measures import Measure
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import Sight, status
-from tflaunch.hosts.code import Code, File
-from tflaunch.hosts.session import Session, Terms
 from tflaunch.supervision.metrics import families
 from tflaunch.supervision.run import Parts, Run
 from tflaunch_worker import wire

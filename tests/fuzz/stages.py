@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tflaunch.agents.output import Times
 from tflaunch.core import events
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event
-from tflaunch.hosts.output import Times
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch_worker import wire
 

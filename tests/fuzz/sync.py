@@ -12,8 +12,8 @@ from typing import Any
 
 from fuzz.borders import MEMORY, Border
 from fuzz.mutations import any_value, as_json, mutate
+from tflaunch.agents.user_code import gather
 from tflaunch.errors import TflaunchError
-from tflaunch.hosts.code import gather
 from tflaunch.plan.model import SyncPlan
 from tflaunch_worker import CODE_NAME, TASKS_NAME, wire
 from tflaunch_worker.sync.files import Files, FilesError

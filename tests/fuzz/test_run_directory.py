@@ -20,10 +20,10 @@ import pytest
 
 from history import HERE, parameter_server
 from tflaunch import cli
+from tflaunch.agents.snapshot import Sighting
 from tflaunch.core import step
 from tflaunch.core.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted
 from tflaunch.errors import TflaunchError
-from tflaunch.hosts.onlooker import Sighting
 from tflaunch.plan import serialize
 from tflaunch.records import journal, standing
 from tflaunch.records.journal import Journal, RunDirectory

@@ -15,11 +15,11 @@ from simulator.programs import Stage
 from simulator.shapes import draw_plan, draw_script
 from simulator.ways import Aside, SimLocalWay, SimWay
 from simulator.world import Violation, World
+from tflaunch.agents import session as sessions
 from tflaunch.core import events, policy, step
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event, Interrupted
 from tflaunch.core.job_state import Job
-from tflaunch.hosts import session as sessions
 from tflaunch.records import journal
 from tflaunch.records.journal import Journal
 from tflaunch.supervision.run import Parts, Run

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tflaunch.hosts import session
+from tflaunch.agents import session
 from tflaunch_worker import agent, orphans
 from tflaunch_worker.network import port_watch
 from tflaunch_worker.output import spool, stream

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from simulator import history
+from tflaunch.agents import output
 from tflaunch.core import policy, restart_budget, step
 from tflaunch.core.events import Event, PortOpened, TaskExited
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.phases import Step
 from tflaunch.core.task_table import Ledger
-from tflaunch.hosts import output
 from tflaunch_worker import agent, lease, orphans
 from tflaunch_worker.output import stream
 from tflaunch_worker.tasks import task

@@ -22,7 +22,7 @@ from tflaunch.plan.model import Plan
 
 if TYPE_CHECKING:
     from simulator.processes import Process
-    from tflaunch.hosts.output import Times
+    from tflaunch.agents.output import Times
 
 _HASTE = 0.5  # seconds within which the supervisor learns that an agent has ended
 _CLOCKS = 0.5  # seconds by which a moment of a host may be mistaken

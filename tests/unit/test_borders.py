@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fuzz import boot
-from tflaunch.hosts import onlooker
-from tflaunch.hosts.interview import Interview
+from tflaunch.agents import snapshot
+from tflaunch.agents.rpc import Interview
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.bootstrap import Boot, request
 from tflaunch_worker import fields, orders, wire
@@ -84,8 +84,8 @@ class Dripping:
 
 def test_an_onlooker_waits_for_an_answer_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every byte would renew the time that one may take."""
-    monkeypatch.setattr(onlooker, "_PATIENCE", 0.2)
-    (seen,) = onlooker.look_at({"a": Dripping()}).values()  # type: ignore[dict-item]
+    monkeypatch.setattr(snapshot, "_PATIENCE", 0.2)
+    (seen,) = snapshot.look_at({"a": Dripping()}).values()  # type: ignore[dict-item]
     assert seen.tasks is None
     assert "did not answer: timed out" in seen.reason
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tflaunch.agents import user_code
+from tflaunch.agents.user_code import PART, Code, File, gather
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.hosts import code
-from tflaunch.hosts.code import PART, Code, File, gather
 from tflaunch.plan.model import SyncPlan
 from tflaunch_worker import wire
 
@@ -91,19 +91,19 @@ class TestGather:
     def test_a_link_to_a_file_elsewhere_stays_one(self, tmp_path: Path):
         """What it leads to is not part of the code, and is not copied: directly, through another link, or as a path."""
         tree(tmp_path, "secret/key", "code/train.py")
-        code = tmp_path / "code"
-        (code / "near").symlink_to("../secret/key")
-        (code / "far").symlink_to(tmp_path / "secret/key")
-        (code / "chain").symlink_to("near")
-        (code / "keys").symlink_to("../secret")
-        (code / "through").symlink_to("keys/key")
-        found = gathered(code)
+        user_code = tmp_path / "code"
+        (user_code / "near").symlink_to("../secret/key")
+        (user_code / "far").symlink_to(tmp_path / "secret/key")
+        (user_code / "chain").symlink_to("near")
+        (user_code / "keys").symlink_to("../secret")
+        (user_code / "through").symlink_to("keys/key")
+        found = gathered(user_code)
         assert names(found) == ["train.py"]
         key = str(tmp_path / "secret/key")
         assert dict(found.links) == {
             "near": key, "far": key, "chain": "near", "keys": str(tmp_path / "secret"), "through": "keys/key",
         }  # fmt: skip
-        assert "keys/key lies behind a link that leads out of" in refused(code, "keys/key")
+        assert "keys/key lies behind a link that leads out of" in refused(user_code, "keys/key")
 
     def test_a_link_to_a_directory_stays_one(self, tmp_path: Path):
         """Within the code to the same place of it, else to the same absolute path; loops do no harm."""
@@ -185,7 +185,7 @@ class TestGather:
     def test_too_many_files_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         """By their number."""
         tree(tmp_path, "a", "b", "c")
-        monkeypatch.setattr(code, "_MOST_FILES", 2)
+        monkeypatch.setattr(user_code, "_MOST_FILES", 2)
         assert "more than 2 files" in refused(tmp_path)
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tflaunch.hosts.host_clock import HostClock
+from tflaunch.agents.clock_sync import HostClock
 
 pytestmark = pytest.mark.unit
 

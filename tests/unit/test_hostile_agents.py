@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fuzz.stages import Line, StillMailbox, Way, Words
+from tflaunch.agents.session import Session, Terms
+from tflaunch.agents.user_code import Code, File
 from tflaunch.core.events import Event, HostJoined, HostLost, LinkLost, LinkRestored, TaskExited, TaskStarted
-from tflaunch.hosts.code import Code, File
-from tflaunch.hosts.session import Session, Terms
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit

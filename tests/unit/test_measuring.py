@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tflaunch.agents.output import Output
 from tflaunch.core import measures
 from tflaunch.core.measures import Measure, Progress
-from tflaunch.hosts.output import Output
 from tflaunch_worker.linux import Process
 from tflaunch_worker.looking import measure
 from tflaunch_worker.output import times

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tflaunch.hosts.orders import COMMON, Orders
+from tflaunch.agents.outbox import COMMON, Orders
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tflaunch.agents.session import Session, Terms
 from tflaunch.core.events import Event, HostJoined, LinkLost
-from tflaunch.hosts.session import Session, Terms
 from tflaunch.mailbox import Mailbox
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tflaunch_worker
+from tflaunch.agents.rpc import Interview
 from tflaunch.core import policy, preflight
 from tflaunch.doctor.findings import Host
-from tflaunch.hosts.interview import Interview
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.records.journal import home
@@ -23,7 +23,7 @@ from tflaunch.transport.base import AgentGone, LinkError, Way
 from tflaunch.transport.connect import ways_to_hosts
 
 if TYPE_CHECKING:
-    from tflaunch.hosts.code import Code
+    from tflaunch.agents.user_code import Code
 
 _AT_ONCE = 128
 _PATIENCE = 30.0  # seconds for what should take one

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tflaunch import descriptors
-from tflaunch.hosts.output import Times
+from tflaunch.agents.output import Times
 from tflaunch.logs.lines import Kept
 from tflaunch.logs.task_log import Marks, TaskLog, missing, path_of, times_of
 from tflaunch.mailbox import Mailbox

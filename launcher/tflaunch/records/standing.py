@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tflaunch.agents.snapshot import Sighting, look_at
 from tflaunch.control.client import ControlClient, NoSupervisor
 from tflaunch.explain.status import Sight, status
-from tflaunch.hosts.onlooker import Sighting, look_at
 from tflaunch.logs.task_log import tail
 from tflaunch.records.journal import RunDirectory
 from tflaunch.records.observer import Observer, Outcome

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tflaunch.agents.session import Session, Terms
 from tflaunch.core.job_state import Job
-from tflaunch.hosts.session import Session, Terms
 from tflaunch.logs.task_log import Marks
 from tflaunch.logs.words import Shower, TaskWords
 from tflaunch.mailbox import Mailbox
@@ -22,8 +22,8 @@ from tflaunch.transport.base import Way
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+    from tflaunch.agents.user_code import Code
     from tflaunch.core.drill import Strike
-    from tflaunch.hosts.code import Code
     from tflaunch.supervision.drilling import Driller
     from tflaunch.supervision.metrics import Metrics
 

@@ -6,12 +6,12 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from tflaunch.agents.session import Session
 from tflaunch.core import drill
 from tflaunch.core.drill import Course, Strike
 from tflaunch.core.events import Struck
 from tflaunch.core.job_state import Job
 from tflaunch.core.policy import gang_runs
-from tflaunch.hosts.session import Session
 from tflaunch.mailbox import Mailbox
 
 

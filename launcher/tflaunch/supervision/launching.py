@@ -16,9 +16,9 @@ from tflaunch.transport.connect import ways_to_hosts
 
 # What takes time to import is imported after this machine's agents were started: they start meanwhile.
 if TYPE_CHECKING:
+    from tflaunch.agents.user_code import Code
     from tflaunch.core.drill import Strike
     from tflaunch.core.events import StopAsked
-    from tflaunch.hosts.code import Code
     from tflaunch.supervision.desk import Outfit, Place
 
 
@@ -89,7 +89,7 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
         raise TflaunchError(f"the job of run {path.name} {why}", EXIT_USAGE)
     directory = RunDirectory.existing(path, Path(records[0]["logs"]))
     if job.plan.lease == 0:
-        from tflaunch.hosts.onlooker import look_at
+        from tflaunch.agents.snapshot import look_at
 
         look_at(ways_to_hosts(job.original, directory))  # the sentence is true even if their agents were killed, too
         why = "ended with its supervisor, because timeouts.lease is 0"
@@ -162,6 +162,6 @@ def code_for_hosts(plan: Plan) -> Code | None:
     """
     if plan.sync is None or all(host.is_like_here for host in plan.hosts):
         return None
-    from tflaunch.hosts.code import gather
+    from tflaunch.agents.user_code import gather
 
     return gather(plan.sync)

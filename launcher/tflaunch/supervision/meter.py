@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from tflaunch.agents.session import Session
 from tflaunch.core.measures import Measure
-from tflaunch.hosts.session import Session
 from tflaunch.mailbox import Mailbox
 
 _FRESH = 0.5  # seconds within which an answer serves the next one who asks

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tflaunch.agents.outbox import COMMON
+from tflaunch.agents.session import Session
 from tflaunch.core import policy, replay, step
 from tflaunch.core.actions import (
     AbandonHost,
@@ -22,8 +24,6 @@ from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, news
-from tflaunch.hosts.orders import COMMON
-from tflaunch.hosts.session import Session
 from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders, preloading, tensorboard
@@ -32,7 +32,7 @@ from tflaunch.plan.tf_config import split
 from tflaunch.transport.base import Link
 
 if TYPE_CHECKING:
-    from tflaunch.hosts.code import Code
+    from tflaunch.agents.user_code import Code
 
 _LEAVE_PATIENCE = 10.0  # an agent that does not even leave is left to its guard and its lease
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tflaunch.agents.session import Session
 from tflaunch.control.server import Caller, ControlServer
 from tflaunch.core.events import RestartAsked, StopAsked, Struck
 from tflaunch.core.job_state import Job, Phase, TaskPhase
 from tflaunch.explain.status import Sight, status
-from tflaunch.hosts.session import Session
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.supervision.meter import Meter

@@ -9,7 +9,7 @@ import struct
 from collections import deque
 from collections.abc import Iterable
 
-from tflaunch.hosts.frames import Frame
+from tflaunch.agents.frames import Frame
 from tflaunch_worker import wire
 
 COMMON = os.urandom(16).hex()

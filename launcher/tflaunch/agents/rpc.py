@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from tflaunch.agents.file_sync import Upload
 from tflaunch.core import events
-from tflaunch.hosts.upload import Upload
 from tflaunch.printable import printable
 from tflaunch.transport.base import Link, LinkError
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:
-    from tflaunch.hosts.code import Code
+    from tflaunch.agents.user_code import Code
 
 _RECEIVE = 256 * 1024
 _MOST_UNASKED = 1000  # messages that wait for a question

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:
-    from tflaunch.hosts.code import Code, Part
+    from tflaunch.agents.user_code import Code, Part
 
 _AHEAD = 8  # parts under way: few enough that a slow link still carries the heartbeat in time
 _MOST_ANSWERS = 2

@@ -10,24 +10,24 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from tflaunch.agents import replies
+from tflaunch.agents.clock_sync import HostClock
+from tflaunch.agents.event_cursor import Heard
+from tflaunch.agents.expected import Asked
+from tflaunch.agents.file_sync import Upload
+from tflaunch.agents.frames import Frame, Frames
+from tflaunch.agents.outbox import Orders
+from tflaunch.agents.output import KINDS, Output, Words
+from tflaunch.agents.reconnect import STEADY, Seeker
 from tflaunch.core import events, measures
 from tflaunch.core.measures import Measure
-from tflaunch.hosts import replies
-from tflaunch.hosts.asked import Asked
-from tflaunch.hosts.frames import Frame, Frames
-from tflaunch.hosts.heard import Heard
-from tflaunch.hosts.host_clock import HostClock
-from tflaunch.hosts.orders import Orders
-from tflaunch.hosts.output import KINDS, Output, Words
-from tflaunch.hosts.seeker import STEADY, Seeker
-from tflaunch.hosts.upload import Upload
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.transport.base import Link, Way
 from tflaunch_worker import fields, wire
 
 if TYPE_CHECKING:
-    from tflaunch.hosts.code import Code
+    from tflaunch.agents.user_code import Code
 
 _BEATS = 3  # words per heartbeat limit: two may be late without harm
 _LONGEST_REASON = 200

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from tflaunch.hosts import replies
+from tflaunch.agents import replies
 from tflaunch.printable import printable
 from tflaunch.transport.base import AgentGone, Link, LinkError, Way
 from tflaunch_worker import wire

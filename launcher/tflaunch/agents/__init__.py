@@ -1,0 +1,1 @@
+"""The launcher's side of the protocol with each host's agent."""

@@ -1,1 +1,0 @@
-"""Hosts: links to their agents, and the sessions that speak over them."""
