@@ -15,9 +15,9 @@ from peers import TFLAUNCH, Job, launchers
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
 from tflaunch.core.events import TaskStarted
-from tflaunch.logs.lines import Kept
-from tflaunch.logs.task_log import Marks, TaskLog
-from tflaunch.records.journal import Journal, RunDirectory
+from tflaunch.store.journal import Journal, RunDirectory
+from tflaunch.store.log_line import Kept
+from tflaunch.store.log_writer import Marks, TaskLog
 from tflaunch.view.screen import Screen
 from tflaunch_worker import wire
 from tflaunch_worker.output.stream import Stream

@@ -25,13 +25,13 @@ from tflaunch import descriptors
 from tflaunch.agents.session import Session, Terms
 from tflaunch.core import step
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.logs.task_log import Marks
-from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import lint, planner, serialize
 from tflaunch.plan.model import Plan
-from tflaunch.records.journal import JOURNAL_NAME, Journal, RunDirectory
 from tflaunch.spec import look_around, specfile
+from tflaunch.store.journal import JOURNAL_NAME, Journal, RunDirectory
+from tflaunch.store.log_sink import TaskWords
+from tflaunch.store.log_writer import Marks
 from tflaunch.supervision.detached import Notes
 from tflaunch.supervision.run import Parts, Run
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tflaunch.core import replay
 from tflaunch.core.job_state import Phase
-from tflaunch.records import journal
+from tflaunch.store import journal
 
 ATTEMPTS = 50
 

@@ -25,9 +25,10 @@ from tflaunch.core import step
 from tflaunch.core.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted
 from tflaunch.errors import TflaunchError
 from tflaunch.plan import serialize
-from tflaunch.records import journal, standing
-from tflaunch.records.journal import Journal, RunDirectory
+from tflaunch.records import standing
 from tflaunch.slurm import batch
+from tflaunch.store import journal
+from tflaunch.store.journal import Journal, RunDirectory
 from tflaunch.supervision import launching
 
 pytestmark = pytest.mark.unit

@@ -20,8 +20,8 @@ from tflaunch.core import events, policy, step
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event, Interrupted
 from tflaunch.core.job_state import Job
-from tflaunch.records import journal
-from tflaunch.records.journal import Journal
+from tflaunch.store import journal
+from tflaunch.store.journal import Journal
 from tflaunch.supervision.run import Parts, Run
 
 _AHEAD = 5000.0  # of the supervisor's clock

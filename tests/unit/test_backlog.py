@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.logs.lines import Kept
+from tflaunch.store.log_line import Kept
 from tflaunch.view import backlog
 from tflaunch.view.backlog import Backlog, Piece
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tflaunch.core.events import Interrupted
-from tflaunch.records import journal
-from tflaunch.records.journal import Journal, RunDirectory
+from tflaunch.store import journal
+from tflaunch.store.journal import Journal, RunDirectory
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.logs.line_file import append, open_to_append
+from tflaunch.store.append_file import append, open_to_append
 
 pytestmark = pytest.mark.unit
 

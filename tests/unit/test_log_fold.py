@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tflaunch.logs import fold as log_fold
 from tflaunch.logs.fold import Folder, fold
-from tflaunch.logs.lines import Line
+from tflaunch.store.log_line import Line
 
 pytestmark = pytest.mark.unit
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflaunch.logs import one_log
-from tflaunch.logs.lines import Line
-from tflaunch.logs.task_log import Marks, TaskLog, path_of, times_of
-from tflaunch.records.log_reader import LogReader
+from tflaunch.store import task_log_reader
+from tflaunch.store.log_line import Line
+from tflaunch.store.log_reader import LogReader
+from tflaunch.store.log_writer import Marks, TaskLog, path_of, times_of
 
 pytestmark = pytest.mark.unit
 
@@ -218,7 +218,7 @@ def test_a_line_without_end_is_read_in_pieces(place: Place) -> None:
     assert texts(reader.read()) == []
     rest = list(reader.rest())
     assert b"".join(line.text for line in rest if line.task == A) == b"x" * 1_000_000
-    assert max(len(line.text) for line in rest) <= 2 * one_log.LONGEST
+    assert max(len(line.text) for line in rest) <= 2 * task_log_reader.LONGEST
     assert [line.text for line in rest if line.task == B] == [b"99999%"]
     place.say(A, b"\n")
     place.say(B, b"\n")
@@ -239,7 +239,7 @@ def test_an_unfinished_line_is_read_whole_in_little_memory(place: Place) -> None
     tracemalloc.stop()
     reader = place.reader()
     assert texts(reader.read(tail=1)) == []
-    assert sum(len(line.text) for line in reader.rest()) == one_log.LONGEST
+    assert sum(len(line.text) for line in reader.rest()) == task_log_reader.LONGEST
 
 
 def test_the_end_of_a_large_log_is_read_from_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,13 +247,13 @@ def test_the_end_of_a_large_log_is_read_from_its_end(place: Place, monkeypatch: 
     for _ in range(100):
         place.say(A, (b"x" * 99 + b"\n") * 2000)
     asked: list[int] = []
-    read = one_log.OneLog._read
+    read = task_log_reader.OneLog._read
 
-    def counted(log: one_log.OneLog, start: int, end: int) -> bytes:
+    def counted(log: task_log_reader.OneLog, start: int, end: int) -> bytes:
         asked.append(end - start)
         return read(log, start, end)
 
-    monkeypatch.setattr(one_log.OneLog, "_read", counted)
+    monkeypatch.setattr(task_log_reader.OneLog, "_read", counted)
     assert len(list(place.reader().read(tail=10))) == 10
     assert sum(asked) < 300_000
     tracemalloc.start()
@@ -278,7 +278,7 @@ def test_every_way_to_read_gives_the_same_lines(
 ) -> None:
     """At once or as they come; all or the last ones; whatever the blocks."""
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(one_log, "_BLOCK", block)
+        patch.setattr(task_log_reader, "_BLOCK", block)
         place = Place(Path(directory))
         follower, followed, now = place.reader(), [], 0.0
         attempts = {A: 0, B: 0}

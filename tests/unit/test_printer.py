@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tflaunch.logs.lines import Line
 from tflaunch.logs.printer import LogPrinter, local_time
+from tflaunch.store.log_line import Line
 
 pytestmark = pytest.mark.unit
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.logs.task_log import Marks
 from tflaunch.records import runs
-from tflaunch.records.journal import Journal, RunDirectory
 from tflaunch.slurm import batch
+from tflaunch.store.journal import Journal, RunDirectory
+from tflaunch.store.log_writer import Marks
 
 pytestmark = pytest.mark.unit
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tflaunch.errors import TflaunchError
-from tflaunch.logs.task_log import Marks, TaskLog, missing, path_of, require_own_logs, tail, times_of
-from tflaunch.logs.time_index import IndexReader
+from tflaunch.store.log_index import IndexReader
+from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, require_own_logs, tail, times_of
 
 pytestmark = pytest.mark.unit
 

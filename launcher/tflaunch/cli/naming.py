@@ -91,9 +91,9 @@ def plan_of(directory: Path) -> Plan:
     """
     from tflaunch.core import replay
     from tflaunch.errors import EXIT_INTERNAL
-    from tflaunch.records.journal import readable
-    from tflaunch.records.journal_reader import first_record
     from tflaunch.slurm import batch
+    from tflaunch.store.journal import readable
+    from tflaunch.store.journal_reader import first_record
 
     first = first_record(directory)
     if first is None:

@@ -79,8 +79,8 @@ def ls(as_json: bool) -> None:
     Example:
       tflaunch ls --json
     """
-    from tflaunch.records.journal import runs_directory
     from tflaunch.records.overview import overview, table
+    from tflaunch.store.journal import runs_directory
 
     found = overview()
     if as_json:
@@ -103,8 +103,8 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
       tflaunch events -f --json | jq -c 'select(.kind == "task_exited")'
     """
     from tflaunch.records import runs
-    from tflaunch.records.journal_reader import JournalReader
     from tflaunch.records.observer import Observer, Outcome
+    from tflaunch.store.journal_reader import JournalReader
 
     directory = runs.find(run)
     observer = Observer(directory) if follow else None

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tflaunch.logs.printer import LogPrinter
-    from tflaunch.records.log_reader import LogReader
     from tflaunch.records.observer import Observer
+    from tflaunch.store.log_reader import LogReader
 
 _PATIENCE = 2.0  # seconds for a terminal that takes nothing, after Ctrl-C
 
@@ -55,8 +55,8 @@ def logs(
     """
     from tflaunch.logs.printer import LogPrinter
     from tflaunch.plan import selectors
-    from tflaunch.records.log_reader import LogReader
     from tflaunch.records.observer import Observer
+    from tflaunch.store.log_reader import LogReader
 
     directory, wanted = choose(words)
     moment = None if since is None else _moment(since)
@@ -77,8 +77,8 @@ def logs(
 
 def _print_earlier_lives(directory: Path, chosen: Sequence[str], since: float | None, printer: LogPrinter) -> None:
     """Print what a job of Slurm wrote before it was started again, one life after the other."""
-    from tflaunch.records.log_reader import LogReader
     from tflaunch.slurm import batch
+    from tflaunch.store.log_reader import LogReader
 
     for number, life in enumerate(batch.earlier_lives(directory), 1):
         reader = LogReader(life, life / "logs", chosen)

@@ -86,8 +86,9 @@ def _diagnosis(directory: Path) -> str:
     """What the journal tells about how the run stands, or how it ended."""
     from tflaunch.core.job_state import Phase
     from tflaunch.explain import summary
-    from tflaunch.logs.task_log import tail
-    from tflaunch.records import journal, runs
+    from tflaunch.records import runs
+    from tflaunch.store import journal
+    from tflaunch.store.log_writer import tail
 
     head = f"run {directory.name} {'is live' if runs.is_live(directory) else 'has no supervisor'}"
     try:

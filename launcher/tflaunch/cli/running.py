@@ -126,13 +126,13 @@ def plan_for(source: str, directory: Path, spec: Spec, wishes: Wishes, remedy: s
 def start(plan: Plan, suffix: str, spec: bytes, wishes: Wishes, strikes: tuple[Strike, ...] = ()) -> int:
     """Run a plan; ``spec`` is what the user wrote, of which ``suffix`` says the format."""
     from tflaunch import descriptors
-    from tflaunch.logs import task_log
-    from tflaunch.records.journal import RunDirectory
+    from tflaunch.store import log_writer
+    from tflaunch.store.journal import RunDirectory
     from tflaunch.supervision import launching
 
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if wishes.log_dir is not None:
-        task_log.require_own_logs(wishes.log_dir, [process.task for process in plan.processes()])
+        log_writer.require_own_logs(wishes.log_dir, [process.task for process in plan.processes()])
     code = launching.code_for_hosts(plan)
     directory = RunDirectory(plan.name, wishes.log_dir)
     directory.keep_spec(suffix, spec)

@@ -59,7 +59,7 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
 def _may_live(path: Path) -> bool:
     """Whether a run may have tasks: it is live, or nobody has seen its end."""
     from tflaunch.records import runs
-    from tflaunch.records.journal_reader import ends
+    from tflaunch.store.journal_reader import ends
 
     found = ends(path)
     return runs.is_live(path) or (found is not None and found[1]["kind"] != "ended")
@@ -84,9 +84,9 @@ def ask_to_end(path: Path, grace: float | None) -> None:
 def _end(path: Path, grace: float | None) -> None:
     from tflaunch.core.job_state import Phase
     from tflaunch.explain.status import state_of_run
-    from tflaunch.records.journal import open_run
     from tflaunch.records.observer import Observer, Outcome
     from tflaunch.slurm import batch
+    from tflaunch.store.journal import open_run
 
     open_run(path)
     if batch.not_begun(path):

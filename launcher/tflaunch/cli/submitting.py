@@ -62,11 +62,11 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
 
 def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     """Submit a run of a spec, and follow it unless it is detached; return its exit code."""
-    from tflaunch.logs import task_log
     from tflaunch.plan import lint
-    from tflaunch.records.journal import RunDirectory
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
+    from tflaunch.store import log_writer
+    from tflaunch.store.journal import RunDirectory
     from tflaunch.supervision import submission
     from tflaunch.transport import local
 
@@ -78,7 +78,7 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     plan = make_plan(spec.source, spec.directory, loaded)
     _check(plan, order)
     if order.log_dir is not None:
-        task_log.require_own_logs(Path(order.log_dir), [process.task for process in plan.processes()])
+        log_writer.require_own_logs(Path(order.log_dir), [process.task for process in plan.processes()])
     directory = RunDirectory(plan.name, None if order.log_dir is None else Path(order.log_dir))
     directory.keep_spec(order.suffix, spec.text.encode())
     job = submission.submit(directory, order, sbatch.options(plan, loaded))
@@ -168,11 +168,11 @@ def supervise(directory: Path) -> int:
     from tflaunch import descriptors
     from tflaunch.core import drill
     from tflaunch.discovery import resolve
-    from tflaunch.logs import task_log
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
     from tflaunch.slurm import batch
     from tflaunch.spec import specfile
+    from tflaunch.store import log_writer
     from tflaunch.supervision import detached, launching, submission
 
     order, run = submission.take_up(directory)
@@ -184,7 +184,7 @@ def supervise(directory: Path) -> int:
     plan = make_plan(str(path), home, spec)._replace(preflight=order.preflight, keep=order.keep)
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if order.log_dir is not None:
-        task_log.require_own_logs(run.logs, [process.task for process in plan.processes()])
+        log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])
     strikes = () if order.drill is None else drill.parse(order.drill, plan)
 
     def begun() -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tflaunch.logs.lines import Line
+from tflaunch.store.log_line import Line
 
 _MOST_HELD = 10_000  # lines whose time is not known would be held for ever
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from tflaunch.logs import escapes
 from tflaunch.logs.fold import Folder
-from tflaunch.logs.lines import Line
+from tflaunch.store.log_line import Line
 
 _FOLD_PATIENCE = 1.0  # seconds that a line may be held for others like it
 

@@ -12,8 +12,8 @@ from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.records import runs
-from tflaunch.records.journal import readable
-from tflaunch.records.journal_reader import JournalReader
+from tflaunch.store.journal import readable
+from tflaunch.store.journal_reader import JournalReader
 
 
 class Outcome(Enum):

@@ -9,9 +9,10 @@ from typing import Any
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
-from tflaunch.records import journal, runs
-from tflaunch.records.journal_reader import ends
+from tflaunch.records import runs
 from tflaunch.slurm import batch
+from tflaunch.store import journal
+from tflaunch.store.journal_reader import ends
 
 _STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "stopped"}
 """What an exit code says of a run whose journal does not name its state."""

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from tflaunch.logs.task_log import path_of
 from tflaunch.records import known_secrets
+from tflaunch.store.log_writer import path_of
 from tflaunch_worker import wire
 
 _HIDDEN = b"***"

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.records.journal import open_run, runs_directory
 from tflaunch.slurm import batch
+from tflaunch.store.journal import open_run, runs_directory
 from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
 

@@ -9,9 +9,9 @@ from typing import Any
 from tflaunch.agents.snapshot import Sighting, look_at
 from tflaunch.control.client import ControlClient, NoSupervisor
 from tflaunch.explain.status import Sight, status
-from tflaunch.logs.task_log import tail
-from tflaunch.records.journal import RunDirectory
 from tflaunch.records.observer import Observer, Outcome
+from tflaunch.store.journal import RunDirectory
+from tflaunch.store.log_writer import tail
 from tflaunch.transport.connect import ways_to_hosts
 
 

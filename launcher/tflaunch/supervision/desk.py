@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tflaunch.agents.session import Session, Terms
 from tflaunch.core.job_state import Job
-from tflaunch.logs.task_log import Marks
-from tflaunch.logs.words import Shower, TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
 from tflaunch.records import runs
-from tflaunch.records.journal import Journal, RunDirectory
+from tflaunch.store.journal import Journal, RunDirectory
+from tflaunch.store.log_sink import Shower, TaskWords
+from tflaunch.store.log_writer import Marks
 from tflaunch.supervision.run import Parts
 from tflaunch.supervision.service import Service
 from tflaunch.transport.base import Way

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.logs.lines import Kept
+from tflaunch.store.log_line import Kept
 from tflaunch.transport import local
 
 LOG_NAME = "supervisor.log"

@@ -13,12 +13,12 @@ from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, news
-from tflaunch.logs.lines import Line
-from tflaunch.logs.task_log import tail
-from tflaunch.records.journal import RESERVE_NAME
-from tflaunch.records.log_reader import LogReader
 from tflaunch.records.observer import Observer, Outcome
 from tflaunch.slurm import batch
+from tflaunch.store.journal import RESERVE_NAME
+from tflaunch.store.log_line import Line
+from tflaunch.store.log_reader import LogReader
+from tflaunch.store.log_writer import tail
 from tflaunch.supervision.desk import Place
 
 _BETWEEN_VIEWS = 1.0  # seconds

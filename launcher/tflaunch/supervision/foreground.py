@@ -13,10 +13,10 @@ from tflaunch.core.events import Interrupted, StopAsked
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.explain import status, summary
-from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
-from tflaunch.records.journal import Journal
+from tflaunch.store.journal import Journal
+from tflaunch.store.log_sink import TaskWords
 from tflaunch.supervision import desk
 from tflaunch.supervision.desk import Desk, Outfit
 from tflaunch.supervision.run import Run

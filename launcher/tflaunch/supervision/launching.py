@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan
-from tflaunch.records.journal import RunDirectory, read, readable
+from tflaunch.store.journal import RunDirectory, read, readable
 from tflaunch.transport import local
 from tflaunch.transport.base import Link, LinkError, Way
 from tflaunch.transport.connect import ways_to_hosts

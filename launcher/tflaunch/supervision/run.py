@@ -24,11 +24,11 @@ from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, news
-from tflaunch.logs.words import TaskWords
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders, preloading, tensorboard
 from tflaunch.plan.model import TaskPlan
 from tflaunch.plan.tf_config import split
+from tflaunch.store.log_sink import TaskWords
 from tflaunch.transport.base import Link
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
-from tflaunch.logs.lines import Kept
+from tflaunch.store.log_line import Kept
 
 MEMORY = 4 * 1024 * 1024
 """Bytes of output that wait in memory."""

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tflaunch.logs.lines import Kept, last_state
 from tflaunch.printable import printable
+from tflaunch.store.log_line import Kept, last_state
 from tflaunch.view.backlog import Backlog, Piece
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from tflaunch import descriptors
 from tflaunch.agents.output import Times
-from tflaunch.logs.lines import Kept
-from tflaunch.logs.task_log import Marks, TaskLog, missing, path_of, times_of
 from tflaunch.mailbox import Mailbox
+from tflaunch.store.log_line import Kept
+from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, times_of
 
 
 class Shower(Protocol):

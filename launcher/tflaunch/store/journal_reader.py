@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.records.journal import JOURNAL_NAME, parse_record, readable
 from tflaunch.slurm import batch
+from tflaunch.store.journal import JOURNAL_NAME, parse_record, readable
 
 _BLOCK = 1024 * 1024
 _LAST = 64 * 1024

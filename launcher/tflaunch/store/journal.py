@@ -17,7 +17,7 @@ from tflaunch.core.events import Event, kind_of
 from tflaunch.core.job_state import Job
 from tflaunch.core.record_check import DamagedRecordError, check_record
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.logs.line_file import open_to_append
+from tflaunch.store.append_file import open_to_append
 from tflaunch_worker import wire
 
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.logs.line_file import append, open_to_append
-from tflaunch.logs.lines import Kept, last_state
-from tflaunch.logs.time_index import Entry, TimeIndex
+from tflaunch.store.append_file import append, open_to_append
+from tflaunch.store.log_index import Entry, TimeIndex
+from tflaunch.store.log_line import Kept, last_state
 from tflaunch_worker import wire
 
 TAIL_BYTES = 64 * 1024

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tflaunch.logs.lines import Line, last_state
-from tflaunch.logs.task_log import Mark
-from tflaunch.logs.time_index import Clock, IndexReader
+from tflaunch.store.log_index import Clock, IndexReader
+from tflaunch.store.log_line import Line, last_state
+from tflaunch.store.log_writer import Mark
 
 LONGEST = 64 * 1024
 """Bytes of a line; a longer one comes in pieces."""

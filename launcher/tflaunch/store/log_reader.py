@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tflaunch.logs.lines import Line
-from tflaunch.logs.one_log import OneLog
-from tflaunch.logs.task_log import parse_mark, path_of, times_of
-from tflaunch.records.journal import RunDirectory
+from tflaunch.store.journal import RunDirectory
+from tflaunch.store.log_line import Line
+from tflaunch.store.log_writer import parse_mark, path_of, times_of
+from tflaunch.store.task_log_reader import OneLog
 
 
 class LogReader:

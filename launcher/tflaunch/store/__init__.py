@@ -1,0 +1,1 @@
+"""The run directory on disk: the journal and the tasks' logs."""
