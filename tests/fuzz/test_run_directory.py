@@ -21,11 +21,11 @@ import pytest
 from history import HERE, parameter_server
 from tflaunch import cli
 from tflaunch.agents.snapshot import Sighting
+from tflaunch.client import status
 from tflaunch.core import step
 from tflaunch.core.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted
 from tflaunch.errors import TflaunchError
 from tflaunch.plan import serialize
-from tflaunch.records import standing
 from tflaunch.slurm import batch
 from tflaunch.store import journal
 from tflaunch.store.journal import Journal, RunDirectory
@@ -161,7 +161,7 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
 @pytest.fixture
 def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No agent is asked, no supervisor started."""
-    monkeypatch.setattr(standing, "look_at", lambda ways: {host: Sighting(host, None, 0.0, "silent") for host in ways})
+    monkeypatch.setattr(status, "look_at", lambda ways: {host: Sighting(host, None, 0.0, "silent") for host in ways})
     monkeypatch.setattr(launching, "_supervise", lambda *_: 0)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.records import report
-from tflaunch.records.report import Curtain, looks_secret
+from tflaunch.client import support_bundle
+from tflaunch.client.support_bundle import Curtain, looks_secret
 
 pytestmark = pytest.mark.unit
 
@@ -45,7 +45,7 @@ class Run:
     def packed(self, diagnosis: str = "it failed") -> dict[str, bytes]:
         """Return the files of the report."""
         out = io.BytesIO()
-        report.pack(self.path, diagnosis, out)
+        support_bundle.pack(self.path, diagnosis, out)
         out.seek(0)
         with tarfile.open(fileobj=out) as archive:
             assert all(entry.isfile() and entry.mode == 0o600 and not entry.uname for entry in archive)
@@ -311,12 +311,12 @@ def test_a_damaged_plan_is_packed_as_it_is(run: Run, text: str) -> None:
 def test_no_file_is_replaced_unless_asked(run: Run, tmp_path: Path) -> None:
     """And only the owner may read it."""
     target = tmp_path / "report.tar.gz"
-    report.pack(run.path, "", target)
+    support_bundle.pack(run.path, "", target)
     assert target.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FileExistsError):
-        report.pack(run.path, "", target)
+        support_bundle.pack(run.path, "", target)
     target.write_text("old")
-    report.pack(run.path, "", target, replace=True)
+    support_bundle.pack(run.path, "", target, replace=True)
     assert tarfile.is_tarfile(target)
 
 
@@ -328,7 +328,7 @@ def test_a_report_that_fails_leaves_nothing(run: Run, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(tarfile.TarFile, "addfile", fail)
     with pytest.raises(OSError, match="No space"):
-        report.pack(run.path, "", tmp_path / "report.tar.gz")
+        support_bundle.pack(run.path, "", tmp_path / "report.tar.gz")
     assert not (tmp_path / "report.tar.gz").exists()
 
 

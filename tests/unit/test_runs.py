@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tflaunch.client import runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.records import runs
 from tflaunch.slurm import batch
 from tflaunch.store.journal import Journal, RunDirectory
 from tflaunch.store.log_writer import Marks

@@ -21,7 +21,7 @@ _TASK_OR_HOST = re.compile(r"chief|worker|ps|evaluator|.*:.*|host=.*")
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the runs whose names begin so, the newest first."""
-    from tflaunch.records import runs
+    from tflaunch.client import runs
 
     try:
         names = [path.name for path in runs.newest_first()]
@@ -60,8 +60,8 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
     Raises:
         TflaunchError: there is no such run.
     """
+    from tflaunch.client import runs
     from tflaunch.plan import selectors
-    from tflaunch.records import runs
 
     if words and not _TASK_OR_HOST.fullmatch(words[0]):
         try:
@@ -75,7 +75,7 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def _default_run(error: TflaunchError) -> Path:
-    from tflaunch.records import runs
+    from tflaunch.client import runs
 
     try:
         return runs.find(None)

@@ -14,7 +14,7 @@ from tflaunch.cli.loading import json_option, say
 from tflaunch.cli.naming import run_argument
 
 if TYPE_CHECKING:
-    from tflaunch.records.observer import Observer
+    from tflaunch.client.observer import Observer
 
 _BETWEEN_LOOKS = 1.0  # seconds
 
@@ -35,8 +35,8 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     Example:
       tflaunch ps --watch
     """
-    from tflaunch.records import runs
-    from tflaunch.records.standing import standing
+    from tflaunch.client import runs
+    from tflaunch.client.status import standing
     from tflaunch.view import watching
     from tflaunch.view.layout import table
 
@@ -55,7 +55,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
 
 def _statuses(directory: Path) -> Iterator[dict[str, Any]]:
     """How the run stands, once per second, for the last time when it has ended."""
-    from tflaunch.records.standing import standing
+    from tflaunch.client.status import standing
 
     while True:
         current = standing(directory)
@@ -79,7 +79,7 @@ def ls(as_json: bool) -> None:
     Example:
       tflaunch ls --json
     """
-    from tflaunch.records.overview import overview, table
+    from tflaunch.client.run_list import overview, table
     from tflaunch.store.journal import runs_directory
 
     found = overview()
@@ -102,8 +102,8 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
     Example:
       tflaunch events -f --json | jq -c 'select(.kind == "task_exited")'
     """
-    from tflaunch.records import runs
-    from tflaunch.records.observer import Observer, Outcome
+    from tflaunch.client import runs
+    from tflaunch.client.observer import Observer, Outcome
     from tflaunch.store.journal_reader import JournalReader
 
     directory = runs.find(run)
@@ -140,12 +140,11 @@ def wait(run: str | None) -> int:
     Example:
       tflaunch up -d cluster.json && tflaunch wait
     """
-    from tflaunch.records import runs
-    from tflaunch.supervision import queued
-    from tflaunch.supervision.following import until_end
+    from tflaunch.client import runs, slurm_follow
+    from tflaunch.client.follow import until_end
 
     def watch(observer: Observer) -> int:
         observer.catch_up()
         return until_end(observer, say)
 
-    return queued.follow(runs.find(run), say, watch)
+    return slurm_follow.follow(runs.find(run), say, watch)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tflaunch.client.observer import Observer
     from tflaunch.logs.printer import LogPrinter
-    from tflaunch.records.observer import Observer
     from tflaunch.store.log_reader import LogReader
 
 _PATIENCE = 2.0  # seconds for a terminal that takes nothing, after Ctrl-C
@@ -53,9 +53,9 @@ def logs(
     Example:
       tflaunch logs -f worker:0-3 --tail 20
     """
+    from tflaunch.client.observer import Observer
     from tflaunch.logs.printer import LogPrinter
     from tflaunch.plan import selectors
-    from tflaunch.records.observer import Observer
     from tflaunch.store.log_reader import LogReader
 
     directory, wanted = choose(words)
@@ -94,7 +94,7 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
     Raises:
         TflaunchError: there is no such attempt.
     """
-    from tflaunch.records.observer import Outcome
+    from tflaunch.client.observer import Outcome
 
     observer.catch_up()
     last = observer.job.attempt
@@ -105,7 +105,7 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
 
 def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:
     """Print what comes until the run has ended; it ends when that is read."""
-    from tflaunch.records.observer import Outcome
+    from tflaunch.client.observer import Outcome
 
     try:
         while observer.outcome is Outcome.LIVE:
@@ -141,14 +141,13 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
     Example:
       tflaunch attach
     """
-    from tflaunch.records import runs
-    from tflaunch.records.observer import Observer, Outcome
-    from tflaunch.supervision import queued
-    from tflaunch.supervision.following import Follower, lost
+    from tflaunch.client import runs, slurm_follow
+    from tflaunch.client.follow import Follower, lost
+    from tflaunch.client.observer import Observer, Outcome
     from tflaunch.view.screen import Screen
 
     directory = runs.find(run)
-    queued.until_begun(directory, say)
+    slurm_follow.until_begun(directory, say)
     observer = Observer(directory)
     observer.catch_up()
     if observer.outcome is Outcome.LOST:

@@ -13,7 +13,7 @@ from tflaunch.cli.naming import complete_runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.records.report import Entry
+    from tflaunch.client.support_bundle import Entry
 
 
 @click.command(short_help="Pack a run into one file, without secrets.")
@@ -40,8 +40,8 @@ def report(run: str | None, output: str | None, dry_run: bool, show: bool) -> No
       tflaunch report --show | less
       tflaunch report -o question.tar.gz
     """
-    from tflaunch.records import report as reporting
-    from tflaunch.records import runs
+    from tflaunch.client import runs
+    from tflaunch.client import support_bundle as reporting
 
     if output is not None and (dry_run or show):
         raise click.UsageError("-o writes a report; --dry-run and --show write none")
@@ -84,9 +84,9 @@ def _size(size: int) -> str:
 
 def _diagnosis(directory: Path) -> str:
     """What the journal tells about how the run stands, or how it ended."""
+    from tflaunch.client import runs
     from tflaunch.core.job_state import Phase
     from tflaunch.explain import summary
-    from tflaunch.records import runs
     from tflaunch.store import journal
     from tflaunch.store.log_writer import tail
 

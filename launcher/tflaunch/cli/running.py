@@ -145,7 +145,7 @@ def start(plan: Plan, suffix: str, spec: bytes, wishes: Wishes, strikes: tuple[S
 
 def take_over(name: str, metrics_port: int | None = None, is_detached: bool = False) -> int:
     """Go on with a run whose supervisor was killed."""
-    from tflaunch.records import runs
+    from tflaunch.client import runs
     from tflaunch.supervision import launching
 
     path = runs.find(name)

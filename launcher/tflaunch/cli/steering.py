@@ -32,7 +32,7 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
     Example:
       tflaunch down -t 30s
     """
-    from tflaunch.records import runs
+    from tflaunch.client import runs
 
     if everything and run is not None:
         raise click.UsageError("give a RUN or --all, not both")
@@ -58,7 +58,7 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
 
 def _may_live(path: Path) -> bool:
     """Whether a run may have tasks: it is live, or nobody has seen its end."""
-    from tflaunch.records import runs
+    from tflaunch.client import runs
     from tflaunch.store.journal_reader import ends
 
     found = ends(path)
@@ -72,7 +72,7 @@ def ask_to_end(path: Path, grace: float | None) -> None:
         path: the run's directory.
         grace: seconds between TERM and KILL, None for the spec's.
     """
-    from tflaunch.control.client import ControlClient, NoSupervisor
+    from tflaunch.client.control_client import ControlClient, NoSupervisor
     from tflaunch.slurm import batch
 
     try:
@@ -82,9 +82,9 @@ def ask_to_end(path: Path, grace: float | None) -> None:
 
 
 def _end(path: Path, grace: float | None) -> None:
+    from tflaunch.client.observer import Observer, Outcome
     from tflaunch.core.job_state import Phase
     from tflaunch.explain.status import state_of_run
-    from tflaunch.records.observer import Observer, Outcome
     from tflaunch.slurm import batch
     from tflaunch.store.journal import open_run
 
@@ -106,7 +106,7 @@ def _end(path: Path, grace: float | None) -> None:
         is_stopped = was_live and state_of_run(observer.job, code) == "stopped"
         say(f"stopped {path.name}" if is_stopped else f"run {path.name} has ended with exit code {code}")
     elif observer.job.plan.lease == 0:
-        from tflaunch.records.standing import unheard_hosts
+        from tflaunch.client.status import unheard_hosts
 
         for sentence in unheard_hosts(observer):
             say(f"tasks may still run on {sentence}")
@@ -200,9 +200,9 @@ def _ask(directory: Path, kind: str, **fields: object) -> dict[str, Any]:
     Raises:
         TflaunchError: it refuses, or there is none.
     """
-    from tflaunch.control.client import ControlClient, NoSupervisor
-    from tflaunch.records.observer import Observer
-    from tflaunch.supervision.following import lost
+    from tflaunch.client.control_client import ControlClient, NoSupervisor
+    from tflaunch.client.follow import lost
+    from tflaunch.client.observer import Observer
 
     try:
         client = ControlClient(directory)

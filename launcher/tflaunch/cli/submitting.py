@@ -16,8 +16,8 @@ from tflaunch.cli.loading import check_keep, linted, make_plan, say, warn
 from tflaunch.errors import Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
+    from tflaunch.client.observer import Observer
     from tflaunch.plan.model import Plan
-    from tflaunch.records.observer import Observer
     from tflaunch.spec import Spec
     from tflaunch.spec.specfile import SpecFile
     from tflaunch.supervision.submission import Order
@@ -119,8 +119,8 @@ def _check(plan: Plan, order: Order) -> None:
 
 
 def _follow(directory: Path) -> int:
-    from tflaunch.supervision import queued
-    from tflaunch.supervision.following import Follower
+    from tflaunch.client import slurm_follow
+    from tflaunch.client.follow import Follower
     from tflaunch.view.screen import Screen
 
     def watch(observer: Observer) -> int:
@@ -133,7 +133,7 @@ def _follow(directory: Path) -> int:
 
     with _interrupts_end(directory) as interrupts:
         try:
-            code = queued.follow(directory, say, watch)
+            code = slurm_follow.follow(directory, say, watch)
         except TflaunchError as error:
             if not interrupts:
                 raise

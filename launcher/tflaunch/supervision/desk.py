@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tflaunch.agents.session import Session, Terms
+from tflaunch.client import runs
 from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
-from tflaunch.records import runs
 from tflaunch.store.journal import Journal, RunDirectory
 from tflaunch.store.log_sink import Shower, TaskWords
 from tflaunch.store.log_writer import Marks

@@ -69,9 +69,9 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
         TflaunchError: it has a supervisor, or nothing of it can live any more.
     """
     from tflaunch import descriptors
+    from tflaunch.client import runs
     from tflaunch.core import replay
     from tflaunch.core.job_state import Phase
-    from tflaunch.records import runs
     from tflaunch.slurm import batch
     from tflaunch.supervision import foreground
 
@@ -114,11 +114,11 @@ def _supervise(path: Path, supervise: _Supervise, manner: Manner) -> int:
     from tflaunch.supervision import detached
 
     supervisor = detached.launch(path, lambda begun: supervise(detached.notes, begun))
-    from tflaunch.records.observer import Observer
-    from tflaunch.supervision import following
+    from tflaunch.client import follow
+    from tflaunch.client.observer import Observer
 
     with detached.interrupts_to(supervisor):
-        return following.until_running(Observer(path), manner.say) or 0
+        return follow.until_running(Observer(path), manner.say) or 0
 
 
 def _outfit(

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch import private_files
+from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
-from tflaunch.records import runs
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import BadOption, NoSlurmHere, SlurmError
 from tflaunch.store.journal import RunDirectory, open_run

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from tflaunch.records import known_secrets
+from tflaunch.client import known_secrets
 from tflaunch.store.log_writer import path_of
 from tflaunch_worker import wire
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.agents.snapshot import Sighting, look_at
-from tflaunch.control.client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.observer import Observer, Outcome
 from tflaunch.explain.status import Sight, status
-from tflaunch.records.observer import Observer, Outcome
 from tflaunch.store.journal import RunDirectory
 from tflaunch.store.log_writer import tail
 from tflaunch.transport.connect import ways_to_hosts

@@ -6,12 +6,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tflaunch.control.client import ControlClient, NoSupervisor
+from tflaunch.client import runs
+from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.core import replay
 from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.records import runs
 from tflaunch.store.journal import readable
 from tflaunch.store.journal_reader import JournalReader
 

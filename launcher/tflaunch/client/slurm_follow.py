@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.records.observer import Observer
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import NoSlurmHere, SlurmError, SlurmJob
 from tflaunch.supervision.detached import LOG_NAME

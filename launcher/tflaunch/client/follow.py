@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tflaunch.control.client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.observer import Observer, Outcome
 from tflaunch.control.server import SOCKET_NAME
 from tflaunch.core import policy
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, news
-from tflaunch.records.observer import Observer, Outcome
 from tflaunch.slurm import batch
 from tflaunch.store.journal import RESERVE_NAME
 from tflaunch.store.log_line import Line

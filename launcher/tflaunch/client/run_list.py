@@ -6,10 +6,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from tflaunch.client import runs
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
-from tflaunch.records import runs
 from tflaunch.slurm import batch
 from tflaunch.store import journal
 from tflaunch.store.journal_reader import ends

@@ -1,0 +1,1 @@
+"""Runs as seen from another process than their supervisor."""

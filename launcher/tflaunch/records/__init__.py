@@ -1,1 +1,0 @@
-"""Runs as anybody sees them later or from elsewhere: by the directory of each."""
