@@ -16,10 +16,10 @@ from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
 from history import mirrored
-from tflaunch.control.server import SOCKET_NAME
 from tflaunch.core.events import RestartAsked, StopAsked, Struck
 from tflaunch.mailbox import Mailbox
-from tflaunch.supervision.service import Service
+from tflaunch.runtime.control_requests import Service
+from tflaunch.runtime.control_server import SOCKET_NAME
 from tflaunch_worker import wire
 
 _REQUESTS: tuple[dict[str, Any], ...] = (

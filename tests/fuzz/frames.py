@@ -18,8 +18,8 @@ from tflaunch.core import step
 from tflaunch.core.measures import Measure
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import Sight, status
-from tflaunch.supervision.metrics import families
-from tflaunch.supervision.run import Parts, Run
+from tflaunch.runtime.loop import Parts, Run
+from tflaunch.runtime.metrics import families
 from tflaunch_worker import wire
 
 _SPEC = {

@@ -26,10 +26,10 @@ from tflaunch.core import step
 from tflaunch.core.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted
 from tflaunch.errors import TflaunchError
 from tflaunch.plan import serialize
+from tflaunch.runtime import launch
 from tflaunch.slurm import batch
 from tflaunch.store import journal
 from tflaunch.store.journal import Journal, RunDirectory
-from tflaunch.supervision import launching
 
 pytestmark = pytest.mark.unit
 
@@ -162,7 +162,7 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
 def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No agent is asked, no supervisor started."""
     monkeypatch.setattr(status, "look_at", lambda ways: {host: Sighting(host, None, 0.0, "silent") for host in ways})
-    monkeypatch.setattr(launching, "_supervise", lambda *_: 0)
+    monkeypatch.setattr(launch, "_supervise", lambda *_: 0)
 
 
 def check(commands: list[list[str]], run: Path) -> None:

@@ -20,9 +20,9 @@ from tflaunch.core import events, policy, step
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event, Interrupted
 from tflaunch.core.job_state import Job
+from tflaunch.runtime.loop import Parts, Run
 from tflaunch.store import journal
 from tflaunch.store.journal import Journal
-from tflaunch.supervision.run import Parts, Run
 
 _AHEAD = 5000.0  # of the supervisor's clock
 _FAULTS_WITHIN = (4.0, 15.0, 40.0)  # seconds

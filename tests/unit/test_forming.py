@@ -24,7 +24,7 @@ from tflaunch.core.events import (
 )
 from tflaunch.core.job_state import Phase
 from tflaunch.explain.status import Sight, state_of_run, status
-from tflaunch.supervision import metrics
+from tflaunch.runtime import metrics
 
 pytestmark = pytest.mark.unit
 

@@ -48,10 +48,10 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     from tflaunch.doctor import collect
     from tflaunch.doctor.findings import findings, unchecked
     from tflaunch.plan import placeholders
-    from tflaunch.supervision import launching
+    from tflaunch.runtime import launch
 
     plan = placeholders.shown(plan)
-    hosts = collect.examine(plan, launching.code_for_hosts(plan))
+    hosts = collect.examine(plan, launch.code_for_hosts(plan))
     found = findings(plan, hosts)
     is_ok = all(finding.severity != "error" for finding in found)
     if as_json:

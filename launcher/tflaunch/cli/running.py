@@ -90,7 +90,7 @@ def up(
     file = read_file(spec)
     settings += (f'preload=["{PRELOADED}"]',) * wishes.preload + slurm_settings(engine)
     if engine is not None:
-        from tflaunch.supervision.submission import Order
+        from tflaunch.runtime.slurm_submission import Order
 
         order = Order(
             str(file.directory.absolute()),
@@ -126,18 +126,18 @@ def plan_for(source: str, directory: Path, spec: Spec, wishes: Wishes, remedy: s
 def start(plan: Plan, suffix: str, spec: bytes, wishes: Wishes, strikes: tuple[Strike, ...] = ()) -> int:
     """Run a plan; ``spec`` is what the user wrote, of which ``suffix`` says the format."""
     from tflaunch import descriptors
+    from tflaunch.runtime import launch
     from tflaunch.store import log_writer
     from tflaunch.store.journal import RunDirectory
-    from tflaunch.supervision import launching
 
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if wishes.log_dir is not None:
         log_writer.require_own_logs(wishes.log_dir, [process.task for process in plan.processes()])
-    code = launching.code_for_hosts(plan)
+    code = launch.code_for_hosts(plan)
     directory = RunDirectory(plan.name, wishes.log_dir)
     directory.keep_spec(suffix, spec)
-    manner = launching.Manner(say, strikes, wishes.metrics_port, wishes.detach)
-    exit_code = launching.start(plan, code, directory, manner)
+    manner = launch.Manner(say, strikes, wishes.metrics_port, wishes.detach)
+    exit_code = launch.start(plan, code, directory, manner)
     if wishes.detach and exit_code == 0:
         click.echo(directory.run)
     return exit_code
@@ -146,10 +146,10 @@ def start(plan: Plan, suffix: str, spec: bytes, wishes: Wishes, strikes: tuple[S
 def take_over(name: str, metrics_port: int | None = None, is_detached: bool = False) -> int:
     """Go on with a run whose supervisor was killed."""
     from tflaunch.client import runs
-    from tflaunch.supervision import launching
+    from tflaunch.runtime import launch
 
     path = runs.find(name)
-    code = launching.take_over(path, launching.Manner(say, (), metrics_port, is_detached))
+    code = launch.take_over(path, launch.Manner(say, (), metrics_port, is_detached))
     if is_detached and code == 0:
         click.echo(path.name)
     return code

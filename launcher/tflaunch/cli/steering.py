@@ -116,10 +116,10 @@ def _end(path: Path, grace: float | None) -> None:
         say(f"run {path.name} ended with its job of Slurm")
     else:
         from tflaunch.core.events import StopAsked
-        from tflaunch.supervision import launching
+        from tflaunch.runtime import launch
 
         default = observer.job.plan.timeouts.grace
-        launching.take_over(path, launching.Manner(say), StopAsked(default if grace is None else grace))
+        launch.take_over(path, launch.Manner(say), StopAsked(default if grace is None else grace))
 
 
 def _seconds(text: str) -> float:

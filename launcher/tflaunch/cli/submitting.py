@@ -18,9 +18,9 @@ from tflaunch.errors import Problem, SpecError, TflaunchError
 if TYPE_CHECKING:
     from tflaunch.client.observer import Observer
     from tflaunch.plan.model import Plan
+    from tflaunch.runtime.slurm_submission import Order
     from tflaunch.spec import Spec
     from tflaunch.spec.specfile import SpecFile
-    from tflaunch.supervision.submission import Order
 
 ENGINE = "slurm"
 _OPTIONS = {
@@ -65,9 +65,9 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     from tflaunch.plan import lint
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
+    from tflaunch.runtime import slurm_submission
     from tflaunch.store import log_writer
     from tflaunch.store.journal import RunDirectory
-    from tflaunch.supervision import submission
     from tflaunch.transport import local
 
     local.dismiss_early()  # this machine starts nothing
@@ -81,7 +81,7 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
         log_writer.require_own_logs(Path(order.log_dir), [process.task for process in plan.processes()])
     directory = RunDirectory(plan.name, None if order.log_dir is None else Path(order.log_dir))
     directory.keep_spec(order.suffix, spec.text.encode())
-    job = submission.submit(directory, order, sbatch.options(plan, loaded))
+    job = slurm_submission.submit(directory, order, sbatch.options(plan, loaded))
     say(f"run {directory.run} is job {job}")
     if is_detached:
         click.echo(directory.run)
@@ -170,12 +170,12 @@ def supervise(directory: Path) -> int:
     from tflaunch.discovery import resolve
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
+    from tflaunch.runtime import daemon, launch, slurm_submission
     from tflaunch.slurm import batch
     from tflaunch.spec import specfile
     from tflaunch.store import log_writer
-    from tflaunch.supervision import detached, launching, submission
 
-    order, run = submission.take_up(directory)
+    order, run = slurm_submission.take_up(directory)
     path, home = directory / f"spec{order.suffix}", Path(order.directory)
     kept = specfile.read(path)._replace(directory=home)
     spec = resolve.with_hosts(str(path), _load(kept, order), home, on=ENGINE)
@@ -188,7 +188,7 @@ def supervise(directory: Path) -> int:
     strikes = () if order.drill is None else drill.parse(order.drill, plan)
 
     def begun() -> None:
-        batch.note_life(directory, submission.restart_count())
+        batch.note_life(directory, slurm_submission.restart_count())
 
-    manner = launching.Manner(say, strikes, order.metrics_port, place=detached.notes, begun=begun)
-    return launching.start(plan, launching.code_for_hosts(plan), run, manner)
+    manner = launch.Manner(say, strikes, order.metrics_port, place=daemon.notes, begun=begun)
+    return launch.start(plan, launch.code_for_hosts(plan), run, manner)

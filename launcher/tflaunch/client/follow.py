@@ -8,18 +8,18 @@ from pathlib import Path
 
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.observer import Observer, Outcome
-from tflaunch.control.server import SOCKET_NAME
 from tflaunch.core import policy
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, news
+from tflaunch.runtime.control_server import SOCKET_NAME
+from tflaunch.runtime.wiring import Place
 from tflaunch.slurm import batch
 from tflaunch.store.journal import RESERVE_NAME
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import tail
-from tflaunch.supervision.desk import Place
 
 _BETWEEN_VIEWS = 1.0  # seconds
 _AT_ONCE = 1024 * 1024  # bytes that wait in memory for the terminal

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.runtime.daemon import LOG_NAME
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import NoSlurmHere, SlurmError, SlurmJob
-from tflaunch.supervision.detached import LOG_NAME
 
 _BETWEEN_LOOKS = 1.0  # seconds: Slurm tells nobody by itself
 _BETWEEN_TRIES = 5.0

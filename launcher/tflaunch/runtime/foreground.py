@@ -15,11 +15,11 @@ from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.explain import status, summary
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
+from tflaunch.runtime import wiring
+from tflaunch.runtime.loop import Run
+from tflaunch.runtime.wiring import Desk, Outfit
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_sink import TaskWords
-from tflaunch.supervision import desk
-from tflaunch.supervision.desk import Desk, Outfit
-from tflaunch.supervision.run import Run
 from tflaunch.transport.base import Link
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -66,7 +66,7 @@ def _supervise(
         return _PATIENCE if signals or code is None else None
 
     try:
-        with desk.prepared(job, outfit, mailbox, patience, fencing, records) as prepared:
+        with wiring.prepared(job, outfit, mailbox, patience, fencing, records) as prepared:
             run = Run(job, prepared.parts, lambda: _tell_kept(run, prepared))
             with _signals_to(mailbox, signals):
                 serve(run)

@@ -12,11 +12,11 @@ from tflaunch.client import runs
 from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
+from tflaunch.runtime.control_requests import Service
+from tflaunch.runtime.loop import Parts
 from tflaunch.store.journal import Journal, RunDirectory
 from tflaunch.store.log_sink import Shower, TaskWords
 from tflaunch.store.log_writer import Marks
-from tflaunch.supervision.run import Parts
-from tflaunch.supervision.service import Service
 from tflaunch.transport.base import Way
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from tflaunch.agents.user_code import Code
     from tflaunch.core.drill import Strike
-    from tflaunch.supervision.drilling import Driller
-    from tflaunch.supervision.metrics import Metrics
+    from tflaunch.runtime.faults import Driller
+    from tflaunch.runtime.metrics import Metrics
 
 _AT_ONCE = 128  # hosts that are reached at the same time
 _BETWEEN_VIEWS = 1.0  # seconds
@@ -157,7 +157,7 @@ def _wait_for_reader(place: Place, lock: int, patience: float | None, directory:
 def _metrics(port: int | None) -> Metrics | None:
     if port is None:
         return None
-    from tflaunch.supervision.metrics import Metrics
+    from tflaunch.runtime.metrics import Metrics
 
     return Metrics(port)
 
@@ -167,7 +167,7 @@ def _driller(
 ) -> Driller | None:
     if not strikes:
         return None
-    from tflaunch.supervision.drilling import Driller
+    from tflaunch.runtime.faults import Driller
 
     return Driller(strikes, mailbox, sessions, place.say)
 

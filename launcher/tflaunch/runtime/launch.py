@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
     from tflaunch.core.drill import Strike
     from tflaunch.core.events import StopAsked
-    from tflaunch.supervision.desk import Outfit, Place
+    from tflaunch.runtime.wiring import Outfit, Place
 
 
 class Manner(NamedTuple):
@@ -47,7 +47,7 @@ def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner
 
     def supervise(place: Callable[[Sequence[str]], Place] | None, begun: Callable[[], None]) -> int:
         links = _links_on_this_machine(plan, ways)
-        from tflaunch.supervision import foreground
+        from tflaunch.runtime import foreground
 
         with ExitStack() as unused:
             for host, link in links.items():
@@ -72,8 +72,8 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
     from tflaunch.client import runs
     from tflaunch.core import replay
     from tflaunch.core.job_state import Phase
+    from tflaunch.runtime import foreground
     from tflaunch.slurm import batch
-    from tflaunch.supervision import foreground
 
     records = read(path)
     if not records:
@@ -111,13 +111,13 @@ _Supervise = Callable[["Callable[[Sequence[str]], Place] | None", Callable[[], N
 def _supervise(path: Path, supervise: _Supervise, manner: Manner) -> int:
     if not manner.is_detached:
         return supervise(manner.place, manner.begun)
-    from tflaunch.supervision import detached
+    from tflaunch.runtime import daemon
 
-    supervisor = detached.launch(path, lambda begun: supervise(detached.notes, begun))
+    supervisor = daemon.launch(path, lambda begun: supervise(daemon.notes, begun))
     from tflaunch.client import follow
     from tflaunch.client.observer import Observer
 
-    with detached.interrupts_to(supervisor):
+    with daemon.interrupts_to(supervisor):
         return follow.until_running(Observer(path), manner.say) or 0
 
 
@@ -129,7 +129,7 @@ def _outfit(
     place: Callable[[Sequence[str]], Place] | None,
     begun: Callable[[], None],
 ) -> Outfit:
-    from tflaunch.supervision.desk import Outfit
+    from tflaunch.runtime.wiring import Outfit
     from tflaunch.view.screen import Screen
 
     return Outfit(directory, ways, code, place or Screen, manner.strikes, manner.metrics_port, begun)

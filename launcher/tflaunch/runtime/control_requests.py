@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.agents.session import Session
-from tflaunch.control.server import Caller, ControlServer
 from tflaunch.core.events import RestartAsked, StopAsked, Struck
 from tflaunch.core.job_state import Job, Phase, TaskPhase
 from tflaunch.explain.status import Sight, status
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
-from tflaunch.supervision.meter import Meter
+from tflaunch.runtime.control_server import Caller, ControlServer
+from tflaunch.runtime.sampler import Meter
 from tflaunch_worker import fields
 
 _LONGEST_GRACE = 86_400.0

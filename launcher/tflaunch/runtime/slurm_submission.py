@@ -14,10 +14,10 @@ from typing import NamedTuple
 from tflaunch import private_files
 from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
+from tflaunch.runtime.daemon import LOG_NAME
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import BadOption, NoSlurmHere, SlurmError
 from tflaunch.store.journal import RunDirectory, open_run
-from tflaunch.supervision.detached import LOG_NAME
 
 _ORDER_NAME = "order.json"
 _SCRIPT_NAME = "job.sh"

@@ -1,1 +1,0 @@
-"""Running a job: what surrounds the pure core with clocks, processes, disks and people."""
