@@ -18,7 +18,7 @@ from tflaunch.core.events import TaskStarted
 from tflaunch.store.journal import Journal, RunDirectory
 from tflaunch.store.log_line import Kept
 from tflaunch.store.log_writer import Marks, TaskLog
-from tflaunch.view.screen import Screen
+from tflaunch.tui.screen import Screen
 from tflaunch_worker import wire
 from tflaunch_worker.output.stream import Stream
 

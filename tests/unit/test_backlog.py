@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tflaunch.store.log_line import Kept
-from tflaunch.view import backlog
-from tflaunch.view.backlog import Backlog, Piece
+from tflaunch.tui import backlog
+from tflaunch.tui.backlog import Backlog, Piece
 
 pytestmark = pytest.mark.unit
 

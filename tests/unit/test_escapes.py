@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflaunch.logs.escapes import without_commands
+from tflaunch.tui.escapes import without_commands
 
 pytestmark = pytest.mark.unit
 

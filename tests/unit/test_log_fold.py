@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflaunch.logs import fold as log_fold
-from tflaunch.logs.fold import Folder, fold
 from tflaunch.store.log_line import Line
+from tflaunch.tui import dedupe as log_fold
+from tflaunch.tui.dedupe import Folder, fold
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tflaunch.logs.printer import LogPrinter, local_time
 from tflaunch.store.log_line import Line
+from tflaunch.tui.log_printer import LogPrinter, local_time
 
 pytestmark = pytest.mark.unit
 

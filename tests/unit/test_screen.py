@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tflaunch.view.screen import Screen, _Lines
+from tflaunch.tui.screen import Screen, _Lines
 
 pytestmark = pytest.mark.unit
 

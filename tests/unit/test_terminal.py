@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyte
 import pytest
 
-from tflaunch.view.terminal import Region
+from tflaunch.tui.terminal import Region
 
 pytestmark = pytest.mark.unit
 

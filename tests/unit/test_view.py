@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from wcwidth import wcswidth
 
-from tflaunch.view import figures, watching
-from tflaunch.view import layout as view
+from tflaunch.tui import formatting, redraw
+from tflaunch.tui import layout as view
 
 pytestmark = pytest.mark.unit
 
@@ -229,7 +229,7 @@ def test_the_table_is_plain_and_complete() -> None:
 def test_without_a_terminal_a_watch_prints_each_status(capfd: pytest.CaptureFixture[str]) -> None:
     """One table after the other, also when only figures have changed."""
     statuses = [status([task(0, step=step)]) for step in (5, 5, 6)]
-    watching.watch(iter([*statuses, status([task(0, state="failed")], phase="ended", exit_code=1)]))
+    redraw.watch(iter([*statuses, status([task(0, state="failed")], phase="ended", exit_code=1)]))
     out, _ = capfd.readouterr()
     first, same, later, last = out.split("\n\n")
     assert first == same != later
@@ -239,26 +239,26 @@ def test_without_a_terminal_a_watch_prints_each_status(capfd: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (figures.duration(59.9), "59s"),
-        (figures.duration(-5), "0s"),
-        (figures.duration(3 * 86400 + 4 * 3600), "3d04h"),
-        (figures.memory(0), "0B"),
-        (figures.memory(999), "999B"),
-        (figures.memory(1000), "1.0K"),
-        (figures.memory(1.5 * 2**40), "1.5T"),
-        (figures.count(123456789), "123.46M"),
-        (figures.rate(0.0213), "0.0213/s"),
-        (figures.rate(34), "34.0/s"),
-        (figures.significant(0.00096021), "9.60e-04"),
-        (figures.significant(0), "0.000"),
-        (figures.significant(-999.96), "-1000"),
-        (figures.significant(123456.7), "123457"),
-        (figures.significant(1e300), "1.00e+300"),
-        (figures.rate(1234.5), "1234/s"),
-        (figures.bar(0.5, 4), "━━──  50%"),
-        (figures.bar(7, 2), "━━ 100%"),
-        (figures.plain("\x1b]0;title\x07a\x1b[1mb\r\n\x00c"), "abc"),
-        (figures.plain(None), ""),
+        (formatting.duration(59.9), "59s"),
+        (formatting.duration(-5), "0s"),
+        (formatting.duration(3 * 86400 + 4 * 3600), "3d04h"),
+        (formatting.memory(0), "0B"),
+        (formatting.memory(999), "999B"),
+        (formatting.memory(1000), "1.0K"),
+        (formatting.memory(1.5 * 2**40), "1.5T"),
+        (formatting.count(123456789), "123.46M"),
+        (formatting.rate(0.0213), "0.0213/s"),
+        (formatting.rate(34), "34.0/s"),
+        (formatting.significant(0.00096021), "9.60e-04"),
+        (formatting.significant(0), "0.000"),
+        (formatting.significant(-999.96), "-1000"),
+        (formatting.significant(123456.7), "123457"),
+        (formatting.significant(1e300), "1.00e+300"),
+        (formatting.rate(1234.5), "1234/s"),
+        (formatting.bar(0.5, 4), "━━──  50%"),
+        (formatting.bar(7, 2), "━━ 100%"),
+        (formatting.plain("\x1b]0;title\x07a\x1b[1mb\r\n\x00c"), "abc"),
+        (formatting.plain(None), ""),
     ],
 )
 def test_figures_are_short(text: str, expected: str) -> None:
@@ -298,8 +298,8 @@ def test_any_status_fits_any_terminal(of: dict[str, Any], width: int, height: in
     """Whatever tasks say and however little is known."""
     lines = view.render(of, width, height, NOW)
     assert len(lines) <= height
-    assert all(0 <= wcswidth(figures.plain(line, 10_000)) <= width for line in lines)
-    assert all(figures.width(line) == wcswidth(figures.plain(line, 10_000)) for line in lines)
+    assert all(0 <= wcswidth(formatting.plain(line, 10_000)) <= width for line in lines)
+    assert all(formatting.width(line) == wcswidth(formatting.plain(line, 10_000)) for line in lines)
     assert len(on_screen(lines, width)) <= len(lines)
     table = view.table(of, width, NOW).splitlines()
     assert all(0 <= wcswidth(line) <= width for line in table)

@@ -37,12 +37,12 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     """
     from tflaunch.client import runs
     from tflaunch.client.status import standing
-    from tflaunch.view import watching
-    from tflaunch.view.layout import table
+    from tflaunch.tui import redraw
+    from tflaunch.tui.layout import table
 
     directory = runs.find(run)
     if watch and not as_json:
-        watching.watch(_statuses(directory))
+        redraw.watch(_statuses(directory))
         return
     current = standing(directory)
     if as_json:
@@ -119,7 +119,7 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
 
 def _as_text(record: dict[str, Any]) -> str:
     """One record as a line for people: when, what, and the rest as name=value."""
-    from tflaunch.logs.printer import local_time
+    from tflaunch.tui.log_printer import local_time
 
     rest = {name: value for name, value in record.items() if name not in ("seq", "time", "now", "kind", "plan")}
     words = " ".join(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tflaunch.client.observer import Observer
-    from tflaunch.logs.printer import LogPrinter
     from tflaunch.store.log_reader import LogReader
+    from tflaunch.tui.log_printer import LogPrinter
 
 _PATIENCE = 2.0  # seconds for a terminal that takes nothing, after Ctrl-C
 
@@ -54,9 +54,9 @@ def logs(
       tflaunch logs -f worker:0-3 --tail 20
     """
     from tflaunch.client.observer import Observer
-    from tflaunch.logs.printer import LogPrinter
     from tflaunch.plan import selectors
     from tflaunch.store.log_reader import LogReader
+    from tflaunch.tui.log_printer import LogPrinter
 
     directory, wanted = choose(words)
     moment = None if since is None else _moment(since)
@@ -144,7 +144,7 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
     from tflaunch.client import runs, slurm_follow
     from tflaunch.client.follow import Follower, lost
     from tflaunch.client.observer import Observer, Outcome
-    from tflaunch.view.screen import Screen
+    from tflaunch.tui.screen import Screen
 
     directory = runs.find(run)
     slurm_follow.until_begun(directory, say)

@@ -121,7 +121,7 @@ def _check(plan: Plan, order: Order) -> None:
 def _follow(directory: Path) -> int:
     from tflaunch.client import slurm_follow
     from tflaunch.client.follow import Follower
-    from tflaunch.view.screen import Screen
+    from tflaunch.tui.screen import Screen
 
     def watch(observer: Observer) -> int:
         tasks = [process.task for process in observer.job.original.processes()]

@@ -130,7 +130,7 @@ def _outfit(
     begun: Callable[[], None],
 ) -> Outfit:
     from tflaunch.runtime.wiring import Outfit
-    from tflaunch.view.screen import Screen
+    from tflaunch.tui.screen import Screen
 
     return Outfit(directory, ways, code, place or Screen, manner.strikes, manner.metrics_port, begun)
 

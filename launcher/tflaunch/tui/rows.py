@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tflaunch.view import figures
+from tflaunch.tui import formatting
 
 Status = Mapping[str, Any]
 """What `tflaunch ps --json` prints. Every key may be missing or null."""
@@ -73,8 +73,8 @@ def by_task(tasks: Sequence[Status], now: float, among: Sequence[Status] | None 
         among: all tasks, if ``tasks`` are some of them.
     """
     every = tasks if among is None else among
-    same = {"HOST"} if len({figures.plain(task.get("host")) for task in every}) == 1 else set()
-    same |= {"ATTEMPT"} if len({figures.number(task.get("attempt")) for task in every}) == 1 else set()
+    same = {"HOST"} if len({formatting.plain(task.get("host")) for task in every}) == 1 else set()
+    same |= {"ATTEMPT"} if len({formatting.number(task.get("attempt")) for task in every}) == 1 else set()
     found = [_row(task, now) for task in tasks]
     return [{title: cell for title, cell in row.items() if cell.text and title not in same} for row in found]
 
@@ -90,7 +90,7 @@ def by_role(tasks: Sequence[Status], now: float) -> list[Row]:
 
 def state(task: Status) -> str:
     """Return the word for a task's state, "" if there is none; one that the cluster waits for is "not listening"."""
-    word = figures.plain(task.get("state"))
+    word = formatting.plain(task.get("state"))
     return "not listening" if word == "waiting" and task.get("listening") is False else word
 
 
@@ -114,38 +114,38 @@ def _badness(task: Status) -> int:
 
 
 def _is_fine(task: Status, now: float) -> bool:
-    word, since = state(task), figures.number(task.get("since"))
+    word, since = state(task), formatting.number(task.get("since"))
     if word == "starting":
         return since is None or now - since <= _LONG_START
     return word not in ("failed", "lost", "restarting", "unheard", "not listening")
 
 
 def _role(task: Status) -> str:
-    return figures.plain(task.get("role")) or figures.plain(task.get("task")).partition(":")[0]
+    return formatting.plain(task.get("role")) or formatting.plain(task.get("task")).partition(":")[0]
 
 
 def _row(task: Status, now: float) -> Row:
     word = state(task)
-    since = figures.number(task.get("since"))
-    attempt = figures.number(task.get("attempt"))
-    epoch, epochs = figures.number(task.get("epoch")), figures.number(task.get("epochs"))
+    since = formatting.number(task.get("since"))
+    attempt = formatting.number(task.get("attempt"))
+    epoch, epochs = formatting.number(task.get("epoch")), formatting.number(task.get("epochs"))
     row = {
-        "TASK": Cell(figures.plain(task.get("task"))),
+        "TASK": Cell(formatting.plain(task.get("task"))),
         "STATE": Cell(word, style_of(word)),
         "EXIT": Cell(_end(task, word)),
-        "HOST": Cell(figures.plain(task.get("host"))),
-        "ATTEMPT": Cell(figures.count(attempt) if attempt is not None and attempt > 0 else ""),
-        "UP": Cell(figures.duration(now - since) if since is not None and word in _ALIVE else ""),
+        "HOST": Cell(formatting.plain(task.get("host"))),
+        "ATTEMPT": Cell(formatting.count(attempt) if attempt is not None and attempt > 0 else ""),
+        "UP": Cell(formatting.duration(now - since) if since is not None and word in _ALIVE else ""),
         **_usage([task]),
-        "STEP": _cell(task, "step", figures.count),
-        "RATE": _cell(task, "steps_per_second", figures.rate) if _is_alive(task) else Cell(""),
+        "STEP": _cell(task, "step", formatting.count),
+        "RATE": _cell(task, "steps_per_second", formatting.rate) if _is_alive(task) else Cell(""),
         "EPOCH": Cell(_of(epoch, epochs)),
         **_metrics(task.get("metrics")),
-        LAST_LINE: Cell(figures.plain(task.get("last_line")).strip(), "dim"),
+        LAST_LINE: Cell(formatting.plain(task.get("last_line")).strip(), "dim"),
     }
     done = _done(task, epoch, epochs)
     if done is not None:
-        row["DONE"] = Cell(figures.bar(done))
+        row["DONE"] = Cell(formatting.bar(done))
     return row
 
 
@@ -156,8 +156,8 @@ def _group(role: str, tasks: Sequence[Status]) -> Row:
         "TASK": Cell(f"{role} ×{len(tasks)}"),  # noqa: RUF001 (times, not the letter)
         "STATE": Cell(counts(words), style_of(min(words, key=_place))),
         **_usage(tasks),
-        "STEP": Cell(figures.span(steps) if steps else ""),
-        "RATE": Cell(figures.rate(sum(rates) / len(rates)) if rates else ""),
+        "STEP": Cell(formatting.span(steps) if steps else ""),
+        "RATE": Cell(formatting.rate(sum(rates) / len(rates)) if rates else ""),
     }
     return {title: cell for title, cell in row.items() if cell.text}
 
@@ -178,16 +178,16 @@ def _usage(every: Sequence[Status]) -> Row:
     shared = _numbers(tasks, "shared_bytes")
     return {
         "CPU": Cell(f"{sum(cpu):.0f}%" if cpu else ""),
-        "MEM": Cell(figures.memory(sum(rss)) if rss else ""),
-        "SHARED": Cell(figures.memory(max(shared)) if shared else ""),
+        "MEM": Cell(formatting.memory(sum(rss)) if rss else ""),
+        "SHARED": Cell(formatting.memory(max(shared)) if shared else ""),
         "GPU": Cell(f"{sum(share) / len(share):.0f}%" if share else ""),
-        "GPU MEM": Cell(figures.memory(sum(held)) if held else ""),
+        "GPU MEM": Cell(formatting.memory(sum(held)) if held else ""),
     }
 
 
 def _end(task: Status, word: str) -> str:
     """How a task ended: its exit code, or the name of the signal that killed it."""
-    number, code = figures.number(task.get("signal")), figures.number(task.get("exit_code"))
+    number, code = formatting.number(task.get("signal")), formatting.number(task.get("exit_code"))
     if word in _ALIVE or (number is None and code is None):
         return ""
     if number is None:
@@ -202,7 +202,7 @@ def _done(task: Status, epoch: float | None, epochs: float | None) -> float | No
     """The share of the training that is done: by steps if their number is known, else by whole epochs."""
     if not epochs or epochs < 0:
         return None
-    step, steps = figures.number(task.get("step")), figures.number(task.get("steps_per_epoch"))
+    step, steps = formatting.number(task.get("step")), formatting.number(task.get("steps_per_epoch"))
     if step is not None and steps and steps > 0:
         return step / (epochs * steps)
     return None if epoch is None else (epoch - 1) / epochs
@@ -211,25 +211,25 @@ def _done(task: Status, epoch: float | None, epochs: float | None) -> float | No
 def _of(value: float | None, total: float | None) -> str:
     if value is None:
         return ""
-    return figures.count(value) if total is None else f"{figures.count(value)}/{figures.count(total)}"
+    return formatting.count(value) if total is None else f"{formatting.count(value)}/{formatting.count(total)}"
 
 
 def _metrics(values: Any) -> Row:
     """A column for each metric, loss first."""
     if not isinstance(values, Mapping):
         return {}
-    names = sorted((name for name in values if figures.plain(name)), key=lambda name: name != "loss")
+    names = sorted((name for name in values if formatting.plain(name)), key=lambda name: name != "loss")
     shown = names[:_MOST_METRICS]
-    return {METRIC + figures.plain(name, 20).upper(): _cell(values, name, figures.significant) for name in shown}
+    return {METRIC + formatting.plain(name, 20).upper(): _cell(values, name, formatting.significant) for name in shown}
 
 
 def _cell(values: Mapping[str, Any], key: str, words: Callable[[float], str]) -> Cell:
-    value = figures.number(values.get(key))
+    value = formatting.number(values.get(key))
     return Cell("" if value is None else words(value))
 
 
 def _numbers(tasks: Iterable[Status], key: str) -> list[float]:
-    return [value for task in tasks if (value := figures.number(task.get(key))) is not None]
+    return [value for task in tasks if (value := formatting.number(task.get(key))) is not None]
 
 
 def _list(value: Any) -> list[Any]:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tflaunch.view import terminal
-from tflaunch.view.rows import Status, tasks_of
+from tflaunch.tui import terminal
+from tflaunch.tui.rows import Status, tasks_of
 
 _FRAME = 0.1  # seconds between frames, unless a lot is to be written
 
@@ -78,7 +78,7 @@ class LiveView:
         # The last column stays free: a terminal that has written there may wrap what is typed.
         height = max(min(rows // 2, rows - 2), 1)
         try:
-            from tflaunch.view import layout as view
+            from tflaunch.tui import layout as view
 
             self._lines = view.render(self._with_last_lines(status), max(columns - 1, 1), height, time.time())
         except Exception:  # noqa: BLE001 (a picture that cannot be drawn must not stop the words)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tflaunch.view import figures
+from tflaunch.tui import formatting
 
 _BEGIN, _END = b"\033[?2026h\033[?25l", b"\033[?25h\033[?2026l"
 """Around a frame: terminals that know the first mode show all of it at once; and no cursor that runs about."""
@@ -64,7 +64,7 @@ class Region:
             return above
         drawn = "\r\n".join(lines).encode("utf-8", "replace")
         frame = _BEGIN + self._erased(columns) + above + (_PLAIN + drawn if lines else b"") + _END
-        self._drawn = tuple(figures.width(line) for line in lines)
+        self._drawn = tuple(formatting.width(line) for line in lines)
         return frame
 
     def left(self) -> bytes:

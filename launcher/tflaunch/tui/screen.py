@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch.printable import printable
 from tflaunch.store.log_line import Kept, last_state
-from tflaunch.view.backlog import Backlog, Piece
+from tflaunch.tui.backlog import Backlog, Piece
 
 if TYPE_CHECKING:
-    from tflaunch.view.live import LiveView
+    from tflaunch.tui.live import LiveView
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -124,7 +124,7 @@ class Screen:
                 return
 
     def _view(self) -> LiveView | None:
-        from tflaunch.view import live, terminal
+        from tflaunch.tui import live, terminal
 
         return live.LiveView(_STDOUT, self._last_lines) if terminal.is_drawable(_STDOUT) else None
 
@@ -240,7 +240,7 @@ def _is_one_stream() -> bool:
 
 
 def _cleaner() -> Callable[[bytes], bytes]:
-    from tflaunch.logs import escapes
+    from tflaunch.tui import escapes
 
     return escapes.without_commands
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tflaunch.explain.wording import listed
-from tflaunch.view import figures, rows
-from tflaunch.view.rows import Status
+from tflaunch.tui import formatting, rows
+from tflaunch.tui.rows import Status
 
 _STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cyan"}
 _DECIDED = ("ended", "keeping")  # the phases in which what the job came to stands
@@ -26,32 +26,32 @@ def headline(status: Status, now: float) -> list[Part]:
         status: what `tflaunch ps --json` prints.
         now: seconds since the epoch.
     """
-    name = figures.plain(status.get("run")) or figures.plain(status.get("name")) or "tflaunch"
+    name = formatting.plain(status.get("run")) or formatting.plain(status.get("name")) or "tflaunch"
     parts = [Part(name, "bold"), _phase(status)]
     forming = _forming(status, now) if status.get("phase") == "running" else ""
     parts.append(Part(forming, "bold yellow"))
     if status.get("supervisor") == "dead" and status.get("phase") != "ended":
         parts.append(Part("its supervisor is dead", "bold red"))
-    parts.append(Part(figures.plain(status.get("restart"))))
-    started = figures.number(status.get("started"))
+    parts.append(Part(formatting.plain(status.get("restart"))))
+    started = formatting.number(status.get("started"))
     if started is not None:
-        parts.append(Part(figures.duration(_end(status, now) - started)))
+        parts.append(Part(formatting.duration(_end(status, now) - started)))
     return [part for part in parts if part.text]
 
 
 def news(status: Status) -> list[Part]:
     """Return the sentences below the headline: why something failed, where TensorBoard is, which hosts are missing."""
     parts = []
-    reason, culprit = figures.plain(status.get("reason")).strip(), figures.plain(status.get("culprit"))
+    reason, culprit = formatting.plain(status.get("reason")).strip(), formatting.plain(status.get("culprit"))
     if reason or culprit:
         sentence = reason if culprit in reason else f"{culprit}: {reason}".removesuffix(": ")
         parts.append(Part(sentence, "red" if status.get("phase") in _DECIDED else "yellow"))
-    last = figures.plain(status.get("last_failure")).strip()
+    last = formatting.plain(status.get("last_failure")).strip()
     if last and not parts:
         parts.append(Part(f"last restart: {last}", "yellow"))
     parts += _not_formed(status)
     board = status.get("tensorboard")
-    if isinstance(board, dict) and figures.plain(board.get("url")):
+    if isinstance(board, dict) and formatting.plain(board.get("url")):
         parts.append(Part(_board(board), "cyan"))
     hosts = _hosts(status)
     if hosts:
@@ -64,8 +64,8 @@ def _forming(status: Status, now: float) -> str:
     found = status.get("forming")
     if not isinstance(found, dict):
         return ""
-    since = figures.number(found.get("since"))
-    waits = "" if since is None else f"waiting {figures.duration(now - since)} for "
+    since = formatting.number(found.get("since"))
+    waits = "" if since is None else f"waiting {formatting.duration(now - since)} for "
     return f"cluster not formed: {waits}{_missing(found)}"
 
 
@@ -75,21 +75,21 @@ def _not_formed(status: Status) -> list[Part]:
     if not isinstance(found, dict) or status.get("exit_code") == 0:
         return []
     parts = [] if status.get("phase") == "running" else [Part(f"cluster not formed: {_missing(found)} never listened")]
-    hint = figures.plain(found.get("hint"))
+    hint = formatting.plain(found.get("hint"))
     return [*parts, Part(f"hint: {hint}")] if hint else parts
 
 
 def _missing(found: dict[str, Any]) -> str:
     names = found.get("missing")
-    known = [figures.plain(name) for name in names] if isinstance(names, list | tuple) else []
+    known = [formatting.plain(name) for name in names] if isinstance(names, list | tuple) else []
     return listed([name for name in known if name]) or "its tasks"
 
 
 def _phase(status: Status) -> Part:
-    phase, code = figures.plain(status.get("phase")), figures.number(status.get("exit_code"))
+    phase, code = formatting.plain(status.get("phase")), formatting.number(status.get("exit_code"))
     if phase in _DECIDED and code is not None:
         more = ", TensorBoard still running" if phase == "keeping" else ""
-        state = figures.plain(status.get("state")) or ("failed" if code else "succeeded")
+        state = formatting.plain(status.get("state")) or ("failed" if code else "succeeded")
         if state == "failed":
             return Part(f"failed ({code:.0f}){more}", "bold red")
         return Part(f"{state}{more}", "yellow" if code else "green")
@@ -101,7 +101,7 @@ def _end(status: Status, now: float) -> float:
     if status.get("phase") not in _DECIDED:
         return now
     tasks = [task for task in rows.tasks_of(status) if task.get("role") != "sidecar"]  # TensorBoard may outlive the job
-    return max((at for task in tasks if (at := figures.number(task.get("since")))), default=now)
+    return max((at for task in tasks if (at := formatting.number(task.get("since")))), default=now)
 
 
 def _hosts(status: Status) -> str:
@@ -117,15 +117,15 @@ def _hosts(status: Status) -> str:
 
 def _board(board: dict[str, Any]) -> str:
     """Where TensorBoard is, and how its port comes here."""
-    host, way = figures.plain(board.get("host")), figures.plain(board.get("ssh"))
+    host, way = formatting.plain(board.get("host")), formatting.plain(board.get("ssh"))
     where = f" on {host}" if host else ""
-    return f"TensorBoard: {figures.plain(board.get('url'))}{where}{f', after {way}' if way else ''}"
+    return f"TensorBoard: {formatting.plain(board.get('url'))}{where}{f', after {way}' if way else ''}"
 
 
 def _host(host: dict[str, Any]) -> str:
-    words = [figures.plain(host.get("host")), figures.plain(host.get("state"))]
-    silence = figures.number(host.get("silence"))
+    words = [formatting.plain(host.get("host")), formatting.plain(host.get("state"))]
+    silence = formatting.number(host.get("silence"))
     if silence is not None and host.get("state") == "unheard":
-        words.append(f"for {figures.duration(silence)}")
-    reason = figures.plain(host.get("reason")).strip()
+        words.append(f"for {formatting.duration(silence)}")
+    reason = formatting.plain(host.get("reason")).strip()
     return " ".join(words) + (f" ({reason})" if reason else "")

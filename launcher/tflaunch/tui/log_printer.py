@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from tflaunch.logs import escapes
-from tflaunch.logs.fold import Folder
 from tflaunch.store.log_line import Line
+from tflaunch.tui import escapes
+from tflaunch.tui.dedupe import Folder
 
 _FOLD_PATIENCE = 1.0  # seconds that a line may be held for others like it
 

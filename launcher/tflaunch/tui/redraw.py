@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Iterable
 
-from tflaunch.view import layout as view
-from tflaunch.view import terminal
-from tflaunch.view.rows import Status
+from tflaunch.tui import layout as view
+from tflaunch.tui import terminal
+from tflaunch.tui.rows import Status
 
 _STDOUT = 1
 

@@ -15,9 +15,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from tflaunch.view import rows
-from tflaunch.view.headline import Part, headline, news
-from tflaunch.view.rows import LAST_LINE, METRIC, Cell, Row, Status
+from tflaunch.tui import rows
+from tflaunch.tui.headline import Part, headline, news
+from tflaunch.tui.rows import LAST_LINE, METRIC, Cell, Row, Status
 
 _MOST_ROWS = 16  # more tasks than this are folded by role
 _MOST_LINES = 3  # of a sentence below the headline

@@ -1,1 +1,0 @@
-"""What tasks wrote: kept with its times, read again merged, folded, printed."""

@@ -1,1 +1,0 @@
-"""What a terminal shows: lines of tasks, and how the run stands."""
