@@ -10,7 +10,7 @@ from launch import Launch
 from specs import DIRECTORY, MACHINE, REPOSITORY, made
 from tflaunch.discovery import resolve
 from tflaunch.plan.model import Plan
-from tflaunch.render import engines
+from tflaunch.render import targets
 from tflaunch.spec import Spec
 
 SERVER = "print('a server')\n"
@@ -72,18 +72,18 @@ def to_render(data: dict[str, Any], engine: str) -> Spec:
     """Return the spec in data, with an image where the engine needs one, without anything to look up."""
     spec = made({"container": {"image": "ghcr.io/ann/train:1"}, **data})
     spec = resolve.assumed("job.json", spec) if spec.discover else spec
-    assert not engines.problems(engine, spec, MACHINE)
+    assert not targets.problems(engine, spec, MACHINE)
     return spec
 
 
 def rendered(data: dict[str, Any], engine: str) -> str:
     """Return what is written of a spec for an engine."""
-    return engines.render(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
+    return targets.render(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
 
 
 def plan_of(data: dict[str, Any], engine: str) -> Plan:
     """Return the plan that is written."""
-    return engines.plan(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
+    return targets.plan(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
 
 
 def written(launch: Launch, spec: Path, engine: str, *arguments: str) -> Path:

@@ -19,7 +19,7 @@ from tflaunch.discovery import resolve
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import lint, placeholders, planner, serialize
 from tflaunch.plan import model as planning
-from tflaunch.render import engines
+from tflaunch.render import targets
 from tflaunch.spec import Spec, specfile
 
 _SUFFIXES = {b"j": ".json", b"y": ".yaml", b"t": ".toml"}
@@ -149,11 +149,11 @@ def _plan(spec: Spec, number: int) -> None:
     for process in plan.processes():
         filled = placeholders.fill(process, plan, "run", "0")
         serialize.shell_exports(plan, filled)
-    engine = list(engines.ENGINES)[number % len(engines.ENGINES)]
-    if problems := engines.problems(engine, spec, MACHINE):
+    engine = list(targets.ENGINES)[number % len(targets.ENGINES)]
+    if problems := targets.problems(engine, spec, MACHINE):
         _check_problems(problems)
     else:
-        engines.render(engine, spec, DIRECTORY, MACHINE, "pass")
+        targets.render(engine, spec, DIRECTORY, MACHINE, "pass")
 
 
 def _check_verb(text: bytes) -> None:

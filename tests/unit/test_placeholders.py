@@ -10,7 +10,7 @@ from specs import DIRECTORY, MACHINE, made, planned
 from tflaunch.plan import lint, placeholders, serialize
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import TaskPlan
-from tflaunch.render import engines
+from tflaunch.render import targets
 
 pytestmark = pytest.mark.unit
 
@@ -140,14 +140,14 @@ class TestRender:
     @pytest.mark.parametrize("engine", ["sh", "compose", "slurm"])
     def test_an_engine_with_a_command_for_each_task_has_the_values(self, engine: str):
         """Ports are fixed there."""
-        text = engines.render(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
+        text = targets.render(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
         assert "--shard=11/worker:11" in text
         assert "{task" not in text
 
     @pytest.mark.parametrize("engine", ["k8s", "jobset"])
     def test_pods_are_alike_and_get_the_index_from_kubernetes(self, engine: str):
         """In every place where the index is."""
-        text = engines.render(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
+        text = targets.render(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
         assert "--shard=$(JOB_COMPLETION_INDEX)/worker:$(JOB_COMPLETION_INDEX)" in text
 
     @pytest.mark.parametrize(
@@ -161,5 +161,5 @@ class TestRender:
     )
     def test_a_value_that_an_engine_does_not_know_is_refused(self, engine: str, fields: dict[str, Any], where: str):
         """Rather than left in braces."""
-        (problem,) = engines.problems(engine, made({**TO_RENDER, **fields}), MACHINE)
+        (problem,) = targets.problems(engine, made({**TO_RENDER, **fields}), MACHINE)
         assert problem.where == where

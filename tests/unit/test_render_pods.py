@@ -13,7 +13,7 @@ from rendering import hostile, plan_of, rendered, shipped, to_render
 from schemas import expanded, need_schemas
 from specs import GOOD, MACHINE, made
 from tflaunch.plan import planner
-from tflaunch.render import engines
+from tflaunch.render import targets
 
 pytestmark = pytest.mark.unit
 KINDS = ("k8s", "jobset", "tfjob")
@@ -90,7 +90,7 @@ def test_tf_config_in_a_pod_is_that_of_plan(engine: str) -> None:
     data = GOOD["parameter-servers"]
     name = {"k8s": "job-{}-{}.job:2222", "jobset": "job-{}-0-{}.job:2222"}[engine]
     cluster = {role: [name.format(role, index) for index in range(count)] for role, count in data["cluster"].items()}
-    directory = engines.PurePath("/here")
+    directory = targets.PurePath("/here")
     plan = planner.make(made({**data, "cluster": cluster}), directory, MACHINE)
     expected = {task.task: task.env["TF_CONFIG"] for task in plan.tasks}
     found = {}
@@ -149,7 +149,7 @@ def test_what_pods_cannot_express_is_an_error(fields: dict[str, Any], where: str
     """At its place, with a remedy."""
     spec = made({"container": {"image": "x"}, "cluster": {"worker": 2}, "command": "train", **fields})
     for engine in KINDS:
-        problems = engines.problems(engine, spec, MACHINE)
+        problems = targets.problems(engine, spec, MACHINE)
         assert where in [problem.where for problem in problems], problems
         assert all(problem.severity == "error" and problem.hint for problem in problems)
 

@@ -18,7 +18,7 @@ import script_checks
 from rendering import HOSTILE_TEXTS, hostile, plan_of, rendered, shipped
 from specs import GOOD, MACHINE, made
 from tflaunch.cli import rendering
-from tflaunch.render import engines
+from tflaunch.render import targets
 from tflaunch.spec import Container, Resources, spec_form
 
 pytestmark = pytest.mark.unit
@@ -58,7 +58,7 @@ def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
     """Whatever is hard to quote in it; or there is an error that says why not."""
     data = ODD if name == "odd" else BY_NAME[name]
     read = made(data)
-    if not read.discover and engines.problems(engine, read, MACHINE):
+    if not read.discover and targets.problems(engine, read, MACHINE):
         assert name in EXCEPTIONS[engine]
         return
     if read.discover and engine == "sh":
@@ -90,7 +90,7 @@ EXCEPTIONS = {
 )
 def test_what_an_engine_cannot_express_is_an_error(engine: str, fields: dict[str, Any], message: str) -> None:
     """In one sentence, with a remedy."""
-    (problem,) = engines.problems(engine, made({"cluster": {"worker": 2}, "command": "train", **fields}), MACHINE)
+    (problem,) = targets.problems(engine, made({"cluster": {"worker": 2}, "command": "train", **fields}), MACHINE)
     assert problem.severity == "error"
     assert message in problem.message
     assert problem.hint
@@ -299,4 +299,4 @@ def test_a_container_that_is_none_is_an_error(container: Any, where: str) -> Non
 
 def test_the_command_offers_every_engine_that_there_is() -> None:
     """It names them itself, as it does not import them to show its help."""
-    assert set(rendering._ENGINES) == set(engines.ENGINES)
+    assert set(rendering._ENGINES) == set(targets.ENGINES)

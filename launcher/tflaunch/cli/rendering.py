@@ -32,12 +32,12 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     file = read_file(spec)
     loaded, warnings = read_spec(file, settings, giver=engine)
     warn(spec, warnings)
-    from tflaunch.render import engines
+    from tflaunch.render import targets
     from tflaunch.spec import look_around
 
     hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
     machine = look_around.look([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
-    if problems := engines.problems(engine, loaded, machine):
+    if problems := targets.problems(engine, loaded, machine):
         raise SpecError(file.source, problems)
     server_text = Path(machine.server_program).read_text()
-    click.echo(engines.render(engine, loaded, file.directory.absolute(), machine, server_text), nl=False)
+    click.echo(targets.render(engine, loaded, file.directory.absolute(), machine, server_text), nl=False)
