@@ -15,9 +15,10 @@ from peers import TFLAUNCH, Job, launchers
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
 from tflaunch.core.events import TaskStarted
-from tflaunch.store.journal import Journal, RunDirectory
+from tflaunch.store.journal import Journal
 from tflaunch.store.log_line import Kept
 from tflaunch.store.log_writer import Marks, TaskLog
+from tflaunch.store.run_dir import RunDirectory
 from tflaunch.tui.screen import Screen
 from tflaunch_worker import wire
 from tflaunch_worker.output.stream import Stream
@@ -35,7 +36,7 @@ TEXT = f"""\
 In one process, {TIMES} times each, what an event (`frame`, `record`) and 64 KiB of output pass on their way: through
 the agent (`output`), log and screen. The unit is one small JSON record, written and read, which says how fast the
 machine is. Then verbs, from their start to their return, on a run of 8 tasks that has ended; the unit is the start
-of the interpreter. Budgets are those of [the architecture](architecture.md#budgets).
+of the interpreter. Budgets are in [budgets](budgets.md).
 """
 
 

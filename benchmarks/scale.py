@@ -31,9 +31,10 @@ from tflaunch.plan.model import Plan
 from tflaunch.runtime.daemon import Notes
 from tflaunch.runtime.loop import Parts, Run
 from tflaunch.spec import look_around, specfile
-from tflaunch.store.journal import JOURNAL_NAME, Journal, RunDirectory
+from tflaunch.store.journal import Journal
 from tflaunch.store.log_sink import TaskWords
 from tflaunch.store.log_writer import Marks
+from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
 SHAPES = {"1 task on a host": (1, (100, 1_000, 5_000, 10_000)), "10 tasks on a host": (10, (100, 1_000, 10_000))}
 """How many tasks are on a host, and in all."""

@@ -19,7 +19,7 @@ from history import mirrored
 from tflaunch.core.events import RestartAsked, StopAsked, Struck
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
-from tflaunch.runtime.control_server import SOCKET_NAME
+from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import wire
 
 _REQUESTS: tuple[dict[str, Any], ...] = (

@@ -28,8 +28,9 @@ from tflaunch.errors import TflaunchError
 from tflaunch.plan import serialize
 from tflaunch.runtime import launch
 from tflaunch.slurm import batch
-from tflaunch.store import journal
-from tflaunch.store.journal import Journal, RunDirectory
+from tflaunch.store import journal, run_dir
+from tflaunch.store.journal import Journal
+from tflaunch.store.run_dir import RunDirectory
 
 pytestmark = pytest.mark.unit
 
@@ -221,7 +222,7 @@ def test_text_that_is_not_unicode_is_shown_all_the_same(tmp_path: Path, monkeypa
     """A path may hold any byte, and a journal carries it as a lone surrogate."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     run = record(tmp_path, has_ended=False)
-    path = run / journal.JOURNAL_NAME
+    path = run / run_dir.JOURNAL_NAME
     path.write_bytes(path.read_bytes().replace(b'"host":"localhost"', b'"host":"localhost","note":"\\udc80"'))
     assert run_command(["events"]) == (0, "")
     assert run_command(["events", "--json"]) == (0, "")
@@ -231,7 +232,7 @@ def test_a_line_that_was_cut_off_is_ignored(tmp_path: Path, monkeypatch: pytest.
     """The supervisor was killed while it wrote it."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     run = record(tmp_path, has_ended=False)
-    path = run / journal.JOURNAL_NAME
+    path = run / run_dir.JOURNAL_NAME
     records = journal.read(run)
     with path.open("ab") as file:
         file.write(b'{"seq":')
@@ -257,7 +258,7 @@ def test_damage_is_told_with_its_place(
     """The run, the line, the file, the cause, and where the logs are; other runs are listed all the same."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     sound, run = record(tmp_path, has_ended=True), record(tmp_path, has_ended=False)
-    path = run / journal.JOURNAL_NAME
+    path = run / run_dir.JOURNAL_NAME
     lines = path.read_bytes().split(b"\n")
     lines[1] = damage(lines[1])
     path.write_bytes(b"\n".join(lines))

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tflaunch.core.events import Interrupted
-from tflaunch.store import journal
-from tflaunch.store.journal import Journal, RunDirectory
+from tflaunch.store import journal, run_dir
+from tflaunch.store.journal import Journal
+from tflaunch.store.run_dir import RunDirectory
 
 pytestmark = pytest.mark.unit
 
@@ -41,7 +42,7 @@ class Place:
 
     def records(self) -> list[dict[str, Any]]:
         """Return the whole records in the file."""
-        lines = (self.directory.path / journal.JOURNAL_NAME).read_text().split("\n")[:-1]
+        lines = (self.directory.path / run_dir.JOURNAL_NAME).read_text().split("\n")[:-1]
         return [json.loads(line) for line in lines]
 
 
@@ -66,7 +67,7 @@ def test_records_wait_for_room(place: Place, room: int) -> None:
 
 def test_the_end_has_room_of_its_own(place: Place) -> None:
     """Taken at the beginning and given back for it, so that the exit code is known later."""
-    reserve = place.directory.path / journal.RESERVE_NAME
+    reserve = place.directory.path / run_dir.RESERVE_NAME
     assert reserve.stat().st_size >= 64 * 1024
     place.room = 0
     place.happens(3)

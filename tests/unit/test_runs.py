@@ -14,8 +14,9 @@ import pytest
 from tflaunch.client import runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.slurm import batch
-from tflaunch.store.journal import Journal, RunDirectory
+from tflaunch.store.journal import Journal
 from tflaunch.store.log_writer import Marks
+from tflaunch.store.run_dir import RunDirectory
 
 pytestmark = pytest.mark.unit
 

@@ -80,7 +80,7 @@ def ls(as_json: bool) -> None:
       tflaunch ls --json
     """
     from tflaunch.client.run_list import overview, table
-    from tflaunch.store.journal import runs_directory
+    from tflaunch.store.run_dir import runs_directory
 
     found = overview()
     if as_json:

@@ -128,7 +128,7 @@ def start(plan: Plan, suffix: str, spec: bytes, wishes: Wishes, strikes: tuple[S
     from tflaunch import descriptors
     from tflaunch.runtime import launch
     from tflaunch.store import log_writer
-    from tflaunch.store.journal import RunDirectory
+    from tflaunch.store.run_dir import RunDirectory
 
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if wishes.log_dir is not None:

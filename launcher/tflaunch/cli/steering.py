@@ -86,7 +86,7 @@ def _end(path: Path, grace: float | None) -> None:
     from tflaunch.core.job_state import Phase
     from tflaunch.explain.status import state_of_run
     from tflaunch.slurm import batch
-    from tflaunch.store.journal import open_run
+    from tflaunch.store.run_dir import open_run
 
     open_run(path)
     if batch.not_begun(path):

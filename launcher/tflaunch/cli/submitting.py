@@ -67,7 +67,7 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     from tflaunch.render.needs import with_gpus
     from tflaunch.runtime import slurm_submission
     from tflaunch.store import log_writer
-    from tflaunch.store.journal import RunDirectory
+    from tflaunch.store.run_dir import RunDirectory
     from tflaunch.transport import local
 
     local.dismiss_early()  # this machine starts nothing

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.runtime.control_server import SOCKET_NAME
 from tflaunch.slurm import batch
+from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import wire
 from tflaunch_worker.short_path import short_path
 

@@ -13,13 +13,12 @@ from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, news
-from tflaunch.runtime.control_server import SOCKET_NAME
-from tflaunch.runtime.wiring import Place
 from tflaunch.slurm import batch
-from tflaunch.store.journal import RESERVE_NAME
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import tail
+from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME
+from tflaunch.tui.output_sink import OutputSink
 
 _BETWEEN_VIEWS = 1.0  # seconds
 _AT_ONCE = 1024 * 1024  # bytes that wait in memory for the terminal
@@ -99,7 +98,7 @@ def lost(observer: Observer) -> str:
 class Follower:
     """Shows a run's lines as they come."""
 
-    def __init__(self, observer: Observer, place: Place, tasks: Iterable[str]) -> None:
+    def __init__(self, observer: Observer, place: OutputSink, tasks: Iterable[str]) -> None:
         self._observer = observer
         self._place = place
         self._reader = LogReader(observer.directory, observer.logs, list(tasks))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.slurm import batch
-from tflaunch.store.journal import open_run, runs_directory
+from tflaunch.store.run_dir import open_run, runs_directory
 from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
 

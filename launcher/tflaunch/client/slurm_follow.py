@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.runtime.daemon import LOG_NAME
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import NoSlurmHere, SlurmError, SlurmJob
+from tflaunch.store.run_dir import SUPERVISOR_LOG
 
 _BETWEEN_LOOKS = 1.0  # seconds: Slurm tells nobody by itself
 _BETWEEN_TRIES = 5.0
@@ -106,7 +106,7 @@ def _look(job: str, say: Callable[[str], None]) -> SlurmJob | None:
 def _stillborn(directory: Path, job: str, seen: SlurmJob) -> str:
     """What is known of a job that never became a run."""
     try:
-        lines = (directory / LOG_NAME).read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
+        lines = (directory / SUPERVISOR_LOG).read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
     except OSError:
         lines = []
     return "\n".join([f"job {job} of run {directory.name} was {seen.state} before the run began", *lines])

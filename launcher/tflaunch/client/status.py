@@ -10,8 +10,8 @@ from tflaunch.agents.snapshot import Sighting, look_at
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.explain.status import Sight, status
-from tflaunch.store.journal import RunDirectory
 from tflaunch.store.log_writer import tail
+from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.connect import ways_to_hosts
 
 

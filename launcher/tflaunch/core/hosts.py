@@ -1,4 +1,4 @@
-"""What becomes of a job when something happens to one of its hosts. Pure, like everything on this floor.
+"""What becomes of a job when something happens to one of its hosts. Pure.
 
 A host that cannot be heard is not dead: its tasks may live and train. Only its agent's end, or the fence
 (`policy.fence`), makes them certainly dead, and only then may they be started again.

@@ -1,7 +1,7 @@
 """How a job moves on: its phases, and how attempts of tasks start and end.
 
 `advance` takes a job as far as its own state allows. The rest is what `supervisor` does when something
-happens: `fail`, `stop_all`. Pure, like everything on this floor.
+happens: `fail`, `stop_all`. Pure.
 """
 
 from __future__ import annotations

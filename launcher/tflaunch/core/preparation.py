@@ -1,6 +1,6 @@
 """What hosts answer before an attempt starts: the user's code is there, names lead somewhere, ports are held.
 
-Pure, like everything on this floor.
+Pure.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tflaunch.core import policy, preflight
 from tflaunch.doctor.findings import Host
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.store.journal import home
+from tflaunch.store.run_dir import home
 from tflaunch.transport.base import AgentGone, LinkError, Way
 from tflaunch.transport.connect import ways_to_hosts
 

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.mailbox import Mailbox
+from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux, wire
 from tflaunch_worker.short_path import short_path
-
-SOCKET_NAME = "control.sock"
-"""In the run's directory, which is the user's own."""
 
 _MOST_CALLERS = 256
 _MOST_UNREAD = 16 * 1024 * 1024

@@ -13,10 +13,8 @@ from typing import Any, NoReturn
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store.log_line import Kept
+from tflaunch.store.run_dir import SUPERVISOR_LOG
 from tflaunch.transport import local
-
-LOG_NAME = "supervisor.log"
-"""What a detached supervisor says, in the run's directory."""
 
 
 class Notes:
@@ -98,7 +96,7 @@ def _tell_failure(pid: int, directory: Path) -> NoReturn:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         raise TflaunchError(f"the supervisor was killed by {signal.Signals(-code).name}", EXIT_INTERNAL)
-    said = (directory / LOG_NAME).read_text("utf-8", "replace").strip()
+    said = (directory / SUPERVISOR_LOG).read_text("utf-8", "replace").strip()
     raise TflaunchError(said or "the supervisor ended without a word", code or EXIT_INTERNAL)
 
 
@@ -113,7 +111,7 @@ def _be_supervisor(directory: Path, writer: int, supervise: Callable[[Callable[[
     try:
         os.setsid()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        _redirect(directory / LOG_NAME)
+        _redirect(directory / SUPERVISOR_LOG)
         code = supervise(begun)
     except TflaunchError as error:
         os.write(2, f"{error}\n".encode("utf-8", "replace"))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan
-from tflaunch.store.journal import RunDirectory, read, readable
+from tflaunch.store.journal import read, readable
+from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport import local
 from tflaunch.transport.base import Link, LinkError, Way
 from tflaunch.transport.connect import ways_to_hosts
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
     from tflaunch.core.drill import Strike
     from tflaunch.core.events import StopAsked
-    from tflaunch.runtime.wiring import Outfit, Place
+    from tflaunch.runtime.wiring import Outfit
+    from tflaunch.tui.output_sink import OutputSink
 
 
 class Manner(NamedTuple):
@@ -34,7 +36,7 @@ class Manner(NamedTuple):
     strikes: Sequence[Strike] = ()
     metrics_port: int | None = None
     is_detached: bool = False
-    place: Callable[[Sequence[str]], Place] | None = None
+    place: Callable[[Sequence[str]], OutputSink] | None = None
     begun: Callable[[], None] = lambda: None
 
 
@@ -45,7 +47,7 @@ def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner
     """
     ways = ways_to_hosts(plan, directory)
 
-    def supervise(place: Callable[[Sequence[str]], Place] | None, begun: Callable[[], None]) -> int:
+    def supervise(place: Callable[[Sequence[str]], OutputSink] | None, begun: Callable[[], None]) -> int:
         links = _links_on_this_machine(plan, ways)
         from tflaunch.runtime import foreground
 
@@ -99,13 +101,13 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
     ways = ways_to_hosts(job.original, directory)
     local.dismiss_early()
 
-    def supervise(place: Callable[[Sequence[str]], Place] | None, begun: Callable[[], None]) -> int:
+    def supervise(place: Callable[[Sequence[str]], OutputSink] | None, begun: Callable[[], None]) -> int:
         return foreground.resume(records, _outfit(directory, ways, code, manner, place, begun), stop)
 
     return _supervise(path, supervise, manner)
 
 
-_Supervise = Callable[["Callable[[Sequence[str]], Place] | None", Callable[[], None]], int]
+_Supervise = Callable[["Callable[[Sequence[str]], OutputSink] | None", Callable[[], None]], int]
 
 
 def _supervise(path: Path, supervise: _Supervise, manner: Manner) -> int:
@@ -126,7 +128,7 @@ def _outfit(
     ways: Mapping[str, Way],
     code: Code | None,
     manner: Manner,
-    place: Callable[[Sequence[str]], Place] | None,
+    place: Callable[[Sequence[str]], OutputSink] | None,
     begun: Callable[[], None],
 ) -> Outfit:
     from tflaunch.runtime.wiring import Outfit

@@ -14,10 +14,9 @@ from typing import NamedTuple
 from tflaunch import private_files
 from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
-from tflaunch.runtime.daemon import LOG_NAME
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import BadOption, NoSlurmHere, SlurmError
-from tflaunch.store.journal import RunDirectory, open_run
+from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory, open_run
 
 _ORDER_NAME = "order.json"
 _SCRIPT_NAME = "job.sh"
@@ -57,7 +56,7 @@ def submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str
         TflaunchError: sbatch does not know an option (exit code 2), or the job cannot be submitted (3).
     """
     private_files.write_text(directory.path / _ORDER_NAME, json.dumps(order._asdict()))
-    log = shlex.quote(str(directory.path / LOG_NAME).replace("%", "%%"))
+    log = shlex.quote(str(directory.path / SUPERVISOR_LOG).replace("%", "%%"))
     given = {option.removeprefix("--").partition("=")[0] for option in options}
     ours = {"output": log, "open-mode": "append"}
     lines = [*options, *(f"--{name}={value}" for name, value in ours.items() if name not in given)]
@@ -114,7 +113,7 @@ def restart_count() -> int:
 
 
 def _move_aside(path: Path, name: str, spec: str) -> None:
-    kept = {_ORDER_NAME, _SCRIPT_NAME, LOG_NAME, spec, *batch.FILES, runs.LOCK_NAME}
+    kept = {_ORDER_NAME, _SCRIPT_NAME, SUPERVISOR_LOG, spec, *batch.FILES, runs.LOCK_NAME}
     earlier = path / name
     earlier.mkdir(mode=0o700, exist_ok=True)
     for entry in list(path.iterdir()):

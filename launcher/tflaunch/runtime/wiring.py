@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.agents.session import Session, Terms
 from tflaunch.client import runs
@@ -14,10 +14,12 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
 from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.loop import Parts
-from tflaunch.store.journal import Journal, RunDirectory
-from tflaunch.store.log_sink import Shower, TaskWords
+from tflaunch.store.journal import Journal
+from tflaunch.store.log_sink import TaskWords
 from tflaunch.store.log_writer import Marks
+from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import Way
+from tflaunch.tui.output_sink import OutputSink
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -32,35 +34,6 @@ _BETWEEN_VIEWS = 1.0  # seconds
 _FLUSH = 1.0  # seconds in which a reader that reads has everything
 
 
-class Place(Shower, Protocol):
-    """Where the words of a run go: a screen, or the notes of a detached supervisor."""
-
-    @property
-    def is_live(self) -> bool:
-        """Whether `update` is worth its while."""
-
-    @property
-    def shows_output(self) -> bool:
-        """Whether `show` shows the output of tasks to the user."""
-
-    def update(self, status: Mapping[str, Any]) -> None:
-        """Show how the run stands."""
-
-    def say(self, message: str, is_failure: bool = False) -> None:
-        """Show a message of tflaunch itself; the first line of a failure stands out."""
-
-    def wait_until_written(self) -> None:
-        """Wait for the reader, until everything is written."""
-
-    def close(self, patience: float | None = None, limit: float | None = None) -> bool:
-        """Wait until everything is written; return False if that took too long.
-
-        Args:
-            patience: seconds to wait for a reader that takes nothing; None for no limit.
-            limit: seconds to wait in all; None for no limit.
-        """
-
-
 class Outfit(NamedTuple):
     """What one run is supervised with.
 
@@ -72,7 +45,7 @@ class Outfit(NamedTuple):
     directory: RunDirectory
     ways: Mapping[str, Way]
     code: Code | None
-    place: Callable[[Sequence[str]], Place]
+    place: Callable[[Sequence[str]], OutputSink]
     strikes: Sequence[Strike] = ()
     metrics_port: int | None = None
     begun: Callable[[], None] = lambda: None
@@ -85,7 +58,7 @@ class Desk(NamedTuple):
     journal: Journal
     service: Service
     driller: Driller | None
-    place: Place
+    place: OutputSink
 
 
 @contextmanager
@@ -144,7 +117,7 @@ def prepared(
         _wait_for_reader(place, lock, patience(), directory)
 
 
-def _wait_for_reader(place: Place, lock: int, patience: float | None, directory: RunDirectory) -> None:
+def _wait_for_reader(place: OutputSink, lock: int, patience: float | None, directory: RunDirectory) -> None:
     """Let the reader take what is left; the run itself is over."""
     if place.close(limit=_FLUSH):
         return
@@ -163,7 +136,7 @@ def _metrics(port: int | None) -> Metrics | None:
 
 
 def _driller(
-    strikes: Sequence[Strike], mailbox: Mailbox, sessions: Mapping[str, Session], place: Place
+    strikes: Sequence[Strike], mailbox: Mailbox, sessions: Mapping[str, Session], place: OutputSink
 ) -> Driller | None:
     if not strikes:
         return None
@@ -172,7 +145,7 @@ def _driller(
     return Driller(strikes, mailbox, sessions, place.say)
 
 
-def _keep_live(place: Place, service: Service, mailbox: Mailbox) -> None:
+def _keep_live(place: OutputSink, service: Service, mailbox: Mailbox) -> None:
     """Show how the run stands, again and again."""
     service.measured(place.update)
     mailbox.call_at(mailbox.now() + _BETWEEN_VIEWS, lambda: _keep_live(place, service, mailbox))

@@ -10,7 +10,8 @@ from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.slurm import batch
-from tflaunch.store.journal import JOURNAL_NAME, parse_record, readable
+from tflaunch.store.journal import parse_record, readable
+from tflaunch.store.run_dir import JOURNAL_NAME
 
 _BLOCK = 1024 * 1024
 _LAST = 64 * 1024

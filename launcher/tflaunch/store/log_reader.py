@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tflaunch.store.journal import RunDirectory
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_writer import parse_mark, path_of, times_of
+from tflaunch.store.run_dir import RunDirectory
 from tflaunch.store.task_log_reader import OneLog
 
 

@@ -1,0 +1,134 @@
+"""The directory of a run, and what the files in it are called."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from tflaunch import private_files
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+
+JOURNAL_NAME = "events.jsonl"
+"""The journal."""
+RESERVE_NAME = "reserve"
+"""Disk space kept for the last records, until the run has ended."""
+SOCKET_NAME = "control.sock"
+"""The socket on which the supervisor answers other processes of this user."""
+SUPERVISOR_LOG = "supervisor.log"
+"""The messages of a detached supervisor."""
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+def home() -> Path:
+    """Return the directory for everything that tflaunch keeps: $TFLAUNCH_HOME or the platform's place.
+
+    Raises:
+        TflaunchError: it is there, and another user could have put files into it.
+    """
+    configured = os.environ.get("TFLAUNCH_HOME")
+    if configured:
+        path = Path(configured).absolute()
+    else:
+        import platformdirs
+
+        path = Path(platformdirs.user_state_dir("tflaunch", appauthor=False))
+    _require_own(path, is_base=True)
+    return path
+
+
+def runs_directory() -> Path:
+    """Return the directory that holds those of all runs.
+
+    Raises:
+        TflaunchError: it is there, and another user could have put files into it.
+    """
+    path = home() / "runs"
+    _require_own(path)
+    return path
+
+
+def open_run(path: Path) -> Path:
+    """Return the directory of a run for which everything above it has been checked, or a path that was handed to us.
+
+    Raises:
+        TflaunchError: it is not there, or another user could have put files into it.
+    """
+    try:
+        private_files.require_own(path)
+    except OSError as error:
+        raise TflaunchError(f"{path}: {error.strerror}", EXIT_INTERNAL) from None
+    return path
+
+
+def _require_own(path: Path, *, is_base: bool = False) -> None:
+    try:
+        private_files.require_own(path, is_base=is_base)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it is made when something is written, which tells what is in the way
+    except OSError as error:
+        raise TflaunchError(f"{path}: {error.strerror}; set TFLAUNCH_HOME", EXIT_INTERNAL) from None
+
+
+class RunDirectory:
+    """The private directory of one run."""
+
+    def __init__(self, name: str, log_directory: Path | None = None) -> None:
+        """Make the directory, with a name that no other run has.
+
+        Args:
+            name: the job's name.
+            log_directory: where the tasks' logs go instead of into the run directory.
+
+        Raises:
+            TflaunchError: the directory cannot be made or belongs to somebody else.
+        """
+        self.run = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        runs = home() / "runs"
+        self.path = runs / self.run
+        self.logs = log_directory.absolute() if log_directory is not None else self.path / "logs"
+        try:
+            private_files.make_directories(runs)
+            private_files.require_own(runs)
+            self.path.mkdir(mode=0o700)
+            private_files.make_directories(self.logs)
+            if log_directory is not None:
+                (self.path / "logs").symlink_to(self.logs)
+        except OSError as error:
+            message = f"{error.filename}: {error.strerror}; set TFLAUNCH_HOME to a directory you can write"
+            raise TflaunchError(message, EXIT_INTERNAL) from None
+
+    @classmethod
+    def existing(cls, path: Path, logs: Path) -> RunDirectory:
+        """Return the directory of a run that was begun before."""
+        directory = cls.__new__(cls)
+        directory.run, directory.path, directory.logs = path.name, path, logs
+        return directory
+
+    @property
+    def marks(self) -> Path:
+        """The file with the `Marks` of the logs."""
+        return self.path / "marks.jsonl"
+
+    @property
+    def times(self) -> Path:
+        """The directory for the indices of when the words in the logs were written; made when needed."""
+        return self.path / "times"
+
+    def agent_directory(self, host: str) -> Path:
+        """Return the place of the agent on this machine that serves ``host``."""
+        return self.path / "agents" / host
+
+    def keep_spec(self, suffix: str, data: bytes) -> None:
+        """Keep what the user wrote, as it was; ``suffix`` is that of its file."""
+        descriptor = os.open(self.path / f"spec{suffix}", _FLAGS, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Write ``plan.json``."""
+        descriptor = os.open(self.path / "plan.json", _FLAGS, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps(plan, separators=(",", ":")) + "\n")
