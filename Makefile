@@ -31,10 +31,11 @@ test: $(VENV)/.ready lint ## Run all tests, two directories of them at a time.
 test-%: $(VENV)/.ready
 	$(RUN) pytest tests/$*
 
-lint: $(VENV)/.ready ## Check style and types.
+lint: $(VENV)/.ready ## Check style, types and which package imports which.
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 test-preload: $(VENV)/.ready ## Run the tests once more, with every Python task forked instead of started.
 	$(RUN) TFLAUNCH_TEST_PRELOAD=json,decimal pytest -m "(agent or cli or ssh) and not tensorflow"

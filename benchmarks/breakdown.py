@@ -52,7 +52,7 @@ UNIT = "interpreter"
 TEXT = """\
 Consecutive parts of one `tflaunch up` of N times `/bin/true`, from the times in its own journal and three marks
 of a program that calls it. Each is a median, so they add up only nearly. The unit is the start of the interpreter
-in the same run; budgets are those of [the architecture](architecture.md#budgets).
+in the same run; budgets are in [budgets](budgets.md).
 """
 
 

@@ -1,10 +1,10 @@
-"""The budgets of docs/architecture.md: what each part of tflaunch may cost."""
+"""The budgets of docs/budgets.md: what each part of tflaunch may cost."""
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
-_PAGE = Path(__file__).resolve().parent.parent / "docs" / "architecture.md"
+_PAGE = Path(__file__).resolve().parent.parent / "docs" / "budgets.md"
 _ROW = re.compile(r"^\| `([a-z ]+)` \|(?:[^|]*[a-z][^|]*\|)?((?: [\d.]+ \|)+)$", re.MULTILINE)
 
 

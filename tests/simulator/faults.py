@@ -154,7 +154,7 @@ class Faults:
 
     def _kill_together(self, host: SimHost) -> None:
         self._oracle.may_lose_words = True
-        # Where nothing can look before the fence has passed, nothing can be promised (docs/architecture.md).
+        # Where nothing can look before the fence has passed, nothing can be promised (docs/limits.md).
         if host.agent is None or host.agent.has_ended or not host.is_reachable or host.is_refusing:
             return
         for process in host.living():
