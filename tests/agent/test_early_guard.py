@@ -59,7 +59,7 @@ def test_without_its_launcher_it_ends() -> None:
     program = f"""
 import os, sys
 sys.path[:0] = {sys.path!r}
-from tflaunch.hosts import local
+from tflaunch.transport import local
 local.start_early()
 print(open(f"/proc/self/task/{{os.getpid()}}/children").read(), flush=True)
 os.kill(os.getpid(), 9)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cli
 
 CHILD = """
 import json, os, sys
-from tflaunch.view.screen import Screen
+from tflaunch.tui.screen import Screen
 
 screen = Screen(["worker:0", "worker:1"])
 answers = int(sys.argv[1])
@@ -45,7 +45,7 @@ for line in sys.stdin:
 """
 WATCHER = """
 import json, os, sys
-from tflaunch.view.watching import watch
+from tflaunch.tui.redraw import watch
 
 def statuses():
     for line in sys.stdin:

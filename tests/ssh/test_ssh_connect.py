@@ -896,9 +896,9 @@ def test_nothing_is_printed(tmp_path: Path) -> None:
     """Not even by threads of paramiko that outlive the program."""
     program = """if True:
         import socket, threading
-        from tflaunch.hosts.link import LinkError
-        from tflaunch.hosts.ssh_config import Target
-        from tflaunch.hosts.ssh_connect import Connector
+        from tflaunch.transport.base import LinkError
+        from tflaunch.transport.ssh_config import Target
+        from tflaunch.transport.ssh_connect import Connector
         server = socket.create_server(("127.0.0.9", 0))
         def speak():
             for words in (b"junk", b"SSH-2.0-x", b"SSH-2.0-x\\r\\n" + b"x" * 1000, b"SSH-2.0-x\\r\\n"):

@@ -27,7 +27,7 @@ OTHER = "eval-20251231-120000-cccc"
 HOLD = """
 import sys
 from pathlib import Path
-from tflaunch.records import runs
+from tflaunch.client import runs
 runs.take(Path(sys.argv[1]))
 print("taken", flush=True)
 sys.stdin.read()

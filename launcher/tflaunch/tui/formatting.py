@@ -7,6 +7,8 @@ import re
 import unicodedata
 from typing import Any
 
+from rich.cells import cell_len
+
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])")
 _UNITS = "BKMGTPE"
 _JOINING = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]")
@@ -41,7 +43,7 @@ def plain(text: Any, limit: int = 1000) -> str:
 
 def width(text: str) -> int:
     """Return how many columns a text takes; escape sequences take none."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in plain(text, len(text)))
+    return cell_len(plain(text, len(text)))
 
 
 def _shown(character: str) -> str:
