@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from tflaunch.cli import tflaunch
+from tflaunch.cli.main import tflaunch
 
 _WIDTH = 100
 _GLUE = "\0"  # holds an option and its value together

@@ -15,9 +15,9 @@ def main() -> None:
         from tflaunch.transport import local
 
         local.start_early()
-    from tflaunch import cli
+    from tflaunch.cli.main import run_command_line
 
-    code = cli.main()
+    code = run_command_line()
     if may_start_tasks:
         local.dismiss_early()
     code = _flush(code)

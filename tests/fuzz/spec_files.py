@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes
 from specs import DIRECTORY, GOOD, MACHINE
-from tflaunch.cli import tflaunch
+from tflaunch.cli.main import tflaunch
 from tflaunch.discovery import resolve
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import lint, placeholders, planner, serialize

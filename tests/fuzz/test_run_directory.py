@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from history import HERE, parameter_server
-from tflaunch import cli
 from tflaunch.agents.snapshot import Sighting
+from tflaunch.cli.main import run_command_line
 from tflaunch.client import status
 from tflaunch.core import step
 from tflaunch.core.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted
@@ -154,7 +154,7 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["tflaunch", *arguments])
-        code = cli.main()
+        code = run_command_line()
         out.flush()
     return code, err.getvalue()
 
@@ -271,7 +271,7 @@ def test_damage_is_told_with_its_place(
     out = io.StringIO()
     with redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["tflaunch", "ls", "--json"])
-        assert cli.main() == 0
+        assert run_command_line() == 0
     assert {entry["run"]: entry["state"] for entry in json.loads(out.getvalue())} == {
         sound.name: "succeeded",
         run.name: "unreadable",

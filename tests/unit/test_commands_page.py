@@ -9,7 +9,7 @@ import click
 import pytest
 
 from specs import REPOSITORY
-from tflaunch.cli import tflaunch
+from tflaunch.cli.main import tflaunch
 
 pytestmark = pytest.mark.unit
 

@@ -17,7 +17,7 @@ import compose_checks
 import script_checks
 from rendering import HOSTILE_TEXTS, hostile, plan_of, rendered, shipped
 from specs import GOOD, MACHINE, made
-from tflaunch.cli import rendering
+from tflaunch.cli import render
 from tflaunch.render import targets
 from tflaunch.spec import Container, Resources, spec_form
 
@@ -299,4 +299,4 @@ def test_a_container_that_is_none_is_an_error(container: Any, where: str) -> Non
 
 def test_the_command_offers_every_engine_that_there_is() -> None:
     """It names them itself, as it does not import them to show its help."""
-    assert set(rendering._ENGINES) == set(targets.ENGINES)
+    assert set(render._ENGINES) == set(targets.ENGINES)

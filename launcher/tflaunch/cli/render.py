@@ -1,4 +1,4 @@
-"""`render`: a spec in the words of another engine."""
+"""`render`: print a spec as files for another launcher."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from tflaunch.cli.loading import read_file, read_spec, set_option, spec_argument, warn
+from tflaunch.cli._spec import read_file, read_spec, set_option, spec_argument, warn
 from tflaunch.errors import SpecError
 
 # Those of `render.engines`, which is imported only when it is used.
 _ENGINES = ("slurm", "jobset", "tfjob", "k8s", "compose", "sh")
 
 
-@click.command(short_help="Write a spec for another engine.")
+@click.command(short_help="Print a spec as files for another launcher.")
 @spec_argument
 @click.option("--to", "engine", type=click.Choice(_ENGINES), required=True, help="The engine.")
 @set_option

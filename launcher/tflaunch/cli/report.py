@@ -1,4 +1,4 @@
-"""`report`: a run in one file."""
+"""`report`: pack a run into one file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.naming import complete_runs
+from tflaunch.cli._select import complete_runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def report(run: str | None, output: str | None, dry_run: bool, show: bool) -> No
     In it are the spec, the plan, the journal, the last 4 MiB of each log, and what this machine is. Secrets read ***:
     values of variables, options and fields whose names say so, such as API_KEY or password, passwords in URLs, private
     keys, and what has the form of a known token. Each file is listed with the number of replaced secrets. What a
-    program says in other words stays, so look with --show before you share. RUN is the name of a run or job, or its
+    program says in other words stay, so look with --show before you share. RUN is the name of a run or job, or its
     beginning: the live one, else the newest.
 
     \b

@@ -1,4 +1,4 @@
-"""RUN and TASK on the command line: what they mean, and how the shell completes them."""
+"""RUN and TASK arguments: what they select, and their completion in the shell."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
-"""`logs`, `attach`: read what the tasks of a run write."""
+"""`logs`: show what the tasks of a run wrote."""
 
 from __future__ import annotations
 
 import datetime as dt
-import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.loading import say, seconds_in
-from tflaunch.cli.naming import choose, plan_of, run_and_tasks_argument, run_argument
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.cli._select import choose, plan_of, run_and_tasks_argument
+from tflaunch.cli._spec import say, seconds_in
+from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from tflaunch.client.observer import Observer
     from tflaunch.store.log_reader import LogReader
     from tflaunch.tui.log_printer import LogPrinter
-
-_PATIENCE = 2.0  # seconds for a terminal that takes nothing, after Ctrl-C
 
 
 @click.command(short_help="Show what tasks wrote.")
@@ -126,53 +123,3 @@ def _moment(text: str) -> float:
     except ValueError:
         message = f"--since {text!r} is not a valid time; use 90s, 10m or 2h for that long ago, or 2026-01-31T12:00:00"
         raise TflaunchError(message, EXIT_USAGE) from None
-
-
-@click.command(short_help="Watch a live run as if it had been started here.")
-@run_argument
-@click.option("-n", "--tail", type=click.IntRange(0), default=10, metavar="N", help="Begin with N lines of each task.")
-@click.option("--resume", is_flag=True, help="Take over if its supervisor was killed.")
-def attach(run: str | None, tail: int, resume: bool) -> int:
-    """Show the words and the news of RUN until it has ended, and exit with its exit code.
-
-    Ctrl-C leaves the run alone: it goes on without this terminal.
-
-    \b
-    Example:
-      tflaunch attach
-    """
-    from tflaunch.client import runs, slurm_follow
-    from tflaunch.client.follow import Follower, lost
-    from tflaunch.client.observer import Observer, Outcome
-    from tflaunch.tui.screen import Screen
-
-    directory = runs.find(run)
-    slurm_follow.until_begun(directory, say)
-    observer = Observer(directory)
-    observer.catch_up()
-    if observer.outcome is Outcome.LOST:
-        return _take_over(directory.name, lost(observer), resume)
-    tasks = [process.task for process in observer.job.original.processes()]
-    screen = Screen(tasks)
-    patience: float | None = None
-    try:
-        return Follower(observer, screen, tasks).run(tail)
-    except KeyboardInterrupt:
-        patience = _PATIENCE
-        screen.say(f"detached; {directory.name} is still running (stop it with `tflaunch down {directory.name}`)")
-        return 130
-    finally:
-        screen.close(patience)
-
-
-def _take_over(run: str, sentence: str, resume: bool) -> int:
-    """Offer to take over a run whose supervisor was killed; without anybody to ask, only `--resume` does it."""
-    from tflaunch.cli.running import take_over
-
-    if not resume:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise TflaunchError(sentence, EXIT_INTERNAL)
-        click.echo(f"tflaunch: {sentence}", err=True)
-        if not click.confirm("Take over now?", err=True):
-            return EXIT_INTERNAL
-    return take_over(run)

@@ -1,4 +1,4 @@
-"""`up`: run a spec, here or without this terminal; or take over a run whose supervisor was killed."""
+"""`up`: run a spec, attached or detached, or take over a run whose supervisor was killed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.loading import (
+from tflaunch.cli._launch_options import PRELOADED, Wishes, wishes_options
+from tflaunch.cli._select import complete_runs
+from tflaunch.cli._slurm import slurm_options, slurm_settings, submit
+from tflaunch.cli._spec import (
     CommandAfterDashes,
     check_keep,
     command_argument,
@@ -18,9 +21,6 @@ from tflaunch.cli.loading import (
     set_option,
     warn,
 )
-from tflaunch.cli.naming import complete_runs
-from tflaunch.cli.submitting import slurm_options, slurm_settings, submit
-from tflaunch.cli.wishes import PRELOADED, Wishes, wishes_options
 
 if TYPE_CHECKING:
     from tflaunch.core.drill import Strike
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @set_option
 @wishes_options
 @slurm_options
-@click.option("--drill", metavar="TEXT", help="Do this to the running job, and say whether it recovered.")
+@click.option("--drill", metavar="TEXT", help="Inject this fault into the running job, and report if it recovers.")
 @click.option(
     "--resume",
     metavar="RUN",
@@ -71,8 +71,8 @@ def up(
     With --on slurm a batch job of Slurm is submitted, which starts the tasks on its nodes; this terminal follows it, or
     with -d does not. ps, logs, attach, wait and down work as usual, also while it is in the queue.
 
-    --drill tests how a job recovers: kill, term or stop a task, or cut the link to a host, after so much time
-    of training. A drill that could not be done ends with 125.
+    --drill tests how a job recovers: kill, term or stop a task, or cut the link to a host, after a time of
+    training. A drill that could not be done ends with 125.
 
     \b
     Example:

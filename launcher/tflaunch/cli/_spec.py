@@ -1,4 +1,4 @@
-"""What several commands do first: read a spec, lint it, make its plan."""
+"""Steps that several verbs share: read a spec, lint it, make its plan."""
 
 from __future__ import annotations
 

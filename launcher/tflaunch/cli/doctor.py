@@ -1,4 +1,4 @@
-"""`doctor`: look at the real hosts before a job starts."""
+"""`doctor`: check the hosts of a spec before running it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.loading import (
+from tflaunch.cli._spec import (
     CommandAfterDashes,
     command_argument,
     json_option,
@@ -35,7 +35,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     """Find what would keep SPEC from running well, on its real hosts: exit 0 when nothing would, else 3.
 
     Each host is reached and asked: are the programs there, and the same everywhere, with the same TensorFlow and
-    Keras; do names lead where they should; are the ports free, and reached from all other hosts; clock, disk,
+    Keras; do names resolve to the right hosts; are the ports free, and reached from all other hosts; clock, disk,
     memory, GPUs, limits; are checkpoints on shared storage. Nothing of the job is started.
 
     \b

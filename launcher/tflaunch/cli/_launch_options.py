@@ -1,4 +1,4 @@
-"""What the user may wish of any run that is launched: the options that `up` and `run` have in common."""
+"""The options that `up` and `run` share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from tflaunch.cli.loading import name_option
+from tflaunch.cli._spec import name_option
 
 PRELOADED = "tensorflow"
 """The module that the option --preload has imported."""
@@ -24,9 +24,9 @@ _OPTIONS = (
         help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",
     ),
     click.option(
-        "--preflight/--no-preflight", default=True, help="Have the hosts try to reach each other before the start."
+        "--preflight/--no-preflight", default=True, help="Check before the start that the hosts can reach each other."
     ),
-    click.option("-d", "--detach", is_flag=True, help="Leave it running, and return once its tasks run."),
+    click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running."),
     click.option("--keep", is_flag=True, help="When the job has ended, leave TensorBoard until Ctrl-C or down."),
     click.option("--preload", is_flag=True, help=f"Import {PRELOADED} once per host, and fork the tasks of that."),
 )

@@ -1,4 +1,4 @@
-"""`run`: what `up` does, without a file."""
+"""`run`: run a command without a spec file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from tflaunch.cli.loading import linted, say, set_option, warn
-from tflaunch.cli.running import plan_for, start
-from tflaunch.cli.wishes import PRELOADED, Wishes, wishes_options
+from tflaunch.cli._launch_options import PRELOADED, Wishes, wishes_options
+from tflaunch.cli._spec import linted, say, set_option, warn
+from tflaunch.cli.up import plan_for, start
 
 _SOURCE = "command line"
 _STDOUT = "-"

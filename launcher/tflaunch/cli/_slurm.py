@@ -1,4 +1,4 @@
-"""`up --on slurm`: hand a run to Slurm, and follow it; and what its job calls when it begins."""
+"""`up --on slurm`: submit a run to Slurm and follow it; and the command that its job runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tflaunch.cli.loading import check_keep, linted, make_plan, say, warn
+from tflaunch.cli._spec import check_keep, linted, make_plan, say, warn
 from tflaunch.errors import Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _follow(directory: Path) -> int:
 @contextmanager
 def _interrupts_end(directory: Path) -> Iterator[list[int]]:
     """Have Ctrl-C end the run as `up` does: the tasks may save, and a second one kills them. Yields the signals."""
-    from tflaunch.cli.steering import ask_to_end
+    from tflaunch.cli.down import ask_to_end
 
     seen: list[int] = []
 

@@ -1,0 +1,63 @@
+"""`attach`: watch a live run."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tflaunch.cli._select import run_argument
+from tflaunch.cli._spec import say
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+
+_PATIENCE = 2.0  # seconds for a terminal that takes nothing, after Ctrl-C
+
+
+@click.command(short_help="Follow a live run as if it had been started here.")
+@run_argument
+@click.option("-n", "--tail", type=click.IntRange(0), default=10, metavar="N", help="Begin with N lines of each task.")
+@click.option("--resume", is_flag=True, help="Take over if its supervisor was killed.")
+def attach(run: str | None, tail: int, resume: bool) -> int:
+    """Follow the output and events of RUN until it ends, and exit with its exit code.
+
+    Ctrl-C detaches: the run continues.
+
+    \b
+    Example:
+      tflaunch attach
+    """
+    from tflaunch.client import runs, slurm_follow
+    from tflaunch.client.follow import Follower, lost
+    from tflaunch.client.observer import Observer, Outcome
+    from tflaunch.tui.screen import Screen
+
+    directory = runs.find(run)
+    slurm_follow.until_begun(directory, say)
+    observer = Observer(directory)
+    observer.catch_up()
+    if observer.outcome is Outcome.LOST:
+        return _take_over(directory.name, lost(observer), resume)
+    tasks = [process.task for process in observer.job.original.processes()]
+    screen = Screen(tasks)
+    patience: float | None = None
+    try:
+        return Follower(observer, screen, tasks).run(tail)
+    except KeyboardInterrupt:
+        patience = _PATIENCE
+        screen.say(f"detached; {directory.name} is still running (stop it with `tflaunch down {directory.name}`)")
+        return 130
+    finally:
+        screen.close(patience)
+
+
+def _take_over(run: str, sentence: str, resume: bool) -> int:
+    """Offer to take over a run whose supervisor was killed; without anybody to ask, only `--resume` does it."""
+    from tflaunch.cli.up import take_over
+
+    if not resume:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise TflaunchError(sentence, EXIT_INTERNAL)
+        click.echo(f"tflaunch: {sentence}", err=True)
+        if not click.confirm("Take over now?", err=True):
+            return EXIT_INTERNAL
+    return take_over(run)

@@ -1,0 +1,77 @@
+"""`check`: find mistakes in specs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from tflaunch.cli._spec import (
+    CommandAfterDashes,
+    json_option,
+    read_spec,
+    set_option,
+    source_name,
+    specs_argument,
+)
+from tflaunch.errors import EXIT_USAGE, Problem, SpecError
+
+
+@click.command(cls=CommandAfterDashes, short_help="Find mistakes in specs.")
+@specs_argument
+@set_option
+@json_option
+def check(specs: tuple[Path, ...], command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
+    """Find mistakes in each SPEC without touching a host: exit 0 when all can be run, 2 when one cannot.
+
+    A SPEC `-` is read from standard input.
+
+    \b
+    Example:
+      tflaunch check cluster.json
+      tflaunch check cluster_specs/*.json
+    """
+    if not specs:
+        raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
+    checked = [_checked(spec, command, settings) for spec in specs]
+    is_ok = all(each.is_ok for each in checked)
+    if as_json:
+        shown = {"ok": is_ok, "problems": [problem for each in checked for problem in each.problems_as_json()]}
+        if len(checked) > 1:
+            shown["specs"] = [each.as_json() for each in checked]
+        click.echo(json.dumps(shown, indent=2))
+    else:
+        for each in checked:
+            click.echo("\n".join(each.lines()))
+    return 0 if is_ok else EXIT_USAGE
+
+
+class _Checked(NamedTuple):
+    """What was found in one spec. ``source`` is its file, or where the problems are: a file of defaults."""
+
+    spec: str
+    source: str
+    is_ok: bool
+    problems: Sequence[Problem]
+
+    def problems_as_json(self) -> list[dict[str, str]]:
+        return [problem._asdict() for problem in self.problems]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"spec": self.spec, "ok": self.is_ok, "problems": self.problems_as_json()}
+
+    def lines(self) -> list[str]:
+        lines = [f"{self.source}: {problem.severity}: {problem.sentence()}" for problem in self.problems]
+        return [*lines, f"{self.spec}: ok"] if self.is_ok else lines
+
+
+def _checked(spec: Path, command: Sequence[str], settings: Sequence[str]) -> _Checked:
+    name = source_name(spec)
+    try:
+        _, problems = read_spec(spec, settings, command=command, is_offline=True)
+    except SpecError as error:
+        return _Checked(name, error.source, False, error.problems)
+    return _Checked(name, name, True, problems)

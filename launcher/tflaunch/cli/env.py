@@ -1,0 +1,67 @@
+"""`env`: print shell exports to run one task by hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli._spec import (
+    make_plan,
+    read_spec,
+    set_option,
+    source_name,
+    spec_argument,
+    warn,
+)
+from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.plan.model import Plan, TaskPlan
+
+
+@click.command(short_help="Print shell exports to run one task by hand.")
+@spec_argument
+@click.argument("task")
+@set_option
+def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
+    """Print shell commands after which TASK's command can be run by hand, in a debugger for instance.
+
+    The spec should give every task a port: one that is chosen at the start cannot be known here.
+
+    \b
+    Example:
+      eval "$(tflaunch env cluster.json worker:1)" && python train.py
+    """
+    loaded, warnings = read_spec(spec, settings)
+    made = make_plan(source_name(spec), spec.parent, loaded)
+    warn(spec, warnings)
+    names = [process.task for process in made.processes()]
+    if task not in names:
+        raise TflaunchError(
+            f"{source_name(spec)}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE
+        )
+    from tflaunch.plan import model as planning
+    from tflaunch.plan import placeholders, tensorboard
+
+    made = planning.resolve(made, {tensorboard.NAME: tensorboard.USUAL_PORT})
+    unknown = [process.task for process in made.tasks if process.address and process.address.port is None]
+    if unknown:
+        hint = 'give it in the spec, for example "localhost:12345"'
+        warn(spec, [Problem("warning", unknown[0], "its port is chosen only at the start", hint)])
+    from tflaunch.plan import serialize
+
+    made = placeholders.shown(made, serialize.run_by_hand(made))
+    click.echo(serialize.shell_exports(made, _settled(made, made.find(task))))
+
+
+def _settled(plan: Plan, task: TaskPlan) -> TaskPlan:
+    """Decide for a task of this machine what its agent would: whether tf_keras is there for it."""
+    from tflaunch_worker.looking import interpreter
+
+    if not plan.is_local(task.host) or task.env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
+        return task
+    is_legacy, _ = interpreter.legacy_keras(list(task.argv), {**os.environ, **task.env})
+    return task._replace(env={**task.env, "TF_USE_LEGACY_KERAS": "1" if is_legacy else "0"})

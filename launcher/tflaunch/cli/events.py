@@ -1,0 +1,51 @@
+"""`events`: show what has happened in a run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from tflaunch.cli._select import run_argument
+from tflaunch.cli._spec import json_option
+
+
+@click.command(short_help="Show what has happened in a run.")
+@run_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until the run has ended.")
+@json_option
+def events(run: str | None, follow: bool, as_json: bool) -> None:
+    """Show the journal of RUN: what happened, and what the supervisor did about it.
+
+    \b
+    Example:
+      tflaunch events -f --json | jq -c 'select(.kind == "task_exited")'
+    """
+    from tflaunch.client import runs
+    from tflaunch.client.observer import Observer, Outcome
+    from tflaunch.store.journal_reader import JournalReader
+
+    directory = runs.find(run)
+    observer = Observer(directory) if follow else None
+    journal = JournalReader(directory)
+    while True:
+        for record in journal.new_records():
+            click.echo(json.dumps(record, separators=(",", ":")) if as_json else _as_text(record))
+        if observer is None or observer.outcome is not Outcome.LIVE:
+            return
+        observer.wait()
+
+
+def _as_text(record: dict[str, Any]) -> str:
+    """One record as a line for people: when, what, and the rest as name=value."""
+    from tflaunch.tui.log_printer import local_time
+
+    rest = {name: value for name, value in record.items() if name not in ("seq", "time", "now", "kind", "plan")}
+    words = " ".join(
+        f"{name}={json.dumps(value) if isinstance(value, dict | list) or value == '' else value}"
+        for name, value in rest.items()
+        if value is not None
+    )
+    text = f"{local_time(record['time'], '%H:%M:%S')} {record['kind']} {words}".rstrip()
+    return text.encode("utf-8", "backslashreplace").decode()  # of a path that is not UTF-8

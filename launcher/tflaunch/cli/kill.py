@@ -1,0 +1,42 @@
+"""`kill`: send a signal to tasks of a live run."""
+
+from __future__ import annotations
+
+import signal
+
+import click
+
+from tflaunch.cli._control import ask_supervisor, shortened_list
+from tflaunch.cli._select import choose, plan_of, run_and_tasks_argument
+from tflaunch.cli._spec import say
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+
+
+@click.command(short_help="Send a signal to tasks.")
+@click.option("-s", "--signal", "name", default="TERM", metavar="SIGNAL", help="Its name or number; default: TERM.")
+@run_and_tasks_argument
+def kill(name: str, words: tuple[str, ...]) -> None:
+    """Send a signal to TASKs of RUN, and let the rules decide what follows.
+
+    \b
+    Example:
+      tflaunch kill -s USR1 worker:0
+    """
+    from tflaunch.plan import selectors
+
+    number = _signal(name)
+    directory, wanted = choose(words)
+    if not wanted:
+        raise click.UsageError("Missing argument 'TASK': worker, worker:1, worker:0-3 or host=NAME.")
+    tasks = selectors.choose(plan_of(directory), wanted)
+    answer = ask_supervisor(directory, "signal", tasks=tasks, signal=number)
+    say(f"sent {signal.Signals(number).name} to {shortened_list(answer.get('tasks', tasks))} of {directory.name}")
+
+
+def _signal(name: str) -> int:
+    try:
+        if name.isdigit():
+            return int(signal.Signals(int(name)))
+        return int(signal.Signals[f"SIG{name.upper().removeprefix('SIG')}"])
+    except (KeyError, ValueError):
+        raise TflaunchError(f"-s {name!r} is no signal; write TERM, KILL, USR1 or a number", EXIT_USAGE) from None

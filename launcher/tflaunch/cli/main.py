@@ -1,0 +1,102 @@
+"""The command group: arguments in, exit code out."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from tflaunch import __version__
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, TflaunchError
+
+_VERBS = (
+    "up",
+    "run",
+    "ps",
+    "logs",
+    "attach",
+    "wait",
+    "down",
+    "restart",
+    "kill",
+    "ls",
+    "events",
+    "report",
+    "plan",
+    "check",
+    "doctor",
+    "env",
+    "render",
+    "schema",
+    "help",
+)
+"""The verbs, the most important first; each is a module here, which is imported when it is used."""
+_FOR_PROGRAMS = {"supervise": "_slurm"}
+
+
+class _Commands(click.Group):
+    """The commands, listed in the order of `_VERBS`."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return list(_VERBS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Return a command, None when there is none of this name."""
+        module = name if name in _VERBS else _FOR_PROGRAMS.get(name)
+        if module is None:
+            return None
+        imported = import_module(f"tflaunch.cli.{module}")
+        command: click.Command = getattr(imported, f"{name}_" if name == "help" else name)
+        return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names, and the others.
+
+        Raises:
+            click.UsageError: there is none; with the one that is probably meant.
+        """
+        name = arguments[0]
+        if self.get_command(context, name) is None and not (context.resilient_parsing or name.startswith("-")):
+            from tflaunch.cli.help import no_such_command
+
+            raise no_such_command(name, _VERBS)
+        return super().resolve_command(context, arguments)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tflaunch", message="%(prog)s %(version)s")
+def tflaunch() -> None:
+    """Launch distributed TensorFlow training from one cluster spec.
+
+    \b
+    Example:
+      tflaunch up cluster.json
+    """
+
+
+def run_command_line() -> int:
+    """Run the command line and return its exit code; a user's mistake is a sentence, never a traceback."""
+    try:
+        return int(tflaunch(standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        return EXIT_USAGE
+    except SpecError as error:
+        for problem in error.problems:
+            severity = "warning: " if problem.severity == "warning" else ""
+            click.echo(f"tflaunch: {error.source}: {severity}{problem.sentence()}", err=True)
+        return EXIT_USAGE
+    except TflaunchError as error:
+        click.echo(f"tflaunch: {error}", err=True)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        return EXIT_INTERNAL
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"tflaunch: {place}{error.strerror or error}", err=True)
+        return EXIT_INTERNAL

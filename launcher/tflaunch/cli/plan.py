@@ -1,0 +1,80 @@
+"""`plan`: show what `up` would do."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli._spec import (
+    CommandAfterDashes,
+    command_argument,
+    json_option,
+    make_plan,
+    name_option,
+    read_spec,
+    set_option,
+    source_name,
+    spec_argument,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from tflaunch.plan.model import Plan
+
+
+@click.command(cls=CommandAfterDashes, short_help="Show what `up` would do.")
+@spec_argument
+@command_argument
+@set_option
+@name_option
+@json_option
+def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: str | None, as_json: bool) -> None:
+    """Show every process that `up` would start: host, address, command, environment.
+
+    `auto` stands for a value that is chosen at the start, such as a port.
+
+    \b
+    Example:
+      tflaunch plan cluster.json --json
+    """
+    loaded, warnings = read_spec(spec, settings, name, command)
+    made = make_plan(source_name(spec), spec.parent, loaded)
+    warn(spec, warnings)
+    from tflaunch.plan import placeholders, serialize
+
+    made = placeholders.shown(made)
+    origins = loaded.origins
+    if as_json:
+        click.echo(json.dumps({**serialize.as_json(made), "origins": dict(origins)}, indent=2))
+    else:
+        click.echo(_plan_as_text(made, origins))
+
+
+def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
+    from tflaunch.plan import preloading
+
+    lines = [f"{plan.name}: {plan.strategy}, done when {_done_rule(plan)}"]
+    lines += [f"  default  {place} from {file}" for place, file in origins.items()]
+    for process in plan.processes():
+        lines.append(f"\n{process.task} on {process.host}, address {process.address or 'none'}")
+        lines.append(f"  command  {shlex.join(process.argv)}")
+        lines.append(f"  workdir  {process.workdir}")
+        for name, value in sorted(process.env.items()):
+            why = f"   ({process.reasons[name]})" if name in process.reasons else ""
+            lines.append(f"  env      {name}={value}{why}")
+        lines.append(f"  unset    {' '.join(process.unset)}")
+        if (prospect := preloading.prospect(plan, process)) is not None:
+            lines.append(f"  preload  {prospect}")
+    return "\n".join(lines)
+
+
+def _done_rule(plan: Plan) -> str:
+    from tflaunch.core import policy
+
+    names = policy.deciders(plan)
+    return f"{names[0]} ends with 0" if len(names) == 1 else f"all {len(names)} tasks end with 0"

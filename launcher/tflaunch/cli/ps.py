@@ -1,0 +1,65 @@
+"""`ps`: show the tasks of a run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tflaunch.cli._select import run_argument
+from tflaunch.cli._spec import json_option
+
+_BETWEEN_LOOKS = 1.0  # seconds
+
+
+@click.command(short_help="Show the tasks of a run.")
+@run_argument
+@click.option("-a", "--all", "everything", is_flag=True, help="Of a live run also the tasks that have ended well.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again every second, until the run has ended.")
+@json_option
+def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
+    """Show the tasks of RUN: state, host, what they use, and how far they are if they say so.
+
+    RUN is the name of a run or job, or its beginning: the live one, else the newest. When its supervisor was killed,
+    what is shown comes from the journal and from the agents on the hosts. A program says how far it is
+    through $TFLAUNCH_PROGRESS.
+
+    \b
+    Example:
+      tflaunch ps --watch
+    """
+    from tflaunch.client import runs
+    from tflaunch.client.status import standing
+    from tflaunch.tui import redraw
+    from tflaunch.tui.layout import table
+
+    directory = runs.find(run)
+    if watch and not as_json:
+        redraw.watch(_statuses(directory))
+        return
+    current = standing(directory)
+    if as_json:
+        click.echo(json.dumps(current, indent=2))
+        return
+    if not everything and current["exit_code"] is None:
+        current["tasks"] = [task for task in current["tasks"] if task["state"] != "succeeded"]
+    click.echo(table(current), nl=False)
+
+
+def _statuses(directory: Path) -> Iterator[dict[str, Any]]:
+    """How the run stands, once per second, for the last time when it has ended."""
+    from tflaunch.client.status import standing
+
+    while True:
+        current = standing(directory)
+        yield current
+        if current["exit_code"] is not None or current["supervisor"] == "dead":
+            return
+        try:
+            time.sleep(_BETWEEN_LOOKS)
+        except KeyboardInterrupt:
+            return

@@ -1,0 +1,20 @@
+"""`schema`: print the JSON Schema of a spec."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command(short_help="Print the JSON Schema of a spec.")
+def schema() -> None:
+    """Print the JSON Schema of a cluster spec, for editors and validators.
+
+    \b
+    Example:
+      tflaunch schema > cluster.schema.json
+    """
+    from tflaunch.spec.spec_form import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))

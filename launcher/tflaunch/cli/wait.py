@@ -1,0 +1,32 @@
+"""`wait`: wait for the end of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli._select import run_argument
+from tflaunch.cli._spec import say
+
+if TYPE_CHECKING:
+    from tflaunch.client.observer import Observer
+
+
+@click.command(short_help="Wait for the end of a run.")
+@run_argument
+def wait(run: str | None) -> int:
+    """Wait until RUN has ended, tell how, and exit with its exit code. A TensorBoard that stays is not waited for.
+
+    \b
+    Example:
+      tflaunch up -d cluster.json && tflaunch wait
+    """
+    from tflaunch.client import runs, slurm_follow
+    from tflaunch.client.follow import until_end
+
+    def watch(observer: Observer) -> int:
+        observer.catch_up()
+        return until_end(observer, say)
+
+    return slurm_follow.follow(runs.find(run), say, watch)
