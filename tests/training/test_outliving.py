@@ -73,25 +73,27 @@ def test_training_goes_on_when_its_user_logs_out(launch: Launch) -> None:
 
 
 def begin_and_kill(launch: Launch, spec: Path) -> str:
-    """Start a detached run, kill its supervisor as soon as the journal names it, and return its name."""
+    """Start a detached run, kill its supervisor as soon as there is a plan in the journal, and return its name."""
     before = {*launch.home.glob("runs/*")}
     starting = launch.start("up", "-d", spec)
-    while not (found := [run for run in {*launch.home.glob("runs/*")} - before if _supervisors(run)]):
+    command = psutil.Process(starting.pid)
+    while not (found := [child for child in command.children() if _writes_journal(child)]):
         assert starting.poll() is None
-    (directory,) = found
-    supervisor = psutil.Process(_supervisors(directory)[0])
+    (supervisor,) = found
     supervisor.kill()
     _, err = starting.communicate(timeout=PATIENCE)
     assert starting.returncode in (0, 125), err  # 0: the tasks ran already
+    (directory,) = {*launch.home.glob("runs/*")} - before
     return directory.name
 
 
-def _supervisors(run: Path) -> list[int]:
-    """Return the processes that the journal names as the run's supervisors."""
-    journal = run / "events.jsonl"
-    lines = journal.read_text().split("\n")[:-1] if journal.is_file() else []
-    records = map(json.loads, lines)
-    return [record["pid"] for record in records if record["kind"] == "supervisor"]
+def _writes_journal(process: psutil.Process) -> bool:
+    """Whether this is a supervisor with a plan in its journal; other children become agents."""
+    try:
+        journals = [Path(file.path) for file in process.open_files() if file.path.endswith("/events.jsonl")]
+    except psutil.Error:
+        return False
+    return any(journal.read_bytes() for journal in journals)
 
 
 def resume(launch: Launch, run: str) -> psutil.Process:
