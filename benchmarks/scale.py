@@ -29,10 +29,10 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.plan import lint, planner, serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime.daemon import Notes
-from tflaunch.runtime.loop import Parts, Run
+from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.spec import look_around, specfile
 from tflaunch.store.journal import Journal
-from tflaunch.store.log_sink import TaskWords
+from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
@@ -198,14 +198,16 @@ def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door
     directory.write_plan(record)
     journal = Journal(directory)
     journal.record_plan(directory, record, job.started_at)
-    words = TaskWords(directory.logs, Marks(directory.marks), directory.times, Notes(), mailbox)
+    words = LogSink(directory.logs, Marks(directory.marks), directory.times, Notes(), mailbox)
     terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
     with ThreadPoolExecutor(128) as pool:
         sessions = {
             host.host: Session(host.host, door, terms, mailbox, words, lambda function: pool.submit(function) and None)
             for host in plan.hosts
         }
-        parts = Parts(mailbox, journal, words, sessions, lambda _: None, str(directory.logs), watchers=(conductor,))
+        parts = Collaborators(
+            mailbox, journal, words, sessions, lambda _: None, str(directory.logs), watchers=(conductor,)
+        )
         run = Run(job, parts)
         with mock.patch.object(descriptors, "require"):  # of tasks that say nothing there are no indices
             run.execute({})

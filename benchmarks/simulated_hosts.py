@@ -196,7 +196,7 @@ class SimulatedHosts:
 
 
 class Door:
-    """The way to each of the simulated hosts, as `hosts.link.Way` has it."""
+    """The way to each of the simulated hosts, as `hosts.link.AgentConnector` has it."""
 
     def __init__(self, path: Path) -> None:
         """Connect to the socket at ``path``."""

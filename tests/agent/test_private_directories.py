@@ -10,13 +10,13 @@ import pytest
 
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGone, Link, LinkError
-from tflaunch.transport.command import Access, CommandWay, CommandWays
+from tflaunch.transport.command import CommandAccess, CommandConnector, CommandWays
 from tflaunch.transport.local import LocalWay
 
 pytestmark = pytest.mark.agent
 
 PARTS = ("runs", "test", "agents", "here")
-UMASK = Access(("/bin/sh", "-c", 'umask 000; exec "$@"', "sh"))
+UMASK = CommandAccess(("/bin/sh", "-c", 'umask 000; exec "$@"', "sh"))
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def way(home: Path) -> CommandWay:
+def way(home: Path) -> CommandConnector:
     """The way to an agent that is started by a shell with the umask 000."""
     return CommandWays("test", 30.0).way(HostPlan("here", is_local=False, home=str(home)), UMASK)
 
 
-def end(way: CommandWay, link: Link) -> None:
+def end(way: CommandConnector, link: Link) -> None:
     """End an agent that was told nothing."""
     link.close()
     for _ in range(1000):
@@ -50,7 +50,7 @@ def modes(home: Path) -> dict[str, int]:
     return {str(place): stat.S_IMODE(place.stat().st_mode) for place in places}
 
 
-def test_all_are_made_private(home: Path, way: CommandWay) -> None:
+def test_all_are_made_private(home: Path, way: CommandConnector) -> None:
     """Also those on the way to the agent's own, and what was missing above our home."""
     link = way.open()
     assert set(modes(home).values()) == {0o700}
@@ -59,7 +59,7 @@ def test_all_are_made_private(home: Path, way: CommandWay) -> None:
 
 
 @pytest.mark.parametrize("depth", range(len(PARTS) + 1))
-def test_one_that_others_can_write_to_is_refused(home: Path, way: CommandWay, depth: int) -> None:
+def test_one_that_others_can_write_to_is_refused(home: Path, way: CommandConnector, depth: int) -> None:
     """Wherever it is between our home and the agent's directory: to start an agent, and to find it again."""
     home.joinpath(*PARTS).mkdir(parents=True)
     for deep in range(len(PARTS) + 1):

@@ -10,7 +10,7 @@ from typing import Any
 
 from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate_order
-from fuzz.stages import Finished, Line, Records, StillMailbox, Way, Words, check_sentence
+from fuzz.stages import AgentConnector, Finished, Line, OutputWriter, Records, StillMailbox, check_sentence
 from specs import planned
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
@@ -18,7 +18,7 @@ from tflaunch.core import step
 from tflaunch.core.measures import Measure
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import Sight, status
-from tflaunch.runtime.loop import Parts, Run
+from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.runtime.metrics import families
 from tflaunch_worker import wire
 
@@ -52,7 +52,7 @@ def generate(chance: random.Random) -> bytes:
 def check(case: bytes) -> None:
     """Run a job whose host a says this."""
     is_stalling = len(case) % 2 == 0
-    words, said = Words(), list[str]()
+    words, said = OutputWriter(), list[str]()
     plan = _PLAN if is_stalling else _WITHOUT_STALL
     links = {"a": [Line() for _ in range(4)], "b": [Line()]}
     mailbox = StillMailbox([line for lines in links.values() for line in lines])
@@ -60,12 +60,12 @@ def check(case: bytes) -> None:
     sessions: dict[str, Any] = {}
     terms = Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
     for host, lines in links.items():
-        way, later = Way(lines[1:]), mailbox.call
+        way, later = AgentConnector(lines[1:]), mailbox.call
         sessions[host] = Session(host, way, terms, mailbox, words, later)  # type: ignore[arg-type]
         sessions[host].tell_measures(_check_measures)
     run = Run(
         step.begin("run", plan, mailbox.now()),
-        Parts(mailbox, Records(), words, sessions, said.append, "logs", _CODE),  # type: ignore[arg-type]
+        Collaborators(mailbox, Records(), words, sessions, said.append, "logs", _CODE),  # type: ignore[arg-type]
     )
 
     def go_on() -> bool:

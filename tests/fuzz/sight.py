@@ -9,7 +9,7 @@ from typing import Any
 
 from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes
-from fuzz.stages import Line, Way, check_sentence
+from fuzz.stages import AgentConnector, Line, check_sentence
 from tflaunch.agents import snapshot
 from tflaunch_worker import wire
 
@@ -32,7 +32,7 @@ def check(case: bytes) -> None:
     for start in range(0, len(case), 997):
         line.arrive(case[start : start + 997])
     line.arrive(b"")
-    (seen,) = snapshot.look_at({"a": Way([line])}).values()  # type: ignore[dict-item]
+    (seen,) = snapshot.look_at({"a": AgentConnector([line])}).values()  # type: ignore[dict-item]
     check_sentence(seen.reason)
     wire.parse(json.dumps(seen, allow_nan=False))
     assert line.is_closed

@@ -136,7 +136,7 @@ class Line:
         self.is_closed = True
 
 
-class Way:
+class AgentConnector:
     """The way to a host whose agent can be reached some times, and has ended then."""
 
     def __init__(self, lines: list[Line]) -> None:
@@ -156,7 +156,7 @@ class Way:
         """Nothing is left to wait for."""
 
 
-class Words:
+class OutputWriter:
     """Takes output and checks what it is told."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from history import HERE, parameter_server
-from tflaunch.agents.snapshot import Sighting
+from tflaunch.agents.snapshot import AgentSnapshot
 from tflaunch.cli.main import run_command_line
 from tflaunch.client import status
 from tflaunch.core import step
@@ -162,7 +162,9 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
 @pytest.fixture
 def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No agent is asked, no supervisor started."""
-    monkeypatch.setattr(status, "look_at", lambda ways: {host: Sighting(host, None, 0.0, "silent") for host in ways})
+    monkeypatch.setattr(
+        status, "look_at", lambda ways: {host: AgentSnapshot(host, None, 0.0, "silent") for host in ways}
+    )
     monkeypatch.setattr(launch, "_supervise", lambda *_: 0)
 
 

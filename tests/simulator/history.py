@@ -20,7 +20,7 @@ from tflaunch.core import events, policy, step
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event, Interrupted
 from tflaunch.core.job_state import Job
-from tflaunch.runtime.loop import Parts, Run
+from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.store import journal
 from tflaunch.store.journal import Journal
 
@@ -133,7 +133,7 @@ class History:
             self._asides.append(aside)
             made[name] = sessions.Session(name, way, terms, mailbox, words, aside.do)  # type: ignore[arg-type]
         code: Any = SimCode() if plan.sync is not None else None
-        parts = Parts(mailbox, self.journal, words, made, lambda text: world.note("said:", text), "logs", code)
+        parts = Collaborators(mailbox, self.journal, words, made, lambda text: world.note("said:", text), "logs", code)
         return Run(self.job, parts)
 
     def play(self) -> str:

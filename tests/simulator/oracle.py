@@ -347,7 +347,7 @@ class Oracle:
 
 
 class SimWords:
-    """Where the output of tasks goes: the oracle compares it with what was written (`TaskWords`)."""
+    """Where the output of tasks goes: the oracle compares it with what was written (`LogSink`)."""
 
     def __init__(
         self,

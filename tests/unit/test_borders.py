@@ -11,7 +11,7 @@ import pytest
 
 from fuzz import boot
 from tflaunch.agents import snapshot
-from tflaunch.agents.rpc import Interview
+from tflaunch.agents.rpc import AgentRpc
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.bootstrap import Boot, request
 from tflaunch_worker import fields, orders, wire
@@ -140,7 +140,7 @@ def test_a_doctor_is_told_nonsense(said: list[dict[str, Any]], expected: str) ->
     ours, theirs = socket.socketpair()
     theirs.sendall(wire.encode({"kind": "greeted"}))
     with ours, theirs:
-        interview = Interview(SocketLink(ours), "run")  # type: ignore[arg-type]
+        interview = AgentRpc(SocketLink(ours), "run")  # type: ignore[arg-type]
         theirs.sendall(b"".join(wire.encode(message) for message in said))
         with pytest.raises(LinkError, match=expected):
             interview.ask("hold_ports", "ports_held", "ports_refused", wait=5.0, ports={"worker:0": 0})

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tflaunch.agents.outbox import COMMON, Orders
+from tflaunch.agents.outbox import COMMON, CommandOutbox
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit
@@ -23,7 +23,7 @@ def fields(number: int, common: str) -> dict[str, object]:
 @pytest.mark.parametrize("common", [CLUSTER, "", '{"worker":["a:1"]}'], ids=["long", "none", "short"])
 def test_the_frame_is_that_of_the_whole_message(common: str) -> None:
     """To the byte."""
-    orders = Orders(are_kept=True)
+    orders = CommandOutbox(are_kept=True)
     for number in range(3):
         frame = orders.add("start_task", common, **fields(number, COMMON if common else ""))
         whole = {"kind": "start_task", "order": number + 1, **fields(number, common)}
@@ -32,7 +32,7 @@ def test_the_frame_is_that_of_the_whole_message(common: str) -> None:
 
 def test_the_text_is_kept_once() -> None:
     """Orders that wait hold no more than a little each: the addresses of all tasks are in each of them."""
-    orders = [Orders(are_kept=True) for _ in range(50)]
+    orders = [CommandOutbox(are_kept=True) for _ in range(50)]
     for number, one in enumerate(orders):
         one.add("start_task", CLUSTER, **fields(number, COMMON))
     pieces = {id(piece): len(piece) for one in orders for frame in one.waiting() for piece in frame}
@@ -42,4 +42,4 @@ def test_the_text_is_kept_once() -> None:
 def test_a_message_that_is_too_large_is_none() -> None:
     """An agent would hang up."""
     with pytest.raises(wire.WireError):
-        Orders(are_kept=True).add("start_task", "x" * wire.MAX_MESSAGE, **fields(0, COMMON))
+        CommandOutbox(are_kept=True).add("start_task", "x" * wire.MAX_MESSAGE, **fields(0, COMMON))

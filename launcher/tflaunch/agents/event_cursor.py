@@ -7,7 +7,7 @@ from collections import deque
 from tflaunch.core.events import Event
 
 
-class Heard:
+class EventCursor:
     """Counts the events of one agent. ``seen`` is the number of the last that came, ``recorded`` of the last kept."""
 
     def __init__(self) -> None:

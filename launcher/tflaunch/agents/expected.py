@@ -8,7 +8,7 @@ from typing import Any
 from tflaunch.core import events
 
 
-class Asked:
+class ExpectedReplies:
     """Remembers the orders that an agent got, as far as its events answer them."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ _WORTH_SHARING = 4096  # bytes
 _HEADER = struct.Struct("!II")  # as `wire` has it
 
 
-class Orders:
+class CommandOutbox:
     """What an agent was asked for since it was started. ``are_kept``: its link may be restored."""
 
     def __init__(self, are_kept: bool) -> None:

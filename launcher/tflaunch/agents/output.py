@@ -18,7 +18,7 @@ Times = list[tuple[int, float]]
 """When the parts of some output were read on its host: position in it, and seconds; the first one at position 0."""
 
 
-class Words(Protocol):
+class OutputWriter(Protocol):
     """Where the output of tasks goes."""
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
@@ -39,7 +39,7 @@ class Output:
 
     def __init__(
         self,
-        words: Words,
+        words: OutputWriter,
         noted: Callable[[], None],
         ours: Callable[[float], float],
         may_write: Callable[[str, int], bool],

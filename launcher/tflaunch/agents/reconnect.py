@@ -5,30 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tflaunch.mailbox import Mailbox
-from tflaunch.transport.base import AgentGone, Link, LinkError, Way
+from tflaunch.transport.base import AgentConnector, AgentGone, Link, LinkError
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds before another try to restore a link
 STEADY = 5.0
 """Seconds that a link must last before the next one is sought without a wait."""
 
 
-class Seeker:
+class Reconnector:
     """Brings links. What was begun before something newer, or before `stop`, brings nothing any more."""
 
     def __init__(
-        self, way: Way, mailbox: Mailbox, aside: Callable[[Callable[[], None]], None], found: Callable[[Link], None]
+        self,
+        way: AgentConnector,
+        mailbox: Mailbox,
+        run_in_thread: Callable[[Callable[[], None]], None],
+        found: Callable[[Link], None],
     ) -> None:
         """Prepare to seek.
 
         Args:
             way: how the agent is reached.
             mailbox: calls back in the supervisor's thread.
-            aside: runs a function that may wait in another thread.
+            run_in_thread: runs a blocking function in another thread.
             found: takes the link.
         """
         self._way = way
         self._mailbox = mailbox
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._found = found
         self._effort = 0
         self._wait = _FIRST_WAIT
@@ -133,4 +137,4 @@ class Seeker:
             outcome = work()
             self._mailbox.call(lambda: done(outcome))
 
-        self._aside(do)
+        self._run_in_thread(do)

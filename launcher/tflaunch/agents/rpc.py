@@ -18,7 +18,7 @@ _RECEIVE = 256 * 1024
 _MOST_UNASKED = 1000  # messages that wait for a question
 
 
-class Interview:
+class AgentRpc:
     """Asks one thing after the other, in a thread that may wait. The agent ends when we hang up."""
 
     def __init__(self, link: Link, run: str) -> None:

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tflaunch.agents import replies
 from tflaunch.agents.clock_sync import HostClock
-from tflaunch.agents.event_cursor import Heard
-from tflaunch.agents.expected import Asked
+from tflaunch.agents.event_cursor import EventCursor
+from tflaunch.agents.expected import ExpectedReplies
 from tflaunch.agents.file_sync import Upload
 from tflaunch.agents.frames import Frame, Frames
-from tflaunch.agents.outbox import Orders
-from tflaunch.agents.output import KINDS, Output, Words
-from tflaunch.agents.reconnect import STEADY, Seeker
+from tflaunch.agents.outbox import CommandOutbox
+from tflaunch.agents.output import KINDS, Output, OutputWriter
+from tflaunch.agents.reconnect import STEADY, Reconnector
 from tflaunch.core import events, measures
 from tflaunch.core.measures import Measure
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
-from tflaunch.transport.base import Link, Way
+from tflaunch.transport.base import AgentConnector, Link
 from tflaunch_worker import fields, wire
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class Session:
     def __init__(
         self,
         host: str,
-        way: Way,
+        way: AgentConnector,
         terms: Terms,
         mailbox: Mailbox,
-        words: Words,
-        aside: Callable[[Callable[[], None]], None],
+        words: OutputWriter,
+        run_in_thread: Callable[[Callable[[], None]], None],
     ) -> None:
         """Prepare a session; nothing is reached yet.
 
@@ -74,14 +74,14 @@ class Session:
             terms: what the agent is told.
             mailbox: takes the events and watches the link.
             words: takes the output.
-            aside: runs a function that may wait in another thread.
+            run_in_thread: runs a blocking function in another thread.
         """
         self.host = host
         self._way = way
-        self._seeker = Seeker(way, mailbox, aside, self._use)
+        self._seeker = Reconnector(way, mailbox, run_in_thread, self._use)
         self._terms = terms
         self._mailbox = mailbox
-        self._given = Asked()
+        self._given = ExpectedReplies()
         self._output = Output(words, self._acknowledge_soon, self._ours, self._may_write)
         self._frames: Frames | None = None
         self._is_greeted = False
@@ -90,8 +90,8 @@ class Session:
         self._has_joined = False
         self._asked = self._answered = 0.0
         self._upload: Upload | None = None
-        self._orders = Orders(terms.lease > 0)
-        self._heard = Heard()
+        self._orders = CommandOutbox(terms.lease > 0)
+        self._heard = EventCursor()
         self._violations = 0
         self._useless_links = 0
         self._unanswered_links = 0
@@ -138,9 +138,9 @@ class Session:
         self.abandon()
         self._is_wanted = True
         self._has_joined = False
-        self._orders = Orders(self._terms.lease > 0)
-        self._given = Asked()
-        self._heard = Heard()
+        self._orders = CommandOutbox(self._terms.lease > 0)
+        self._given = ExpectedReplies()
+        self._heard = EventCursor()
         self._violations = 0
         self._useless_links = 0
         self._unanswered_links = 0
@@ -264,7 +264,13 @@ class Session:
     # ---- what we say
 
     def order(self, kind: str, common: str = "", /, **about: Any) -> None:
-        """Have the agent do something, exactly once, however often the link is lost; ``common`` as in `Orders.add`."""
+        """Have the agent do something exactly once, even when the link is lost in between.
+
+        Args:
+            kind: the command.
+            common: as in `CommandOutbox.add`.
+            **about: its fields.
+        """
         self._given.note(kind, about)
         frame = self._orders.add(kind, common, **about)
         if self._is_greeted:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.agents import replies
 from tflaunch.printable import printable
-from tflaunch.transport.base import AgentGone, Link, LinkError, Way
+from tflaunch.transport.base import AgentConnector, AgentGone, Link, LinkError
 from tflaunch_worker import wire
 
 _PATIENCE = 5.0  # seconds for an agent's answer
@@ -18,7 +18,7 @@ _RECEIVE = 64 * 1024
 _LONGEST_ANSWER = 1024 * 1024
 
 
-class Sighting(NamedTuple):
+class AgentSnapshot(NamedTuple):
     """What was seen on a host.
 
     ``tasks``: those that live, to their attempt and process number; None when the host could not be looked at, for
@@ -31,7 +31,7 @@ class Sighting(NamedTuple):
     reason: str = ""
 
 
-def look_at(ways: Mapping[str, Way]) -> dict[str, Sighting]:
+def look_at(ways: Mapping[str, AgentConnector]) -> dict[str, AgentSnapshot]:
     """Return what is seen on each host. Hosts are looked at side by side."""
     if not ways:
         return {}
@@ -39,23 +39,23 @@ def look_at(ways: Mapping[str, Way]) -> dict[str, Sighting]:
         return dict(zip(ways, pool.map(_look, ways, ways.values()), strict=True))
 
 
-def _look(host: str, way: Way) -> Sighting:
+def _look(host: str, way: AgentConnector) -> AgentSnapshot:
     try:
         link = way.resume()
     except AgentGone:
-        return Sighting(host, {})
+        return AgentSnapshot(host, {})
     except LinkError as error:
-        return Sighting(host, None, reason=printable(str(error)))
+        return AgentSnapshot(host, None, reason=printable(str(error)))
     try:
         link.socket.settimeout(_PATIENCE)
         link.socket.sendall(wire.encode({"kind": "look"}))
         seen = replies.read_sight(_answer(link))
     except (OSError, EOFError, wire.WireError, ValueError) as error:
         reason = f"its agent did not answer: {printable(str(error)) or type(error).__name__}"
-        return Sighting(host, None, reason=reason)
+        return AgentSnapshot(host, None, reason=reason)
     finally:
         link.close()
-    return Sighting(host, seen.tasks, seen.lease_left)
+    return AgentSnapshot(host, seen.tasks, seen.lease_left)
 
 
 def _answer(link: Link) -> dict[str, Any]:

@@ -32,7 +32,7 @@ _OPTIONS = (
 )
 
 
-class Wishes(NamedTuple):
+class LaunchOptions(NamedTuple):
     """Their values."""
 
     name: str | None
@@ -44,13 +44,13 @@ class Wishes(NamedTuple):
     preload: bool
 
 
-def wishes_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options; it gets their values as ``wishes``."""
+def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options; it gets their values as ``options``."""
 
     @functools.wraps(command)
     def with_wishes(**values: Any) -> Any:
-        wishes = Wishes(**{name: values.pop(name) for name in Wishes._fields})
-        return command(wishes=wishes, **values)
+        options = LaunchOptions(**{name: values.pop(name) for name in LaunchOptions._fields})
+        return command(options=options, **values)
 
     decorated: Callable[..., Any] = with_wishes
     for option in reversed(_OPTIONS):

@@ -190,5 +190,5 @@ def supervise(directory: Path) -> int:
     def begun() -> None:
         batch.note_life(directory, slurm_submission.restart_count())
 
-    manner = launch.Manner(say, strikes, order.metrics_port, place=daemon.notes, begun=begun)
+    manner = launch.Manner(say, strikes, order.metrics_port, sink=daemon.notes, begun=begun)
     return launch.start(plan, launch.code_for_hosts(plan), run, manner)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from tflaunch.cli._launch_options import PRELOADED, Wishes, wishes_options
+from tflaunch.cli._launch_options import PRELOADED, LaunchOptions, launch_options
 from tflaunch.cli._spec import linted, say, set_option, warn
 from tflaunch.cli.up import plan_for, start
 
@@ -45,7 +45,7 @@ _PYTHON = re.compile(r"python[\d.]*")
     help="Print the spec, or write it to FILE, instead of running it.",
 )
 @set_option
-@wishes_options
+@launch_options
 def run(
     command: tuple[str, ...],
     workers: int | None,
@@ -56,7 +56,7 @@ def run(
     tensorboard: str | None,
     save: str | None,
     settings: tuple[str, ...],
-    wishes: Wishes,
+    options: LaunchOptions,
 ) -> int | None:
     """Run COMMAND as N workers, on this machine or over SSH, as `up` runs a spec.
 
@@ -74,10 +74,10 @@ def run(
     """
     slots = _slots(hosts or "")
     cluster = _cluster(slots, workers, ps, chief, evaluator)
-    data = {"name": wishes.name or _name_from(command), "cluster": cluster, "command": list(command)}
+    data = {"name": options.name or _name_from(command), "cluster": cluster, "command": list(command)}
     if tensorboard is not None:
         data["tensorboard"] = tensorboard
-    if wishes.preload:
+    if options.preload:
         data["preload"] = [PRELOADED]
     from tflaunch.spec import specfile
 
@@ -89,9 +89,9 @@ def run(
         warn(_SOURCE, warnings)
         _save(text, save)
         return None
-    plan = plan_for(_SOURCE, Path(), spec, wishes, "add --tensorboard DIR")
+    plan = plan_for(_SOURCE, Path(), spec, options, "add --tensorboard DIR")
     warn(_SOURCE, warnings)
-    return start(plan, ".json", text.encode(), wishes)
+    return start(plan, ".json", text.encode(), options)
 
 
 class _Place(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._launch_options import PRELOADED, Wishes, wishes_options
+from tflaunch.cli._launch_options import PRELOADED, LaunchOptions, launch_options
 from tflaunch.cli._select import complete_runs
 from tflaunch.cli._slurm import slurm_options, slurm_settings, submit
 from tflaunch.cli._spec import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.argument("spec", required=False, type=click.Path(readable=False, path_type=Path))
 @command_argument
 @set_option
-@wishes_options
+@launch_options
 @slurm_options
 @click.option("--drill", metavar="TEXT", help="Inject this fault into the running job, and report if it recovers.")
 @click.option(
@@ -45,7 +45,7 @@ def up(
     spec: Path | None,
     command: tuple[str, ...],
     settings: tuple[str, ...],
-    wishes: Wishes,
+    options: LaunchOptions,
     engine: str | None,
     drill: str | None,
     resume: str | None,
@@ -81,14 +81,14 @@ def up(
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        taken = (spec, command, settings, wishes.name, wishes.log_dir, drill, wishes.keep, wishes.preload, engine)
+        taken = (spec, command, settings, options.name, options.log_dir, drill, options.keep, options.preload, engine)
         if any(taken):
             raise click.UsageError("--resume takes the rest from the run itself; only -d and --metrics-port go with it")
-        return take_over(resume, wishes.metrics_port, wishes.detach)
+        return take_over(resume, options.metrics_port, options.detach)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
     file = read_file(spec)
-    settings += (f'preload=["{PRELOADED}"]',) * wishes.preload + slurm_settings(engine)
+    settings += (f'preload=["{PRELOADED}"]',) * options.preload + slurm_settings(engine)
     if engine is not None:
         from tflaunch.runtime.slurm_submission import Order
 
@@ -96,34 +96,34 @@ def up(
             str(file.directory.absolute()),
             file.suffix,
             settings,
-            wishes.name,
+            options.name,
             command,
-            log_dir=None if wishes.log_dir is None else str(wishes.log_dir.absolute()),
-            metrics_port=wishes.metrics_port,
-            preflight=wishes.preflight,
-            keep=wishes.keep,
+            log_dir=None if options.log_dir is None else str(options.log_dir.absolute()),
+            metrics_port=options.metrics_port,
+            preflight=options.preflight,
+            keep=options.keep,
             drill=drill,
         )
-        return submit(file, order, wishes.detach)
-    loaded, warnings = read_spec(file, settings, wishes.name, command)
+        return submit(file, order, options.detach)
+    loaded, warnings = read_spec(file, settings, options.name, command)
     from tflaunch.plan import lint
 
     remedy = f'write "tensorboard": "logs/" into {file.source}, or add --set tensorboard=logs/'
-    plan = plan_for(file.source, file.directory, loaded, wishes, remedy)
+    plan = plan_for(file.source, file.directory, loaded, options, remedy)
     warn(file.source, [*warnings, *lint.unused_image(loaded, None)])
     strikes = _strikes(drill, plan)
-    return start(plan, file.suffix, file.text.encode(), wishes, strikes)
+    return start(plan, file.suffix, file.text.encode(), options, strikes)
 
 
-def plan_for(source: str, directory: Path, spec: Spec, wishes: Wishes, remedy: str) -> Plan:
+def plan_for(source: str, directory: Path, spec: Spec, options: LaunchOptions, remedy: str) -> Plan:
     """Return the plan of a spec, as `make_plan` does; ``remedy`` is what a job without TensorBoard can do about it."""
-    plan = make_plan(source, directory, spec, is_detached=wishes.detach)
-    plan = plan._replace(preflight=wishes.preflight, keep=wishes.keep)
+    plan = make_plan(source, directory, spec, is_detached=options.detach)
+    plan = plan._replace(preflight=options.preflight, keep=options.keep)
     check_keep(plan, remedy)
     return plan
 
 
-def start(plan: Plan, suffix: str, spec: bytes, wishes: Wishes, strikes: tuple[Strike, ...] = ()) -> int:
+def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, strikes: tuple[Strike, ...] = ()) -> int:
     """Run a plan; ``spec`` is what the user wrote, of which ``suffix`` says the format."""
     from tflaunch import descriptors
     from tflaunch.runtime import launch
@@ -131,14 +131,14 @@ def start(plan: Plan, suffix: str, spec: bytes, wishes: Wishes, strikes: tuple[S
     from tflaunch.store.run_dir import RunDirectory
 
     descriptors.require(len(plan.hosts), len(plan.processes()))
-    if wishes.log_dir is not None:
-        log_writer.require_own_logs(wishes.log_dir, [process.task for process in plan.processes()])
+    if options.log_dir is not None:
+        log_writer.require_own_logs(options.log_dir, [process.task for process in plan.processes()])
     code = launch.code_for_hosts(plan)
-    directory = RunDirectory(plan.name, wishes.log_dir)
+    directory = RunDirectory(plan.name, options.log_dir)
     directory.keep_spec(suffix, spec)
-    manner = launch.Manner(say, strikes, wishes.metrics_port, wishes.detach)
+    manner = launch.Manner(say, strikes, options.metrics_port, options.detach)
     exit_code = launch.start(plan, code, directory, manner)
-    if wishes.detach and exit_code == 0:
+    if options.detach and exit_code == 0:
         click.echo(directory.run)
     return exit_code
 

@@ -98,11 +98,11 @@ def lost(observer: Observer) -> str:
 class Follower:
     """Shows a run's lines as they come."""
 
-    def __init__(self, observer: Observer, place: OutputSink, tasks: Iterable[str]) -> None:
+    def __init__(self, observer: Observer, sink: OutputSink, tasks: Iterable[str]) -> None:
         self._observer = observer
-        self._place = place
+        self._sink = sink
         self._reader = LogReader(observer.directory, observer.logs, list(tasks))
-        self._status: ControlClient | None = self._connect(observer.directory) if place.is_live else None
+        self._status: ControlClient | None = self._connect(observer.directory) if sink.is_live else None
         self._viewed_at = 0.0
         self._told: int | None = None
 
@@ -117,32 +117,32 @@ class Follower:
         """
         self._show(self._reader.read(tail=tail_lines))
         if tail_lines is None:
-            tell_news(self._observer, self._place.say)
+            tell_news(self._observer, self._sink.say)
         else:
             self._observer.catch_up()
         while self._observer.outcome is Outcome.LIVE:
             self._draw()
             self._observer.wait(_BETWEEN_VIEWS if self._status is not None else None)
             self._show(self._reader.new_lines())
-            tell_news(self._observer, self._place.say)
+            tell_news(self._observer, self._sink.say)
             if self._observer.kept is not None and self._told is None:
-                self._told = last_words(self._observer, self._place.say, is_shown=True)
+                self._told = last_words(self._observer, self._sink.say, is_shown=True)
         self._show(self._reader.new_lines())
         self._show(self._reader.rest())
         if self._told is None or self._observer.exit_code is None:
-            return last_words(self._observer, self._place.say, is_shown=True)
+            return last_words(self._observer, self._sink.say, is_shown=True)
         return self._observer.exit_code
 
     def _show(self, lines: Iterable[Line]) -> None:
         """Show lines, and wait until they are written: what the terminal does not take stays in the logs."""
         size = 0
         for line in lines:
-            self._place.show(line.task, line.text + b"\n", None)
+            self._sink.show(line.task, line.text + b"\n", None)
             size += len(line.text) + 1
             if size >= _AT_ONCE:
-                self._place.wait_until_written()
+                self._sink.wait_until_written()
                 size = 0
-        self._place.wait_until_written()
+        self._sink.wait_until_written()
 
     def _draw(self) -> None:
         """Show how the run stands, once per second."""
@@ -150,7 +150,7 @@ class Follower:
             return
         self._viewed_at = time.monotonic()
         try:
-            self._place.update(self._status.ask("status")["status"])
+            self._sink.update(self._status.ask("status")["status"])
         except NoSupervisor:
             self._status = None
 

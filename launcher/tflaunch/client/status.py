@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tflaunch.agents.snapshot import Sighting, look_at
+from tflaunch.agents.snapshot import AgentSnapshot, look_at
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.explain.status import Sight, status
 from tflaunch.store.log_writer import tail
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch.transport.connect import ways_to_hosts
+from tflaunch.transport.connect import connectors_for
 
 
 def standing(directory: Path) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def unheard_hosts(observer: Observer) -> list[str]:
     Returns a sentence for each host that cannot be looked at.
     """
     run = RunDirectory.existing(observer.directory, observer.logs)
-    seen = look_at(ways_to_hosts(observer.job.original, run))
+    seen = look_at(connectors_for(observer.job.original, run))
     return [f"{sighting.host}: {sighting.reason}" for sighting in seen.values() if sighting.tasks is None]
 
 
@@ -64,11 +64,11 @@ def _remembered(directory: Path) -> dict[str, Any]:
     current = status(observer.job, Sight(observer.epoch, str(observer.logs), is_alive, now), observer.exit_code)
     if observer.outcome is Outcome.LOST and observer.job.exit_code is None:
         run = RunDirectory.existing(directory, observer.logs)
-        _correct(current, look_at(ways_to_hosts(observer.job.original, run)))
+        _correct(current, look_at(connectors_for(observer.job.original, run)))
     return current
 
 
-def _correct(current: dict[str, Any], seen: dict[str, Sighting]) -> None:
+def _correct(current: dict[str, Any], seen: dict[str, AgentSnapshot]) -> None:
     """Put what was seen on the hosts in place of what the journal knew last."""
     for host in current["hosts"]:
         sighting = seen[host["host"]]

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tflaunch_worker
-from tflaunch.agents.rpc import Interview
+from tflaunch.agents.rpc import AgentRpc
 from tflaunch.core import policy, preflight
 from tflaunch.doctor.findings import Host
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.store.run_dir import home
-from tflaunch.transport.base import AgentGone, LinkError, Way
-from tflaunch.transport.connect import ways_to_hosts
+from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
+from tflaunch.transport.connect import connectors_for
 
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
@@ -33,7 +33,7 @@ _DIRECTORY_OPTION = re.compile(r"--[\w-]*(dir|ckpt|checkpoint|backup|state)[\w-]
 
 
 class _Place:
-    """Where agents of this machine are while they are asked: what `ways_to_hosts` needs of a run directory."""
+    """Where agents of this machine are while they are asked: what `connectors_for` needs of a run directory."""
 
     def __init__(self) -> None:
         self.run = f"doctor-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
@@ -46,7 +46,7 @@ class _Place:
 class _Visit:
     """What is learnt of one host, step by step; a step that fails makes it unreachable."""
 
-    def __init__(self, plan: Plan, host: str, way: Way, run: str) -> None:
+    def __init__(self, plan: Plan, host: str, way: AgentConnector, run: str) -> None:
         self.known = Host(host)
         self.ports: dict[str, int] = {}
         self.backups: set[str] = set()
@@ -54,9 +54,9 @@ class _Visit:
         self.plan = plan
         self._way = way
         self._run = run
-        self._interview: Interview | None = None
+        self._interview: AgentRpc | None = None
 
-    def attempt(self, step: Callable[[_Visit, Interview], None]) -> None:
+    def attempt(self, step: Callable[[_Visit, AgentRpc], None]) -> None:
         """Do a step, if the host could be reached so far."""
         if self._interview is None:
             return
@@ -68,7 +68,7 @@ class _Visit:
     def reach(self) -> None:
         """Start an agent there."""
         try:
-            self._interview = Interview(self._way.open(), self._run)
+            self._interview = AgentRpc(self._way.open(), self._run)
         except (LinkError, AgentGone) as error:
             self.known = Host(self.known.host, reason=str(error))
 
@@ -99,10 +99,10 @@ def examine(plan: Plan, code: Code | None) -> dict[str, Host]:
         code: what ``sync`` names, if there are hosts that get it; removed from them afterwards.
     """
     place = _Place()
-    visits = [_Visit(plan, host, way, place.run) for host, way in ways_to_hosts(plan, place).items()]
+    visits = [_Visit(plan, host, way, place.run) for host, way in connectors_for(plan, place).items()]
     with ThreadPoolExecutor(min(len(visits), _AT_ONCE), "visit") as pool:
 
-        def everywhere(step: Callable[[_Visit, Interview], None], chosen: Iterable[_Visit] = visits) -> None:
+        def everywhere(step: Callable[[_Visit, AgentRpc], None], chosen: Iterable[_Visit] = visits) -> None:
             list(pool.map(lambda visit: visit.attempt(step), chosen))
 
         try:
@@ -122,7 +122,7 @@ def examine(plan: Plan, code: Code | None) -> dict[str, Host]:
 # ---- the steps
 
 
-def _bring_code(visit: _Visit, interview: Interview, code: Code) -> None:
+def _bring_code(visit: _Visit, interview: AgentRpc, code: Code) -> None:
     if not visit.plan.is_like_here(visit.known.host):
         visit.has_code = True
         try:
@@ -131,7 +131,7 @@ def _bring_code(visit: _Visit, interview: Interview, code: Code) -> None:
             raise LinkError(f"sync: {error}") from None
 
 
-def _ask_about_itself(visit: _Visit, interview: Interview) -> None:
+def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
     groups: dict[str, list[TaskPlan]] = {}
     for task in visit.tasks:
         groups.setdefault(_gist(task), []).append(task)
@@ -170,7 +170,7 @@ def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
     return {**about, "inherit": host.inherits_environment, "is_python": is_python}
 
 
-def _hold_ports(visit: _Visit, interview: Interview) -> None:
+def _hold_ports(visit: _Visit, interview: AgentRpc) -> None:
     wanted = planning.wanted_ports(visit.plan)
     mine = {task.task: wanted[task.task] for task in visit.tasks if task.task in wanted}
     if not mine or not policy.forms_cluster(visit.plan):
@@ -193,7 +193,7 @@ def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, An
     return wanted
 
 
-def _try_peers(visit: _Visit, interview: Interview, wanted: Mapping[str, dict[str, Any]]) -> None:
+def _try_peers(visit: _Visit, interview: AgentRpc, wanted: Mapping[str, dict[str, Any]]) -> None:
     about = wanted.get(visit.known.host)
     if about is None:
         return
@@ -220,7 +220,7 @@ def _backups(tasks: list[TaskPlan], program: Mapping[str, Any]) -> set[str]:
 
 
 def _compare_directories(
-    visits: list[_Visit], everywhere: Callable[[Callable[[_Visit, Interview], None], Iterable[_Visit]], None]
+    visits: list[_Visit], everywhere: Callable[[Callable[[_Visit, AgentRpc], None], Iterable[_Visit]], None]
 ) -> None:
     """See which directories for checkpoints are the same on all hosts that use them."""
     first = next((visit for visit in visits if visit.backups), None)
@@ -230,12 +230,12 @@ def _compare_directories(
     token = os.urandom(8).hex()
     marks: dict[str, str] = {}
 
-    def leave(visit: _Visit, interview: Interview) -> None:
+    def leave(visit: _Visit, interview: AgentRpc) -> None:
         directories = sorted(visit.backups)
         answer = interview.ask("leave_marks", "marks_left", wait=_PATIENCE, directories=directories, token=token)
         marks.update({place: path for place, path in answer["places"].items() if path is not None})
 
-    def look(visit: _Visit, interview: Interview) -> None:
+    def look(visit: _Visit, interview: AgentRpc) -> None:
         paths = [path for place, path in marks.items() if place in visit.backups]
         seen = interview.ask("look_for_marks", "marks_seen", wait=_PATIENCE, paths=paths)["seen"]
         unshared = tuple(place for place in visit.backups if place in marks and marks[place] not in seen)
@@ -248,5 +248,5 @@ def _compare_directories(
         everywhere(lambda _, interview: _unmark(interview, clean), [first])
 
 
-def _unmark(interview: Interview, paths: dict[str, list[str]]) -> None:
+def _unmark(interview: AgentRpc, paths: dict[str, list[str]]) -> None:
     interview.ask("remove_marks", "marks_removed", wait=_PATIENCE, **paths)

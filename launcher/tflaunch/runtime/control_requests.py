@@ -15,7 +15,7 @@ from tflaunch.explain.status import Sight, status
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.runtime.control_server import Caller, ControlServer
-from tflaunch.runtime.sampler import Meter
+from tflaunch.runtime.sampler import ResourceSampler
 from tflaunch_worker import fields
 
 _LONGEST_GRACE = 86_400.0
@@ -39,7 +39,7 @@ class Service:
         self._exit_code: int | None = None
         self._mailbox = mailbox
         self._sessions = sessions
-        self._meter = Meter(sessions, mailbox)
+        self._meter = ResourceSampler(sessions, mailbox)
         self._server = ControlServer(directory, mailbox, self._hear)
 
     def watch(self, job: Job, now: float) -> None:

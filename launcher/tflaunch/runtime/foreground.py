@@ -17,28 +17,28 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import wiring
 from tflaunch.runtime.loop import Run
-from tflaunch.runtime.wiring import Desk, Outfit
+from tflaunch.runtime.wiring import RunConfig, Runtime
 from tflaunch.store.journal import Journal
-from tflaunch.store.log_sink import TaskWords
+from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
 
 _INTERRUPTED = 128 + signal.SIGINT
 _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 
 
-def execute(plan: Plan, outfit: Outfit, links: Mapping[str, Link]) -> int:
+def execute(plan: Plan, config: RunConfig, links: Mapping[str, Link]) -> int:
     """Run a plan to its end and return tflaunch's exit code. ``links``: agents that were started already."""
     mailbox = Mailbox()
-    job = step.begin(outfit.directory.run, plan, mailbox.now())
-    return _supervise(job, outfit, mailbox, lambda run: run.execute(links))
+    job = step.begin(config.directory.run, plan, mailbox.now())
+    return _supervise(job, config, mailbox, lambda run: run.execute(links))
 
 
-def resume(records: Sequence[dict[str, Any]], outfit: Outfit, stop: StopAsked | None = None) -> int:
+def resume(records: Sequence[dict[str, Any]], config: RunConfig, stop: StopAsked | None = None) -> int:
     """Take over a run whose supervisor was killed, and return tflaunch's exit code.
 
     Args:
         records: its journal.
-        outfit: what it is supervised with.
+        config: how the run is supervised.
         stop: end it at once.
     """
     job = replay.first_job(records[0])
@@ -51,11 +51,11 @@ def resume(records: Sequence[dict[str, Any]], outfit: Outfit, stop: StopAsked | 
             mailbox.put(stop)
         run.resume()
 
-    return _supervise(job, outfit, mailbox, go_on, earlier, len(records))
+    return _supervise(job, config, mailbox, go_on, earlier, len(records))
 
 
 def _supervise(
-    job: Job, outfit: Outfit, mailbox: Mailbox, serve: Callable[[Run], None], fencing: int = 0, records: int = 0
+    job: Job, config: RunConfig, mailbox: Mailbox, serve: Callable[[Run], None], fencing: int = 0, records: int = 0
 ) -> int:
     """Put together what supervises a job, have ``serve`` run it to its end, and return tflaunch's exit code."""
     signals: list[int] = []
@@ -66,48 +66,48 @@ def _supervise(
         return _PATIENCE if signals or code is None else None
 
     try:
-        with wiring.prepared(job, outfit, mailbox, patience, fencing, records) as prepared:
-            run = Run(job, prepared.parts, lambda: _tell_kept(run, prepared))
+        with wiring.open_runtime(job, config, mailbox, patience, fencing, records) as runtime:
+            run = Run(job, runtime.collaborators, lambda: _tell_kept(run, runtime))
             with _signals_to(mailbox, signals):
                 serve(run)
-            code = _last_words(run, prepared)
+            code = _last_words(run, runtime)
     except KeyboardInterrupt:  # while the reader of the output was waited for
         return code or _INTERRUPTED
     return code
 
 
-def _tell_kept(run: Run, prepared: Desk) -> None:
+def _tell_kept(run: Run, runtime: Runtime) -> None:
     """Say how the job ended, and that TensorBoard stays."""
-    notes, exit_code = _result(run, prepared)
-    _tell_result(run, prepared, notes, exit_code)
-    prepared.parts.say(summary.stays(run.job, "Ctrl-C or `tflaunch down`"))
-    prepared.journal.record_kept(exit_code, notes)
-    prepared.service.tell_change()
+    notes, exit_code = _result(run, runtime)
+    _tell_result(run, runtime, notes, exit_code)
+    runtime.collaborators.say(summary.stays(run.job, "Ctrl-C or `tflaunch down`"))
+    runtime.journal.record_kept(exit_code, notes)
+    runtime.service.tell_change()
 
 
-def _last_words(run: Run, prepared: Desk) -> int:
+def _last_words(run: Run, runtime: Runtime) -> int:
     """Say how it ended, unless that was said, and return tflaunch's exit code."""
-    prepared.journal.settle()
-    notes, exit_code = _result(run, prepared)
+    runtime.journal.settle()
+    notes, exit_code = _result(run, runtime)
     if not run.has_told_kept:
-        _tell_result(run, prepared, notes, exit_code)
-    elif lines := _losses(prepared.parts.words, prepared.journal):
-        prepared.parts.say("\n".join(lines))
-    prepared.journal.record_end(exit_code, notes, status.state_of_run(run.job, exit_code))
-    prepared.service.end(exit_code)
+        _tell_result(run, runtime, notes, exit_code)
+    elif lines := _losses(runtime.collaborators.log_sink, runtime.journal):
+        runtime.collaborators.say("\n".join(lines))
+    runtime.journal.record_end(exit_code, notes, status.state_of_run(run.job, exit_code))
+    runtime.service.end(exit_code)
     return exit_code
 
 
-def _tell_result(run: Run, prepared: Desk, notes: list[str], exit_code: int) -> None:
+def _tell_result(run: Run, runtime: Runtime, notes: list[str], exit_code: int) -> None:
     if notes:
-        prepared.parts.say("\n".join(notes))
+        runtime.collaborators.say("\n".join(notes))
     has_failed = status.state_of_run(run.job, exit_code) == "failed"
-    prepared.place.say(_summary(run, prepared), is_failure=has_failed)
+    runtime.sink.say(_summary(run, runtime), is_failure=has_failed)
 
 
-def _result(run: Run, prepared: Desk) -> tuple[list[str], int]:
+def _result(run: Run, runtime: Runtime) -> tuple[list[str], int]:
     """What there is to say besides how the job ended: what was lost, and how a drill went; and the exit code."""
-    notes, driller = _losses(prepared.parts.words, prepared.journal), prepared.driller
+    notes, driller = _losses(runtime.collaborators.log_sink, runtime.journal), runtime.driller
     exit_code = run.exit_code
     if driller is not None:
         notes += driller.report(exit_code)
@@ -116,13 +116,15 @@ def _result(run: Run, prepared: Desk) -> tuple[list[str], int]:
     return notes, exit_code
 
 
-def _summary(run: Run, prepared: Desk) -> str:
-    return summary.summary(run.job, prepared.parts.logs, prepared.parts.words.tail, prepared.place.shows_output)
+def _summary(run: Run, runtime: Runtime) -> str:
+    return summary.summary(
+        run.job, runtime.collaborators.logs, runtime.collaborators.log_sink.tail, runtime.sink.shows_output
+    )
 
 
-def _losses(words: TaskWords, journal: Journal) -> list[str]:
+def _losses(log_sink: LogSink, journal: Journal) -> list[str]:
     """What could not be kept: the disk was full."""
-    lines = words.trouble()
+    lines = log_sink.trouble()
     if journal.lost:
         lines.append(f"{journal.lost} records of the journal could not be written")
     return lines

@@ -12,15 +12,15 @@ from tflaunch.plan.model import Plan
 from tflaunch.store.journal import read, readable
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport import local
-from tflaunch.transport.base import Link, LinkError, Way
-from tflaunch.transport.connect import ways_to_hosts
+from tflaunch.transport.base import AgentConnector, Link, LinkError
+from tflaunch.transport.connect import connectors_for
 
 # What takes time to import is imported after this machine's agents were started: they start meanwhile.
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
     from tflaunch.core.drill import Strike
     from tflaunch.core.events import StopAsked
-    from tflaunch.runtime.wiring import Outfit
+    from tflaunch.runtime.wiring import RunConfig
     from tflaunch.tui.output_sink import OutputSink
 
 
@@ -29,14 +29,14 @@ class Manner(NamedTuple):
 
     ``say`` shows a message; ``strikes``: a drill, if the user wants one; ``metrics_port``: where metrics are
     served, if anywhere; ``is_detached``: by a process of its own, which survives this terminal. Of one that is not,
-    ``place`` takes the words, by default a screen, and ``begun`` is called when other terminals can see the run.
+    ``sink`` takes the words, by default a screen, and ``begun`` is called when other terminals can see the run.
     """
 
     say: Callable[[str], None]
     strikes: Sequence[Strike] = ()
     metrics_port: int | None = None
     is_detached: bool = False
-    place: Callable[[Sequence[str]], OutputSink] | None = None
+    sink: Callable[[Sequence[str]], OutputSink] | None = None
     begun: Callable[[], None] = lambda: None
 
 
@@ -45,21 +45,21 @@ def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner
 
     ``code`` is what `code_for_hosts` gives.
     """
-    ways = ways_to_hosts(plan, directory)
+    connectors = connectors_for(plan, directory)
 
-    def supervise(place: Callable[[Sequence[str]], OutputSink] | None, begun: Callable[[], None]) -> int:
-        links = _links_on_this_machine(plan, ways)
+    def supervise(sink: Callable[[Sequence[str]], OutputSink] | None, begun: Callable[[], None]) -> int:
+        links = _links_on_this_machine(plan, connectors)
         from tflaunch.runtime import foreground
 
         with ExitStack() as unused:
             for host, link in links.items():
-                unused.callback(_hang_up, ways[host], link)
+                unused.callback(_hang_up, connectors[host], link)
 
             def has_begun() -> None:
                 unused.pop_all()
                 begun()
 
-            return foreground.execute(plan, _outfit(directory, ways, code, manner, place, has_begun), links)
+            return foreground.execute(plan, _config(directory, connectors, code, manner, sink, has_begun), links)
 
     return _supervise(directory.path, supervise, manner)
 
@@ -93,16 +93,16 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
     if job.plan.lease == 0:
         from tflaunch.agents.snapshot import look_at
 
-        look_at(ways_to_hosts(job.original, directory))  # the sentence is true even if their agents were killed, too
+        look_at(connectors_for(job.original, directory))  # the sentence is true even if their agents were killed, too
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
     descriptors.require(len(job.original.hosts), len(job.original.processes()))
     code = code_for_hosts(job.original)
-    ways = ways_to_hosts(job.original, directory)
+    connectors = connectors_for(job.original, directory)
     local.dismiss_early()
 
-    def supervise(place: Callable[[Sequence[str]], OutputSink] | None, begun: Callable[[], None]) -> int:
-        return foreground.resume(records, _outfit(directory, ways, code, manner, place, begun), stop)
+    def supervise(sink: Callable[[Sequence[str]], OutputSink] | None, begun: Callable[[], None]) -> int:
+        return foreground.resume(records, _config(directory, connectors, code, manner, sink, begun), stop)
 
     return _supervise(path, supervise, manner)
 
@@ -112,7 +112,7 @@ _Supervise = Callable[["Callable[[Sequence[str]], OutputSink] | None", Callable[
 
 def _supervise(path: Path, supervise: _Supervise, manner: Manner) -> int:
     if not manner.is_detached:
-        return supervise(manner.place, manner.begun)
+        return supervise(manner.sink, manner.begun)
     from tflaunch.runtime import daemon
 
     supervisor = daemon.launch(path, lambda begun: supervise(daemon.notes, begun))
@@ -123,37 +123,37 @@ def _supervise(path: Path, supervise: _Supervise, manner: Manner) -> int:
         return follow.until_running(Observer(path), manner.say) or 0
 
 
-def _outfit(
+def _config(
     directory: RunDirectory,
-    ways: Mapping[str, Way],
+    connectors: Mapping[str, AgentConnector],
     code: Code | None,
     manner: Manner,
-    place: Callable[[Sequence[str]], OutputSink] | None,
+    sink: Callable[[Sequence[str]], OutputSink] | None,
     begun: Callable[[], None],
-) -> Outfit:
-    from tflaunch.runtime.wiring import Outfit
+) -> RunConfig:
+    from tflaunch.runtime.wiring import RunConfig
     from tflaunch.tui.screen import Screen
 
-    return Outfit(directory, ways, code, place or Screen, manner.strikes, manner.metrics_port, begun)
+    return RunConfig(directory, connectors, code, sink or Screen, manner.strikes, manner.metrics_port, begun)
 
 
-def _links_on_this_machine(plan: Plan, ways: Mapping[str, Way]) -> dict[str, Link]:
+def _links_on_this_machine(plan: Plan, connectors: Mapping[str, AgentConnector]) -> dict[str, Link]:
     """Start the agents of this machine, so that they start while the rest is imported."""
     links = {}
     for host in plan.hosts:
         if host.is_local:
             try:
-                links[host.host] = ways[host.host].open()
+                links[host.host] = connectors[host.host].open()
             except LinkError:
                 pass  # it is tried again with the others, and told with them
     local.dismiss_early()
     return links
 
 
-def _hang_up(way: Way, link: Link) -> None:
+def _hang_up(connector: AgentConnector, link: Link) -> None:
     """End an agent that has done nothing yet, and wait for its end."""
     link.close()
-    way.end()
+    connector.end()
 
 
 def code_for_hosts(plan: Plan) -> Code | None:

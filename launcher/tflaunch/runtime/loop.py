@@ -28,7 +28,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders, preloading, tensorboard
 from tflaunch.plan.model import TaskPlan
 from tflaunch.plan.tf_config import split
-from tflaunch.store.log_sink import TaskWords
+from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Watcher(Protocol):
         """Look at the job after a step; ``now`` is the time."""
 
 
-class Parts(NamedTuple):
+class Collaborators(NamedTuple):
     """What a run works with.
 
     ``say`` shows a sentence to the user; ``logs`` is where the tasks' logs are, for such sentences; ``code``
@@ -60,7 +60,7 @@ class Parts(NamedTuple):
 
     mailbox: Mailbox
     journal: Records
-    words: TaskWords
+    log_sink: LogSink
     sessions: Mapping[str, Session]
     say: Callable[[str], None]
     logs: str
@@ -71,13 +71,13 @@ class Parts(NamedTuple):
 class Run:
     """One run of a plan, from the first agent to the last word. Holds the current job."""
 
-    def __init__(self, job: Job, parts: Parts, kept: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, job: Job, collaborators: Collaborators, kept: Callable[[], None] = lambda: None) -> None:
         """Prepare to run ``job``; nothing is done yet.
 
         ``kept`` is called once when the job has ended and said its last words, while TensorBoard stays.
         """
         self._job = job
-        self._parts = parts
+        self._collaborators = collaborators
         self._kept = kept
         self.has_told_kept = False
         self._cut_short_by: int | None = None
@@ -101,7 +101,7 @@ class Run:
         Raises:
             TflaunchError: this process may not have as many files as it needs.
         """
-        for host, session in self._parts.sessions.items():
+        for host, session in self._collaborators.sessions.items():
             if host in links:
                 session.join_over(links[host])
             else:
@@ -111,7 +111,7 @@ class Run:
 
     def recall(self, records: Iterable[dict[str, Any]]) -> None:
         """Take over from a supervisor that was killed: know what its journal's records after the first tell."""
-        for session in self._parts.sessions.values():
+        for session in self._collaborators.sessions.values():
             session.begin_recall()
         for happening in replay.happenings(self._job, records):
             self._job = happening.job
@@ -123,26 +123,26 @@ class Run:
 
     def resume(self) -> None:
         """Run a recalled job to its end, with the agents and tasks that live."""
-        for session in self._parts.sessions.values():
+        for session in self._collaborators.sessions.values():
             session.resume()
         self._serve()
         self._leave()
 
     def _session_of(self, event: Event) -> Session | None:
         host = getattr(event, "host", None)
-        return None if host is None else self._parts.sessions[host]
+        return None if host is None else self._collaborators.sessions[host]
 
     # ---- the loop
 
     def _serve(self) -> None:
-        mailbox = self._parts.mailbox
+        mailbox = self._collaborators.mailbox
         deadline = step.next_deadline(self._job)
         while self._job.phase is not Phase.ENDED:
             self._tell_kept()
             event = mailbox.take(deadline)
             now = mailbox.now()
             if isinstance(event, Superseded):
-                self._parts.words.leave_to_others()
+                self._collaborators.log_sink.leave_to_others()
                 raise TflaunchError(f"another tflaunch has taken over run {self._job.run}", EXIT_INTERNAL)
             if event is not None:
                 deadline = self._handle(event, now)
@@ -151,7 +151,7 @@ class Run:
 
     def _tell_kept(self) -> None:
         is_kept = self._job.phase is Phase.KEEPING and not self.has_told_kept
-        if is_kept and self._parts.words.is_complete_without(tensorboard.NAME):
+        if is_kept and self._collaborators.log_sink.is_complete_without(tensorboard.NAME):
             self.has_told_kept = True
             self._kept()
 
@@ -159,29 +159,31 @@ class Run:
         """Do what an event asks for; return the time of the next one if nothing happens, None for never."""
         before = self._job
         self._job, actions = step.step(before, event, now)
-        self._parts.journal.record(event, actions, now)
+        self._collaborators.journal.record(event, actions, now)
         session = self._session_of(event)
         if session is not None:
             session.recorded(event)
         for action in actions:
             self._perform(action)
-        for watcher in self._parts.watchers:
+        for watcher in self._collaborators.watchers:
             watcher.watch(self._job, now)
-        for message in news(before, event, self._job, now, Logs(self._parts.logs, self._parts.words.tail)):
-            self._parts.say(message)
+        for message in news(
+            before, event, self._job, now, Logs(self._collaborators.logs, self._collaborators.log_sink.tail)
+        ):
+            self._collaborators.say(message)
         return step.next_deadline(self._job)
 
     def _perform(self, action: Action) -> None:
-        session = self._parts.sessions[action.host]
-        words = self._parts.words
+        session = self._collaborators.sessions[action.host]
+        log_sink = self._collaborators.log_sink
         match action:
             case JoinHost():
                 session.join()
             case AbandonHost():
                 self._abandon(session, action.tasks)
             case SendFiles():
-                assert self._parts.code is not None
-                session.send_files(self._parts.code)
+                assert self._collaborators.code is not None
+                session.send_files(self._collaborators.code)
             case LookUpNames():
                 session.order("look_up_names", names=action.names)
             case HoldPorts():
@@ -190,7 +192,7 @@ class Run:
                 about = {"ports": action.ports, "peers": action.peers, "run": self._job.run}
                 session.order("try_peers", **about, patience=self._job.plan.timeouts.connect)
             case StartTask():
-                words.begin(action.task, action.attempt)
+                log_sink.begin(action.task, action.attempt)
                 plan = self._job.plan
                 process = placeholders.fill(plan.find(action.task), plan, self._job.run, str(action.attempt))
                 env, common = split(process.env, COMMON)
@@ -201,7 +203,7 @@ class Run:
     def _abandon(self, session: Session, tasks: Iterable[str]) -> None:
         session.abandon()
         for task in tasks:
-            self._parts.words.abandon(task)
+            self._collaborators.log_sink.abandon(task)
 
     def _start_order(self, action: StartTask, process: TaskPlan) -> dict[str, object]:
         plan = self._job.plan
@@ -224,7 +226,7 @@ class Run:
 
     def _leave(self) -> None:
         """Send the agents home, once the last output has arrived."""
-        words, sessions = self._parts.words, self._parts.sessions.values()
+        log_sink, sessions = self._collaborators.log_sink, self._collaborators.sessions.values()
         connected = deque(sessions)
 
         def are_all_gone() -> bool:
@@ -233,7 +235,7 @@ class Run:
             return not connected
 
         # A reader may take its time; a host that is not heard may not: past the fence it has ended by itself.
-        while not self._wait(lambda: words.is_complete or are_all_gone(), policy.fence(self._job.plan)):
+        while not self._wait(lambda: log_sink.is_complete or are_all_gone(), policy.fence(self._job.plan)):
             for session in sessions:
                 if not session.is_linked:
                     self._abandon(session, [process.task for process in self._job.plan.on_host(session.host)])
@@ -245,7 +247,7 @@ class Run:
 
     def _wait(self, is_over: Callable[[], bool], patience: float) -> bool:
         """Serve the sessions until a condition holds, and return whether it does; a signal cuts the wait short."""
-        mailbox = self._parts.mailbox
+        mailbox = self._collaborators.mailbox
         until = mailbox.now() + patience
         while not is_over() and mailbox.now() < until and self._cut_short_by is None:
             event = mailbox.take(until)

@@ -14,7 +14,7 @@ _PATIENCE = 0.5  # seconds for agents that are slow to answer
 _SHORTEST = 0.2  # seconds between two measures that give a share of a CPU
 
 
-class Meter:
+class ResourceSampler:
     """Collects measures of all hosts in rounds. ``cpu``: task to the percent of one CPU that it uses of late."""
 
     def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a run and how they are put together: where its words go, what is recorded, who may ask."""
+"""Composition root: builds what a run is supervised with, and closes it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
 from tflaunch.runtime.control_requests import Service
-from tflaunch.runtime.loop import Parts
+from tflaunch.runtime.loop import Collaborators
 from tflaunch.store.journal import Journal
-from tflaunch.store.log_sink import TaskWords
+from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch.transport.base import Way
+from tflaunch.transport.base import AgentConnector
 from tflaunch.tui.output_sink import OutputSink
 
 if TYPE_CHECKING:
@@ -34,55 +34,55 @@ _BETWEEN_VIEWS = 1.0  # seconds
 _FLUSH = 1.0  # seconds in which a reader that reads has everything
 
 
-class Outfit(NamedTuple):
-    """What one run is supervised with.
+class RunConfig(NamedTuple):
+    """How one run is supervised.
 
-    ``ways``: how the agent of each host is reached; ``code``: the user's code, if it has to be brought to hosts;
-    ``place`` is made for the names of the tasks; ``strikes``: a drill, if the user wants one; ``metrics_port``:
+    ``connectors``: how the agent of each host is reached; ``code``: the user's code, if it has to be brought to hosts;
+    ``sink`` is made for the names of the tasks; ``strikes``: a drill, if the user wants one; ``metrics_port``:
     where metrics are served, if anywhere; ``begun`` is called when other terminals can see the run.
     """
 
     directory: RunDirectory
-    ways: Mapping[str, Way]
+    connectors: Mapping[str, AgentConnector]
     code: Code | None
-    place: Callable[[Sequence[str]], OutputSink]
+    sink: Callable[[Sequence[str]], OutputSink]
     strikes: Sequence[Strike] = ()
     metrics_port: int | None = None
     begun: Callable[[], None] = lambda: None
 
 
-class Desk(NamedTuple):
-    """The parts of a run, and what stands beside it."""
+class Runtime(NamedTuple):
+    """What a run is supervised with."""
 
-    parts: Parts
+    collaborators: Collaborators
     journal: Journal
     service: Service
     driller: Driller | None
-    place: OutputSink
+    sink: OutputSink
 
 
 @contextmanager
-def prepared(
+def open_runtime(
     job: Job,
-    outfit: Outfit,
+    config: RunConfig,
     mailbox: Mailbox,
     patience: Callable[[], float | None],
     fencing: int = 0,
     records: int = 0,
-) -> Iterator[Desk]:
-    """Put the parts of a run together, and take them apart again.
+) -> Iterator[Runtime]:
+    """Open what a run is supervised with, and close it again.
 
     Args:
         job: the job as it begins.
-        outfit: what it is supervised with.
+        config: how the run is supervised.
         mailbox: the supervisor's.
         patience: tells in the end how many seconds to wait for a reader that takes nothing; None for no limit.
         fencing: how many supervisors the run had before.
         records: how many records its journal has.
     """
-    plan, directory = job.original, outfit.directory
+    plan, directory = job.original, config.directory
     lock = runs.take(directory.path)  # until this process ends: whoever waits for the run's end waits for ours
-    metrics = _metrics(outfit.metrics_port)
+    metrics = _metrics(config.metrics_port)
     journal = Journal(directory, records)
     if fencing:
         journal.record_supervisor(fencing)
@@ -90,41 +90,44 @@ def prepared(
         kept = serialize.as_record(plan)
         directory.write_plan(kept)
         journal.record_plan(directory, kept, job.started_at)
-    place = outfit.place([process.task for process in plan.processes()])
-    words = TaskWords(directory.logs, Marks(directory.marks), directory.times, place, mailbox)
+    sink = config.sink([process.task for process in plan.processes()])
+    log_sink = LogSink(directory.logs, Marks(directory.marks), directory.times, sink, mailbox)
     terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat, fencing)
-    aside = _Threads()
-    sessions = {host: Session(host, way, terms, mailbox, words, aside.do) for host, way in outfit.ways.items()}
+    run_in_thread = _Threads()
+    sessions = {
+        host: Session(host, connector, terms, mailbox, log_sink, run_in_thread.do)
+        for host, connector in config.connectors.items()
+    }
     logs = str(directory.logs)
     service = Service(job, directory.path, logs, mailbox, sessions)
-    words.tell_change(service.tell_change)
-    driller = _driller(outfit.strikes, mailbox, sessions, place)
+    log_sink.tell_change(service.tell_change)
+    driller = _driller(config.strikes, mailbox, sessions, sink)
     watchers = (service,) if driller is None else (service, driller)
     if metrics is not None:
-        place.say(f"metrics on {metrics.url}")
+        sink.say(f"metrics on {metrics.url}")
         metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))
-    if place.is_live:
-        _keep_live(place, service, mailbox)
-    outfit.begun()
+    if sink.is_live:
+        _keep_live(sink, service, mailbox)
+    config.begun()
     try:
-        parts = Parts(mailbox, journal, words, sessions, place.say, logs, outfit.code, watchers)
-        yield Desk(parts, journal, service, driller, place)
+        collaborators = Collaborators(mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watchers)
+        yield Runtime(collaborators, journal, service, driller, sink)
     finally:
         if metrics is not None:
             metrics.close()
-        for part in (words, journal, service, mailbox):
+        for part in (log_sink, journal, service, mailbox):
             part.close()
-        _wait_for_reader(place, lock, patience(), directory)
+        _wait_for_reader(sink, lock, patience(), directory)
 
 
-def _wait_for_reader(place: OutputSink, lock: int, patience: float | None, directory: RunDirectory) -> None:
+def _wait_for_reader(sink: OutputSink, lock: int, patience: float | None, directory: RunDirectory) -> None:
     """Let the reader take what is left; the run itself is over."""
-    if place.close(limit=_FLUSH):
+    if sink.close(limit=_FLUSH):
         return
     os.close(lock)  # whoever waits for the run's end does not wait for our reader
-    if not place.close(patience):
-        place.say(f"the end of the output is not shown: its reader has stopped; all of it is in {directory.logs}")
-        place.close(limit=_FLUSH)
+    if not sink.close(patience):
+        sink.say(f"the end of the output is not shown: its reader has stopped; all of it is in {directory.logs}")
+        sink.close(limit=_FLUSH)
 
 
 def _metrics(port: int | None) -> Metrics | None:
@@ -136,19 +139,19 @@ def _metrics(port: int | None) -> Metrics | None:
 
 
 def _driller(
-    strikes: Sequence[Strike], mailbox: Mailbox, sessions: Mapping[str, Session], place: OutputSink
+    strikes: Sequence[Strike], mailbox: Mailbox, sessions: Mapping[str, Session], sink: OutputSink
 ) -> Driller | None:
     if not strikes:
         return None
     from tflaunch.runtime.faults import Driller
 
-    return Driller(strikes, mailbox, sessions, place.say)
+    return Driller(strikes, mailbox, sessions, sink.say)
 
 
-def _keep_live(place: OutputSink, service: Service, mailbox: Mailbox) -> None:
+def _keep_live(sink: OutputSink, service: Service, mailbox: Mailbox) -> None:
     """Show how the run stands, again and again."""
-    service.measured(place.update)
-    mailbox.call_at(mailbox.now() + _BETWEEN_VIEWS, lambda: _keep_live(place, service, mailbox))
+    service.measured(sink.update)
+    mailbox.call_at(mailbox.now() + _BETWEEN_VIEWS, lambda: _keep_live(sink, service, mailbox))
 
 
 class _Threads:

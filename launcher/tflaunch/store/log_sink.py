@@ -14,7 +14,7 @@ from tflaunch.store.log_line import Kept
 from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, times_of
 
 
-class Shower(Protocol):
+class OutputScreen(Protocol):
     """Shows output of tasks, and never waits for a reader."""
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
@@ -24,10 +24,10 @@ class Shower(Protocol):
         """Show what a task wrote without ending its line."""
 
 
-class TaskWords:
-    """Keeps each task's log and shows it (the `Words` of a session)."""
+class LogSink:
+    """Keeps each task's log and shows it (the `OutputWriter` of a session)."""
 
-    def __init__(self, directory: Path, marks: Marks, times: Path, screen: Shower, mailbox: Mailbox) -> None:
+    def __init__(self, directory: Path, marks: Marks, times: Path, screen: OutputScreen, mailbox: Mailbox) -> None:
         """Prepare to keep logs.
 
         Args:

@@ -28,7 +28,7 @@ class Link(Protocol):
         """Give the stream up. Never waits."""
 
 
-class Way(Protocol):
+class AgentConnector(Protocol):
     """How to reach the agent of one host. Both methods may wait, and are called by a thread of their own."""
 
     def open(self) -> Link:

@@ -20,7 +20,7 @@ _CHUNK = 64 * 1024
 _END_PATIENCE = 5.0  # seconds for a command to end once nobody speaks with it
 
 
-class Access(NamedTuple):
+class CommandAccess(NamedTuple):
     """How a command is run on one host.
 
     ``words`` stand before those of a shell there. ``holds``: what was started ends with the command, which therefore
@@ -46,15 +46,15 @@ class CommandWays:
         self.patience = patience
         self.archive: Archive = bundle.make()
 
-    def way(self, host: HostPlan, access: Access) -> CommandWay:
+    def way(self, host: HostPlan, access: CommandAccess) -> CommandConnector:
         """Return the way to a host."""
-        return CommandWay(self, host, access)
+        return CommandConnector(self, host, access)
 
 
-class CommandWay:
+class CommandConnector:
     """How the agent on one host is reached."""
 
-    def __init__(self, ways: CommandWays, host: HostPlan, access: Access) -> None:
+    def __init__(self, ways: CommandWays, host: HostPlan, access: CommandAccess) -> None:
         self._ways = ways
         self._host = host
         self._access = access

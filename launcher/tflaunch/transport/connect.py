@@ -9,11 +9,11 @@ from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFound
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import HostPlan, Plan
-from tflaunch.transport.base import Way
+from tflaunch.transport.base import AgentConnector
 from tflaunch.transport.local import LocalWay
 
 if TYPE_CHECKING:
-    from tflaunch.transport.command import Access
+    from tflaunch.transport.command import CommandAccess
 
 
 class Directory(Protocol):
@@ -25,13 +25,13 @@ class Directory(Protocol):
         """Return the place of the agent's directory on this machine."""
 
 
-def ways_to_hosts(plan: Plan, directory: Directory) -> dict[str, Way]:
+def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector]:
     """Return the way to every host of a plan. Nothing is reached yet.
 
     Raises:
         TflaunchError: a host needs an engine that is not installed here.
     """
-    found: dict[str, Way] = {
+    found: dict[str, AgentConnector] = {
         host.host: LocalWay(directory.agent_directory(host.host), directory.run) for host in plan.hosts if host.is_local
     }
     commanded = [host for host in plan.hosts if host.docker is not None or host.engine is not None]
@@ -48,16 +48,16 @@ def ways_to_hosts(plan: Plan, directory: Directory) -> dict[str, Way]:
     return found
 
 
-def _access(host: HostPlan) -> Access:
+def _access(host: HostPlan) -> CommandAccess:
     """How a command is run on a host that needs no SSH."""
-    from tflaunch.transport.command import Access
+    from tflaunch.transport.command import CommandAccess
 
     if host.docker is not None:
-        return Access(("docker", "exec", "--interactive", host.docker))
+        return CommandAccess(("docker", "exec", "--interactive", host.docker))
     name, handle = base.split(host.engine or "")
     try:
         engine = base.named(name)
         words = engine.words(host.host, handle) or ()
     except NotFound as error:
         raise TflaunchError(f"{host.host}: {error}; {error.hint}", EXIT_USAGE) from None
-    return Access(tuple(words), engine.holds, lambda: engine.is_over(handle))
+    return CommandAccess(tuple(words), engine.holds, lambda: engine.is_over(handle))

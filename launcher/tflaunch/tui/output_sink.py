@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from tflaunch.store.log_sink import Shower
+from tflaunch.store.log_sink import OutputScreen
 
 
-class OutputSink(Shower, Protocol):
+class OutputSink(OutputScreen, Protocol):
     """Takes the output and the messages of a run: a screen, or the log of a detached supervisor."""
 
     @property
