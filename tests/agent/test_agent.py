@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import random
 import select
 import signal
@@ -17,9 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from talk import Agent, LocalAgent, Talk, wait_gone
+from talk import Agent, Talk, wait_gone
 from tflaunch_worker import LOCK_NAME, SOCKET_NAME, TASKS_NAME, wire
-from tflaunch_worker.starting import trampoline
 
 pytestmark = pytest.mark.agent
 
@@ -325,39 +323,18 @@ def test_the_socket_is_private(agent: Agent) -> None:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_an_agent_leaves_no_file(agent: Agent, is_killed: bool) -> None:
-    """Its socket, its tasks' scratch and the program that starts them are gone with it, even if it is killed."""
+    """Its socket and its tasks' directories are gone with it, even if it is killed."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sleep", "300")
     agent.talk.wait_for("task_started")
     files = {file.name for file in agent.directory.iterdir()}
     assert files >= {SOCKET_NAME, LOCK_NAME, TASKS_NAME}
-    assert (trampoline.NAME in files) == (platform.machine() == "x86_64")
     guard_pid, agent_pid = agent.pids()
     if is_killed:
         os.kill(agent_pid, signal.SIGKILL)
     else:
         agent.link.close()
     wait_gone(guard_pid)
-    assert not agent.directory.exists()
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="x86-64 only")
-def test_what_is_left_when_agent_and_guard_are_killed_is_replaced(tmp_path: Path) -> None:
-    """The program that starts tasks would not work for the next agent in the same directory."""
-    killed = LocalAgent(tmp_path)
-    killed.talk.hello()
-    left = killed.directory / trampoline.NAME
-    program = left.read_bytes()
-    for pid in killed.pids():
-        os.kill(pid, signal.SIGKILL)
-    killed.end()
-    assert left.read_bytes() == program
-    agent = LocalAgent(tmp_path)
-    agent.talk.hello()
-    assert left.read_bytes() != program
-    agent.talk.start("worker:0", "echo", "works")
-    assert agent.talk.text("worker:0") == "works\n"
-    assert not agent.end()
     assert not agent.directory.exists()
 
 

@@ -1,31 +1,23 @@
-"""Starting one process: what it gets is the same whether it is forked or started by way of the trampoline."""
+"""Starting one process: what it gets, and why it did not start."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import platform
 import resource
 import signal
-import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from talk import wait_gone
-from tflaunch_worker.starting import child, trampoline
+from tflaunch_worker.starting import child
 
 pytestmark = pytest.mark.agent
 
-BY_TRAMPOLINE, BY_FORK = "trampoline", "fork"
-WAYS = [
-    pytest.param(BY_TRAMPOLINE, marks=pytest.mark.skipif(platform.machine() != "x86_64", reason="x86-64 only")),
-    BY_FORK,
-]
 VALUES = 0o027, (300, resource.getrlimit(resource.RLIMIT_NOFILE)[1]), os.getpriority(os.PRIO_PROCESS, 0) + 1
 """Mode mask, open files and niceness of a process."""
 STANDARD = (1 << 31) - 1  # the C library has signals of its own behind these
@@ -41,30 +33,9 @@ print(json.dumps({
 }))
 """
 
-Start = Callable[[child.Command], child.Child]
 
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest) -> str:
-    """How processes are started."""
-    return str(request.param)
-
-
-@pytest.fixture
-def start(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Start a process in this way and no other."""
-    terms = _terms(way, tmp_path)
-    if way == BY_TRAMPOLINE:
-
-        def refuse() -> int:
-            raise AssertionError("a fork")
-
-        monkeypatch.setattr(os, "fork", refuse)
-    return lambda command: child.start(command, terms)
-
-
-def _terms(way: str, directory: Path) -> child.Terms:
-    return child.Terms(*VALUES, trampoline.Trampoline(str(directory), *VALUES) if way == BY_TRAMPOLINE else None)
+def _start(command: child.Command) -> child.Child:
+    return child.start(command, child.Terms(*VALUES))
 
 
 def _command(*argv: str, workdir: str = "/", **env: str) -> child.Command:
@@ -83,12 +54,12 @@ def _read(descriptor: int) -> bytes:
         return file.read()
 
 
-def test_a_process_gets_the_terms_and_nothing_else(start: Start, tmp_path: Path) -> None:
+def test_a_process_gets_the_terms_and_nothing_else(tmp_path: Path) -> None:
     """Session, promise, limits, directory, words and environment are its own; of our descriptors it has none."""
     command = _command(sys.executable, "-I", "-S", "-c", TELL, "a word", "", workdir=str(tmp_path), NAME="värde")
     command.name = "called so"
     inherited = {str(number) for number in range(3, 256) if _is_inheritable(number)}
-    output, report, status = _end(start(command))
+    output, report, status = _end(_start(command))
     assert (report, status) == (b"", 0), output
     told = json.loads(output)
     assert set(told.pop("descriptors")) - inherited == {"0", "1", "2"}
@@ -113,14 +84,14 @@ def _is_inheritable(number: int) -> bool:
         return False
 
 
-def test_signals_are_at_their_defaults(start: Start) -> None:
+def test_signals_are_at_their_defaults() -> None:
     """Whatever is ignored, handled or blocked where it is started."""
     earlier = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
     earlier[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *_: None)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     child._changed_signals.cache_clear()  # it is looked up once, as agents change none later
     try:
-        output, _, _ = _end(start(_command("cat", "/proc/self/status")))
+        output, _, _ = _end(_start(_command("cat", "/proc/self/status")))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in earlier.items():
@@ -134,10 +105,8 @@ def test_signals_are_at_their_defaults(start: Start) -> None:
     }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_why_a_process_did_not_start(way: str, tmp_path: Path) -> None:
+def test_why_a_process_did_not_start(tmp_path: Path) -> None:
     """Each reason has its code and its sentence."""
-    terms = _terms(way, tmp_path)
     broken, script, text = tmp_path / "broken", tmp_path / "script", tmp_path / "text"
     broken.write_bytes(b"\x7fELF and nothing more")
     script.write_text("#!/no/such/interpreter\n")
@@ -157,36 +126,31 @@ def test_why_a_process_did_not_start(way: str, tmp_path: Path) -> None:
     }
     for (name, workdir), expected in cases.items():
         command = _command(name, workdir=workdir)
-        output, report, status = _end(child.start(command, terms))
+        output, report, status = _end(_start(command))
         assert child.start_failure(report, command) == expected
         assert (output, os.WEXITSTATUS(status)) == ("", 127)
-    assert (terms.program is not None) == (way == BY_TRAMPOLINE)
 
 
 def _why(number: int) -> str:
     return os.strerror(number)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_search_goes_on_after_a_file_that_cannot_run(way: str, tmp_path: Path) -> None:
+def test_the_search_goes_on_after_a_file_that_cannot_run(tmp_path: Path) -> None:
     """As every shell does it: a script without its interpreter does not hide the command of its name."""
     (tmp_path / "true").write_text("#!/no/such/interpreter\n")
     (tmp_path / "true").chmod(0o755)
     command = child.Command(["true"], {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, "/")
-    _, report, status = _end(child.start(command, _terms(way, tmp_path)))
+    _, report, status = _end(_start(command))
     assert (report, status) == (b"", 0)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_process_dies_with_who_started_it(way: str, tmp_path: Path) -> None:
+def test_a_process_dies_with_who_started_it() -> None:
     """Even when that is killed: the kernel has promised it before the program began."""
     program = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-from tflaunch_worker.starting import child, trampoline
-values = 0o022, (300, 300), 19
-program = trampoline.Trampoline({str(tmp_path)!r}, *values) if {way!r} == {BY_TRAMPOLINE!r} else None
-terms = child.Terms(*values, program)
+from tflaunch_worker.starting import child
+terms = child.Terms(0o022, (300, 300), 19)
 print(child.start(child.Command(["/bin/sleep", "300"], {{}}, "/"), terms).pid, flush=True)
 sys.stdin.read()
 """
@@ -200,40 +164,9 @@ sys.stdin.read()
     wait_gone(pid)
 
 
-def test_where_the_trampoline_is_not_executed_processes_are_forked(tmp_path: Path) -> None:
-    """The file system of the agent's directory may be one from which nothing is executed (noexec)."""
-    terms = child.Terms(*VALUES, trampoline.make(str(tmp_path), *VALUES))
-    if terms.program is not None:
-        (tmp_path / trampoline.NAME).chmod(0o600)  # the kernel refuses with the same error
-    for _ in range(2):
-        _, report, status = _end(child.start(_command("/bin/true"), terms))
-        assert (report, status) == (b"", 0)
-    assert terms.program is None
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="x86-64 only")
-def test_the_trampoline_is_private(tmp_path: Path) -> None:
-    """A file that is there already, whosever it is, is not executed."""
-    assert trampoline.make(str(tmp_path), *VALUES) is not None
-    assert stat.S_IMODE((tmp_path / trampoline.NAME).stat().st_mode) & 0o077 == 0
-    assert trampoline.make(str(tmp_path), *VALUES) is None
-
-
-def test_there_is_no_trampoline_without_room_for_it(tmp_path: Path) -> None:
-    """Half a program is none: a disk may be full in the middle of it."""
-    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        made = trampoline.make(str(tmp_path), *VALUES)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert made is None
-    assert trampoline.make(str(tmp_path / "none"), *VALUES) is None
-
-
-def test_too_much_for_any_process_is_explained(way: str, tmp_path: Path) -> None:
+def test_too_much_for_any_process_is_explained() -> None:
     """The words of a command have a limit, which the kernel knows."""
     command = _command("/bin/true", "x" * 1024 * 1024)
-    _, report, _ = _end(child.start(command, _terms(way, tmp_path)))
+    _, report, _ = _end(_start(command))
     failure = child.start_failure(report, command)
     assert failure == (126, f"command '/bin/true' cannot be executed: {_why(errno.E2BIG)}")

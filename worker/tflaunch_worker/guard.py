@@ -28,7 +28,6 @@ import time
 
 from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans
 from tflaunch_worker.daemon import serve
-from tflaunch_worker.starting import trampoline
 
 _PATIENCE = 60  # seconds for who started it to say what for
 _LOCK_TRIES, _LOCK_WAIT = 20, 0.005  # a process that only looks holds the lock for a moment
@@ -128,7 +127,7 @@ def _lock(directory: str) -> bool:
             break
     else:
         sys.exit("another agent of this run still lives on this host")
-    _remove_passing(directory)
+    _remove(os.path.join(directory, SOCKET_NAME))
     return was_there
 
 
@@ -139,16 +138,10 @@ def _kill_orphans(directory: str) -> None:
         sys.exit(f"processes of an earlier attempt do not die on this host: {', '.join(map(str, left))}")
 
 
-def _remove_passing(directory: str) -> None:
-    """Remove what is there only as long as an agent lives."""
-    for name in (SOCKET_NAME, trampoline.NAME):
-        _remove(os.path.join(directory, name))
-
-
 def _tidy(directory: str) -> None:
     """Remove what nobody needs any more; a log with words in it stays, and so does what is not ours."""
     _remove_tasks(os.path.join(directory, TASKS_NAME))
-    _remove_passing(directory)
+    _remove(os.path.join(directory, SOCKET_NAME))
     log = os.path.join(directory, LOG_NAME)
     if os.fstat(2).st_size == 0:
         _remove(log)

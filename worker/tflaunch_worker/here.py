@@ -16,7 +16,7 @@ from tflaunch_worker.network.peers import Listeners
 from tflaunch_worker.network.port_watch import PortWatch
 from tflaunch_worker.network.ports import Ports
 from tflaunch_worker.output.stream import Stream
-from tflaunch_worker.starting import child, trampoline
+from tflaunch_worker.starting import child
 from tflaunch_worker.tasks import host_values
 from tflaunch_worker.tasks.memory import OomWatch
 from tflaunch_worker.tasks.progress import Progress
@@ -55,9 +55,7 @@ class Here:
         self._values: dict[str, str] = {}
         self._bare: dict[str, str] = {}
         self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
-        niceness = linux.be_punctual()
-        program = trampoline.make(directory, umask, self.max_files, niceness)
-        self._terms = child.Terms(umask, self.max_files, niceness, program)
+        self._terms = child.Terms(umask, self.max_files, linux.be_punctual())
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)

@@ -13,11 +13,14 @@ import resource
 import signal
 
 from tflaunch_worker import linux
-from tflaunch_worker.starting import trampoline
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
+_SETUP, _WORKDIR, _COMMAND = "setup", "workdir", "command"
+"""The stages of a start, as a process reports them that could not start."""
+
+_CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _ELF = b"\x7fELF"
 _PIPE_BYTES = 1024 * 1024  # a larger pipe lets a chatty task run on while the agent is busy
 _F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ has a name since Python 3.10
@@ -57,19 +60,15 @@ class Child:
 
 
 class Terms:
-    """What a task gets of this host, where the agent has something else for itself.
+    """Hold what a task gets from this host where the agent has set another value for itself.
 
-    ``umask``: the mode mask; ``max_files``: the soft and hard limit of open files; ``niceness``. ``program`` gives
-    them to it without a fork, where there is one and as long as it works.
+    ``umask``: the mode mask; ``max_files``: the soft and hard limit of open files; ``niceness``.
     """
 
-    def __init__(
-        self, umask: int, max_files: tuple[int, int], niceness: int, program: trampoline.Trampoline | None = None
-    ) -> None:
+    def __init__(self, umask: int, max_files: tuple[int, int], niceness: int) -> None:
         self.umask = umask
         self.max_files = max_files
         self.niceness = niceness
-        self.program = program
 
 
 def start(command: Command, terms: Terms) -> Child:
@@ -84,7 +83,7 @@ def start(command: Command, terms: Terms) -> Child:
     """
     output, output_end = output_pipe()
     report, report_end = os.pipe()
-    pid = _spawn(command, output_end, report_end, terms) or _fork(command, output_end, report_end, terms)
+    pid = _fork(command, output_end, report_end, terms)
     os.close(output_end)
     os.close(report_end)
     return Child(pid, output, report)
@@ -103,19 +102,6 @@ def program_of(command: Command) -> str:
             except OSError:
                 return ""
     return ""
-
-
-def _spawn(command: Command, output: int, report: int, terms: Terms) -> int:
-    """Return the new process, 0 if it has to be forked."""
-    path = program_of(command) if terms.program is not None else ""
-    if terms.program is None or not os.path.isabs(path):
-        return 0  # a search may have to go on after a failure; a fork does that
-    words = [command.name or command.argv[0], *command.argv[1:]]
-    try:
-        return terms.program.start(path, words, command.env, command.workdir, output, report)
-    except OSError:
-        terms.program = None  # the kernel's reasons will be the same for the next one
-        return 0
 
 
 def _fork(command: Command, output: int, report: int, terms: Terms) -> int:
@@ -154,9 +140,10 @@ def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
     """Return (exit code, sentence) when ``start_report`` says that the program did not start."""
     if not report:
         return None
-    stage, number = trampoline.failure(report) or _failure(report)
+    stage, _, number_text = report.decode("ascii").partition(" ")
+    number = int(number_text)
     reason = os.strerror(number)
-    if stage == trampoline.WORKDIR:
+    if stage == _WORKDIR:
         return NOT_EXECUTABLE, f"working directory {command.workdir!r}: {reason}"
     name = command.argv[0]
     if number != errno.ENOENT:
@@ -168,14 +155,9 @@ def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
     return NOT_FOUND, f"command not found: {name!r}{remedy}"
 
 
-def _failure(report: bytes) -> tuple[str, int]:
-    stage, _, number = report.decode("ascii").partition(" ")
-    return stage, int(number)
-
-
 def _become(command: Command, output: int, report: int, agent: int, terms: Terms) -> None:
     """Turn this fork into the task. Never returns."""
-    stage = trampoline.SETUP
+    stage = _SETUP
     try:
         os.setsid()
         linux.die_with_parent(signal.SIGKILL)
@@ -188,9 +170,9 @@ def _become(command: Command, output: int, report: int, agent: int, terms: Terms
         os.umask(terms.umask)
         os.setpriority(os.PRIO_PROCESS, 0, terms.niceness)
         resource.setrlimit(resource.RLIMIT_NOFILE, terms.max_files)
-        stage = trampoline.WORKDIR
+        stage = _WORKDIR
         os.chdir(command.workdir)
-        stage = trampoline.COMMAND
+        stage = _COMMAND
         _execute(command)
     except OSError as error:
         os.write(report, f"{stage} {error.errno}".encode("ascii"))
@@ -222,7 +204,7 @@ def _execute(command: Command) -> None:
 @functools.lru_cache(maxsize=None)
 def _changed_signals() -> list[int]:
     """The signals that are not at their defaults here: the agent changes none once it starts tasks."""
-    return [number for number in trampoline.CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
+    return [number for number in _CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
 
 
 def _reset_signals() -> None:
