@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from specs import TFLAUNCH
-from tflaunch_worker.starting import program_text
+from tflaunch_worker.forkserver import program_source
 
 PATIENCE = 240
 PRELOADED = [name for name in os.environ.get("TFLAUNCH_TEST_PRELOAD", "").split(",") if name]
@@ -138,7 +138,7 @@ def preloaded(arguments: list[str]) -> list[str]:
 
 
 def _is_python(command: list[str]) -> bool:
-    return not program_text.reason_in_words(command)
+    return not program_source.reason_in_words(command)
 
 
 def _is_command(process: psutil.Process) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tflaunch_worker import spawn
 from tflaunch_worker.network.port_watch import PortWatch
 from tflaunch_worker.network.ports import PortTaken
 from tflaunch_worker.output.spool import Spool
 from tflaunch_worker.output.stream import Stream
-from tflaunch_worker.starting import child
-from tflaunch_worker.starting.child import Command
+from tflaunch_worker.spawn import Command
 from tflaunch_worker.tasks import task as tasks
 from tflaunch_worker.tasks.task import Task
 
@@ -121,14 +121,14 @@ class SimNursery:
         self._ready_at = loop.now() + host.world.within(0.001, 8.0)
 
     def start(
-        self, command: Command, terms: child.Terms, born: Callable[[child.Child], None], refused: Callable[[], None]
+        self, command: Command, terms: spawn.Terms, born: Callable[[spawn.Child], None], refused: Callable[[], None]
     ) -> SimBirth:
         """Have a task forked."""
         birth = SimBirth()
 
         def decide() -> None:
             if birth.is_wanted and self._host.world.chance(0.8):
-                born(tasks.child.start(command, terms))
+                born(tasks.spawn.start(command, terms))
             elif birth.is_wanted:
                 refused()
 
@@ -176,7 +176,7 @@ class SimHere:
     def start(self, task: Task, is_preloaded: bool) -> None:
         """Start a task."""
         nursery = self._nursery if self._host.world.chance(0.3) else None
-        task.start(child.Terms(0o022, (1024, 1024), 0), nursery)  # type: ignore[arg-type]
+        task.start(spawn.Terms(0o022, (1024, 1024), 0), nursery)  # type: ignore[arg-type]
 
     def evidence(self, pid: int) -> str:
         """Nothing is known of deaths."""

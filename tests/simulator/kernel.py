@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tflaunch.agents import session
-from tflaunch_worker import agent, orphans
+from tflaunch_worker import agent, orphans, spawn
 from tflaunch_worker.network import port_watch
 from tflaunch_worker.output import spool, stream
-from tflaunch_worker.starting import child
 from tflaunch_worker.tasks import task
 
 if TYPE_CHECKING:
@@ -166,20 +165,20 @@ class _Listeners:
         return process is not None and process.is_alive and port in current.host.open_ports
 
 
-class _Child:
-    """child, as `Task` uses it: a fork is a process of the simulated host."""
+class _Spawn:
+    """Replace `spawn` for `Task`: a fork is a process of the simulated host."""
 
-    NOT_EXECUTABLE = child.NOT_EXECUTABLE
-    Command = child.Command
-    Child = child.Child
-    Terms = child.Terms
-    start_failure = staticmethod(child.start_failure)
+    NOT_EXECUTABLE = spawn.NOT_EXECUTABLE
+    Command = spawn.Command
+    Child = spawn.Child
+    Terms = spawn.Terms
+    start_failure = staticmethod(spawn.start_failure)
 
     @staticmethod
-    def start(command: child.Command, terms: child.Terms) -> child.Child:
+    def start(command: spawn.Command, terms: spawn.Terms) -> spawn.Child:
         process = current.host.fork(command.env)
         assert process.report is not None
-        return child.Child(process.pid, process.output.fileno(), process.report.fileno())
+        return spawn.Child(process.pid, process.output.fileno(), process.report.fileno())
 
 
 class _Stacks:
@@ -260,7 +259,7 @@ def _find(pid: int) -> Process | None:
 _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "os", _Os),
     (task, "linux", _Linux),
-    (task, "child", _Child),
+    (task, "spawn", _Spawn),
     (task, "stacks", _Stacks),
     (agent, "os", _Os),
     (orphans, "os", _Os),

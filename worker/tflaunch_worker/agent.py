@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import orders, wire
+from tflaunch_worker import orders, spawn, wire
 from tflaunch_worker.client import Client
 from tflaunch_worker.lease import Lease
 from tflaunch_worker.network.ports import PortTaken
-from tflaunch_worker.starting import child
 from tflaunch_worker.tasks import host_values
 from tflaunch_worker.tasks.silence import Silence
 
@@ -210,7 +209,7 @@ class Agent:
             if progress is not None:
                 progress.close()
             about = {"task": name, "attempt": attempt}
-            self._client.say("task_not_started", **about, code=child.NOT_EXECUTABLE, reason=str(unknown))
+            self._client.say("task_not_started", **about, code=spawn.NOT_EXECUTABLE, reason=str(unknown))
             self._client.say("task_gone", **about)
             stream.finish()
             self._client.has_output(stream)
@@ -290,7 +289,7 @@ class Agent:
         counts = {name: int(value) for name in ("step", "epoch") if isinstance(value := known.get(name), (int, float))}
         return {**counts, "metrics": known.get("metrics") or {}}
 
-    def find_checkpoint(self, command: child.Command, since: float, found: Callable[[int], None]) -> None:
+    def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
         """Call ``found`` with the number of the newest checkpoint that a command has written, 0 for none."""
         if self._is_leaving:
             found(0)  # there will be no restart to judge

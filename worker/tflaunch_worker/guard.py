@@ -47,10 +47,10 @@ def main() -> None:
     signal.alarm(0)
     directory, title, _ = map(os.fsdecode, words.split(b"\0"))
     # Only here: an agent at the end of a link has its title from the start.
-    from tflaunch_worker.starting import own_image
+    from tflaunch_worker import process_title
 
     try:
-        own_image.show([*sys.orig_argv[:-1], title], dict(os.environ))
+        process_title.show([*sys.orig_argv[:-1], title], dict(os.environ))
     except OSError:
         pass  # only people look for it
     guard(directory, int(sys.argv[1]))

@@ -9,14 +9,13 @@ import os
 import resource
 import sys
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, linux
+from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, linux, spawn
 from tflaunch_worker.looking import cores, interpreter
 from tflaunch_worker.looking.measure import Measurer
 from tflaunch_worker.network.peers import Listeners
 from tflaunch_worker.network.port_watch import PortWatch
 from tflaunch_worker.network.ports import Ports
 from tflaunch_worker.output.stream import Stream
-from tflaunch_worker.starting import child
 from tflaunch_worker.tasks import host_values
 from tflaunch_worker.tasks.memory import OomWatch
 from tflaunch_worker.tasks.progress import Progress
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from tflaunch_worker.client import Client
+    from tflaunch_worker.forkserver.pool import Nursery
     from tflaunch_worker.loop import Loop
-    from tflaunch_worker.starting.nursery import Nursery
     from tflaunch_worker.sync.offer import Offer
     from tflaunch_worker.tasks.checkpoints import Finder
     from tflaunch_worker.tasks.task import Listener
@@ -55,7 +54,7 @@ class Here:
         self._values: dict[str, str] = {}
         self._bare: dict[str, str] = {}
         self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
-        self._terms = child.Terms(umask, self.max_files, linux.be_punctual())
+        self._terms = spawn.Terms(umask, self.max_files, linux.be_punctual())
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
@@ -70,7 +69,7 @@ class Here:
         """Return the stream that keeps an attempt's output."""
         return Stream(task, attempt, self.directory, self._loop.now)
 
-    def task(self, name: str, attempt: int, command: child.Command, stream: Stream, listener: Listener) -> Task:
+    def task(self, name: str, attempt: int, command: spawn.Command, stream: Stream, listener: Listener) -> Task:
         """Start an attempt of a task; what becomes of it is said to ``listener``."""
         return Task(name, attempt, command, stream, self._loop, listener)
 
@@ -80,7 +79,7 @@ class Here:
 
     def _find_nursery(self) -> Nursery:
         if self._nursery is None:
-            from tflaunch_worker.starting.nursery import Nursery  # most runs preload nothing
+            from tflaunch_worker.forkserver.pool import Nursery  # most runs preload nothing
 
             self._nursery = Nursery(self._loop, self.measurer.forks)
         return self._nursery
@@ -89,7 +88,7 @@ class Here:
         """Return what is known about the death of a process that was killed; "" for nothing."""
         return self._oom.evidence(pid)
 
-    def find_checkpoint(self, command: child.Command, since: float, found: Callable[[int], None]) -> None:
+    def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
         """Look for the checkpoints that a command has written, and call ``found`` with the highest number of one."""
         if self._checkpoints is None:
             from tflaunch_worker.tasks.checkpoints import Finder  # most runs end well
@@ -130,7 +129,7 @@ class Here:
 
         aside.do(self._loop, lambda: others.try_all(peers, run, patience), answered)
 
-    def command(self, task: str, message: dict[str, Any], progress: Progress | None) -> child.Command:
+    def command(self, task: str, message: dict[str, Any], progress: Progress | None) -> spawn.Command:
         """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe in it.
 
         Raises:
@@ -149,7 +148,7 @@ class Here:
         argv = [host_values.expand_path(program, known), *(host_values.expand(word, known) for word in arguments)]
         self._choose_keras(argv, env)
         modules = tuple(str(module) for module in message.get("preload", ()))
-        command = child.Command(argv, env, host_values.expand_path(message["workdir"], known), modules)
+        command = spawn.Command(argv, env, host_values.expand_path(message["workdir"], known), modules)
         command.facts = self._facts(argv, env)
         return command
 

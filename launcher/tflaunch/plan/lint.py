@@ -430,11 +430,11 @@ def _preload(spec: Spec) -> Iterator[Problem]:
             yield _error(f"preload[{index}]", message, 'write for example "tensorflow"')
     if not spec.preload:
         return
-    from tflaunch_worker.starting import program_text  # slow to import, and needed for few specs
+    from tflaunch_worker.forkserver import program_source  # slow to import, and needed for few specs
 
     commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
     for where, command in {"command": spec.command, **commands}.items():
-        if command and (reason := program_text.reason_in_words(list(command))):
+        if command and (reason := program_source.reason_in_words(list(command))):
             message = f"does nothing for {where!r}: {reason}"
             yield _warning("preload", message, "leave it out, or start the Python itself")
 

@@ -1,6 +1,6 @@
 """Which tasks are forked of a process that has imported modules (`preload`), as far as that is known beforehand. Pure.
 
-The rest is found out on the host, before each start: `tflaunch_worker.starting.nursery`.
+The rest is found out on the host, before each start: `tflaunch_worker.forkserver.pool`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ def prospect(plan: Plan, process: TaskPlan) -> str | None:
 
 def reason_against(argv: tuple[str, ...]) -> str:
     """Say why a command cannot be forked; "" for no reason."""
-    from tflaunch_worker.starting import program_text  # slow to import, and needed for few plans
+    from tflaunch_worker.forkserver import program_source  # slow to import, and needed for few plans
 
-    return program_text.reason_in_words(list(argv))
+    return program_source.reason_in_words(list(argv))

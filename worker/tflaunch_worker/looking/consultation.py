@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import CODE_NAME, aside
+from tflaunch_worker import CODE_NAME, aside, spawn
 from tflaunch_worker.looking import examination
-from tflaunch_worker.starting import child
 from tflaunch_worker.tasks import host_values
 
 TYPE_CHECKING = False
@@ -53,7 +52,7 @@ class Consultation:
         self._client.answer("marks_seen", seen=seen or [])
 
     def _examine(self, message: Dict[str, Any]) -> None:
-        commands: List[Tuple[child.Command, bool]] = []
+        commands: List[Tuple[spawn.Command, bool]] = []
         problems: Dict[int, str] = {}
         for number, program in enumerate(message["programs"]):
             try:

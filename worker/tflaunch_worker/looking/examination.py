@@ -12,8 +12,7 @@ import shutil
 import subprocess
 import time
 
-from tflaunch_worker import linux
-from tflaunch_worker.starting import child
+from tflaunch_worker import linux, spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _PATIENCE = 20.0  # seconds for an interpreter: its packages may lie on a slow d
 _GPU_PATIENCE = 4.0
 
 
-def examine(directory: str, commands: List[Tuple[child.Command, bool]], files: Tuple[int, int], probe: str) -> Facts:
+def examine(directory: str, commands: List[Tuple[spawn.Command, bool]], files: Tuple[int, int], probe: str) -> Facts:
     """Return what is known of this host. May take seconds.
 
     Args:
@@ -67,7 +66,7 @@ def _gpus() -> List[str] | None:
     return done.stdout.decode("utf-8", "replace").split("\n")[:-1]
 
 
-def _program(command: child.Command, probe: str | None) -> Facts:
+def _program(command: spawn.Command, probe: str | None) -> Facts:
     """What a task's interpreter knows; of another program, without a probe, only whether it is there."""
     if not os.path.isdir(command.workdir):
         return {"problem": "there is no directory {}".format(command.workdir), "is_workdir": True}
@@ -90,7 +89,7 @@ def _program(command: child.Command, probe: str | None) -> Facts:
     return known
 
 
-def _which(command: child.Command) -> str | None:
+def _which(command: spawn.Command) -> str | None:
     name = command.argv[0]
     if os.sep in name:
         path = os.path.join(command.workdir, name)

@@ -9,8 +9,7 @@ import os
 import signal
 import time
 
-from tflaunch_worker import linux
-from tflaunch_worker.starting import child
+from tflaunch_worker import linux, spawn
 from tflaunch_worker.tasks import stacks
 from tflaunch_worker.tasks.last_output import LastOutput
 
@@ -18,9 +17,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Protocol
 
+    from tflaunch_worker.forkserver.pool import Birth, Nursery
     from tflaunch_worker.loop import Loop, Timer
     from tflaunch_worker.output.stream import Stream
-    from tflaunch_worker.starting.nursery import Birth, Nursery
 
     class Listener(Protocol):
         """Who wants to know what becomes of a task."""
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
         def reached(self, task: Task) -> dict[str, object]:
             """How far the training of a task is: step and epoch, as far as they are known."""
 
-        def find_checkpoint(self, command: child.Command, since: float, found: Callable[[int], None]) -> None:
+        def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
             """Call ``found`` with the number of the newest checkpoint that a command has written, 0 for none."""
 
         def has_gone(self, task: Task) -> None:
@@ -57,7 +56,7 @@ class Task:
         self,
         name: str,
         attempt: int,
-        command: child.Command,
+        command: spawn.Command,
         stream: Stream,
         loop: Loop,
         listener: Listener,
@@ -72,7 +71,7 @@ class Task:
         self._loop = loop
         self._listener = listener
         self._birth: Birth | Timer | None = None
-        self._child: child.Child | None = None
+        self._child: spawn.Child | None = None
         self._pidfd: int | None = None
         self._has_exited = False
         self._has_failed = False
@@ -88,7 +87,7 @@ class Task:
             os.fsencode(f"TFLAUNCH_ATTEMPT={attempt}"),
         }
 
-    def start(self, terms: child.Terms, nursery: Nursery | None = None) -> None:
+    def start(self, terms: spawn.Terms, nursery: Nursery | None = None) -> None:
         """Start it, or have it forked; what becomes of it is said to the listener."""
         if nursery is None:
             # When all that came together was prepared: each fork makes the agent pay for all that it then touches.
@@ -96,15 +95,15 @@ class Task:
         else:
             self._birth = nursery.start(self._command, terms, self._begin, lambda: self._start_plainly(terms))
 
-    def _start_plainly(self, terms: child.Terms) -> None:
+    def _start_plainly(self, terms: spawn.Terms) -> None:
         try:
-            self._begin(child.start(self._command, terms))
+            self._begin(spawn.start(self._command, terms))
         except OSError as error:
             self._birth = None
-            self._say("task_not_started", code=child.NOT_EXECUTABLE, reason=f"no process: {error.strerror}")
+            self._say("task_not_started", code=spawn.NOT_EXECUTABLE, reason=f"no process: {error.strerror}")
             self._end()
 
-    def _begin(self, started: child.Child) -> None:
+    def _begin(self, started: spawn.Child) -> None:
         """There is a process from now on."""
         self._birth = None
         self._child = started
@@ -229,7 +228,7 @@ class Task:
             report = b""  # it has died, and who forked it has not closed its end yet
         self._loop.forget(self._child.start_report)
         os.close(self._child.start_report)
-        failure = child.start_failure(report, self._command)
+        failure = spawn.start_failure(report, self._command)
         self._has_started = failure is None
         if failure is None:
             about = {"pid": self.pid, "at": self._loop.now(), "preload": self._command.preload}

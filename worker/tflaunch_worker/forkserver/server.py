@@ -2,7 +2,7 @@
 
 It runs in the tasks' own interpreter, started by the agent (`nursery`) as::
 
-    python -c 'import sys; sys.path[…] = [ROOT]; from … import zygote; zygote.main()' SOCKET MODULES
+    python -c 'import sys; sys.path[…] = [ROOT]; from … import server; server.main()' SOCKET MODULES
 
 What it forks is a child of the agent, not of this process; it tells the agent its number, waits for its word, and
 becomes what the interpreter would have become if it had been started with that command (`likeness`). What
@@ -26,7 +26,7 @@ import socket
 import sys
 import tempfile
 
-from tflaunch_worker.starting import likeness, program_text, sibling
+from tflaunch_worker.forkserver import become, clone, program_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def main() -> None:
         reason = failure or _reason_against(request, modules_before, names)
         agent = os.getppid()
         try:
-            pid = -1 if reason else sibling.fork()
+            pid = -1 if reason else clone.fork()
         except OSError as error:
             pid, reason = -1, f"no process: {error.strerror}"
         if pid == 0:
@@ -62,7 +62,7 @@ def main() -> None:
             assert isinstance(said, bytes)
             if not any(module.partition(".")[0] in names for module in modules):
                 said = b""  # the program does not import them itself
-            likeness.become(request, output, socket.socket(fileno=report), agent, said)
+            become.become(request, output, socket.socket(fileno=report), agent, said)
             return
         if reason:
             _refuse(report, reason)
@@ -111,23 +111,23 @@ def _import_each(modules: list[str]) -> bytes | str:
 def _reason_against(request: dict[str, Any], modules_before: set[str], names: set[str]) -> str:
     """Say why a task must not be forked from here; "" for no reason. ``names`` takes what its program imports."""
     argv, workdir = request["argv"], request["workdir"]
-    if not sibling.is_possible():
+    if not clone.is_possible():
         return "this system cannot fork a process for another one"
     reason = _reason_in_process()
     if reason:
         return reason
     python_path = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(":") if place]
-    kind, place = program_text.of(argv) or ("", 0)
-    path = [*sys.path, *_directories_of(argv[place])] if kind == program_text.MODULE else sys.path
-    reason = program_text.reason_in_text(argv, workdir, python_path, path, names, request["env"])
+    kind, place = program_source.of(argv) or ("", 0)
+    path = [*sys.path, *_directories_of(argv[place])] if kind == program_source.MODULE else sys.path
+    reason = program_source.reason_in_text(argv, workdir, python_path, path, names, request["env"])
     if reason:
         return reason
-    if kind == program_text.MODULE:
+    if kind == program_source.MODULE:
         name = argv[place]
         if name in sys.modules or f"{name}.__main__" in sys.modules:
             return f"{name} itself has been imported"
         return _reason_in_directory(workdir, modules_before)
-    if kind == program_text.TEXT:
+    if kind == program_source.TEXT:
         return _reason_in_directory(workdir, modules_before)
     return _reason_in_directory(os.path.dirname(os.path.realpath(os.path.join(workdir, argv[place]))), modules_before)
 
@@ -173,7 +173,7 @@ def _reason_in_directory(directory: str, modules_before: set[str]) -> str:
     for name in names:
         stem = name.partition(".")[0]
         module = sys.modules.get(stem)
-        if module is None or stem in sys.builtin_module_names or stem in ("__main__", likeness.OWN):
+        if module is None or stem in sys.builtin_module_names or stem in ("__main__", become.OWN):
             continue
         place = os.path.join(directory, name)
         is_module = any(name == stem + suffix for suffix in suffixes)

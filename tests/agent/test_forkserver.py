@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from fork_noticers import NOTICERS, Noticer
+from preload_cases import NOTICERS, Noticer
 from talk import PATIENCE, Agent, LocalAgent, Talk, wait_gone
 
 pytestmark = pytest.mark.agent
@@ -75,7 +75,7 @@ def zygotes(agent: Agent) -> list[int]:
 
 def _imports(process: psutil.Process) -> bool:
     try:
-        return any("zygote" in word for word in process.cmdline())
+        return any("forkserver" in word for word in process.cmdline())
     except psutil.Error:
         return False  # it has ended
 

@@ -93,7 +93,7 @@ if __name__ == "__main__":
         with mp.get_context(method).Pool(2) as pool:
             print(method, pool.map(square, range(3)))
     print(mp.current_process().name, mp.parent_process(), mp.get_start_method())
-    queue = mp.Queue(); child = mp.Process(target=queue.put, args=(5,)); child.start()
+    queue = mp.Queue(); child = mp.Process(target=queue.put, args=(5,)); spawn.start()
     print(queue.get(), child.join(), child.exitcode)
 """
 

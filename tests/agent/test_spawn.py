@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from talk import wait_gone
-from tflaunch_worker.starting import child
+from tflaunch_worker import spawn
 
 pytestmark = pytest.mark.agent
 
@@ -34,15 +34,15 @@ print(json.dumps({
 """
 
 
-def _start(command: child.Command) -> child.Child:
-    return child.start(command, child.Terms(*VALUES))
+def _start(command: spawn.Command) -> spawn.Child:
+    return spawn.start(command, spawn.Terms(*VALUES))
 
 
-def _command(*argv: str, workdir: str = "/", **env: str) -> child.Command:
-    return child.Command(list(argv), {"PATH": os.environ["PATH"], **env}, workdir)
+def _command(*argv: str, workdir: str = "/", **env: str) -> spawn.Command:
+    return spawn.Command(list(argv), {"PATH": os.environ["PATH"], **env}, workdir)
 
 
-def _end(started: child.Child) -> tuple[str, bytes, int]:
+def _end(started: spawn.Child) -> tuple[str, bytes, int]:
     """Wait for the end of a process, and return its output, what it reported of its start, and its status."""
     report = _read(started.start_report)
     os.set_blocking(started.output, True)
@@ -89,14 +89,14 @@ def test_signals_are_at_their_defaults() -> None:
     earlier = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
     earlier[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *_: None)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    child._changed_signals.cache_clear()  # it is looked up once, as agents change none later
+    spawn._changed_signals.cache_clear()  # it is looked up once, as agents change none later
     try:
         output, _, _ = _end(_start(_command("cat", "/proc/self/status")))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in earlier.items():
             signal.signal(number, handler)
-        child._changed_signals.cache_clear()
+        spawn._changed_signals.cache_clear()
     status = dict(line.split(":\t", 1) for line in output.splitlines() if ":\t" in line)
     assert {name: int(status[name], 16) & STANDARD for name in ("SigBlk", "SigIgn", "SigCgt")} == {
         "SigBlk": 0,
@@ -127,7 +127,7 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
     for (name, workdir), expected in cases.items():
         command = _command(name, workdir=workdir)
         output, report, status = _end(_start(command))
-        assert child.start_failure(report, command) == expected
+        assert spawn.start_failure(report, command) == expected
         assert (output, os.WEXITSTATUS(status)) == ("", 127)
 
 
@@ -139,7 +139,7 @@ def test_the_search_goes_on_after_a_file_that_cannot_run(tmp_path: Path) -> None
     """As every shell does it: a script without its interpreter does not hide the command of its name."""
     (tmp_path / "true").write_text("#!/no/such/interpreter\n")
     (tmp_path / "true").chmod(0o755)
-    command = child.Command(["true"], {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, "/")
+    command = spawn.Command(["true"], {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, "/")
     _, report, status = _end(_start(command))
     assert (report, status) == (b"", 0)
 
@@ -149,9 +149,9 @@ def test_a_process_dies_with_who_started_it() -> None:
     program = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-from tflaunch_worker.starting import child
-terms = child.Terms(0o022, (300, 300), 19)
-print(child.start(child.Command(["/bin/sleep", "300"], {{}}, "/"), terms).pid, flush=True)
+from tflaunch_worker import spawn
+terms = spawn.Terms(0o022, (300, 300), 19)
+print(spawn.start(spawn.Command(["/bin/sleep", "300"], {{}}, "/"), terms).pid, flush=True)
 sys.stdin.read()
 """
     starter = subprocess.Popen(
@@ -168,5 +168,5 @@ def test_too_much_for_any_process_is_explained() -> None:
     """The words of a command have a limit, which the kernel knows."""
     command = _command("/bin/true", "x" * 1024 * 1024)
     _, report, _ = _end(_start(command))
-    failure = child.start_failure(report, command)
+    failure = spawn.start_failure(report, command)
     assert failure == (126, f"command '/bin/true' cannot be executed: {_why(errno.E2BIG)}")

@@ -18,8 +18,8 @@ import sys
 import threading
 import types
 
-from tflaunch_worker import linux
-from tflaunch_worker.starting import own_image, program_text
+from tflaunch_worker import linux, process_title
+from tflaunch_worker.forkserver import program_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def become(request: dict[str, Any], output: int, report: socket.socket, agent: i
     Args:
         request: ``argv``, ``env``, ``workdir`` as of a task.
         output: where the task writes to.
-        report: tells the agent who this is, waits for its word, and reports like `child.start` why it cannot start.
+        report: tells the agent who this is, waits for its word, and reports like `spawn.start` why it cannot start.
         agent: the process that must be the parent.
         said: what the imports wrote.
     """
@@ -60,7 +60,7 @@ def become(request: dict[str, Any], output: int, report: socket.socket, agent: i
         os.chdir(request["workdir"])
         os.environ.clear()
         os.environ.update(env)
-        own_image.show(argv, env)
+        process_title.show(argv, env)
     except OSError as error:
         try:
             report.sendall(f"{stage} {error.errno}".encode("ascii"))
@@ -105,7 +105,7 @@ def _give_back_threads(env: dict[str, str]) -> None:
 
 def _run(argv: list[str]) -> None:
     """Run the program as ``__main__``."""
-    program = program_text.of(argv)
+    program = program_source.of(argv)
     assert program is not None
     kind, place = program
     name, arguments = argv[place], argv[place + 1 :]
@@ -117,12 +117,12 @@ def _run(argv: list[str]) -> None:
     main.__dict__.update(__loader__=importlib.machinery.BuiltinImporter, __annotations__={}, __builtins__=builtins)
     sys.modules["__main__"] = main
     is_safe = getattr(sys.flags, "safe_path", False)
-    if kind == program_text.MODULE:
+    if kind == program_source.MODULE:
         if not is_safe:
             sys.path.insert(0, os.getcwd())
         sys.argv[:] = ["-m", *arguments]
         _run_module(name)
-    elif kind == program_text.TEXT:
+    elif kind == program_source.TEXT:
         if not is_safe:
             sys.path.insert(0, "")
         sys.argv[:] = ["-c", *arguments]

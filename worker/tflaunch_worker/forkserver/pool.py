@@ -18,8 +18,8 @@ import signal
 import socket
 from collections import deque
 
-from tflaunch_worker import linux
-from tflaunch_worker.starting import child, program_text
+from tflaunch_worker import linux, spawn
+from tflaunch_worker.forkserver import program_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 # The working directory, "", must not be looked into: it may have a module of any name.
 _CODE = (
     f"import sys; sys.path[: sys.path[:1] == ['']] = [{_ROOT!r}]; "
-    "from tflaunch_worker.starting import zygote; zygote.main()"
+    "from tflaunch_worker.forkserver import server; server.main()"
 )
 _PATIENCE = 120.0  # seconds that imports may take; what takes longer may never end
 _LOOK_AGAIN = 0.05  # seconds
@@ -57,9 +57,9 @@ class Nursery:
 
     def start(
         self,
-        command: child.Command,
-        terms: child.Terms,
-        born: Callable[[child.Child], None],
+        command: spawn.Command,
+        terms: spawn.Terms,
+        born: Callable[[spawn.Child], None],
         refused: Callable[[], None],
     ) -> Birth | None:
         """Have a task forked: ``born`` is called with it, or ``refused`` when it must be started in the ordinary way.
@@ -68,7 +68,7 @@ class Nursery:
         returns, and there is no birth to wait for.
         """
 
-        def bear(started: child.Child) -> None:
+        def bear(started: spawn.Child) -> None:
             self._forks.add(started.pid)
             born(started)
 
@@ -76,8 +76,8 @@ class Nursery:
             _note(command, f"no: {reason}")
             refused()
 
-        reason = program_text.reason_in_words(command.argv)
-        path = "" if reason else child.program_of(command)
+        reason = program_source.reason_in_words(command.argv)
+        path = "" if reason else spawn.program_of(command)
         if not reason and not path:
             reason = f"{command.argv[0]} is not the interpreter itself"
         key = _key(command, path)
@@ -91,7 +91,7 @@ class Nursery:
         refuse(reason)
         return None
 
-    def _new(self, key: tuple[object, ...], command: child.Command, path: str, terms: child.Terms) -> Zygote:
+    def _new(self, key: tuple[object, ...], command: spawn.Command, path: str, terms: spawn.Terms) -> Zygote:
         def ended(has_served: bool) -> None:
             del self._zygotes[key]
             if not has_served:
@@ -109,7 +109,7 @@ class Birth:
         loop: Loop,
         output: int,
         report: socket.socket,
-        born: Callable[[child.Child], None],
+        born: Callable[[spawn.Child], None],
         refused: Callable[[str], None],
     ) -> None:
         self._loop = loop
@@ -157,7 +157,7 @@ class Birth:
             self._report.send(_GO)
         except OSError:
             pass
-        self._born(child.Child(pid, self._output, self._report.detach()))
+        self._born(spawn.Child(pid, self._output, self._report.detach()))
 
     def _close(self) -> None:
         self._report.close()
@@ -168,7 +168,7 @@ class Zygote:
     """One process that imports, and the requests to it."""
 
     def __init__(
-        self, loop: Loop, command: child.Command, path: str, terms: child.Terms, ended: Callable[[bool], None]
+        self, loop: Loop, command: spawn.Command, path: str, terms: spawn.Terms, ended: Callable[[bool], None]
     ) -> None:
         """Start it, for tasks like ``command``.
 
@@ -186,8 +186,8 @@ class Zygote:
             words = ["-c", _CODE, str(theirs.fileno()), ",".join(command.modules), " " * 600]
             argv = [path, *_flags(command.argv), *words]
             env = {name: value for name, value in command.env.items() if name not in _OF_A_TASK}
-            started = child.Command(argv, {**env, **_ROOM, **_FEWER_THREADS}, command.workdir, name=command.argv[0])
-            self._child = child.start(started, terms)
+            started = spawn.Command(argv, {**env, **_ROOM, **_FEWER_THREADS}, command.workdir, name=command.argv[0])
+            self._child = spawn.start(started, terms)
         except OSError:
             link.close()
             raise
@@ -199,13 +199,13 @@ class Zygote:
         loop.watch(self._child.output, self._drain)
         loop.watch(self._child.start_report, self._read_start_report)
 
-    def ask(self, command: child.Command, born: Callable[[child.Child], None], refused: Callable[[str], None]) -> Birth:
+    def ask(self, command: spawn.Command, born: Callable[[spawn.Child], None], refused: Callable[[str], None]) -> Birth:
         """Have a task forked.
 
         Raises:
             OSError: no pipe could be made.
         """
-        output, output_end = child.output_pipe()
+        output, output_end = spawn.output_pipe()
         report, report_end = socket.socketpair()
         report.setblocking(False)
         _note(command, ",".join(command.modules))
@@ -283,7 +283,7 @@ class Zygote:
         self._ended(self._has_served)
 
 
-def _note(command: child.Command, how: str) -> None:
+def _note(command: spawn.Command, how: str) -> None:
     command.preload = command.env[PRELOAD] = how
 
 
@@ -302,7 +302,7 @@ def _kill(pid: int) -> None:
         pass
 
 
-def _key(command: child.Command, path: str) -> tuple[object, ...]:
+def _key(command: spawn.Command, path: str) -> tuple[object, ...]:
     """What tasks have in common that can be forked from the same process."""
     env = sorted(item for item in command.env.items() if item[0] not in _OF_A_TASK)
     return path, command.argv[0], tuple(_flags(command.argv)), command.modules, command.workdir, tuple(env)
