@@ -138,7 +138,7 @@ def preloaded(arguments: list[str]) -> list[str]:
 
 
 def _is_python(command: list[str]) -> bool:
-    return not program_source.reason_in_words(command)
+    return not program_source.check_command(command)
 
 
 def _is_command(process: psutil.Process) -> bool:

@@ -1,15 +1,15 @@
-"""Programs that would notice if they were forked of another one instead of started: each must do the same both ways."""
+"""Programs whose output shows whether they were forked or started: each must behave the same both ways."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class Noticer(NamedTuple):
-    """A program: the text of ``prog.py`` and of other files, and the words behind the Python."""
+class PreloadCase(NamedTuple):
+    """A program: the source of ``prog.py`` and of other files, and the arguments of the interpreter."""
 
     text: str
-    words: tuple[str, ...] = ("prog.py",)
+    argv: tuple[str, ...] = ("prog.py",)
     files: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     is_shown: bool = True
@@ -23,7 +23,7 @@ import __main__, inspect, sys, threading
 print(sys.argv, getattr(sys, "orig_argv", [""])[1:], sys.path, sys.executable, sys.flags, sys.warnoptions)
 print({name: repr(value) for name, value in vars(__main__).items() if name not in ("__loader__", "__builtins__")})
 print(type(__loader__), getattr(__loader__, "path", ""), getattr(__loader__, "name", ""), __builtins__)
-print(threading.current_thread().name, threading.get_native_id() == threading.main_thread().native_id)
+print(threading.current_thread().name)
 def here(): pass
 print(inspect.getsource(here), here.__module__, here.__code__.co_filename)
 """
@@ -79,7 +79,7 @@ class Last:
         sys.__stderr__.write("deleted\\n"); sys.__stderr__.flush()
 last = Last()
 atexit.register(print, "atexit one", flush=True)
-atexit.register(lambda: print("atexit two", "__file__" in globals(), flush=True))
+atexit.register(print, "atexit two", flush=True)
 weakref.finalize(last, print, "finalized", flush=True)
 threading.Thread(target=lambda: (threading.Event().wait(0.1), print("thread", flush=True))).start()
 print("main", flush=True)
@@ -156,64 +156,66 @@ if len(sys.argv) == 1:
 print(len(sys.argv), __name__)
 """
 
-NOTICERS: dict[str, Noticer] = {
-    "reads its argv": Noticer(ABOUT_ITSELF, ("prog.py", "a b", "--c=d", "")),
-    "reads its argv, path with a dot": Noticer(ABOUT_ITSELF, ("./prog.py",)),
-    "reads its argv, path up and down": Noticer(ABOUT_ITSELF, ("sub/../prog.py",), (("sub/x", ""),)),
-    "reads its argv, unbuffered": Noticer(ABOUT_ITSELF, ("-u", "prog.py", "-u")),
-    "reads its argv, a module": Noticer(ABOUT_ITSELF, ("-m", "prog", "x")),
-    "reads its argv, a package": Noticer("", ("-u", "-m", "sub.pack", "-m"), (("sub/pack/__main__.py", ABOUT_ITSELF),)),
-    "looks at its process": Noticer(ABOUT_THE_PROCESS),
-    "looks at its process, unbuffered": Noticer(ABOUT_THE_PROCESS, ("-u", "prog.py")),
-    "looks at its process, other encoding": Noticer(ABOUT_THE_PROCESS, env=(("PYTHONIOENCODING", "latin-1"),)),
-    "makes garbage": Noticer(MAKES_GARBAGE),
-    "daemonises": Noticer(DAEMONISES),
-    "does things at its end": Noticer(FINALIZES),
-    "has pools of processes": Noticer(POOLS),
-    "has handlers of signals": Noticer(SIGNALS),
-    "kills itself": Noticer("import os; print('x', end=''); os.kill(os.getpid(), 15)"),
-    "exits without flushing": Noticer("import os; print('lost', end=''); os._exit(5)"),
-    "exits with a code": Noticer("import sys; print('kept', end=''); sys.exit(3)"),
-    "exits with words": Noticer("import sys; print('kept', end=''); sys.exit('wörter')"),
-    "exits with nothing": Noticer("raise SystemExit"),
-    "exits in a module": Noticer("import sys; sys.exit('bye')", ("-m", "prog")),
-    "ends without a newline": Noticer("print('no newline', end='')"),
-    "fails": Noticer(FAILS_DEEP, files=(("helper.py", "def fail(n):\n    return n / 0\n"),)),
-    "fails in a module": Noticer(
+PRELOAD_CASES: dict[str, PreloadCase] = {
+    "reads its argv": PreloadCase(ABOUT_ITSELF, ("prog.py", "a b", "--c=d", "")),
+    "reads its argv, path with a dot": PreloadCase(ABOUT_ITSELF, ("./prog.py",)),
+    "reads its argv, path up and down": PreloadCase(ABOUT_ITSELF, ("sub/../prog.py",), (("sub/x", ""),)),
+    "reads its argv, unbuffered": PreloadCase(ABOUT_ITSELF, ("-u", "prog.py", "-u")),
+    "reads its argv, a module": PreloadCase(ABOUT_ITSELF, ("-m", "prog", "x")),
+    "reads its argv, a package": PreloadCase(
+        "", ("-u", "-m", "sub.pack", "-m"), (("sub/pack/__main__.py", ABOUT_ITSELF),)
+    ),
+    "looks at its process": PreloadCase(ABOUT_THE_PROCESS),
+    "looks at its process, unbuffered": PreloadCase(ABOUT_THE_PROCESS, ("-u", "prog.py")),
+    "looks at its process, other encoding": PreloadCase(ABOUT_THE_PROCESS, env=(("PYTHONIOENCODING", "latin-1"),)),
+    "makes garbage": PreloadCase(MAKES_GARBAGE),
+    "daemonises": PreloadCase(DAEMONISES),
+    "does things at its end": PreloadCase(FINALIZES),
+    "has pools of processes": PreloadCase(POOLS),
+    "has handlers of signals": PreloadCase(SIGNALS),
+    "kills itself": PreloadCase("import os; print('x', end=''); os.kill(os.getpid(), 15)"),
+    "exits without flushing": PreloadCase("import os; print('lost', end=''); os._exit(5)"),
+    "exits with a code": PreloadCase("import sys; print('kept', end=''); sys.exit(3)"),
+    "exits with a message": PreloadCase("import sys; print('kept', end=''); sys.exit('wörter')"),
+    "exits with nothing": PreloadCase("raise SystemExit"),
+    "exits in a module": PreloadCase("import sys; sys.exit('bye')", ("-m", "prog")),
+    "ends without a newline": PreloadCase("print('no newline', end='')"),
+    "fails": PreloadCase(FAILS_DEEP, files=(("helper.py", "def fail(n):\n    return n / 0\n"),)),
+    "fails in a module": PreloadCase(
         FAILS_DEEP, ("-m", "prog"), files=(("helper.py", "def fail(n):\n    return n / 0\n"),)
     ),
-    "fails with its own hook": Noticer(OWN_HOOK),
-    "fails with its own hook in a module": Noticer(OWN_HOOK, ("-m", "prog")),
-    "fails in its hook": Noticer("import sys\nsys.excepthook = lambda *a: 1 / 0\nraise ValueError('first')"),
-    "fails in what it imports": Noticer("import helper", files=(("helper.py", "def f(:\n"),), is_forked=False),
-    "is interrupted": Noticer(IS_INTERRUPTED),
-    "is interrupted in a module": Noticer(IS_INTERRUPTED, ("-m", "prog")),
-    "is interrupted by a signal": Noticer("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()"),
-    "crashes": Noticer("import os; os.abort()", is_shown=False),
-    "crashes with a stack": Noticer("import os; os.abort()", env=(("PYTHONFAULTHANDLER", "1"),), is_shown=False),
-    "asks for input": Noticer("input('who? ')"),
-    "warns, and has threads": Noticer(IN_THREADS),
-    "starts others, and becomes another": Noticer(
+    "fails with its own hook": PreloadCase(OWN_HOOK),
+    "fails with its own hook in a module": PreloadCase(OWN_HOOK, ("-m", "prog")),
+    "fails in its hook": PreloadCase(
+        "import sys\nsys.excepthook = lambda *a: 1 / 0\nraise ValueError('first')", is_shown=False
+    ),
+    "fails in what it imports": PreloadCase("import helper", files=(("helper.py", "def f(:\n"),), is_forked=False),
+    "is interrupted": PreloadCase(IS_INTERRUPTED),
+    "is interrupted in a module": PreloadCase(IS_INTERRUPTED, ("-m", "prog")),
+    "is interrupted by a signal": PreloadCase("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()"),
+    "crashes": PreloadCase("import os; os.abort()", is_shown=False),
+    "crashes with a stack": PreloadCase("import os; os.abort()", env=(("PYTHONFAULTHANDLER", "1"),), is_shown=False),
+    "asks for input": PreloadCase("input('who? ')"),
+    "warns, and has threads": PreloadCase(IN_THREADS),
+    "starts others, and becomes another": PreloadCase(
         STARTS_OTHERS, files=(("helper.py", "import sys; print('became', sys.argv, __name__)"),)
     ),
-    "closes its stdout": Noticer("import sys, os\nprint('x')\nsys.stdout.flush()\nos.close(1)\nprint('y')"),
-    "has another encoding": Noticer("# coding: latin-1\nprint(ascii('\xe4'))"),
-    "is executed twice": Noticer(RUNS_AGAIN),
-    "pickles what it defines": Noticer(
+    "closes its stdout": PreloadCase("import sys, os\nprint('x')\nsys.stdout.flush()\nos.close(1)\nprint('y')"),
+    "has another encoding": PreloadCase("# coding: latin-1\nprint(ascii('\xe4'))"),
+    "is executed twice": PreloadCase(RUNS_AGAIN),
+    "pickles what it defines": PreloadCase(
         "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))), A.__module__)"
     ),
-    "recurses": Noticer("def f(): f()\ntry: f()\nexcept RecursionError as e: print(str(e)[:30])"),
-    "prints much": Noticer("for n in range(50000): print(n)"),
-    "reads its argv, a text": Noticer(
+    "recurses": PreloadCase("def f(): f()\ntry: f()\nexcept RecursionError as e: print(str(e)[:30])"),
+    "prints much": PreloadCase("for n in range(50000): print(n)"),
+    "reads its argv, a text": PreloadCase(
         ABOUT_ITSELF.partition("print(type")[0], ("-c", "import prog, __main__; print(vars(__main__))", "-c")
     ),
-    "looks at its process, a text": Noticer("", ("-u", "-c", ABOUT_ITSELF.rpartition("print(inspect")[0], "x", "")),
-    "ends without a newline, a text": Noticer(
+    "looks at its process, a text": PreloadCase("", ("-u", "-c", ABOUT_ITSELF.rpartition("print(inspect")[0], "x", "")),
+    "ends without a newline, a text": PreloadCase(
         "", ("-c", "import atexit; atexit.register(print, 'end'); print('x', end='')")
     ),
-    "fails, a text": Noticer(
-        "", ("-c", "# coding: latin-1\ndef f():\n    raise ValueError('wörter')\nprint('x')\nf()")
-    ),
-    "is interrupted, a text": Noticer("", ("-c", "raise KeyboardInterrupt")),
-    "exits, a text": Noticer("", ("-c", "import sys; sys.exit('bye')")),
+    "fails, a text": PreloadCase("", ("-c", "def f():\n    raise ValueError('wörter')\nprint('x')\nf()")),
+    "is interrupted, a text": PreloadCase("", ("-c", "raise KeyboardInterrupt")),
+    "exits, a text": PreloadCase("", ("-c", "import sys; sys.exit('bye')")),
 }

@@ -122,7 +122,7 @@ def test_exits_are_told_in_the_order_in_which_they_happened(agent: Agent) -> Non
     ("argv", "workdir", "code", "words"),
     [
         (["no-such-program"], "/", 127, "command not found"),
-        (["python train.py --fast"], "/", 127, "it is one word: leave the quotes"),
+        (["python train.py --fast"], "/", 127, "it is one argument: remove the quotes"),
         (["/etc/passwd"], "/", 126, "Permission denied"),
         (["true"], "/no/such/directory", 126, "working directory"),
     ],

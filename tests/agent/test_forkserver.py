@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from preload_cases import NOTICERS, Noticer
+from preload_cases import PRELOAD_CASES, PreloadCase
 from talk import PATIENCE, Agent, LocalAgent, Talk, wait_gone
 
 pytestmark = pytest.mark.agent
@@ -95,22 +95,22 @@ def write(directory: Path, files: dict[str, str]) -> None:
         (directory / name).write_text(text)
 
 
-@pytest.mark.parametrize("name", NOTICERS)
+@pytest.mark.parametrize("name", PRELOAD_CASES)
 def test_a_program_cannot_tell_that_it_was_forked(shared: LocalAgent, tmp_path: Path, name: str) -> None:
     """What it writes, and how it ends, is the same either way."""
-    noticer: Noticer = NOTICERS[name]
-    write(tmp_path, {"prog.py": noticer.text, **dict(noticer.files)})
+    case: PreloadCase = PRELOAD_CASES[name]
+    write(tmp_path, {"prog.py": case.text, **dict(case.files)})
     seen = []
     for way, modules in (("started", []), ("forked", MODULES)):
         task = f"{name} {way}"
-        start(shared.talk, task, tmp_path, *python(noticer.words), modules=modules, **dict(noticer.env))
+        start(shared.talk, task, tmp_path, *python(case.argv), modules=modules, **dict(case.env))
         text = re.sub("0x[0-9a-f]+", "0x", shared.talk.text(task))
         ended = told(shared.talk, "task_exited", task)
-        seen.append((text if noticer.is_shown else "", ended["code"], ended["signal"]))
+        seen.append((text if case.is_shown else "", ended["code"], ended["signal"]))
         shared.talk.acknowledge((task, 0, len(shared.talk.output.get((task, 0), b"")), True))
     assert seen[0] == seen[1]
     preload = told(shared.talk, "task_started", f"{name} forked")["preload"]
-    assert (preload == ",".join(MODULES)) == noticer.is_forked, preload
+    assert (preload == ",".join(MODULES)) == case.is_forked, preload
 
 
 OWN_JSON = {"prog.py": "import json; print(json.mine)", "json.py": "mine = 1"}
@@ -134,8 +134,8 @@ REFUSED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     "changes sys.path": ({"prog.py": "import sys\nsys.path.insert(0, 'x')"}, ("prog.py",), "sys.path"),
     "has a module of that name": (OWN_JSON, ("prog.py",), "a module json of its own"),
     "has a module of that name, as a text": (OWN_JSON, ("-c", "import prog"), "a module json of its own"),
-    "is not there": ({}, ("prog.py",), "is no file"),
-    "is a directory": ({"prog.py/__main__.py": "print('x')"}, ("prog.py",), "is no file"),
+    "is not there": ({}, ("prog.py",), "is not a file"),
+    "is a directory": ({"prog.py/__main__.py": "print('x')"}, ("prog.py",), "is not a file"),
     "is no Python text": ({"prog.py": "def f(:"}, ("prog.py",), "prog.py cannot be read"),
     "must come first": ({"prog.py": "try:\n  import gevent.monkey\nexcept ImportError: pass"}, ("prog.py",), "gevent"),
     "is a module that is nowhere": ({}, ("-m", "nowhere.at_all"), "cannot be found beforehand"),

@@ -35,7 +35,7 @@ print(json.dumps({
 
 
 def _start(command: spawn.Command) -> spawn.Child:
-    return spawn.start(command, spawn.Terms(*VALUES))
+    return spawn.start_process(command, spawn.ProcessSettings(*VALUES))
 
 
 def _command(*argv: str, workdir: str = "/", **env: str) -> spawn.Command:
@@ -57,7 +57,7 @@ def _read(descriptor: int) -> bytes:
 def test_a_process_gets_the_terms_and_nothing_else(tmp_path: Path) -> None:
     """Session, promise, limits, directory, words and environment are its own; of our descriptors it has none."""
     command = _command(sys.executable, "-I", "-S", "-c", TELL, "a word", "", workdir=str(tmp_path), NAME="värde")
-    command.name = "called so"
+    command.argv0 = "called so"
     inherited = {str(number) for number in range(3, 256) if _is_inheritable(number)}
     output, report, status = _end(_start(command))
     assert (report, status) == (b"", 0), output
@@ -127,7 +127,7 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
     for (name, workdir), expected in cases.items():
         command = _command(name, workdir=workdir)
         output, report, status = _end(_start(command))
-        assert spawn.start_failure(report, command) == expected
+        assert spawn.describe_start_failure(report, command) == expected
         assert (output, os.WEXITSTATUS(status)) == ("", 127)
 
 
@@ -150,8 +150,8 @@ def test_a_process_dies_with_who_started_it() -> None:
 import sys
 sys.path[:0] = {sys.path!r}
 from tflaunch_worker import spawn
-terms = spawn.Terms(0o022, (300, 300), 19)
-print(spawn.start(spawn.Command(["/bin/sleep", "300"], {{}}, "/"), terms).pid, flush=True)
+settings = spawn.ProcessSettings(0o022, (300, 300), 19)
+print(spawn.start_process(spawn.Command(["/bin/sleep", "300"], {{}}, "/"), settings).pid, flush=True)
 sys.stdin.read()
 """
     starter = subprocess.Popen(
@@ -168,5 +168,5 @@ def test_too_much_for_any_process_is_explained() -> None:
     """The words of a command have a limit, which the kernel knows."""
     command = _command("/bin/true", "x" * 1024 * 1024)
     _, report, _ = _end(_start(command))
-    failure = spawn.start_failure(report, command)
+    failure = spawn.describe_start_failure(report, command)
     assert failure == (126, f"command '/bin/true' cannot be executed: {_why(errno.E2BIG)}")

@@ -102,17 +102,17 @@ class SimListeners:
         """Nothing was opened."""
 
 
-class SimBirth:
-    """A task that is not forked yet."""
+class SimPendingFork:
+    """A requested fork."""
 
-    is_wanted = True
+    is_cancelled = False
 
     def cancel(self) -> None:
-        """Have no task born."""
-        self.is_wanted = False
+        """Start no task."""
+        self.is_cancelled = True
 
 
-class SimNursery:
+class SimZygotePool:
     """Forks tasks later than asked, once modules are imported, or refuses to."""
 
     def __init__(self, host: SimHost, loop: SimLoop) -> None:
@@ -120,20 +120,24 @@ class SimNursery:
         self._loop = loop
         self._ready_at = loop.now() + host.world.within(0.001, 8.0)
 
-    def start(
-        self, command: Command, terms: spawn.Terms, born: Callable[[spawn.Child], None], refused: Callable[[], None]
-    ) -> SimBirth:
-        """Have a task forked."""
-        birth = SimBirth()
+    def fork_task(
+        self,
+        command: Command,
+        settings: spawn.ProcessSettings,
+        on_started: Callable[[spawn.Child], None],
+        on_refused: Callable[[], None],
+    ) -> SimPendingFork:
+        """Fork a task from a zygote."""
+        pending = SimPendingFork()
 
         def decide() -> None:
-            if birth.is_wanted and self._host.world.chance(0.8):
-                born(tasks.spawn.start(command, terms))
-            elif birth.is_wanted:
-                refused()
+            if not pending.is_cancelled and self._host.world.chance(0.8):
+                on_started(tasks.spawn.start_process(command, settings))
+            elif not pending.is_cancelled:
+                on_refused()
 
         self._loop.at(max(self._ready_at, self._loop.now()) + self._host.world.within(0.0001, 0.01), decide)
-        return birth
+        return pending
 
 
 class SimHere:
@@ -146,7 +150,7 @@ class SimHere:
         self.listeners = SimListeners()
         self._host = host
         self._loop = loop
-        self._nursery = SimNursery(host, loop)
+        self._zygotes = SimZygotePool(host, loop)
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
         """Return what calls ``opened(task)`` when a task listens on its port."""
@@ -175,8 +179,8 @@ class SimHere:
 
     def start(self, task: Task, is_preloaded: bool) -> None:
         """Start a task."""
-        nursery = self._nursery if self._host.world.chance(0.3) else None
-        task.start(spawn.Terms(0o022, (1024, 1024), 0), nursery)  # type: ignore[arg-type]
+        zygotes = self._zygotes if self._host.world.chance(0.3) else None
+        task.start(spawn.ProcessSettings(0o022, (1024, 1024), 0), zygotes)  # type: ignore[arg-type]
 
     def evidence(self, pid: int) -> str:
         """Nothing is known of deaths."""

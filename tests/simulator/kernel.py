@@ -171,11 +171,10 @@ class _Spawn:
     NOT_EXECUTABLE = spawn.NOT_EXECUTABLE
     Command = spawn.Command
     Child = spawn.Child
-    Terms = spawn.Terms
-    start_failure = staticmethod(spawn.start_failure)
+    describe_start_failure = staticmethod(spawn.describe_start_failure)
 
     @staticmethod
-    def start(command: spawn.Command, terms: spawn.Terms) -> spawn.Child:
+    def start_process(command: spawn.Command, settings: spawn.ProcessSettings) -> spawn.Child:
         process = current.host.fork(command.env)
         assert process.report is not None
         return spawn.Child(process.pid, process.output.fileno(), process.report.fileno())

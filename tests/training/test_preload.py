@@ -57,7 +57,7 @@ def zygotes(launch: Launch) -> list[psutil.Process]:
     found = []
     for process in launch.survivors():
         try:
-            if any("server.main" in word for word in process.cmdline()):
+            if any("tflaunch-forkserver" in word for word in process.cmdline()):
                 found.append(process)
         except psutil.Error:
             continue

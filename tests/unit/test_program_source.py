@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,14 @@ pytestmark = pytest.mark.unit
 )
 def test_what_a_command_runs(words: str, found: tuple[str, int] | None) -> None:
     """Only what is certainly understood as the interpreter understands it."""
-    assert program_source.of(words.split()) == found
-    assert (program_source.reason_in_words(words.split()) == "") == (found is not None)
+    assert program_source.find_program(words.split()) == found
+    assert (program_source.check_command(words.split()) == "") == (found is not None)
 
 
 @pytest.mark.parametrize("words", ["sh -c x", "pythonw train.py", "env python train.py", "ipython train.py", ""])
 def test_what_is_no_python(words: str) -> None:
     """Its first word says so."""
-    assert program_source.reason_in_words(words.split()) == "its command does not start with a Python"
+    assert program_source.check_command(words.split()) == "its command does not start with a Python"
 
 
 HARMLESS = [
@@ -83,14 +84,14 @@ DOUBTFUL = [
 def test_a_harmless_text(text: str, tmp_path: Path) -> None:
     """As a script, a module and a text of the command line."""
     for argv in _ways(text, tmp_path):
-        assert program_source.reason_in_text(argv, str(tmp_path), [], []) == ""
+        assert _reason(argv, str(tmp_path), [], []) == ""
 
 
 @pytest.mark.parametrize(("text", "reason"), DOUBTFUL)
 def test_a_doubtful_text(text: str, reason: str, tmp_path: Path) -> None:
     """The reason is given, with the file."""
     for argv in _ways(text, tmp_path):
-        said = program_source.reason_in_text(argv, str(tmp_path), [], [])
+        said = _reason(argv, str(tmp_path), [], [])
         assert reason in said
         assert said.startswith(("prog.py ", "its text "))
 
@@ -105,15 +106,21 @@ KEEPING = [
 def test_a_variable_that_keeps_its_value_is_harmless(text: str, tmp_path: Path) -> None:
     """Programs for parameter servers set GRPC_FAIL_FAST to the very value that they get from us."""
     for argv in _ways(text, tmp_path):
-        assert program_source.reason_in_text(argv, str(tmp_path), [], [], None, {"GRPC_FAIL_FAST": "use_caller"}) == ""
-        assert "mentions" in program_source.reason_in_text(argv, str(tmp_path), [], [], None, {"OTHER": "use_caller"})
+        assert _reason(argv, str(tmp_path), [], [], {"GRPC_FAIL_FAST": "use_caller"}) == ""
+        assert "mentions" in _reason(argv, str(tmp_path), [], [], {"OTHER": "use_caller"})
 
 
 def test_a_variable_that_gets_another_value_is_a_reason(tmp_path: Path) -> None:
     """What was imported has read the first one."""
     environ = {"GRPC_FAIL_FAST": "use_caller"}
     for argv in _ways("import os; os.environ['GRPC_FAIL_FAST'] = 'true'", tmp_path):
-        assert "mentions" in program_source.reason_in_text(argv, str(tmp_path), [], [], None, environ)
+        assert "mentions" in _reason(argv, str(tmp_path), [], [], environ)
+
+
+def _reason(
+    argv: list[str], workdir: str, python_path: list[str], path: list[str], environ: Mapping[str, str] | None = None
+) -> str:
+    return program_source.check_source(argv, workdir, python_path, path, environ or {})[0]
 
 
 def _ways(text: str, directory: Path) -> list[list[str]]:
@@ -144,7 +151,7 @@ def test_what_a_program_imports_is_searched_too(files: dict[str, str], is_found:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text.replace("BAD", "x = 'TF_BAD'"))
     for argv in (["python", "prog.py"], ["python", "-m", "prog"], ["python", "-c", "import prog"]):
-        said = program_source.reason_in_text(argv, str(tmp_path), [str(tmp_path / "lib")], [])
+        said = _reason(argv, str(tmp_path), [str(tmp_path / "lib")], [])
         assert ("mentions TF_BAD" in said) == is_found
 
 
@@ -158,13 +165,10 @@ def test_an_installed_program_is_searched_but_not_all_that_is_installed(tmp_path
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     argv = ["python", "-m", "mine.train"]
-    assert program_source.reason_in_text(argv, "/", [], [str(tmp_path)]) == ""
+    assert _reason(argv, "/", [], [str(tmp_path)]) == ""
     (tmp_path / "mine" / "a.py").write_text("x = 'TF_X'")
-    assert (
-        program_source.reason_in_text(argv, "/", [], [str(tmp_path)])
-        == "a.py mentions TF_X, which is read while modules are imported"
-    )
-    assert "cannot be found" in program_source.reason_in_text(argv, "/", [], [])
+    assert _reason(argv, "/", [], [str(tmp_path)]) == "a.py mentions TF_X, which is read while modules are imported"
+    assert "cannot be found" in _reason(argv, "/", [], [])
 
 
 def test_a_plan_says_who_will_be_preloaded_as_far_as_is_known() -> None:

@@ -6,7 +6,7 @@ the guard kills all that is left and exits. Should guard and agent be killed tog
 kills the tasks: each asked for that before it started (PR_SET_PDEATHSIG). What the tasks had started lives on; the
 next guard kills it before its agent starts anything, and so does every command that looks at the run (`orphans`).
 
-Usage: python -c '<import and call main>' SOCKET-DESCRIPTOR ROOM-FOR-THE-TITLE
+Usage: python -c '<import and call main>' SOCKET-DESCRIPTOR TITLE
 
 It may be started before it is known what for: it waits for the directory and a title on its input, each with a zero
 byte behind it, and has done nothing when there are none.
@@ -50,7 +50,7 @@ def main() -> None:
     from tflaunch_worker import process_title
 
     try:
-        process_title.show([*sys.orig_argv[:-1], title], dict(os.environ))
+        process_title.set_process_title([*sys.orig_argv[:-1], title], os.environ)
     except OSError:
         pass  # only people look for it
     guard(directory, int(sys.argv[1]))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from tflaunch_worker.client import Client
-    from tflaunch_worker.forkserver.pool import Nursery
+    from tflaunch_worker.forkserver.pool import ZygotePool
     from tflaunch_worker.loop import Loop
     from tflaunch_worker.sync.offer import Offer
     from tflaunch_worker.tasks.checkpoints import Finder
@@ -54,11 +54,11 @@ class Here:
         self._values: dict[str, str] = {}
         self._bare: dict[str, str] = {}
         self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
-        self._terms = spawn.Terms(umask, self.max_files, linux.be_punctual())
+        self._settings = spawn.ProcessSettings(umask, self.max_files, linux.be_punctual())
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
-        self._nursery: Nursery | None = None
+        self._zygotes: ZygotePool | None = None
         self._checkpoints: Finder | None = None
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
@@ -74,15 +74,15 @@ class Here:
         return Task(name, attempt, command, stream, self._loop, listener)
 
     def start(self, task: Task, is_preloaded: bool) -> None:
-        """Start a task; one that ``is_preloaded`` may be forked of a process that has imported modules."""
-        task.start(self._terms, self._find_nursery() if is_preloaded else None)
+        """Start a task; one that ``is_preloaded`` may be forked from a process that has imported its modules."""
+        task.start(self._settings, self._zygote_pool() if is_preloaded else None)
 
-    def _find_nursery(self) -> Nursery:
-        if self._nursery is None:
-            from tflaunch_worker.forkserver.pool import Nursery  # most runs preload nothing
+    def _zygote_pool(self) -> ZygotePool:
+        if self._zygotes is None:
+            from tflaunch_worker.forkserver.pool import ZygotePool  # most runs preload nothing
 
-            self._nursery = Nursery(self._loop, self.measurer.forks)
-        return self._nursery
+            self._zygotes = ZygotePool(self._loop, self.measurer.forks)
+        return self._zygotes
 
     def evidence(self, pid: int) -> str:
         """Return what is known about the death of a process that was killed; "" for nothing."""

@@ -1,6 +1,6 @@
-"""What /proc shows of this process: the command line and the environment, as if it had been started with others.
+"""Replace the command line and the environment that /proc shows of this process.
 
-Others know a task by them: `ps`, and the agent, which finds what a task has left behind by its environment.
+`ps` shows the command line; the agent finds by its environment what a task has left behind.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -13,12 +13,8 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable
+    from typing import Iterable, Mapping
 
-ROOM = "TFLAUNCH_ROOM"
-"""A variable of the zygote whose place in memory takes the marks of a task where the kernel allows no more."""
-
-_MARKS = ("TFLAUNCH_RUN", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR")
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -35,46 +31,32 @@ class _Map(ctypes.Structure):
     )
 
 
-def show(argv: list[str], env: dict[str, str]) -> None:
-    """Let /proc/PID/cmdline and /proc/PID/environ show these; where that cannot be, as much as there is room for."""
-    with open("/proc/self/stat", "rb") as file:
-        fields = [int(field) for field in file.read().rpartition(b")")[2].split()[1:]]
+def set_process_title(argv: list[str], env: Mapping[str, str]) -> None:
+    """Let /proc/PID/cmdline and /proc/PID/environ show these.
+
+    Raises:
+        OSError: the kernel was built without CHECKPOINT_RESTORE, or there is no memory.
+    """
     words, variables = _block(argv), _block(f"{name}={value}" for name, value in env.items())
-    if _move(fields, words, variables):
-        return
-    argv_start, argv_end, env_start, env_end = fields[44:48]
-    _write(argv_start, argv_end - argv_start, words)
-    known = ctypes.string_at(env_start, env_end - env_start)
-    place = known.find(ROOM.encode("ascii") + b"=")
-    if place >= 0:
-        end = known.index(b"\0", place)
-        _write(env_start + place, end - place, _block(f"{name}={env.get(name, '')}" for name in _MARKS))
-
-
-def _block(words: Iterable[str]) -> bytes:
-    return b"".join(os.fsencode(word) + b"\0" for word in words)
-
-
-def _move(fields: list[int], words: bytes, variables: bytes) -> bool:
-    """Have the kernel look for both elsewhere; return whether it does. Not every kernel can (CHECKPOINT_RESTORE)."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
     size = len(words) + len(variables)
     kind = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    place = libc.mmap(None, ctypes.c_size_t(size), *kind, -1, ctypes.c_long(0))
-    if place in (None, _MAP_FAILED):
-        return False
-    ctypes.memmove(place, words + variables, size)
-    # Numbers of /proc/PID/stat, counted from the field behind the state.
-    start_code, end_code, start_stack = fields[22:25]
+    start = libc.mmap(None, ctypes.c_size_t(size), *kind, -1, ctypes.c_long(0))
+    if start in (None, _MAP_FAILED):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    ctypes.memmove(start, words + variables, size)
+    with open("/proc/self/stat", "rb") as file:
+        fields = [int(field) for field in file.read().rpartition(b")")[2].split()[1:]]
+    start_code, end_code, start_stack = fields[22:25]  # counted from the field after the state
     start_data, end_data, start_brk = fields[41:44]
-    middle, end = place + len(words), place + size
+    middle, end = start + len(words), start + size
     layout = (start_code, end_code, start_data, end_data, start_brk, libc.sbrk(ctypes.c_long(0)), start_stack)
-    wanted = _Map(*layout, place, middle, middle, end, None, 0, 0xFFFFFFFF)
+    wanted = _Map(*layout, start, middle, middle, end, None, 0, 0xFFFFFFFF)
     call = (ctypes.c_ulong(_PR_SET_MM_MAP), ctypes.byref(wanted), ctypes.c_ulong(ctypes.sizeof(wanted)))
-    return bool(libc.prctl(_PR_SET_MM, *call, ctypes.c_ulong(0)) == 0)
+    if libc.prctl(_PR_SET_MM, *call, ctypes.c_ulong(0)) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _write(address: int, room: int, data: bytes) -> None:
-    """Write into our own memory, no further than there is room, and zeroes after it."""
-    ctypes.memmove(address, data[:room].ljust(room, b"\0"), room)
+def _block(words: Iterable[str]) -> bytes:
+    return b"".join(os.fsencode(word) + b"\0" for word in words)

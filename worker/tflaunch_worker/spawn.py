@@ -1,4 +1,4 @@
-"""Starting one task: a session of its own, signals at their defaults, output into one pipe.
+"""Start a process for a task: own session, default signals, output into one pipe.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -27,30 +27,35 @@ _F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ has a name since Python 3.10
 
 
 class Command:
-    """What to execute: ``argv``, the whole environment, the working directory.
+    """Describe what to execute.
 
-    ``modules``: it may be forked from a process that has imported these (see `nursery`). ``name``: what the program
-    shall find as its first word, where that is not how it is found.
+    Attributes:
+        argv: the program and its arguments.
+        env: the whole environment.
+        workdir: the working directory.
+        modules: the task may be forked from a process that has imported these (see `forkserver`).
+        argv0: what the program finds as its ``argv[0]``; "" for the name by which it is found.
+        preload: how it was started: the modules that were imported for it, or "no: " and the reason; "" without any.
+        facts: what the supervisor learns about this host with the start.
     """
 
     def __init__(
-        self, argv: list[str], env: dict[str, str], workdir: str, modules: tuple[str, ...] = (), name: str = ""
+        self, argv: list[str], env: dict[str, str], workdir: str, modules: tuple[str, ...] = (), argv0: str = ""
     ) -> None:
         self.argv = argv
         self.env = env
         self.workdir = workdir
         self.modules = modules
-        self.name = name
+        self.argv0 = argv0
         self.preload = ""
-        self.facts: dict[str, object] = {}  # what the supervisor should know of this host, with the start
-        """How it was started: the modules that were imported for it, or "no: " and why not; "" if nobody asked."""
+        self.facts: dict[str, object] = {}
 
 
 class Child:
-    """A process just made.
+    """Hold a new process and its pipes.
 
-    ``output`` is the read end of its stdout and stderr. ``start_report`` turns readable when the task's
-    program runs in it (nothing to read) or could not (then `start_failure` says why).
+    ``output`` is the read end of its stdout and stderr. ``start_report`` becomes readable when the program runs
+    (nothing to read), or when it could not be started (`describe_start_failure` says why).
     """
 
     def __init__(self, pid: int, output: int, start_report: int) -> None:
@@ -59,7 +64,7 @@ class Child:
         self.start_report = start_report
 
 
-class Terms:
+class ProcessSettings:
     """Hold what a task gets from this host where the agent has set another value for itself.
 
     ``umask``: the mode mask; ``max_files``: the soft and hard limit of open files; ``niceness``.
@@ -71,26 +76,35 @@ class Terms:
         self.niceness = niceness
 
 
-def start(command: Command, terms: Terms) -> Child:
-    """Have a process execute a command; never waits for the new program.
-
-    Args:
-        command: what to execute.
-        terms: what it gets of the host.
+def start_process(command: Command, settings: ProcessSettings) -> Child:
+    """Start a process that executes a command; does not wait for the program.
 
     Raises:
-        OSError: no process or no pipe could be made.
+        OSError: the system refuses another process or pipe.
     """
-    output, output_end = output_pipe()
+    output, output_end = make_output_pipe()
     report, report_end = os.pipe()
-    pid = _fork(command, output_end, report_end, terms)
-    os.close(output_end)
-    os.close(report_end)
+    _changed_signals()  # cached before the fork, which would forget it
+    agent = os.getpid()
+    # Until the fork has its own dispositions, these would run the agent's handlers in it.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become_task(command, output_end, report_end, agent, settings)
+    except OSError:
+        os.close(output)
+        os.close(report)
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(output_end)
+        os.close(report_end)
     return Child(pid, output, report)
 
 
-def program_of(command: Command) -> str:
-    """Return the file that a command's first word means, "" when there is none or it needs another one to run."""
+def find_executable(command: Command) -> str:
+    """Return the path of a command's program; "" when there is none or it is a script."""
     name = command.argv[0]
     places = [""] if "/" in name else [f"{place}/" for place in command.env.get("PATH", os.defpath).split(":") if place]
     for place in places:
@@ -104,28 +118,11 @@ def program_of(command: Command) -> str:
     return ""
 
 
-def _fork(command: Command, output: int, report: int, terms: Terms) -> int:
-    """Return the new process.
+def make_output_pipe() -> tuple[int, int]:
+    """Return both ends of a pipe for a task's output; reading does not block.
 
     Raises:
-        OSError: none could be made.
-    """
-    _changed_signals()  # looked up once, here: the fork would forget it
-    agent = os.getpid()
-    # Until the fork has its own dispositions, these would run the agent's handlers in it.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
-    pid = os.fork()
-    if pid == 0:
-        _become(command, output, report, agent, terms)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    return pid
-
-
-def output_pipe() -> tuple[int, int]:
-    """Return both ends of a pipe for a task's output; to read never waits.
-
-    Raises:
-        OSError: no pipe could be made.
+        OSError: the system refuses another pipe.
     """
     output, output_end = os.pipe()
     try:
@@ -136,8 +133,8 @@ def output_pipe() -> tuple[int, int]:
     return output, output_end
 
 
-def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
-    """Return (exit code, sentence) when ``start_report`` says that the program did not start."""
+def describe_start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
+    """Return (exit code, message) for what ``start_report`` held; None when the program was started."""
     if not report:
         return None
     stage, _, number_text = report.decode("ascii").partition(" ")
@@ -151,11 +148,11 @@ def start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
     if "/" in name and os.path.exists(os.path.join(command.workdir, name)):
         return NOT_FOUND, f"command {name!r}: the interpreter that its first line names does not exist"
     is_sentence = " " in name and "/" not in name.partition(" ")[0]
-    remedy = "; it is one word: leave the quotes around the whole command out" if is_sentence else ""
+    remedy = "; it is one argument: remove the quotes around the whole command" if is_sentence else ""
     return NOT_FOUND, f"command not found: {name!r}{remedy}"
 
 
-def _become(command: Command, output: int, report: int, agent: int, terms: Terms) -> None:
+def _become_task(command: Command, output: int, report: int, agent: int, settings: ProcessSettings) -> None:
     """Turn this fork into the task. Never returns."""
     stage = _SETUP
     try:
@@ -167,9 +164,9 @@ def _become(command: Command, output: int, report: int, agent: int, terms: Terms
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        os.umask(terms.umask)
-        os.setpriority(os.PRIO_PROCESS, 0, terms.niceness)
-        resource.setrlimit(resource.RLIMIT_NOFILE, terms.max_files)
+        os.umask(settings.umask)
+        os.setpriority(os.PRIO_PROCESS, 0, settings.niceness)
+        resource.setrlimit(resource.RLIMIT_NOFILE, settings.max_files)
         stage = _WORKDIR
         os.chdir(command.workdir)
         stage = _COMMAND
@@ -181,19 +178,19 @@ def _become(command: Command, output: int, report: int, agent: int, terms: Terms
 
 
 def _execute(command: Command) -> None:
-    """Replace this process; a name without a slash is looked for on the task's own PATH.
+    """Execute the program, which is searched on the task's own PATH if its name has no slash.
 
-    `os.execvpe` would import a module here, which a low limit of open files can make fail.
+    `os.execvpe` would import a module here, which fails under a low limit of open files.
 
     Raises:
-        OSError: why not; of several places, one that has the file but may not execute it says more.
+        OSError: the last error other than "not found", if any.
     """
     name = command.argv[0]
     places = [""] if "/" in name else [f"{place}/" for place in command.env.get("PATH", os.defpath).split(":") if place]
     failure = OSError(errno.ENOENT, "")
     for place in places:
         try:
-            os.execve(place + name, [command.name or name, *command.argv[1:]], command.env)
+            os.execve(place + name, [command.argv0 or name, *command.argv[1:]], command.env)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
@@ -203,12 +200,12 @@ def _execute(command: Command) -> None:
 
 @functools.lru_cache(maxsize=None)
 def _changed_signals() -> list[int]:
-    """The signals that are not at their defaults here: the agent changes none once it starts tasks."""
+    """Return the signals that this process does not leave at their defaults; cached, because that does not change."""
     return [number for number in _CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
 
 
 def _reset_signals() -> None:
-    """Give the task the default dispositions: a launcher started with ``&`` has SIGINT ignored."""
+    """Set the default dispositions: a launcher started with ``&`` ignores SIGINT."""
     for number in _changed_signals():
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

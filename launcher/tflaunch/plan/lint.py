@@ -434,7 +434,7 @@ def _preload(spec: Spec) -> Iterator[Problem]:
 
     commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
     for where, command in {"command": spec.command, **commands}.items():
-        if command and (reason := program_source.reason_in_words(list(command))):
+        if command and (reason := program_source.check_command(list(command))):
             message = f"does nothing for {where!r}: {reason}"
             yield _warning("preload", message, "leave it out, or start the Python itself")
 

@@ -29,4 +29,4 @@ def reason_against(argv: tuple[str, ...]) -> str:
     """Say why a command cannot be forked; "" for no reason."""
     from tflaunch_worker.forkserver import program_source  # slow to import, and needed for few plans
 
-    return program_source.reason_in_words(list(argv))
+    return program_source.check_command(list(argv))

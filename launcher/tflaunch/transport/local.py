@@ -19,7 +19,6 @@ from tflaunch_worker.short_path import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
 _TITLE = "tflaunch-agent:"
-_ROOM = 100  # characters of a run's name that are shown in process lists
 _LAST_WORDS = 300
 _END_PATIENCE = 10.0
 
@@ -81,7 +80,7 @@ def _start() -> _Newborn:
     ours, theirs = socket.socketpair()
     root = str(Path(tflaunch_worker.__file__).parent.parent)
     # -I -S: nothing of the user's environment can change what the agent is or how fast it starts.
-    argv = [sys.executable, "-I", "-S", "-c", _BOOT.format(root=root), str(theirs.fileno()), _TITLE + " " * _ROOM]
+    argv = [sys.executable, "-I", "-S", "-c", _BOOT.format(root=root), str(theirs.fileno()), _TITLE]
     try:
         guard = subprocess.Popen(argv, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.PIPE)
     except OSError:

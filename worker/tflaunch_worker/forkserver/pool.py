@@ -1,10 +1,9 @@
-"""The nursery: processes that have imported what tasks will import, one for each environment, and the tasks' births.
+"""Keep the zygotes of this host, one for each environment, and fork tasks from them.
 
-Such a process, a `zygote`, is started when the first task asks for it and stays for later attempts; it ends
-with the agent. A task is forked in three steps, so that whatever dies or is too late in between, no program runs
-unknown to us: the zygote is sent the request with the ends of two connections; the fork says its number over one of
-them; and only our answer lets it go on. Where the connection ends without a number, the task is started in the
-ordinary way.
+A zygote (`server`) is started when the first task asks for it, stays for later attempts, and ends with the agent. A
+task is forked in three steps, so that no program runs which the agent does not know, whatever dies or is late: the
+zygote gets the request with the ends of two connections; the fork sends its process id over one of them; only the
+agent's answer lets it continue. When the connection ends without a process id, the task is started as usual.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -28,166 +27,173 @@ if TYPE_CHECKING:
     from tflaunch_worker.loop import Loop
 
 PRELOAD = "TFLAUNCH_PRELOAD"
-"""The variable in which a task finds the modules that were imported for it, or "no: " and the reason."""
+"""The variable that names the modules which were imported for a task, or "no: " and the reason."""
 
-_OF_A_TASK = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
+_TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
 _FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads while it is imported
-_ROOM = {"TFLAUNCH_ROOM": " " * (600 + 4096)}  # for a name, a task, and the longest path
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# The working directory, "", must not be looked into: it may have a module of any name.
+# "", the working directory, is replaced: it may have a module of any name.
 _CODE = (
     f"import sys; sys.path[: sys.path[:1] == ['']] = [{_ROOT!r}]; "
     "from tflaunch_worker.forkserver import server; server.main()"
 )
-_PATIENCE = 120.0  # seconds that imports may take; what takes longer may never end
-_LOOK_AGAIN = 0.05  # seconds
+_IMPORT_TIMEOUT = 120.0  # seconds
+_REAP_INTERVAL = 0.05  # seconds
 _READ = 64 * 1024
 _GO = b"g"
 
 
-class Nursery:
+class ZygotePool:
     """The zygotes of this host."""
 
     def __init__(self, loop: Loop, forks: set[int]) -> None:
-        """Take the processes that were forked into ``forks``."""
+        """Add the process ids of forked tasks to ``forks``."""
         self._loop = loop
         self._forks = forks
         self._zygotes: dict[tuple[object, ...], Zygote] = {}
-        self._bad: dict[tuple[object, ...], str] = {}
+        self._unusable: dict[tuple[object, ...], str] = {}
 
-    def start(
+    def fork_task(
         self,
         command: spawn.Command,
-        terms: spawn.Terms,
-        born: Callable[[spawn.Child], None],
-        refused: Callable[[], None],
-    ) -> Birth | None:
-        """Have a task forked: ``born`` is called with it, or ``refused`` when it must be started in the ordinary way.
+        settings: spawn.ProcessSettings,
+        on_started: Callable[[spawn.Child], None],
+        on_refused: Callable[[], None],
+    ) -> PendingFork | None:
+        """Fork a task from a zygote; calls ``on_started``, or ``on_refused`` to fall back to exec.
 
-        The command then says how, and why not (``preload``). If that is known at once, it is called before this
-        returns, and there is no birth to wait for.
+        Sets ``command.preload`` to the modules or the reason first. None if ``on_refused`` has been called already.
         """
 
-        def bear(started: spawn.Child) -> None:
-            self._forks.add(started.pid)
-            born(started)
+        def started(child: spawn.Child) -> None:
+            self._forks.add(child.pid)
+            on_started(child)
 
-        def refuse(reason: str) -> None:
-            _note(command, f"no: {reason}")
-            refused()
+        def refused(reason: str) -> None:
+            _set_preload(command, f"no: {reason}")
+            on_refused()
 
-        reason = program_source.reason_in_words(command.argv)
-        path = "" if reason else spawn.program_of(command)
+        reason = program_source.check_command(command.argv)
+        path = "" if reason else spawn.find_executable(command)
         if not reason and not path:
             reason = f"{command.argv[0]} is not the interpreter itself"
-        key = _key(command, path)
-        reason = reason or self._bad.get(key, "")
+        key = _zygote_key(command, path)
+        reason = reason or self._unusable.get(key, "")
         if not reason:
             try:
-                zygote = self._zygotes.get(key) or self._new(key, command, path, terms)
-                return zygote.ask(command, bear, refuse)
+                zygote = self._zygotes.get(key) or self._start_zygote(key, command, path, settings)
+                return zygote.request_fork(command, started, refused)
             except OSError as error:
                 reason = f"no process: {error.strerror}"
-        refuse(reason)
+        refused(reason)
         return None
 
-    def _new(self, key: tuple[object, ...], command: spawn.Command, path: str, terms: spawn.Terms) -> Zygote:
-        def ended(has_served: bool) -> None:
+    def _start_zygote(
+        self, key: tuple[object, ...], command: spawn.Command, path: str, settings: spawn.ProcessSettings
+    ) -> Zygote:
+        def on_ended(has_answered: bool) -> None:
             del self._zygotes[key]
-            if not has_served:
-                self._bad[key] = "the process that imports for it has died of that"
+            if not has_answered:
+                self._unusable[key] = "the process that imports for it has died of that"
 
-        self._zygotes[key] = Zygote(self._loop, command, path, terms, ended)
+        self._zygotes[key] = Zygote(self._loop, command, path, settings, on_ended)
         return self._zygotes[key]
 
 
-class Birth:
-    """A task that is being forked. Until it is born no process of it runs anything of its program."""
+class PendingFork:
+    """A requested fork. Until it is started, no process runs anything of the task's program."""
 
     def __init__(
         self,
         loop: Loop,
         output: int,
         report: socket.socket,
-        born: Callable[[spawn.Child], None],
-        refused: Callable[[str], None],
+        on_started: Callable[[spawn.Child], None],
+        on_refused: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._output = output
         self._report = report
-        self._born = born
-        self._refused = refused
-        self._heard = b""
-        self._is_wanted = True
-        self.answered: Callable[[bool], None] = lambda _: None
-        """Called when it is known what became of it: whether the zygote has answered."""
-        loop.watch(report.fileno(), self._read)
+        self._on_started = on_started
+        self._on_refused = on_refused
+        self._received = b""
+        self._is_cancelled = False
+        self.on_answer: Callable[[bool], None] = lambda _: None
+        """Called when the result is known: whether the zygote has answered."""
+        loop.watch(report.fileno(), self._read_report)
 
     def cancel(self) -> None:
-        """Have no task born; a process that was forked for it ends without having run anything."""
-        self._is_wanted = False
+        """Start no task; a process that was forked for it ends before it runs anything."""
+        self._is_cancelled = True
 
-    def _read(self) -> None:
+    def _read_report(self) -> None:
         try:
             data = self._report.recv(_READ)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        self._heard += data
-        if data and b"\n" not in self._heard:
+        self._received += data
+        if data and b"\n" not in self._received:
             return
         self._loop.forget(self._report.fileno())
-        kind, _, rest = self._heard.decode("utf-8", "replace").partition("\n")[0].partition(" ")
-        self.answered(bool(data))
+        kind, _, rest = self._received.decode("utf-8", "replace").partition("\n")[0].partition(" ")
+        self.on_answer(bool(data))
         if kind == "pid" and rest.isdecimal() and linux.parent_of(int(rest)) == os.getpid():
-            self._begin(int(rest))
+            self._continue_fork(int(rest))
         else:
-            self._close()
-            if self._is_wanted:
-                self._refused(rest if kind == "no:" else "the process that imports for it has died")
+            self._close_fds()
+            if not self._is_cancelled:
+                self._on_refused(rest if kind == "no:" else "the process that imports for it has died")
 
-    def _begin(self, pid: int) -> None:
-        """Let the fork go on; one that has died meanwhile is a task that died."""
-        if not self._is_wanted:
-            self._close()
-            bury(self._loop, pid)
+    def _continue_fork(self, pid: int) -> None:
+        if self._is_cancelled:
+            self._close_fds()
+            kill_and_reap(self._loop, pid)
             return
         try:
             self._report.send(_GO)
         except OSError:
-            pass
-        self._born(spawn.Child(pid, self._output, self._report.detach()))
+            pass  # it has died: so has the task
+        self._on_started(spawn.Child(pid, self._output, self._report.detach()))
 
-    def _close(self) -> None:
+    def _close_fds(self) -> None:
         self._report.close()
         os.close(self._output)
 
 
 class Zygote:
-    """One process that imports, and the requests to it."""
+    """A process that imports modules, and the requests to it."""
 
     def __init__(
-        self, loop: Loop, command: spawn.Command, path: str, terms: spawn.Terms, ended: Callable[[bool], None]
+        self,
+        loop: Loop,
+        command: spawn.Command,
+        path: str,
+        settings: spawn.ProcessSettings,
+        on_ended: Callable[[bool], None],
     ) -> None:
-        """Start it, for tasks like ``command``.
+        """Start it, for tasks like ``command``; calls ``on_ended`` with whether it has ever answered.
 
         Raises:
-            OSError: no process could be made.
+            OSError: the system refuses another process.
         """
         self._loop = loop
-        self._ended = ended
-        self._has_served = False
-        self._waiting: deque[tuple[bytes, list[int]]] = deque()
+        self._on_ended = on_ended
+        self._has_answered = False
+        self._unsent: deque[tuple[bytes, list[int]]] = deque()
         link, theirs = socket.socketpair()
         try:
             theirs.set_inheritable(True)
-            # A last word of blanks is room for the command lines of tasks.
-            words = ["-c", _CODE, str(theirs.fileno()), ",".join(command.modules), " " * 600]
-            argv = [path, *_flags(command.argv), *words]
-            env = {name: value for name, value in command.env.items() if name not in _OF_A_TASK}
-            started = spawn.Command(argv, {**env, **_ROOM, **_FEWER_THREADS}, command.workdir, name=command.argv[0])
-            self._child = spawn.start(started, terms)
+            arguments = ["-c", _CODE, str(theirs.fileno()), ",".join(command.modules)]
+            env = {name: value for name, value in command.env.items() if name not in _TASK_VARIABLES}
+            own = spawn.Command(
+                [path, *_unbuffered_flag(command.argv), *arguments],
+                {**env, **_FEWER_THREADS},
+                command.workdir,
+                argv0=command.argv[0],
+            )
+            self._child = spawn.start_process(own, settings)
         except OSError:
             link.close()
             raise
@@ -195,70 +201,79 @@ class Zygote:
             theirs.close()
         link.setblocking(False)
         self._link = link
-        loop.watch(link.fileno(), self._serve)
-        loop.watch(self._child.output, self._drain)
-        loop.watch(self._child.start_report, self._read_start_report)
+        loop.watch(link.fileno(), self._on_link_ready)
+        loop.watch(self._child.output, self._discard_output)
+        loop.watch(self._child.start_report, self._close_start_report)
 
-    def ask(self, command: spawn.Command, born: Callable[[spawn.Child], None], refused: Callable[[str], None]) -> Birth:
-        """Have a task forked.
+    def request_fork(
+        self, command: spawn.Command, on_started: Callable[[spawn.Child], None], on_refused: Callable[[str], None]
+    ) -> PendingFork:
+        """Request a fork for a task.
 
         Raises:
-            OSError: no pipe could be made.
+            OSError: there are no descriptors left.
         """
-        output, output_end = spawn.output_pipe()
+        output, output_end = spawn.make_output_pipe()
         report, report_end = socket.socketpair()
         report.setblocking(False)
-        _note(command, ",".join(command.modules))
-        words = {"argv": command.argv, "env": command.env, "workdir": command.workdir}
-        request = json.dumps(words).encode("ascii")
-        self._waiting.append((len(request).to_bytes(4, "big") + request, [output_end, report_end.detach()]))
-        birth = Birth(self._loop, output, report, born, refused)
-        timer = self._loop.at(self._loop.now() + _PATIENCE, self._kill)
+        _set_preload(command, ",".join(command.modules))
+        fields = {"argv": command.argv, "env": command.env, "workdir": command.workdir}
+        request = json.dumps(fields).encode("ascii")
+        self._unsent.append((len(request).to_bytes(4, "big") + request, [output_end, report_end.detach()]))
+        pending = PendingFork(self._loop, output, report, on_started, on_refused)
+        timer = self._loop.at(self._loop.now() + _IMPORT_TIMEOUT, lambda: _kill_process(self._child.pid))
 
-        def answered(has_served: bool) -> None:
+        def on_answer(has_answered: bool) -> None:
             timer.cancel()
-            self._has_served = self._has_served or has_served
+            self._has_answered = self._has_answered or has_answered
 
-        birth.answered = answered
-        self._send()
-        return birth
+        pending.on_answer = on_answer
+        self._send_requests()
+        return pending
 
-    def _serve(self) -> None:
-        """The link is writable, or at its end: the zygote itself never says anything."""
+    def _on_link_ready(self) -> None:
+        """Send when the link is writable; it is readable only at its end, because the zygote sends nothing over it."""
         try:
             if not self._link.recv(1):
-                self._end()
+                self._on_link_closed()
                 return
         except BlockingIOError:
             pass
         except OSError:
-            self._end()
+            self._on_link_closed()
             return
-        self._send()
+        self._send_requests()
 
-    def _send(self) -> None:
-        while self._waiting and self._link.fileno() >= 0:
-            data, descriptors = self._waiting[0]
+    def _send_requests(self) -> None:
+        while self._unsent and self._link.fileno() >= 0:
+            data, descriptors = self._unsent[0]
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
             try:
                 sent = self._link.sendmsg([data], rights, socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 break
             except OSError:
-                break  # its end is noticed where it is read
+                break  # reading notices its end
             for descriptor in descriptors:
                 os.close(descriptor)
-            self._waiting[0] = data[sent:], []
+            self._unsent[0] = data[sent:], []
             if sent == len(data):
-                self._waiting.popleft()
-        self._loop.watch_writable(self._link.fileno(), bool(self._waiting))
+                self._unsent.popleft()
+        self._loop.watch_writable(self._link.fileno(), bool(self._unsent))
 
-    def _read_start_report(self) -> None:
-        self._loop.forget(self._child.start_report)
-        os.close(self._child.start_report)
+    def _on_link_closed(self) -> None:
+        """Close what was not sent; the kernel closes what the zygote had received, so every request is answered."""
+        self._loop.forget(self._link.fileno())
+        self._link.close()
+        kill_and_reap(self._loop, self._child.pid)
+        for _, descriptors in self._unsent:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._unsent.clear()
+        self._on_ended(self._has_answered)
 
-    def _drain(self) -> None:
-        """Nobody wants to read what a zygote writes; what imports write is in every task's output."""
+    def _discard_output(self) -> None:
+        """Read what the zygote writes, so that it never blocks; each task writes what the imports wrote."""
         try:
             data = os.read(self._child.output, _READ)
         except BlockingIOError:
@@ -267,46 +282,35 @@ class Zygote:
             self._loop.forget(self._child.output)
             os.close(self._child.output)
 
-    def _kill(self) -> None:
-        """It takes too long: have the tasks that wait for it started without it."""
-        _kill(self._child.pid)
-
-    def _end(self) -> None:
-        """It has died, or will: what it was not yet sent is not forked, and what it has got is closed by the kernel."""
-        self._loop.forget(self._link.fileno())
-        self._link.close()
-        bury(self._loop, self._child.pid)
-        for _, descriptors in self._waiting:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        self._waiting.clear()
-        self._ended(self._has_served)
+    def _close_start_report(self) -> None:
+        self._loop.forget(self._child.start_report)
+        os.close(self._child.start_report)
 
 
-def _note(command: spawn.Command, how: str) -> None:
-    command.preload = command.env[PRELOAD] = how
-
-
-def bury(loop: Loop, pid: int) -> None:
-    """Kill a child of ours and wait for its end, without standing still."""
-    _kill(pid)
+def kill_and_reap(loop: Loop, pid: int) -> None:
+    """Kill a child of this process and wait for its end, without blocking."""
+    _kill_process(pid)
     found, _ = os.waitpid(pid, os.WNOHANG)
     if not found:
-        loop.at(loop.now() + _LOOK_AGAIN, lambda: bury(loop, pid))
+        loop.at(loop.now() + _REAP_INTERVAL, lambda: kill_and_reap(loop, pid))
 
 
-def _kill(pid: int) -> None:
+def _kill_process(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
 
 
-def _key(command: spawn.Command, path: str) -> tuple[object, ...]:
-    """What tasks have in common that can be forked from the same process."""
-    env = sorted(item for item in command.env.items() if item[0] not in _OF_A_TASK)
-    return path, command.argv[0], tuple(_flags(command.argv)), command.modules, command.workdir, tuple(env)
+def _set_preload(command: spawn.Command, value: str) -> None:
+    command.preload = command.env[PRELOAD] = value
 
 
-def _flags(argv: list[str]) -> list[str]:
+def _zygote_key(command: spawn.Command, path: str) -> tuple[object, ...]:
+    """Return what tasks must have in common to be forked from the same process."""
+    env = sorted(item for item in command.env.items() if item[0] not in _TASK_VARIABLES)
+    return path, command.argv[0], tuple(_unbuffered_flag(command.argv)), command.modules, command.workdir, tuple(env)
+
+
+def _unbuffered_flag(argv: list[str]) -> list[str]:
     return ["-u"] if argv[1:2] == ["-u"] else []

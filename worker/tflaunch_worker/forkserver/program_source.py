@@ -1,8 +1,8 @@
-"""Which Python program a command runs, and whether its text forbids to import modules before it.
+"""Find the Python program that a command runs, and reasons in its source not to import modules before it.
 
-A program that sets variables which TensorFlow reads while it is imported would find them without effect, and one that
-changes where modules are looked for might mean others. So its text, and that of what it imports from its own
-directory or from PYTHONPATH, is searched for both.
+Variables that TensorFlow reads while it is imported have no effect if the program sets them later, and a program that
+changes `sys.path` may import other modules of the same names. So its source is searched for both, and so is the source
+of what it imports from its own directory or from PYTHONPATH.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -27,69 +27,72 @@ _READ_AT_IMPORT = re.compile(
     r"|PYTHON|PROTOCOL_BUFFERS|JAX|ONEDNN|DNNL|MALLOC|GLIBC)_[A-Z0-9_]+|PYTHONPATH"
 )
 _HARMLESS = ("TF_CONFIG",)
-_MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change what is imported after them, or read variables
+_MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change what is imported later, or set variables
 _MOST_FILES = 200
 
 
-def of(argv: list[str]) -> tuple[str, int] | None:
-    """Return what a Python command runs, `SCRIPT`, `MODULE` or `TEXT`, and where in the command that stands.
+def find_program(argv: list[str]) -> tuple[str, int] | None:
+    """Return what a Python command runs, `SCRIPT`, `MODULE` or `TEXT`, and the index of its argument.
 
-    None for a command that is not ``python script.py …``, ``python -m module …`` or ``python -c text …``, with
-    ``-u`` at most.
+    None for a command other than ``python script.py …``, ``python -m module …`` or ``python -c text …``, with no other
+    option than ``-u``.
     """
-    place = 1
-    while argv[place : place + 1] == ["-u"]:
-        place += 1
-    if argv[place : place + 1] == ["-m"]:
-        name = argv[place + 1 : place + 2]
-        return (MODULE, place + 1) if name and all(part.isidentifier() for part in name[0].split(".")) else None
-    if argv[place : place + 1] == ["-c"]:
-        return (TEXT, place + 1) if place + 1 < len(argv) else None
-    if place < len(argv) and argv[place].endswith(".py") and not argv[place].startswith("-"):
-        return SCRIPT, place
+    index = 1
+    while argv[index : index + 1] == ["-u"]:
+        index += 1
+    if argv[index : index + 1] == ["-m"]:
+        name = argv[index + 1 : index + 2]
+        return (MODULE, index + 1) if name and all(part.isidentifier() for part in name[0].split(".")) else None
+    if argv[index : index + 1] == ["-c"]:
+        return (TEXT, index + 1) if index + 1 < len(argv) else None
+    if index < len(argv) and argv[index].endswith(".py") and not argv[index].startswith("-"):
+        return SCRIPT, index
     return None
 
 
-def reason_in_words(argv: list[str]) -> str:
-    """Say why a command cannot be forked, as far as its words tell; "" for no reason."""
+def check_command(argv: list[str]) -> str:
+    """Return why a command cannot be forked, as far as its arguments tell; "" for no reason."""
     if not argv or not _PYTHON.fullmatch(os.path.basename(argv[0])):
         return "its command does not start with a Python"
-    if of(argv) is None:
+    if find_program(argv) is None:
         return "only `python script.py`, `python -m module` and `python -c text` can be forked"
     return ""
 
 
-def reason_in_text(
-    argv: list[str],
-    workdir: str,
-    python_path: list[str],
-    path: list[str],
-    names: set[str] | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> str:
-    """Say why modules must not be imported before this program; "" for no reason.
+def check_source(
+    argv: list[str], workdir: str, python_path: list[str], path: list[str], environ: Mapping[str, str]
+) -> tuple[str, set[str]]:
+    """Return why modules must not be imported before a program ("" for no reason), and the packages that it imports.
 
     Args:
         argv: the command of a Python program.
         workdir: where it runs.
-        python_path: the directories of PYTHONPATH, where there may be code of the user's, too.
+        python_path: the directories of PYTHONPATH, which may have code of the user as well.
         path: all directories in which modules are looked for.
-        names: takes the names of the modules that it imports, the first parts of them.
-        environ: the variables with which the modules are imported; one that the program sets to the value that it
-            has there is no reason.
+        environ: the variables with which the modules are imported; to set one to the same value is no reason.
     """
-    program = of(argv)
-    names = set() if names is None else names
-    environ = {} if environ is None else environ
+    names: set[str] = set()
+    return _check_source(argv, workdir, python_path, path, environ, names), names
+
+
+def _check_source(
+    argv: list[str],
+    workdir: str,
+    python_path: list[str],
+    path: list[str],
+    environ: Mapping[str, str],
+    names: set[str],
+) -> str:
+    program = find_program(argv)
     assert program is not None
-    kind, place = program
-    name = argv[place]
+    kind, index = program
+    name = argv[index]
     if kind == TEXT:
         return _reason_in([""], [workdir, *python_path], "", names, environ, text=name)
     if kind == SCRIPT:
         file = os.path.realpath(os.path.join(workdir, name))
         if not os.path.isfile(file):
-            return f"{name} is no file"
+            return f"{name} is not a file"
         return _reason_in([file], [os.path.dirname(file), *python_path], "", names, environ)
     parts = name.split(".")
     for root in (workdir, *path):
@@ -106,7 +109,7 @@ def reason_in_text(
 def _reason_in(
     paths: list[str], roots: list[str], below: str, names: set[str], environ: Mapping[str, str], text: str = ""
 ) -> str:
-    """Look into files, "" for a text, and what they import from these directories, only what is ``below`` a place."""
+    """Check files, "" for a text, and what they import from these directories, if its path begins with ``below``."""
     waiting, seen = paths, set()
     while waiting:
         path = waiting.pop()
@@ -134,7 +137,7 @@ def _reason_in(
 
 
 def _reason_in_node(node: ast.AST, names: set[str]) -> str:
-    """Say what a piece of a program does that has to come before all imports; "" for nothing."""
+    """Return what a piece of a program does that must come before all imports; "" for nothing."""
     words: list[str] = []
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         words = [node.value]
@@ -155,7 +158,7 @@ def _reason_in_node(node: ast.AST, names: set[str]) -> str:
 
 
 def _names_without_effect(node: ast.AST, environ: Mapping[str, str]) -> list[ast.AST]:
-    """Return the name in an expression that reads a variable or gives it the value that it has, [] in any other."""
+    """Return the name in an expression that reads a variable or sets it to the same value; [] in any other."""
     place: ast.AST | None = None
     name: ast.AST | None = None
     if isinstance(node, ast.Subscript):
@@ -192,7 +195,7 @@ def _names(node: ast.AST) -> list[str]:
 
 
 def _changes_path(node: ast.AST) -> bool:
-    """Whether something is put before what is in ``sys.path``; to append to it hides nothing."""
+    """Tell whether something is put before the entries of ``sys.path``; appending to it hides nothing."""
     if isinstance(node, ast.Attribute) and node.attr in ("insert", "reverse", "remove", "pop"):
         return _is_attribute(node.value, "path")
     is_stored = isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
@@ -216,14 +219,14 @@ def _changes_unknown_variable(node: ast.AST) -> bool:
 
 
 def _is_attribute(node: ast.AST, name: str, of_name: str = "") -> bool:
-    """Whether a node is ``something.name``, or ``name`` itself where nobody asks of what."""
+    """Tell whether a node is ``of_name.name``, or ``name`` of anything without ``of_name``."""
     if isinstance(node, ast.Attribute) and node.attr == name:
         return not of_name or (isinstance(node.value, ast.Name) and node.value.id == of_name)
     return not of_name and isinstance(node, ast.Name) and node.id == name
 
 
 def _imported(node: ast.AST, path: str, roots: list[str]) -> Iterator[str]:
-    """The places, without suffix, where what a statement imports would be; packages before what is in them."""
+    """Yield the paths, without suffix, of what a statement imports; packages before their modules."""
     if isinstance(node, ast.Import):
         names = [alias.name.split(".") for alias in node.names]
     elif isinstance(node, ast.ImportFrom):

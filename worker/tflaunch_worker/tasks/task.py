@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Protocol
 
-    from tflaunch_worker.forkserver.pool import Birth, Nursery
+    from tflaunch_worker.forkserver.pool import PendingFork, ZygotePool
     from tflaunch_worker.loop import Loop, Timer
     from tflaunch_worker.output.stream import Stream
 
@@ -70,7 +70,7 @@ class Task:
         self._stream = stream
         self._loop = loop
         self._listener = listener
-        self._birth: Birth | Timer | None = None
+        self._pending: PendingFork | Timer | None = None
         self._child: spawn.Child | None = None
         self._pidfd: int | None = None
         self._has_exited = False
@@ -87,25 +87,25 @@ class Task:
             os.fsencode(f"TFLAUNCH_ATTEMPT={attempt}"),
         }
 
-    def start(self, terms: spawn.Terms, nursery: Nursery | None = None) -> None:
-        """Start it, or have it forked; what becomes of it is said to the listener."""
-        if nursery is None:
-            # When all that came together was prepared: each fork makes the agent pay for all that it then touches.
-            self._birth = self._loop.at(self._loop.now(), lambda: self._start_plainly(terms))
+    def start(self, settings: spawn.ProcessSettings, zygotes: ZygotePool | None = None) -> None:
+        """Start it, or fork it from a zygote; the listener is told the result."""
+        if zygotes is None:
+            # Later, when all orders of this batch are prepared: after a fork, the agent pays for each page it writes.
+            self._pending = self._loop.at(self._loop.now(), lambda: self._start_process(settings))
         else:
-            self._birth = nursery.start(self._command, terms, self._begin, lambda: self._start_plainly(terms))
+            fall_back = lambda: self._start_process(settings)  # noqa: E731
+            self._pending = zygotes.fork_task(self._command, settings, self._on_started, fall_back)
 
-    def _start_plainly(self, terms: spawn.Terms) -> None:
+    def _start_process(self, settings: spawn.ProcessSettings) -> None:
         try:
-            self._begin(spawn.start(self._command, terms))
+            self._on_started(spawn.start_process(self._command, settings))
         except OSError as error:
-            self._birth = None
+            self._pending = None
             self._say("task_not_started", code=spawn.NOT_EXECUTABLE, reason=f"no process: {error.strerror}")
             self._end()
 
-    def _begin(self, started: spawn.Child) -> None:
-        """There is a process from now on."""
-        self._birth = None
+    def _on_started(self, started: spawn.Child) -> None:
+        self._pending = None
         self._child = started
         self._began_at = time.time()
         self.pid = started.pid
@@ -129,8 +129,8 @@ class Task:
         """
         if self.is_gone:
             return
-        if self._birth is not None:
-            self._stop_unborn(signal.SIGTERM if grace > 0 else signal.SIGKILL)
+        if self._pending is not None:
+            self._stop_pending(signal.SIGTERM if grace > 0 else signal.SIGKILL)
             return
         kill_at = self._loop.now() + grace
         if self._kill_at is None and grace > 0:
@@ -147,11 +147,11 @@ class Task:
         if grace <= 0:
             self._kill()
 
-    def _stop_unborn(self, number: int) -> None:
-        """End a task of which there is no process yet: it ends as one that dies of the signal at once."""
-        assert self._birth is not None
-        self._birth.cancel()
-        self._birth = None
+    def _stop_pending(self, number: int) -> None:
+        """End a task that has no process yet: report it as killed by the signal."""
+        assert self._pending is not None
+        self._pending.cancel()
+        self._pending = None
         self._has_exited = True
         self._say("task_exited", code=None, signal=int(number), at=self._loop.now(), was_told=True, evidence="")
         self._end()
@@ -228,7 +228,7 @@ class Task:
             report = b""  # it has died, and who forked it has not closed its end yet
         self._loop.forget(self._child.start_report)
         os.close(self._child.start_report)
-        failure = spawn.start_failure(report, self._command)
+        failure = spawn.describe_start_failure(report, self._command)
         self._has_started = failure is None
         if failure is None:
             about = {"pid": self.pid, "at": self._loop.now(), "preload": self._command.preload}

@@ -1,0 +1,98 @@
+"""Check, before each fork, that the zygote can be forked and that the program may be.
+
+A fork is only safe while nothing but the main thread runs (TensorFlow is not fork-safe once it has run something:
+tensorflow/tensorflow#2448, #5448).
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import sys
+
+from tflaunch_worker.forkserver import program_source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_OWN_PACKAGE = __name__.partition(".")[0]
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
+
+
+def check_program(request: dict[str, Any], modules_before: set[str]) -> tuple[str, set[str]]:
+    """Return why a task must not be forked from this process ("" for no reason), and the packages that it imports.
+
+    Args:
+        request: ``argv``, ``env`` and ``workdir`` of the task.
+        modules_before: the modules that this process itself needs.
+    """
+    argv, workdir = request["argv"], request["workdir"]
+    reason = _reason_in_process()
+    if reason:
+        return reason, set()
+    python_path = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(":") if place]
+    kind, index = program_source.find_program(argv) or ("", 0)
+    path = [*sys.path, *_package_directories(argv[index])] if kind == program_source.MODULE else sys.path
+    reason, imported = program_source.check_source(argv, workdir, python_path, path, request["env"])
+    name, directory = argv[index], workdir
+    if kind == program_source.MODULE and (name in sys.modules or f"{name}.__main__" in sys.modules):
+        reason = reason or f"{name} itself has been imported"
+    if kind == program_source.SCRIPT:
+        directory = os.path.dirname(os.path.realpath(os.path.join(workdir, name)))
+    return reason or _reason_in_directory(directory, modules_before), imported
+
+
+def _package_directories(module: str) -> list[str]:
+    """Return where import hooks find the package of a module that is not on the path, as in an editable install."""
+    package = module.partition(".")[0]
+    found: list[str] = []
+    for finder in sys.meta_path:
+        spec = finder.find_spec(package, None) if hasattr(finder, "find_spec") else None
+        locations = spec.submodule_search_locations or () if spec is not None else ()
+        found += [os.path.dirname(place) for place in locations if os.path.basename(place) == package]
+    return found
+
+
+def _reason_in_process() -> str:
+    """Return why nothing may be forked from this process; "" for no reason."""
+    threads = len(os.listdir("/proc/self/task"))
+    if threads != 1:
+        return f"the modules have started {threads - 1} threads"
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue  # the one that listed them
+        if target.startswith(_DEVICES):
+            return f"the modules have opened {target}"
+    context = sys.modules.get("tensorflow.python.eager.context")
+    if getattr(context, "_context", None) is not None:
+        return "the modules have made TensorFlow run something"
+    return ""
+
+
+def _reason_in_directory(directory: str, modules_before: set[str]) -> str:
+    """Return whether a program's own directory has a module that was imported from elsewhere; "" for no reason."""
+    if getattr(sys.flags, "safe_path", False):
+        return ""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return ""  # the start itself reports it
+    suffixes = importlib.machinery.all_suffixes()
+    for name in names:
+        stem = name.partition(".")[0]
+        module = sys.modules.get(stem)
+        if module is None or stem in sys.builtin_module_names or stem in ("__main__", _OWN_PACKAGE):
+            continue
+        path = os.path.join(directory, name)
+        is_module = any(name == stem + suffix for suffix in suffixes)
+        is_package = name == stem and any(os.path.exists(os.path.join(path, "__init__" + end)) for end in suffixes)
+        origin = getattr(module, "__file__", None) or ""
+        if (is_module or is_package) and not os.path.realpath(origin).startswith(os.path.realpath(path)):
+            known = "preloading needs it, too" if stem in modules_before else "it would hide the one that was imported"
+            return f"its directory has a module {stem} of its own: {known}"
+    return ""
