@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -268,3 +269,79 @@ def test_there_must_be_one_to_keep(launch: Launch, arguments: list[str]) -> None
     assert refused.stderr.startswith("tflaunch: --keep keeps TensorBoard, and this job has none: ")
     assert refused.stderr.count("\n") == 1
     assert not (launch.home / "runs").exists()
+
+
+class TestTheCommand:
+    """`tflaunch tensorboard RUN` shows the event files, whether the run lives or has ended."""
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_it_serves_an_ended_run_until_a_signal(self, launch: Launch, number: signal.Signals) -> None:
+        """And leaves nothing."""
+        assert launch.up(job(launch, "true")).returncode == 0
+        serving = launch.start("tensorboard")
+        port = int(Said(serving).until(URL)[1])
+        assert answers(port)
+        serving.send_signal(number)
+        assert serving.wait(PATIENCE) == (0 if number == signal.SIGINT else 143)
+        assert not answers(port)
+        assert not launch.survivors()
+
+    def test_it_serves_a_live_run_on_a_port_of_its_own(self, launch: Launch) -> None:
+        """Beside the run's own TensorBoard, and on the port that the user wants."""
+        running = launch.start("up", job(launch, UNTIL_GO))
+        own = int(Said(running).until(URL)[1])
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            wanted = probe.getsockname()[1]
+        serving = launch.start("tensorboard", "--port", str(wanted))
+        assert int(Said(serving).until(URL)[1]) == wanted != own
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(PATIENCE) == 0
+        assert answers(own)
+        (launch.directory / "go").touch()
+        assert running.wait(PATIENCE) == 0
+
+    def test_a_port_that_is_taken_is_refused(self, launch: Launch) -> None:
+        """One sentence."""
+        assert launch.up(job(launch, "true")).returncode == 0
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            refused = launch.run("tensorboard", "--port", port)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert f"port {port} cannot be used" in refused.stderr
+
+    def test_a_run_without_event_files_is_refused(self, launch: Launch) -> None:
+        """With what to write into the spec."""
+        assert launch.up(launch.shell("true")).returncode == 0
+        refused = launch.run("tensorboard")
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert 'write "tensorboard": "logs/" into the spec' in refused.stderr
+
+    def test_one_that_fails_is_told(self, launch: Launch) -> None:
+        """It ends by itself."""
+        assert launch.up(job(launch, "true")).returncode == 0
+        (launch.directory / "tensorboard" / "main.py").write_text("raise SystemExit(7)")
+        failed = launch.run("tensorboard")
+        assert failed.returncode == 125
+        assert "TensorBoard exited with code 7" in failed.stderr
+
+    def test_event_files_that_are_gone_are_told(self, launch: Launch) -> None:
+        """The working directory was removed."""
+        place = launch.directory / "place"
+        place.mkdir()
+        stand_in(place)
+        assert launch.up(job(launch, "true", workdir=str(place))).returncode == 0
+        shutil.rmtree(place)
+        refused = launch.run("tensorboard")
+        assert refused.returncode == 2
+        assert "their working directory is gone" in refused.stderr
+
+    def test_it_dies_with_the_command(self, launch: Launch) -> None:
+        """Also when that is killed."""
+        assert launch.up(job(launch, "true")).returncode == 0
+        serving = launch.start("tensorboard")
+        port = int(Said(serving).until(URL)[1])
+        left = psutil.Process(serving.pid).children()
+        serving.kill()
+        psutil.wait_procs(left, timeout=PATIENCE)
+        assert not answers(port)

@@ -21,6 +21,7 @@ _VERBS = (
     "kill",
     "ls",
     "events",
+    "tensorboard",
     "report",
     "plan",
     "check",

@@ -1,0 +1,188 @@
+"""`tensorboard`: show the event files of a run with TensorBoard, also when the run has ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli._select import plan_of, run_argument
+from tflaunch.cli._spec import say
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.plan.model import Plan, TaskPlan
+
+_LOOPBACK = "127.0.0.1"
+_PROBE = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorboard') is None)"
+_POLL_INTERVAL = 0.1  # seconds
+_STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
+
+
+@click.command(short_help="Show the event files of a run with TensorBoard.")
+@run_argument
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="N",
+    help="Port on localhost; default: 6006 if it is free, else any.",
+)
+def tensorboard(run: str | None, port: int | None) -> int:
+    """Start TensorBoard on this machine for the event files of RUN, print its URL, and stop it with Ctrl-C.
+
+    RUN is the name of a run or job, or its beginning: the live one, else the newest. It may have ended. The event files
+    are those of the spec's "tensorboard". TensorBoard is that of the tasks' Python on this machine, or else that of
+    tflaunch's own Python.
+
+    \b
+    Example:
+      tflaunch tensorboard mnist-20260102-030405-6789 --port 7000
+    """
+    from tflaunch.client import runs
+    from tflaunch.plan import tensorboard
+
+    directory = runs.find(run)
+    plan = plan_of(directory)
+    process = tensorboard.of(plan)
+    if process is None:
+        remedy = 'write "tensorboard": "logs/" into the spec of the next run, or use `tensorboard --logdir DIR`'
+        raise TflaunchError(f"the spec of {directory.name} names no event files: {remedy}", EXIT_USAGE)
+    program, workdir, logdir = _board_here(plan, process)
+    python = _python_with_tensorboard([program, sys.executable], workdir)
+    port = _free_port(port, tensorboard.USUAL_PORT)
+    argv = [python, "-m", "tensorboard.main", "--logdir", logdir, "--host", _LOOPBACK, "--port", str(port)]
+    return _serve(argv, workdir, port)
+
+
+def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
+    """Return the Python of the run's own TensorBoard, its working directory and its logdir, as they are here.
+
+    Raises:
+        TflaunchError: the event files are not on this machine.
+    """
+    from tflaunch_worker.tasks import host_values
+
+    (host,) = (host for host in plan.hosts if host.host == process.host)
+    python, logdir = process.argv[0], process.argv[process.argv.index("--logdir") + 1]
+    try:
+        workdir = host_values.expand_path(process.workdir, os.environ)
+        logdir = host_values.expand_path(logdir, os.environ)
+        python = host_values.expand_path(python, os.environ) if host.is_local else sys.executable
+    except host_values.UnknownValue:
+        workdir = ""
+    if "://" in logdir:
+        return python, workdir if os.path.isdir(workdir) else os.getcwd(), logdir
+    if not os.path.isdir(workdir) or not (host.is_local or os.path.isdir(os.path.join(workdir, logdir))):
+        where = "their working directory is gone" if host.is_local else f"they are on {host.host}"
+        remedy = "copy them here and use `tensorboard --logdir DIR`, or write them to a shared directory or a bucket"
+        raise TflaunchError(f"the event files of {plan.name} are not on this machine: {where}; {remedy}", EXIT_USAGE)
+    return python, workdir, logdir
+
+
+def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
+    """Return the first of these interpreters that can import TensorBoard.
+
+    Raises:
+        TflaunchError: none can.
+    """
+    for candidate in dict.fromkeys(candidates):
+        python = shutil.which(candidate)
+        if python is not None:
+            probe = subprocess.run([python, "-c", _PROBE], cwd=workdir, stdin=subprocess.DEVNULL, check=False)
+            if probe.returncode == 0:
+                return python
+    listed = " or ".join(dict.fromkeys(candidates))
+    raise TflaunchError(f"there is no TensorBoard for {listed}: pip install tensorboard", EXIT_USAGE)
+
+
+def _free_port(wanted: int | None, usual: int) -> int:
+    """Return a port of localhost that is free.
+
+    Raises:
+        TflaunchError: the one that is wanted is not.
+    """
+    for port in (usual, 0) if wanted is None else (wanted,):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_LOOPBACK, port))
+            except OSError as error:
+                reason = error.strerror
+                continue
+            found: int = probe.getsockname()[1]
+            return found
+    raise TflaunchError(f"port {wanted} cannot be used: {reason}; choose another one, or leave --port out", EXIT_USAGE)
+
+
+class _Stopped(BaseException):
+    """The user has asked for the end, by this signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _serve(argv: list[str], workdir: str, port: int) -> int:
+    """Run TensorBoard until a signal comes; return the exit code of the command.
+
+    Raises:
+        TflaunchError: it ended by itself.
+    """
+    from tflaunch_worker import linux
+
+    process: subprocess.Popen[bytes] | None = None
+    stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    try:
+        for number in stopping:
+            signal.signal(number, _stop)
+        process = subprocess.Popen(
+            argv,
+            cwd=workdir,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            start_new_session=True,
+            preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
+        )
+        while process.poll() is None and not _is_listening(port):
+            time.sleep(_POLL_INTERVAL)
+        if process.returncode is None:
+            say(f"TensorBoard: http://localhost:{port}/ (Ctrl-C stops it)")
+        code = process.wait()
+    except _Stopped as stopped:
+        return 0 if stopped.number == signal.SIGINT else 128 + stopped.number
+    finally:
+        for number in stopping:
+            signal.signal(number, signal.SIG_IGN)
+        if process is not None:
+            _end_group(process)
+    raise TflaunchError(f"TensorBoard exited with code {code}", EXIT_INTERNAL)
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    raise _Stopped(number)
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((_LOOPBACK, port)) == 0
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End TensorBoard and the processes that it has started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass  # nothing of it is left
+        try:
+            process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            pass  # KILL is next
