@@ -61,7 +61,7 @@ def page() -> str:
 def _section(command: click.Command) -> str:
     """Return what there is to know of a command."""
     parts = [f"## tflaunch {command.name}", _synopsis(command), *map(_paragraph, _paragraphs(command))]
-    options = [_in_list(option) for option in command.params if isinstance(option, click.Option)]
+    options = [_in_list(option) for option in command.params if isinstance(option, click.Option) and not option.hidden]
     if options:
         parts.append("\n".join(["| option | meaning |", "|---|---|", *options]))
     return "\n\n".join(parts) + "\n"
@@ -70,7 +70,8 @@ def _section(command: click.Command) -> str:
 def _synopsis(command: click.Command) -> str:
     """Return how the command is written, on lines of their own what does not fit on the first."""
     start = f"tflaunch {command.name}"
-    ordered = sorted(command.params, key=lambda parameter: isinstance(parameter, click.Argument))
+    shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+    ordered = sorted(shown, key=lambda parameter: isinstance(parameter, click.Argument))
     words = [_in_synopsis(parameter).replace(" ", _GLUE) for parameter in ordered]
     indent = " " * (len(start) + 1)
     lines = textwrap.wrap(" ".join([start, *words]), _WIDTH, subsequent_indent=indent, break_on_hyphens=False)

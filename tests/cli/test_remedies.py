@@ -86,15 +86,6 @@ def test_a_directory_that_others_can_write_to_is_mended_as_is_proposed(launch: L
     assert launch.run("events").returncode == 0
 
 
-def test_a_tensorboard_that_is_missing_in_the_spec_is_added_as_is_proposed(launch: Launch) -> None:
-    """As an option of the same command."""
-    spec = launch.shell("true")
-    refused = launch.run("up", spec, "--keep")
-    assert refused.returncode == 2
-    option = printed(r"add (--set tensorboard=\S+)", refused.stderr)
-    assert "tensorboard" in pasted(launch, f"tflaunch plan {spec} {option}").stdout
-
-
 def test_an_image_that_is_missing_in_the_spec_is_added_as_is_proposed(launch: Launch) -> None:
     """As an option of the same command, with a name of one's own."""
     spec = launch.spec(cluster={"worker": 2}, command=["python", "train.py"])

@@ -1,8 +1,7 @@
-"""TensorBoard as a part of a run: its port, what is told of it, how long it stays. A stand-in listens for it."""
+"""TensorBoard beside a run and after it: its port and what is told about it. A stand-in listens instead."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -24,7 +23,6 @@ from specs import written
 pytestmark = pytest.mark.cli
 
 URL = r"TensorBoard: http://localhost:(\d+)/"
-STAYS = r"TensorBoard still running until Ctrl-C or `tflaunch down`"
 UNTIL_GO = "echo up; until test -e go; do sleep 0.05; done; "
 QUICK = {"lease": 60, "grace": 5}
 ONCE = {"max": 1, "backoff": [0, 0]}
@@ -70,93 +68,25 @@ def test_it_is_told_shown_and_ends_with_the_job(launch: Launch) -> None:
     assert not launch.survivors()
 
 
-@pytest.mark.parametrize("code", [0, 7])
-def test_it_stays_until_ctrl_c_and_the_exit_code_is_the_jobs(launch: Launch, code: int) -> None:
-    """A job that succeeds, and one that fails for good; it is said once, with the result before it."""
-    running = launch.start("up", "--keep", job(launch, f"{UNTIL_GO} exit {code}", restart=ONCE))
-    said = Said(running)
-    port = int(said.until(URL)[1])
-    (launch.directory / "go").touch()
-    said.until(f"{STAYS}: http://localhost:{port}/")
-    result = "tflaunch: done: 1 task in " if code == 0 else "tflaunch: worker:0 exited with code 7"
-    assert any(line.startswith(result) for line in said.lines)
-    assert answers(port)
-    running.send_signal(signal.SIGINT)
-    assert said.rest() == ["tflaunch: ending tensorboard"]
-    assert running.wait(PATIENCE) == code
-    assert not launch.survivors()
-    records = [record for record in launch.journal() if record["kind"] in ("kept", "ended")]
-    assert [(record["kind"], record["exit_code"]) for record in records] == [("kept", code), ("ended", code)]
-
-
-def test_it_does_not_stay_when_the_user_ends_the_job(launch: Launch) -> None:
-    """Ctrl-C while the job runs ends everything, with 130."""
-    running = launch.start("up", "--keep", job(launch, "sleep 300"))
-    said = Said(running)
-    said.until(URL)
-    running.send_signal(signal.SIGINT)
-    assert not any("stays" in line for line in said.rest())
-    assert running.wait(PATIENCE) == 130
-    assert not launch.survivors()
-
-
-def test_other_terminals_see_a_result_that_stands(launch: Launch) -> None:
-    """`wait` returns it while TensorBoard stays; ls, ps and attach show it; `down` ends it and changes nothing."""
-    started = launch.run("up", "-d", "--keep", job(launch, f"{UNTIL_GO} exit 7", restart=ONCE))
-    assert started.returncode == 0, started.stderr
-    waiting = launch.start("wait")
-    (launch.directory / "go").touch()
-    _, err = waiting.communicate(timeout=PATIENCE)
-    assert waiting.returncode == 7
-    assert f"TensorBoard still running until `tflaunch down {started.stdout.strip()}`" in err
-    (entry,) = json.loads(launch.run("ls", "--json").stdout)
-    assert (entry["state"], entry["exit_code"]) == ("keeping", 7)
-    assert launch.status()["phase"] == "keeping"
-    assert "failed (7), TensorBoard still running" in launch.run("ps").stdout
-    attached = launch.start("attach")
-    watching = Said(attached)
-    watching.until("TensorBoard still running until `tflaunch down")
-    refused = launch.run("restart")
-    assert refused.returncode == 2
-    assert "the job is keeping" in refused.stderr
-    ended = launch.run("down")
-    assert (ended.returncode, "has ended with exit code 7" in ended.stderr) == (0, True)
-    assert attached.wait(PATIENCE) == 7
-    assert not launch.survivors()
-    assert launch.run("wait").returncode == 7
-
-
-def test_a_job_that_is_over_at_once_is_kept_as_well(launch: Launch) -> None:
-    """`up -d` comes back with its result."""
-    started = launch.run("up", "-d", "--keep", job(launch, "exit 3", restart=ONCE))
-    assert started.returncode in (0, 3)
-    assert launch.run("wait").returncode == 3
-    following = launch.start("logs", "-f", "tensorboard")
-    assert launch.run("down").returncode == 0
-    assert following.wait(PATIENCE) == 0
-    assert not launch.survivors()
-
-
 def test_a_port_that_is_taken_is_left_to_its_owner(launch: Launch) -> None:
     """6006 is busy: another one is chosen."""
     with busy(6006):
-        running = launch.start("up", "--keep", job(launch, "true"))
+        running = launch.start("up", job(launch, UNTIL_GO))
         port = int(Said(running).until(URL)[1])
         assert port != 6006
         assert answers(port)
-    running.send_signal(signal.SIGINT)
+    (launch.directory / "go").touch()
     assert running.wait(PATIENCE) == 0
 
 
 def test_runs_that_start_at_once_do_not_dispute_a_port(launch: Launch) -> None:
     """Each TensorBoard has its own, at the first attempt."""
-    spec = job(launch, "true", restart={"max": 0})
-    running = [launch.start("up", "--keep", "--name", f"run{number}", spec) for number in range(4)]
+    spec = job(launch, UNTIL_GO, restart={"max": 0})
+    running = [launch.start("up", "--name", f"run{number}", spec) for number in range(4)]
     ports = {int(Said(one).until(URL)[1]) for one in running}
     assert len(ports) == len(running)
     assert all(answers(port) for port in ports)
-    for one in running:
-        one.send_signal(signal.SIGINT)
+    (launch.directory / "go").touch()
     assert [one.wait(PATIENCE) for one in running] == [0] * len(running)
 
 
@@ -179,53 +109,16 @@ def test_a_port_that_is_taken_just_before_it_listens(launch: Launch) -> None:
     assert running.wait(PATIENCE) == 0
 
 
-def test_one_that_dies_starts_again_also_when_it_is_all_that_is_left(launch: Launch) -> None:
+def test_one_that_dies_starts_again(launch: Launch) -> None:
     """The job's result is not touched."""
-    running = launch.start("up", "--keep", job(launch, "true"))
+    running = launch.start("up", job(launch, UNTIL_GO))
     said = Said(running)
-    said.until(STAYS)
-    if not any("TensorBoard: " in line for line in said.lines):
-        said.until(URL)
+    said.until(URL)
     board(launch).kill()
     said.until("tensorboard was killed by SIGKILL; it restarts alone")
     assert answers(int(said.until(URL)[1]))
-    board(launch).terminate()
-    assert said.rest() == ["tflaunch: tensorboard ended, and the run ends with it"]
+    (launch.directory / "go").touch()
     assert running.wait(PATIENCE) == 0
-
-
-def test_another_supervisor_takes_it_over(launch: Launch) -> None:
-    """Kill -9 of tflaunch while TensorBoard stays: the same process goes on under the next one."""
-    assert launch.run("up", "-d", "--keep", job(launch, "exit 5", restart=ONCE)).returncode in (0, 5)
-    assert launch.run("wait").returncode == 5
-    same = board(launch)
-    supervisor = launch.supervisor()
-    supervisor.kill()
-    psutil.wait_procs([supervisor], timeout=PATIENCE)
-    assert launch.run("wait").returncode == 5
-    running = launch.start("up", "--resume", launch.run_directory().name)
-    said = Said(running)
-    said.until(STAYS)
-    assert board(launch) == same
-    running.send_signal(signal.SIGINT)
-    assert running.wait(PATIENCE) == 5
-    assert not launch.survivors()
-
-
-@pytest.mark.parametrize("ending", ["down", "nobody"])
-def test_nothing_is_left_when_the_supervisor_is_killed(launch: Launch, ending: str) -> None:
-    """`down` ends what a dead supervisor has kept; without it the lease does."""
-    lease = {"lease": 60 if ending == "down" else 1, "grace": 1}
-    assert launch.run("up", "-d", "--keep", job(launch, "true", timeouts=lease)).returncode == 0
-    assert launch.run("wait").returncode == 0
-    kept, supervisor = board(launch), launch.supervisor()
-    supervisor.kill()
-    if ending == "down":
-        assert launch.run("down").returncode == 0
-        assert not kept.is_running()
-    gone, _ = psutil.wait_procs([kept, *launch.survivors()], timeout=PATIENCE)
-    assert kept in gone
-    assert not launch.survivors()
 
 
 def test_a_python_without_tensorboard_is_explained(launch: Launch) -> None:
@@ -236,12 +129,11 @@ def test_a_python_without_tensorboard_is_explained(launch: Launch) -> None:
         cluster={"worker": 1}, strategy="none", command=["sh", "-c", UNTIL_GO], tensorboard="logs/",
         hosts={"localhost": {"python": python}}, restart={"backoff": [0, 0]},
     )  # fmt: skip
-    running = launch.start("up", "--keep", spec)
+    running = launch.start("up", spec)
     said = Said(running)
     said.until("tensorboard exited with code 1; the job goes on without it")
     said.until(f"hint: there is no TensorBoard for {python}: pip install tensorboard there")
     (launch.directory / "go").touch()
-    assert not any("stays" in line for line in said.rest())
     assert running.wait(PATIENCE) == 0
     doctor = launch.run("doctor", spec)
     assert "its Python has no tensorboard" in doctor.stdout
@@ -250,24 +142,19 @@ def test_a_python_without_tensorboard_is_explained(launch: Launch) -> None:
 def test_a_run_without_a_spec_has_one_too(launch: Launch) -> None:
     """`run --tensorboard DIR`."""
     stand_in(launch.directory)
-    running = launch.start("run", "--tensorboard", "logs", "--keep", "--", "true")
-    said = Said(running)
-    said.until(STAYS)
-    running.send_signal(signal.SIGTERM)
+    running = launch.start("run", "--tensorboard", "logs", "--", "sh", "-c", UNTIL_GO)
+    Said(running).until(URL)
+    (launch.directory / "go").touch()
     assert running.wait(PATIENCE) == 0
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["up", "--keep", "none.json"], ["run", "--keep", "--", "true"], ["up", "-d", "--keep", "none.json"]],
-)
-def test_there_must_be_one_to_keep(launch: Launch, arguments: list[str]) -> None:
-    """One sentence, and nothing is started."""
+@pytest.mark.parametrize("verb", ["up", "run"])
+def test_the_removed_option_names_the_command(launch: Launch, verb: str) -> None:
+    """And nothing is started."""
     written(launch.directory, {"cluster": {"worker": 1}, "command": ["true"]}, "none.json")
-    refused = launch.run(*arguments)
+    refused = launch.run(verb, "--keep", "none.json")
     assert refused.returncode == 2
-    assert refused.stderr.startswith("tflaunch: --keep keeps TensorBoard, and this job has none: ")
-    assert refused.stderr.count("\n") == 1
+    assert "--keep was removed: `tflaunch tensorboard RUN`" in refused.stderr
     assert not (launch.home / "runs").exists()
 
 

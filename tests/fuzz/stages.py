@@ -205,10 +205,6 @@ class OutputWriter:
         """Whether nothing is expected."""
         return not self.open
 
-    def is_complete_without(self, task: str) -> bool:
-        """Whether nothing is expected but of a task."""
-        return not [about for about in self.open if about[0] != task]
-
     def tail(self, task: str, lines: int) -> list[str]:
         """Nothing is kept."""
         return []

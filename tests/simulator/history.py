@@ -211,9 +211,9 @@ class History:
         return 200 + attempts * (waits + work + rest)
 
     def _end_may_be_missed(self) -> None:
-        """Where something stays or hangs, or may fail for ever as the window is short, the user loses patience."""
+        """Where something hangs, or may fail for ever as the window is short, the user loses patience."""
         hangs = self.oracle.has_hung or self.script.hang_share > 0
-        if (hangs or self.plan.keep or self.plan.restart.window < 1000) and not self.is_over:
+        if (hangs or self.plan.restart.window < 1000) and not self.is_over:
             self.world.note("the user has lost patience")
             if self._asides[-1].is_dead:
                 self.world.after(_SLACK, self._end_may_be_missed)

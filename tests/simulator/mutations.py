@@ -88,11 +88,6 @@ def _blames_the_last(original: Any) -> Any:
     return exited
 
 
-def _forgets_result(original: Any) -> Any:
-    """Ctrl-C ends TensorBoard, and counts as the end of the job."""
-    return lambda job, *others: original(job._replace(was_kept=False), *others)
-
-
 def _forgets_first(original: Any) -> Any:
     """An exit that is heard later is never the first."""
     return lambda job, *_: job
@@ -200,7 +195,6 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a ladder without KILL": Mutation("I2", task.Task, "_kill", _no_kill),
     "the last failure is the culprit": Mutation("I3", step, "_on_exited", _blames_the_last),
     "a late word about an early exit": Mutation("I3", step, "_reconsider", _forgets_first),
-    "the end of TensorBoard is the job's": Mutation("I3", step, "_on_interrupt", _forgets_result),
     "one restart too many": Mutation("I4", restart_budget, "ask", _one_more),
     "failures alike are not counted": Mutation("I4", restart_budget, "_count_alike", _counts_nothing),
     "progress is not seen": Mutation("I4", restart_budget.Reached, "is_beyond", _nobody_lives),

@@ -17,7 +17,6 @@ from tflaunch.core.actions import Action, StartTask
 from tflaunch.core.events import Event, Interrupted, StopAsked
 from tflaunch.core.job_state import Cause, Job, Phase, TaskPhase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
-from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
 
 if TYPE_CHECKING:
@@ -72,7 +71,6 @@ class Oracle:
         self._raised: str | None = None  # the task that failed in this attempt as it does in each
         self._alike = 0  # attempts in a row that failed so, without a newer epoch
         self._epoch = self._furthest = 0
-        self._result: int | None = None  # of a job that has ended while TensorBoard stays
 
     # ---- I1 and I2: who lives
 
@@ -251,12 +249,6 @@ class Oracle:
             spent = job.budget.restarts
             if self._restarts > spent:
                 raise Violation("I4", f"{self._restarts} restarts, but only {spent} are in the budget")
-        if job.phase is Phase.KEEPING:
-            self._check_keeping(job)
-        if self._result is not None:
-            if job.exit_code != self._result:
-                raise Violation("I3", f"exit code {job.exit_code}, after {self._result} was told")
-            return
         if job.phase in (Phase.BACKING_OFF, Phase.ENDED) and before.phase is not Phase.BACKING_OFF:
             self._judge(job)
         if before.phase is Phase.STOPPING and job.phase is not Phase.STOPPING:
@@ -276,18 +268,6 @@ class Oracle:
             raise Violation("I4", f"restarted after {self._alike} attempts that failed alike without progress")
         if is_newer and job.refusal and job.plan.restart.max:
             raise Violation("I4", f"not restarted though epoch {self._epoch} was reached: {job.refusal}")
-
-    def _check_keeping(self, job: Job) -> None:
-        """The job has ended, nobody had asked for that, and only TensorBoard lives; the exit code stands now."""
-        if self._interrupts or not job.plan.keep:
-            raise Violation("I2", "TensorBoard stays, though nobody wants it")
-        for process in self.living():
-            if process.task != tensorboard.NAME and not self._is_given_up:
-                raise Violation("I2", f"{process} lives, though the job has ended")
-        self._judge(job)
-        self._check_exit_code(job)
-        self._result = job.exit_code
-        self.world.fault("kept")
 
     def _judge(self, job: Job) -> None:
         """I3: of an attempt in which exactly one fault took effect, that is the culprit."""
@@ -402,10 +382,6 @@ class SimWords:
     def is_complete(self) -> bool:
         """Whether all that was begun has ended."""
         return not self._open
-
-    def is_complete_without(self, task: str) -> bool:
-        """Whether all that was begun has ended, but for one task."""
-        return all(name == task for name, _ in self._open)
 
     def tail(self, task: str, lines: int) -> list[str]:
         """Nobody looks."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from simulator.programs import Script, Trouble
 from specs import MACHINE, planned
-from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
 
 _MACHINE = MACHINE._replace(local_names=frozenset({"localhost", "here"}))
@@ -65,8 +64,7 @@ def draw_plan(chance: random.Random) -> Plan:
     for limit, values in (("start", (8, 20)), ("finish", (1, 5)), ("stall", (15,)), ("deadline", (20, 60))):
         if chance.random() < 0.15:
             timeouts[limit] = chance.choice(values)
-    plan = _planned(json.dumps([cluster, {**fields, "restart": restart, "timeouts": timeouts}]))
-    return plan._replace(keep=tensorboard.of(plan) is not None and chance.random() < 0.75)
+    return _planned(json.dumps([cluster, {**fields, "restart": restart, "timeouts": timeouts}]))
 
 
 def draw_script(chance: random.Random, plan: Plan) -> Script:

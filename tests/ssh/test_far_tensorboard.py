@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import socket
 import subprocess
 import urllib.request
 from pathlib import Path
 
-import psutil
 import pytest
 
 from boards import Said, stand_in
@@ -18,15 +16,16 @@ from sshd import Sshd, StartSshd, home_for_client
 
 pytestmark = pytest.mark.ssh
 
+UNTIL_GO = ["sh", "-c", "until test -e go; do sleep 0.05; done"]
 QUICK = {"lease": 2, "grace": 0.2}
 
 
 def beside(launch: Launch, host: Sshd) -> Path:
-    """Write the spec of a worker on h1 that ends at once, with a TensorBoard beside it."""
+    """Write the spec of a worker on h1 that ends when the file `go` is there, with a TensorBoard beside it."""
     launch.env["HOME"] = str(home_for_client(launch.directory / "user", {"h1": host}))
     stand_in(host.home)
     return launch.spec(
-        cluster={"worker": ["h1"]}, strategy="none", command=["true"], workdir="~", tensorboard="logs", timeouts=QUICK,
+        cluster={"worker": ["h1"]}, strategy="none", command=UNTIL_GO, workdir="~", tensorboard="logs", timeouts=QUICK,
         hosts={"h1": {"ssh": f"{host.user}@{host.address}:{host.port}", "identity_file": str(host.client_key)}},
     )  # fmt: skip
 
@@ -36,7 +35,7 @@ def test_the_command_that_is_told_leads_to_it(launch: Launch, sshd: StartSshd) -
     host = sshd()
     spec = beside(launch, host)
     (launch.directory / "user/.ssh/known_hosts").write_text(host.known_hosts)
-    running = launch.start("up", "--keep", spec)
+    running = launch.start("up", spec)
     said = Said(running)
     port = int(said.until(r"TensorBoard: http://localhost:(\d+)/ on h1; to open it here:")[1])
     told = said.until(r"tflaunch:     (ssh -N .*)")[1]
@@ -51,17 +50,19 @@ def test_the_command_that_is_told_leads_to_it(launch: Launch, sshd: StartSshd) -
             assert page.status == 200
         tunnel.terminate()
     assert f"TensorBoard: http://localhost:{port}/ on h1, after {told}" in launch.run("ps").stdout
-    running.send_signal(signal.SIGINT)
+    (host.home / "go").touch()
     assert running.wait(PATIENCE) == 0
     assert not host.wait_empty()
 
 
-def test_nothing_is_left_there_when_the_supervisor_is_killed(launch: Launch, sshd: StartSshd) -> None:
-    """The lease ends what stayed."""
+def test_event_files_of_another_host_are_told(launch: Launch, sshd: StartSshd) -> None:
+    """They are not on this machine, as far as the command can see."""
     host = sshd()
-    assert launch.run("up", "-d", "--keep", beside(launch, host)).returncode == 0
-    assert launch.run("wait").returncode == 0
-    supervisor = launch.supervisor()
-    supervisor.kill()
-    psutil.wait_procs([supervisor], timeout=PATIENCE)
+    spec = beside(launch, host)
+    (host.home / "go").touch()
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    refused = launch.run("tensorboard")
+    assert refused.returncode == 2
+    assert "are not on this machine: they are on h1" in refused.stderr
     assert not host.wait_empty()

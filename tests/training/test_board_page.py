@@ -32,7 +32,6 @@ pytestmark = [
 
 PROGRAMS = Path(__file__).parent / "programs"
 URL = r"TensorBoard: http://localhost:(\d+)/"
-STAYS = r"TensorBoard still running until Ctrl-C or `tflaunch down`"
 PATIENCE = 240
 """TensorBoard imports TensorFlow, which takes its time on a busy machine."""
 
@@ -63,12 +62,6 @@ def row(port: int, tag: str, run: str, profile: Path) -> tuple[float, int]:
     return float(found[1]), int(found[2])
 
 
-def board(launch: Launch) -> psutil.Process:
-    """Return the process of the only run's TensorBoard."""
-    (task,) = [task for task in launch.status()["tasks"] if task["task"] == "tensorboard"]
-    return psutil.Process(task["pid"])
-
-
 def answers(port: int) -> bool:
     """Whether TensorBoard serves pages on a port."""
     with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/data/environment", timeout=60) as answer:
@@ -77,23 +70,21 @@ def answers(port: int) -> bool:
 
 
 def test_a_browser_shows_what_a_training_has_written(launch: Launch) -> None:
-    """Tag, run and value, while TensorBoard stays; it listens on the loopback address alone; Ctrl-C leaves nothing."""
+    """Tag, run and value, after the run; TensorBoard listens on the loopback address alone; Ctrl-C leaves nothing."""
     spec = launch.spec(
         cluster={"worker": 2}, command=["python", str(PROGRAMS / "scalars.py"), "logs"], tensorboard="logs/"
     )
-    running = launch.start("up", "--keep", spec)
-    said = Said(running)
-    said.until(STAYS, PATIENCE)
-    assert any(line.startswith("tflaunch: done: 2 tasks in ") for line in said.lines)
-    told = [found for line in said.lines if (found := re.search(URL, line))]
-    port = int((told[0] if told else said.until(URL, PATIENCE))[1])
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    running = launch.start("tensorboard")
+    port = int(Said(running).until(URL, PATIENCE)[1])
     profile = launch.directory / "profile"
     assert row(port, "answer", "ours", profile) == (4.25, 4)
     loss = re.search(r"last loss ([\d.e-]+)", launch.log("worker:0"))
     assert loss is not None
     shown = pytest.approx(float(loss[1]), rel=0.01, abs=0.00006)  # it shows four decimals
     assert row(port, "epoch_loss", "train", profile) == (shown, 2)
-    process = board(launch)
+    (process,) = psutil.Process(running.pid).children()
     listening = [
         connection.laddr.ip
         for one in (process, *process.children(recursive=True))
@@ -109,18 +100,16 @@ def test_a_browser_shows_what_a_training_has_written(launch: Launch) -> None:
 
 
 def test_it_takes_another_port_than_one_that_is_busy(launch: Launch) -> None:
-    """Of a detached run, which `down` ends."""
+    """Also of a detached run."""
     with busy(6006):
         spec = launch.spec(cluster={"worker": 1}, strategy="none", command=UNTIL_GO, tensorboard="logs/")
-        assert launch.run("up", "-d", "--keep", spec).returncode == 0
+        assert launch.run("up", "-d", spec).returncode == 0
         attached = Said(launch.start("attach"))
         port = int(attached.until(URL, PATIENCE)[1])
         assert port != 6006
         assert answers(port)
     (launch.directory / "go").touch()
     assert launch.run("wait").returncode == 0
-    assert answers(port)
-    assert launch.run("down").returncode == 0
     assert not launch.survivors()
     assert not answers(port)
 

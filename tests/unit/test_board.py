@@ -11,20 +11,8 @@ import yaml
 
 from history import HERE, History
 from specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, planned
-from tflaunch.core import step
 from tflaunch.core.actions import HoldPorts, StartTask
-from tflaunch.core.events import (
-    HostJoined,
-    HostLost,
-    Interrupted,
-    LinkLost,
-    PortOpened,
-    PortsHeld,
-    PortsRefused,
-    RestartAsked,
-    StopAsked,
-    TaskStarted,
-)
+from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused, RestartAsked, TaskStarted
 from tflaunch.core.job_state import Phase, TaskPhase
 from tflaunch.doctor import findings
 from tflaunch.explain import summary
@@ -157,9 +145,9 @@ class TestReach:
         assert tensorboard.reach(planned(SPEC), 6006).lines() == ["TensorBoard: http://localhost:6006/"]
 
 
-def begun(*, keep: bool = False, **fields: Any) -> History:
+def begun(**fields: Any) -> History:
     """Return a job with a TensorBoard whose tasks run; that has its port, and starts."""
-    plan = clustered({"worker": 1}, **{"tensorboard": "logs/", "restart": AT_ONCE, **fields})._replace(keep=keep)
+    plan = clustered({"worker": 1}, **{"tensorboard": "logs/", "restart": AT_ONCE, **fields})
     history = History(plan)
     history.happens(HostJoined(HERE), PortsHeld(HERE, {NAME: 6006}), PortsHeld(HERE, {"worker:0": 10000}))
     return history.happens(TaskStarted(HERE, "worker:0", 0, 1, 0.0), PortOpened(HERE, "worker:0", 0))
@@ -168,13 +156,6 @@ def begun(*, keep: bool = False, **fields: Any) -> History:
 def listening(**fields: Any) -> History:
     """Return that job, with TensorBoard listening."""
     return begun(**fields).happens(TaskStarted(HERE, NAME, 0, 2, 0.0), PortOpened(HERE, NAME, 0))
-
-
-def kept(code: int = 0) -> History:
-    """Return such a job that has ended, while TensorBoard stays."""
-    history = listening(keep=True, restart={"max": 0}).ends("worker:0", code)
-    assert history.job.phase is Phase.KEEPING
-    return history
 
 
 class TestBesideAJob:
@@ -204,7 +185,7 @@ class TestBesideAJob:
 
     def test_one_without_a_port_is_done_without(self) -> None:
         """No port can be held at all."""
-        history = History(clustered({"worker": 1}, tensorboard="logs/")._replace(keep=True))
+        history = History(clustered({"worker": 1}, tensorboard="logs/"))
         history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), PortsRefused(HERE, {NAME: "none is free"}))
         assert history.job.phase is Phase.RUNNING
         history.happens(TaskStarted(HERE, "worker:0", 0, 1, 0.0)).ends("worker:0")
@@ -248,102 +229,15 @@ class TestBesideAJob:
         assert history.job.tasks[NAME].phase is TaskPhase.STARTING
 
     def test_it_ends_with_the_job(self) -> None:
-        """Without --keep."""
+        """As every sidecar."""
         history = listening().ends("worker:0")
         assert history.stopped() == [NAME]
         history.ends(NAME)
         assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
 
 
-class TestStaying:
-    """With --keep."""
-
-    @pytest.mark.parametrize("code", [0, 7])
-    @pytest.mark.parametrize("end", [Interrupted(2), Interrupted(15), StopAsked(3.0)])
-    def test_it_stays_until_the_user_ends_it(self, code: int, end: Interrupted | StopAsked) -> None:
-        """The result is that of the job, also when the user becomes impatient."""
-        history = kept(code)
-        assert history.job.exit_code == code
-        assert step.next_deadline(history.job) is None
-        history.happens(end)
-        assert history.stopped() == [NAME]
-        history.happens(Interrupted(2))
-        assert history.stopped() == [NAME]
-        history.ends(NAME)
-        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, code)
-
-    @pytest.mark.parametrize("moment", ["running", "stopping", "draining"])
-    def test_it_does_not_stay_when_the_user_wanted_the_end(self, moment: str) -> None:
-        """Whenever that was."""
-        history = listening(keep=True, restart={"max": 0})
-        if moment == "stopping":
-            plan = clustered({"worker": 2}, tensorboard=".", restart={"max": 0})._replace(keep=True)
-            history = History(plan)
-            history.happens(HostJoined(HERE), PortsHeld(HERE, {NAME: 6006}))
-            history.happens(PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}))
-            history.ends("worker:1", 7)
-        elif moment == "draining":
-            plan = clustered({"worker": 1, "evaluator": 1}, tensorboard=".")._replace(keep=True)
-            history = History(plan)
-            history.happens(HostJoined(HERE), PortsHeld(HERE, {NAME: 6006}))
-            history.happens(PortsHeld(HERE, {"worker:0": 1, "evaluator:0": 2}))
-            history.ends("worker:0")
-            assert history.job.phase is Phase.DRAINING
-        history.happens(Interrupted(2))
-        assert NAME in history.stopped()
-        for task in [task.task for task in history.job.alive()]:
-            history.ends(task, None, 15)
-        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 130)
-
-    def test_a_deadline_is_the_jobs(self) -> None:
-        """TensorBoard may stay for longer."""
-        history = listening(keep=True, timeouts={"deadline": 60}).ends("worker:0")
-        assert history.job.phase is Phase.KEEPING
-        assert step.next_deadline(history.job) is None
-
-    def test_it_starts_again_while_it_stays(self) -> None:
-        """Within its budget; then the run ends with it."""
-        history = kept(7)
-        assert history.ends(NAME, None, 9).job.phase is Phase.ENDED, "restart.max is 0"
-        history = listening(keep=True).ends("worker:0")
-        for attempt in (0, 1):
-            history.ends(NAME, None, 9)
-            assert history.job.phase is Phase.KEEPING
-            history.happens(PortsHeld(HERE, {NAME: 6006}))
-            assert history.actions == [StartTask(HERE, NAME, attempt + 1)]
-        history.ends(NAME, None, 9)
-        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
-
-    def test_one_that_had_failed_for_good_does_not_keep_the_run(self) -> None:
-        """There is nothing to look at."""
-        history = listening(keep=True, restart={"max": 0}).ends(NAME, 1)
-        assert history.ends("worker:0").job.phase is Phase.ENDED
-
-    def test_one_that_has_just_started_stays(self) -> None:
-        """A job may be over before TensorBoard listens."""
-        assert begun(keep=True).ends("worker:0").job.phase is Phase.KEEPING
-
-    def test_a_job_that_was_never_started_keeps_nothing(self) -> None:
-        """A port is busy."""
-        history = History(clustered({"worker": 1}, tensorboard=".")._replace(keep=True))
-        history.happens(HostJoined(HERE), PortsRefused(HERE, {"worker:0": "busy"}))
-        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
-
-    def test_its_host_is_lost(self) -> None:
-        """The run ends with the job's own code, for which nobody else is blamed any more."""
-        history = kept(7).happens(HostLost(HERE, "no power"))
-        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 7)
-
-    def test_a_host_that_is_not_heard_is_waited_for(self) -> None:
-        """Until it is certainly dead."""
-        history = kept(7).happens(LinkLost(HERE, "cut"))
-        assert history.job.phase is Phase.KEEPING
-        history.wait()
-        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 7)
-
-
 def test_the_news_of_it() -> None:
-    """Where it is; that it was given up, and why; that it ends."""
+    """Where it is; that it was given up, and why."""
     said = ["python: Error while finding module specification for 'tensorboard.main' (ModuleNotFoundError: …)"]
     logs = Logs("/logs", lambda *_: said)
     history = begun(restart={"max": 0}).happens(TaskStarted(HERE, NAME, 0, 2, 0.0))
@@ -356,16 +250,6 @@ def test_the_news_of_it() -> None:
     hint = summary.hint_for(history.job, NAME, logs.tail)
     assert hint is not None
     assert "pip install tensorboard" in hint
-    job = kept().job
-    stopping, _ = step.step(job, Interrupted(2), 2000.0)
-    assert news(job, Interrupted(2), stopping, 2000.0, logs) == ["ending tensorboard"]
-    assert summary.stays(job, "Ctrl-C") == "TensorBoard still running until Ctrl-C: http://localhost:6006/"
-
-
-def test_a_victim_is_not_who_stayed() -> None:
-    """The summary names whom the failure has ended."""
-    history = kept(7).happens(Interrupted(2)).ends(NAME)
-    assert NAME not in summary.summary(history.job, "/logs", lambda *_: [])
 
 
 def test_the_doctor_says_that_it_is_missing() -> None:

@@ -37,6 +37,7 @@ from tflaunch.core.events import (
 )
 from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.restart_budget import Budget
+from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
@@ -58,10 +59,8 @@ JOBS = {
     "evaluator": clustered({"worker": 1, "evaluator": 1}, restart=ONCE),
     "sidecar": clustered({"worker": 1}, restart=ONCE, sidecars=SIDECAR),
     "sidecars alone": planned({"sidecars": {"a": REQUIRED, "b": REQUIRED}, "restart": {"max": 0}}),
-    "tensorboard stays": clustered({"worker": 1}, restart=ONCE, tensorboard="logs/")._replace(keep=True),
-    "tensorboard stays far away": clustered({"worker": ["far"]}, restart={"max": 0}, tensorboard=".")._replace(
-        keep=True
-    ),
+    "tensorboard": clustered({"worker": 1}, restart=ONCE, tensorboard="logs/"),
+    "tensorboard far away": clustered({"worker": ["far"]}, restart={"max": 0}, tensorboard="."),
     "limits": clustered({"worker": 2}, restart=ONCE, timeouts={"start": 30, "finish": 5, "deadline": 90}),
     "no cluster": clustered({"worker": 2}, strategy="none", restart=ONCE),
     "one far host": clustered({"worker": ["far"]}, restart=ONCE),
@@ -82,7 +81,6 @@ class World(NamedTuple):
     ``alive``: (task, attempt, how far it is). ``links``: (host, what became of the agent there): joining,
     up, unheard, leaving, away. ``asked``: what hosts were asked for. ``lost``: how many hosts and links
     were lost: the walk loses two at most. ``requests``: what the user has asked for from another terminal.
-    ``result``: the exit code when TensorBoard began to stay.
     """
 
     alive: frozenset[tuple[str, int, str]] = frozenset()
@@ -92,7 +90,6 @@ class World(NamedTuple):
     interrupts: int = 0
     requests: int = 0
     first_fault: tuple[str, int] | None = None
-    result: int | None = None
 
 
 class State(NamedTuple):
@@ -165,8 +162,6 @@ def possible(state: State) -> list[tuple[Event, World, float]]:
             found += [(event, after, now) for event, after in _of_task(job, world, entry)]
     if world.interrupts < 2 and (job.phase is Phase.STOPPING or not world.interrupts):
         found.append((Interrupted(2), world._replace(interrupts=world.interrupts + 1), now))
-    if world.requests < 1 and world.lost == OF_SAFE and job.phase is Phase.KEEPING:
-        found.append((StopAsked(10.0), world._replace(requests=1), now))
     if world.requests < 1 and world.lost == OF_SAFE and job.phase is Phase.RUNNING and not _is_wide(job):
         found += _requests(job, world._replace(requests=1), now)
     deadline = step.next_deadline(job)
@@ -273,7 +268,7 @@ def _of_task(job: Job, world: World, entry: tuple[str, int, str]) -> list[tuple[
 
 def _is_wide(job: Job) -> bool:
     """Whether a job has so many states that less is walked at once."""
-    return len(job.tasks) > 2 or len(job.hosts) > 1 or job.plan.keep
+    return len(job.tasks) > 2 or len(job.hosts) > 1 or tensorboard.of(job.plan) is not None
 
 
 def _with_fault(job: Job, world: World, task: str, code: int) -> World:
@@ -316,9 +311,6 @@ def apply(job: Job, world: World, actions: list[Action]) -> World:
 def check(before: State, event: Event, after: State, plan: Plan) -> None:
     """Assert the invariants of one step."""
     job, world = after.job, after.world
-    if job.phase is Phase.KEEPING:
-        assert {name for name, _, _ in world.alive} <= {"tensorboard"}, f"I2: {world.alive} lives after the job's end"
-        assert not world.interrupts, "it stays though the user has asked for the end"
     if job.phase is Phase.ENDED:
         assert not world.alive, f"I2: {world.alive} lives after the end"
         assert job.exit_code is not None
@@ -334,9 +326,6 @@ def check(before: State, event: Event, after: State, plan: Plan) -> None:
 def check_exit_code(state: State) -> None:
     """I3: the culprit is the first fault, and the exit code is its."""
     job, world = state.job, state.world
-    if job.was_kept:
-        assert job.exit_code == world.result, "what was told stands"
-        return
     if world.interrupts and job.culprit is not None and job.culprit.cause is Cause.SIGNAL:
         assert job.exit_code == 128 + (job.culprit.signal or 0)
         assert job.culprit.signal == 2 or world.requests
@@ -379,8 +368,6 @@ def test_invariants_hold_in_every_reachable_state(name: str) -> None:
             job, actions = step.step(state.job, event, now)
             is_new_attempt = job.attempt != state.job.attempt
             known = world._replace(first_fault=None) if is_new_attempt else world
-            if job.phase is Phase.KEEPING and state.job.phase is not Phase.KEEPING:
-                known = known._replace(result=job.exit_code)
             after = State(job, apply(job, known, actions), now)
             check(state, event, after, plan)
             key = after.key()

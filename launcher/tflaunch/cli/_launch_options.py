@@ -14,6 +14,12 @@ from tflaunch.cli._spec import name_option
 PRELOADED = "tensorflow"
 """The module that the option --preload has imported."""
 
+
+def _refuse_keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        raise click.UsageError("--keep was removed: `tflaunch tensorboard RUN` serves a run's event files at any time")
+
+
 _OPTIONS = (
     name_option,
     click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write task logs to DIR."),
@@ -27,7 +33,7 @@ _OPTIONS = (
         "--preflight/--no-preflight", default=True, help="Check before the start that the hosts can reach each other."
     ),
     click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running."),
-    click.option("--keep", is_flag=True, help="When the job has ended, leave TensorBoard until Ctrl-C or down."),
+    click.option("--keep", is_flag=True, hidden=True, expose_value=False, callback=_refuse_keep, help="Removed."),
     click.option("--preload", is_flag=True, help=f"Import {PRELOADED} once per host, and fork the tasks of that."),
 )
 
@@ -40,7 +46,6 @@ class LaunchOptions(NamedTuple):
     metrics_port: int | None
     preflight: bool
     detach: bool
-    keep: bool
     preload: bool
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tflaunch.cli._spec import check_keep, linted, make_plan, say, warn
+from tflaunch.cli._spec import linted, make_plan, say, warn
 from tflaunch.errors import Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
@@ -113,7 +113,6 @@ def _check(plan: Plan, order: Order) -> None:
     """Find now what the job would find when it begins."""
     from tflaunch.core import drill
 
-    check_keep(plan._replace(keep=order.keep), 'write "tensorboard": "logs/" into the spec')
     if order.drill is not None:
         drill.parse(order.drill, plan)
 
@@ -181,7 +180,7 @@ def supervise(directory: Path) -> int:
     spec = resolve.with_hosts(str(path), _load(kept, order), home, on=ENGINE)
     spec = sbatch.with_gpus_of_nodes(with_gpus(spec))
     linted(str(path), spec)
-    plan = make_plan(str(path), home, spec)._replace(preflight=order.preflight, keep=order.keep)
+    plan = make_plan(str(path), home, spec)._replace(preflight=order.preflight)
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if order.log_dir is not None:
         log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])

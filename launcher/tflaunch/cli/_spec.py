@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.errors import EXIT_USAGE, Problem, SpecError, TflaunchError
+from tflaunch.errors import Problem, SpecError
 
 if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
@@ -140,18 +140,6 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
     if problems:
         raise SpecError(source, problems)
     return plan
-
-
-def check_keep(plan: Plan, remedy: str) -> None:
-    """Refuse to keep a TensorBoard that there is not.
-
-    Raises:
-        TflaunchError: the plan has none.
-    """
-    from tflaunch.plan import tensorboard
-
-    if plan.keep and tensorboard.of(plan) is None:
-        raise TflaunchError(f"--keep keeps TensorBoard, and this job has none: {remedy}", EXIT_USAGE)
 
 
 def seconds_in(text: str) -> float | None:

@@ -95,7 +95,7 @@ def _diagnosis(directory: Path) -> str:
         records, job = journal.read_job(directory)
     except TflaunchError as error:
         return f"{head}; its journal cannot be read: {error}"
-    if job.phase not in (Phase.KEEPING, Phase.ENDED):
+    if job.phase is not Phase.ENDED:
         tasks = "\n".join(f"{task.task}: {task.phase.value}, attempt {task.attempt}" for task in job.tasks.values())
         return f"{head}; it is {job.phase.value}\n{tasks}"
     logs = Path(records[0]["logs"])

@@ -89,7 +89,7 @@ def run(
         warn(_SOURCE, warnings)
         _save(text, save)
         return None
-    plan = plan_for(_SOURCE, Path(), spec, options, "add --tensorboard DIR")
+    plan = plan_for(_SOURCE, Path(), spec, options)
     warn(_SOURCE, warnings)
     return start(plan, ".json", text.encode(), options)
 

@@ -12,7 +12,6 @@ from tflaunch.cli._select import complete_runs
 from tflaunch.cli._slurm import slurm_options, slurm_settings, submit
 from tflaunch.cli._spec import (
     CommandAfterDashes,
-    check_keep,
     command_argument,
     make_plan,
     read_file,
@@ -56,9 +55,6 @@ def up(
     time to save; a second one kills them. COMMAND, after --, replaces the spec's. A SPEC `-` is read from
     standard input.
 
-    With --keep the TensorBoard of the spec's "tensorboard" stays when the job has ended, until Ctrl-C or down; the
-    exit code is the job's.
-
     --preload is --set 'preload=["tensorflow"]': Python tasks are forked from a process that has already imported
     TensorFlow, where that is safe.
 
@@ -81,7 +77,7 @@ def up(
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        taken = (spec, command, settings, options.name, options.log_dir, drill, options.keep, options.preload, engine)
+        taken = (spec, command, settings, options.name, options.log_dir, drill, options.preload, engine)
         if any(taken):
             raise click.UsageError("--resume takes the rest from the run itself; only -d and --metrics-port go with it")
         return take_over(resume, options.metrics_port, options.detach)
@@ -101,26 +97,21 @@ def up(
             log_dir=None if options.log_dir is None else str(options.log_dir.absolute()),
             metrics_port=options.metrics_port,
             preflight=options.preflight,
-            keep=options.keep,
             drill=drill,
         )
         return submit(file, order, options.detach)
     loaded, warnings = read_spec(file, settings, options.name, command)
     from tflaunch.plan import lint
 
-    remedy = f'write "tensorboard": "logs/" into {file.source}, or add --set tensorboard=logs/'
-    plan = plan_for(file.source, file.directory, loaded, options, remedy)
+    plan = plan_for(file.source, file.directory, loaded, options)
     warn(file.source, [*warnings, *lint.unused_image(loaded, None)])
     strikes = _strikes(drill, plan)
     return start(plan, file.suffix, file.text.encode(), options, strikes)
 
 
-def plan_for(source: str, directory: Path, spec: Spec, options: LaunchOptions, remedy: str) -> Plan:
-    """Return the plan of a spec, as `make_plan` does; ``remedy`` is what a job without TensorBoard can do about it."""
-    plan = make_plan(source, directory, spec, is_detached=options.detach)
-    plan = plan._replace(preflight=options.preflight, keep=options.keep)
-    check_keep(plan, remedy)
-    return plan
+def plan_for(source: str, directory: Path, spec: Spec, options: LaunchOptions) -> Plan:
+    """Return the plan of a spec, as `make_plan` does."""
+    return make_plan(source, directory, spec, is_detached=options.detach)._replace(preflight=options.preflight)
 
 
 def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, strikes: tuple[Strike, ...] = ()) -> int:

@@ -9,7 +9,6 @@ from pathlib import Path
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.core import policy
-from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, news
@@ -25,12 +24,12 @@ _AT_ONCE = 1024 * 1024  # bytes that wait in memory for the terminal
 
 
 def until_end(observer: Observer, say: Callable[[str], None]) -> int:
-    """Tell the news until the job has ended, then its last words; return its exit code. TensorBoard may stay.
+    """Tell the news until the job has ended, then its last words; return its exit code.
 
     Raises:
         TflaunchError: its supervisor was killed.
     """
-    while observer.outcome is Outcome.LIVE and observer.result is None:
+    while observer.outcome is Outcome.LIVE:
         observer.wait()
         tell_news(observer, say)
     return last_words(observer, say)
@@ -46,7 +45,7 @@ def until_running(observer: Observer, say: Callable[[str], None]) -> int | None:
         tell_news(observer, say)
         if policy.gang_started(observer.job):
             return None
-        if observer.outcome is not Outcome.LIVE or observer.result is not None:
+        if observer.outcome is not Outcome.LIVE:
             return last_words(observer, say)
         observer.wait()
 
@@ -66,18 +65,16 @@ def last_words(observer: Observer, say: Callable[[str], None], is_shown: bool = 
         TflaunchError: its supervisor was killed.
     """
     tell_news(observer, say)
-    if observer.result is None:
+    if observer.exit_code is None:
         raise TflaunchError(lost(observer), EXIT_INTERNAL)
     lines = list(observer.losses)
     if observer.job.exit_code is None:
-        lines.append(f"{observer.job.run} has ended with exit code {observer.result}")
+        lines.append(f"{observer.job.run} has ended with exit code {observer.exit_code}")
     else:
         logs = observer.logs
         lines.append(summary.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count), is_shown))
-    if observer.job.phase is Phase.KEEPING and observer.outcome is Outcome.LIVE:
-        lines.append(summary.stays(observer.job, f"`tflaunch down {observer.job.run}`"))
     say("\n".join(lines))
-    return observer.result
+    return observer.exit_code
 
 
 def lost(observer: Observer) -> str:
@@ -104,7 +101,6 @@ class Follower:
         self._reader = LogReader(observer.directory, observer.logs, list(tasks))
         self._status: ControlClient | None = self._connect(observer.directory) if sink.is_live else None
         self._viewed_at = 0.0
-        self._told: int | None = None
 
     def run(self, tail_lines: int | None) -> int:
         """Show the last lines of each task, then all that comes, until the run has ended; return its exit code.
@@ -125,13 +121,9 @@ class Follower:
             self._observer.wait(_BETWEEN_VIEWS if self._status is not None else None)
             self._show(self._reader.new_lines())
             tell_news(self._observer, self._sink.say)
-            if self._observer.kept is not None and self._told is None:
-                self._told = last_words(self._observer, self._sink.say, is_shown=True)
         self._show(self._reader.new_lines())
         self._show(self._reader.rest())
-        if self._told is None or self._observer.exit_code is None:
-            return last_words(self._observer, self._sink.say, is_shown=True)
-        return self._observer.exit_code
+        return last_words(self._observer, self._sink.say, is_shown=True)
 
     def _show(self, lines: Iterable[Line]) -> None:
         """Show lines, and wait until they are written: what the terminal does not take stays in the logs."""

@@ -40,8 +40,7 @@ class Observer:
     """Follows one run.
 
     ``epoch`` turns times of its supervisor's clock into seconds since the epoch; ``losses`` are sentences about what
-    an ended run could not keep, and how a drill went. ``kept`` is the exit code of a job that has ended while
-    TensorBoard stays.
+    an ended run could not keep, and how a drill went.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -63,7 +62,6 @@ class Observer:
         self.logs = Path(first[0]["logs"])
         self.exit_code: int | None = None
         self.losses: list[str] = []
-        self.kept: int | None = None
         self.epoch = 0.0
         self._unread = first
 
@@ -78,11 +76,6 @@ class Observer:
                     seen.append(Seen(self.job, happening.event, happening.now, happening.job))
                     self.job = happening.job
         return seen
-
-    @property
-    def result(self) -> int | None:
-        """The exit code as soon as the job has ended, also while TensorBoard stays; None before."""
-        return self.kept if self.exit_code is None else self.exit_code
 
     @property
     def outcome(self) -> Outcome:
@@ -117,9 +110,6 @@ class Observer:
     def _note(self, record: dict[str, Any]) -> None:
         if "now" in record:
             self.epoch = record["time"] - record["now"]
-        if record["kind"] == "kept":
-            self.kept = int(record["exit_code"])
         if record["kind"] == "ended":
             self.exit_code = int(record["exit_code"])
-        if record["kind"] in ("kept", "ended"):
             self.losses = record.get("losses", [])

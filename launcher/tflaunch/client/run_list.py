@@ -60,7 +60,7 @@ def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
         return state_of_run(job, None), job.exit_code
     if not is_live:
         runs.kill_orphans(directory)
-    return (job.phase.value if is_live else "lost"), job.exit_code if job.was_kept else None
+    return (job.phase.value if is_live else "lost"), None
 
 
 def table(entries: list[dict[str, Any]], now: float) -> str:

@@ -143,7 +143,7 @@ def _blame(job: Job, host: HostState, reason: str, now: float) -> Step:
 def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
     """Move the blame from a task elsewhere to its host ``culprit``: it failed because its peer was gone."""
     accused = job.culprit
-    if job.phase is not Phase.STOPPING or job.was_kept or accused is None or accused.cause is not Cause.TASK:
+    if job.phase is not Phase.STOPPING or accused is None or accused.cause is not Cause.TASK:
         return job
     if accused.host == culprit.host or since > job.failed_at + policy.BLAME_WINDOW:
         return job

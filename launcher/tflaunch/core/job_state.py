@@ -41,8 +41,6 @@ class Phase(Enum):
     """Living tasks are being ended, before the next attempt or for good."""
     BACKING_OFF = "backing_off"
     """Everything is dead; the next attempt waits for its time."""
-    KEEPING = "keeping"
-    """The job has ended and its exit code is decided; TensorBoard stays until the user ends it."""
     ENDED = "ended"
     """Nothing lives any more and the exit code is decided."""
 
@@ -230,7 +228,6 @@ class Job(NamedTuple):
     attempt every task of the cluster has listened on its port; ``has_formed``: in this attempt or an earlier one.
     ``was_warned``: the cluster of this attempt has not formed within `policy.WARN_AFTER`; ``is_past_start``: an
     attempt has run for that long, so its failure was not one of start-up.
-    ``is_unwanted``: the user has asked for the end; ``was_kept``: the result was told before that, and stands.
     """
 
     run: str
@@ -252,8 +249,6 @@ class Job(NamedTuple):
     has_formed: bool = False
     was_warned: bool = False
     is_past_start: bool = False
-    is_unwanted: bool = False
-    was_kept: bool = False
     culprit: Culprit | None = None
     failed_at: float = 0.0
     exit_code: int | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch.core import elastic, policy, preflight, restart_budget, staying
+from tflaunch.core import elastic, policy, preflight, restart_budget, tensorboard
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.core.job_state import (
     CODE,
@@ -109,7 +109,7 @@ def _prepare(job: Job) -> Step:
     )
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
-    return job, actions + _hold_ports(job, _to_prepare(job)) + staying.hold_port(job)
+    return job, actions + _hold_ports(job, _to_prepare(job)) + tensorboard.hold_port(job)
 
 
 def _to_prepare(job: Job) -> list[TaskPlan]:
@@ -136,7 +136,7 @@ def welcome(job: Job, host: str) -> Step:
     actions: list[Action] = [SendFiles(host)] if policy.lacks_code(job, host) else []
     there = [task for task in job.plan.on_host(host) if task.role != SIDECAR]
     actions += _hold_ports(job, [task for task in there if _is_to_prepare(job, task)])
-    return job, actions + staying.hold_port(job, host)
+    return job, actions + tensorboard.hold_port(job, host)
 
 
 def _preparing(job: Job, now: float) -> Step:
@@ -276,9 +276,8 @@ def stop_gang(job: Job, grace: float, with_stacks: bool = False) -> Step:
 
 
 def stop_all(job: Job, grace: float, with_stacks: bool = False) -> Step:
-    """End everything that lives and does not stay: TERM, and KILL after ``grace`` seconds."""
-    ended = [process for process in job.plan.processes() if not staying.may_stay(job, process)]
-    return stop(job, ended, grace, with_stacks)
+    """End everything that lives: TERM, and KILL after ``grace`` seconds."""
+    return stop(job, job.plan.processes(), grace, with_stacks)
 
 
 def stop(job: Job, processes: Iterable[TaskPlan], grace: float, with_stacks: bool = False) -> Step:
@@ -300,20 +299,11 @@ def _stopping(job: Job, now: float) -> Step:
         job = _judge(job, now)
     if job.exit_code is None:
         return job._replace(phase=Phase.BACKING_OFF), []
-    processes = [process for process in job.plan.processes() if not staying.may_stay(job, process)]
-    lookers_on = [process for process in processes if not job.tasks[process.task].is_stopping]
-    job, actions = stop(job, lookers_on, job.plan.timeouts.grace)
-    stays = staying.who_stays(job)
-    if any(stays is None or task.task != stays.task for task in job.alive()):
+    others = [process for process in job.plan.processes() if not job.tasks[process.task].is_stopping]
+    job, actions = stop(job, others, job.plan.timeouts.grace)
+    if job.alive():
         return job, actions
-    if stays is None:
-        return job._replace(phase=Phase.ENDED), actions
-    return job._replace(phase=Phase.KEEPING, was_kept=True), actions
-
-
-def _keeping(job: Job, now: float) -> Step:
-    stays = staying.who_stays(job)
-    return _start_due(job, [stays], now) if stays is not None else (job._replace(phase=Phase.STOPPING), [])
+    return job._replace(phase=Phase.ENDED), actions
 
 
 def _judge(job: Job, now: float) -> Job:
@@ -353,5 +343,4 @@ _PHASES: Mapping[Phase, Callable[[Job, float], Step]] = {
     Phase.DRAINING: _draining,
     Phase.STOPPING: _stopping,
     Phase.BACKING_OFF: _backing_off,
-    Phase.KEEPING: _keeping,
 }

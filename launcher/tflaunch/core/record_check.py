@@ -9,7 +9,7 @@ from tflaunch.core.events import Event, TaskExited, TaskNotStarted
 from tflaunch.core.job_state import Job
 
 _LATEST = 2.0**40  # seconds: beyond any clock, and before arithmetic with times ends badly
-_NUMBER_FIELDS = {"kept": ("exit_code",), "ended": ("exit_code",), "supervisor": ("number",)}
+_NUMBER_FIELDS = {"ended": ("exit_code",), "supervisor": ("number",)}
 _MAX_CODE, _MAX_SIGNAL = 255, 64
 
 DAMAGES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import elastic, policy, staying
+from tflaunch.core import elastic, policy, tensorboard
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import (
     Event,
@@ -95,8 +95,7 @@ def next_deadline(job: Job) -> float | None:
         times.append(job.join_by)
     if job.phase is Phase.SAVING:
         times.append(job.save_by)
-    stays = staying.who_stays(job) if job.phase is Phase.KEEPING else None
-    for process in policy.waiting(job) if job.phase is Phase.RUNNING else [stays] if stays is not None else []:
+    for process in policy.waiting(job) if job.phase is Phase.RUNNING else []:
         task = job.tasks[process.task]
         if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
             times.append(task.resume_at)
@@ -182,7 +181,7 @@ def _on_gone(job: Job, process: TaskPlan) -> Step:
     if not is_board(process):
         return job, []
     job = job._replace(ports=job.ports.without([process.task]))
-    return job, staying.hold_port(job)
+    return job, tensorboard.hold_port(job)
 
 
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
@@ -197,7 +196,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
         return _reconsider(job, event), []
-    if task.is_stopping or (job.exit_code is not None and not staying.may_stay(job, process)):
+    if task.is_stopping or job.exit_code is not None:
         return job, []
     if event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
@@ -246,7 +245,7 @@ def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     """The first Ctrl-C ends the tasks with their grace; one more, or one while they are ended, kills."""
     is_urgent = job.phase is Phase.STOPPING
     grace = 0.0 if is_urgent else job.plan.timeouts.grace
-    if not job.exit_code and not job.was_kept:
+    if not job.exit_code:
         culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, "")
         job = job._replace(culprit=culprit, exit_code=128 + event.signal)
     return _end(job, grace, now, is_urgent)
@@ -264,7 +263,7 @@ def _on_stop_asked(job: Job, event: StopAsked, now: float) -> Step:
 def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
     """End everything. Hosts that cannot be told end the tasks by themselves, at the end of the lease."""
     unheard = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.UNHEARD) if is_urgent}
-    job = job._replace(phase=Phase.STOPPING, resume_at=None, is_unwanted=True)
+    job = job._replace(phase=Phase.STOPPING, resume_at=None)
     job, actions = give_up(job, unheard, now)
     job, more = stop_all(job, grace)
     return job, actions + more

@@ -150,11 +150,9 @@ def _versions(job: Job) -> dict[str, list[str]]:
 
 
 def _board_news(before: Job, event: Event, after: Job) -> list[str]:
-    """TensorBoard can be looked at, or is ended."""
+    """Return how TensorBoard is reached, once it listens."""
     if tensorboard.of(after.plan) is None:
         return []
-    if before.phase is Phase.KEEPING and after.phase is Phase.STOPPING:
-        return [f"ending {tensorboard.NAME}"]
     task = after.tasks[tensorboard.NAME]
     if task is before.tasks[tensorboard.NAME]:
         return []
@@ -211,18 +209,14 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs
     if task.code == 0:
         process = after.plan.find(task.task)
         is_server = policy.in_gang(process) and not policy.ends_by_itself(after.plan, process)
-        if after.phase is Phase.KEEPING:
-            return [f"{task.task} ended, and the run ends with it"]
         is_missed = is_server and after.phase is Phase.RUNNING
         return [f"{task.task} ended with code 0, though the job still needs it"] if is_missed else []
-    if after.phase in (Phase.RUNNING, Phase.KEEPING):
+    if after.phase is Phase.RUNNING:
         what = event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)
         if task.resume_at is not None:
             exception = summary.exception_of(task, logs.tail) if task.code else ""
             return [f"{task.task} {what}{exception}; it restarts alone in {task.resume_at - task.since:.2g} s"]
-        return [
-            f"{task.task} {what}; the {'job goes on without' if after.phase is Phase.RUNNING else 'run ends with'} it"
-        ]
+        return [f"{task.task} {what}; the job goes on without it"]
     if after.phase is Phase.DRAINING and not task.is_stopping:
         return [f"{task.task} {describe_exit(task)}, after the job had succeeded"]
     return []

@@ -10,7 +10,6 @@ from tflaunch.core import policy
 from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
 from tflaunch.explain import cluster_formation, results
 from tflaunch.explain.wording import counted, lasted, listed
-from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan, TaskPlan
 
 if TYPE_CHECKING:
@@ -44,8 +43,6 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
     if job.culprit.cause is Cause.TASK:
         lines += _words_of(job, job.culprit.name, tail(job.culprit.name, _LOOKED_AT), is_shown)
         victims = [name for name, task in job.tasks.items() if task.is_stopping and name != job.culprit.name]
-        if job.was_kept and tensorboard.NAME in victims:
-            victims.remove(tensorboard.NAME)
         lines += [f"also stopped: {listed(victims)}"] if victims else []
     elif job.culprit.cause is Cause.TIME:
         lines += _hint_for_limit(job, tail)
@@ -111,13 +108,6 @@ def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str 
     from tflaunch.explain import hints
 
     return hints.hint(tail(name, _LOOKED_AT), _facts(job, name))
-
-
-def stays(job: Job, until: str) -> str:
-    """Return the sentence that TensorBoard stays; ``until`` is what ends it."""
-    sentence = f"TensorBoard still running until {until}"
-    is_open = job.tasks[tensorboard.NAME].is_port_open and tensorboard.NAME in job.ports
-    return f"{sentence}: {tensorboard.reach(job.plan, job.ports[tensorboard.NAME]).url}" if is_open else sentence
 
 
 def _facts(job: Job, name: str) -> Facts:

@@ -96,15 +96,13 @@ class _Fields(NamedTuple):
     sync: SyncPlan | None = None
     elastic: Elastic | None = None
     preflight: bool = True
-    keep: bool = False
     preload: tuple[str, ...] = ()
 
 
 class Plan(_Fields):
     """Everything that `up` needs to know. Times are in seconds.
 
-    ``keep``: when the job has ended, TensorBoard stays until the user ends it. ``preload``: modules that each host
-    imports once for its tasks (see `preloading`).
+    ``preload``: modules that each host imports once for its tasks (see `preloading`).
     """
 
     def processes(self) -> tuple[TaskPlan, ...]:

@@ -54,7 +54,6 @@ def _as_json(plan: Plan, env_as_json: Callable[[Mapping[str, str]], dict[str, st
         "sync": None if plan.sync is None else plan.sync._asdict(),
         "elastic": None if plan.elastic is None else plan.elastic._asdict(),
         "preflight": plan.preflight,
-        "keep": plan.keep,
         "preload": list(plan.preload),
     }
 
@@ -103,7 +102,6 @@ def _from_json(data: dict[str, Any]) -> Plan:
         sync=None if sync is None else SyncPlan(sync["directory"], tuple(sync["paths"]), tuple(sync["exclude"])),
         elastic=None if elastic is None else Elastic(**elastic),
         preflight=data["preflight"],
-        keep=data.get("keep", False),  # a run of an earlier version does not say
         preload=tuple(data.get("preload", ())),
     )
 

@@ -67,7 +67,7 @@ def _supervise(
 
     try:
         with wiring.open_runtime(job, config, mailbox, patience, fencing, records) as runtime:
-            run = Run(job, runtime.collaborators, lambda: _tell_kept(run, runtime))
+            run = Run(job, runtime.collaborators)
             with _signals_to(mailbox, signals):
                 serve(run)
             code = _last_words(run, runtime)
@@ -76,33 +76,17 @@ def _supervise(
     return code
 
 
-def _tell_kept(run: Run, runtime: Runtime) -> None:
-    """Say how the job ended, and that TensorBoard stays."""
-    notes, exit_code = _result(run, runtime)
-    _tell_result(run, runtime, notes, exit_code)
-    runtime.collaborators.say(summary.stays(run.job, "Ctrl-C or `tflaunch down`"))
-    runtime.journal.record_kept(exit_code, notes)
-    runtime.service.tell_change()
-
-
 def _last_words(run: Run, runtime: Runtime) -> int:
-    """Say how it ended, unless that was said, and return tflaunch's exit code."""
+    """Say how it ended, and return tflaunch's exit code."""
     runtime.journal.settle()
     notes, exit_code = _result(run, runtime)
-    if not run.has_told_kept:
-        _tell_result(run, runtime, notes, exit_code)
-    elif lines := _losses(runtime.collaborators.log_sink, runtime.journal):
-        runtime.collaborators.say("\n".join(lines))
-    runtime.journal.record_end(exit_code, notes, status.state_of_run(run.job, exit_code))
-    runtime.service.end(exit_code)
-    return exit_code
-
-
-def _tell_result(run: Run, runtime: Runtime, notes: list[str], exit_code: int) -> None:
     if notes:
         runtime.collaborators.say("\n".join(notes))
     has_failed = status.state_of_run(run.job, exit_code) == "failed"
     runtime.sink.say(_summary(run, runtime), is_failure=has_failed)
+    runtime.journal.record_end(exit_code, notes, status.state_of_run(run.job, exit_code))
+    runtime.service.end(exit_code)
+    return exit_code
 
 
 def _result(run: Run, runtime: Runtime) -> tuple[list[str], int]:

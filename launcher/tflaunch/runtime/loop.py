@@ -71,15 +71,10 @@ class Collaborators(NamedTuple):
 class Run:
     """One run of a plan, from the first agent to the last word. Holds the current job."""
 
-    def __init__(self, job: Job, collaborators: Collaborators, kept: Callable[[], None] = lambda: None) -> None:
-        """Prepare to run ``job``; nothing is done yet.
-
-        ``kept`` is called once when the job has ended and said its last words, while TensorBoard stays.
-        """
+    def __init__(self, job: Job, collaborators: Collaborators) -> None:
+        """Prepare to run ``job``; nothing is done yet."""
         self._job = job
         self._collaborators = collaborators
-        self._kept = kept
-        self.has_told_kept = False
         self._cut_short_by: int | None = None
 
     @property
@@ -91,7 +86,7 @@ class Run:
     def exit_code(self) -> int:
         """The job's code; Ctrl-C never gives 0, not even during the last output."""
         code = EXIT_INTERNAL if self._job.exit_code is None else self._job.exit_code
-        if code or self._cut_short_by is None or self._job.was_kept:
+        if code or self._cut_short_by is None:
             return code
         return 128 + self._cut_short_by
 
@@ -138,7 +133,6 @@ class Run:
         mailbox = self._collaborators.mailbox
         deadline = step.next_deadline(self._job)
         while self._job.phase is not Phase.ENDED:
-            self._tell_kept()
             event = mailbox.take(deadline)
             now = mailbox.now()
             if isinstance(event, Superseded):
@@ -148,12 +142,6 @@ class Run:
                 deadline = self._handle(event, now)
             if deadline is not None and now >= deadline:
                 deadline = self._handle(TimePassed(), now)
-
-    def _tell_kept(self) -> None:
-        is_kept = self._job.phase is Phase.KEEPING and not self.has_told_kept
-        if is_kept and self._collaborators.log_sink.is_complete_without(tensorboard.NAME):
-            self.has_told_kept = True
-            self._kept()
 
     def _handle(self, event: Event, now: float) -> float | None:
         """Do what an event asks for; return the time of the next one if nothing happens, None for never."""

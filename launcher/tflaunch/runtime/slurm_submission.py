@@ -40,7 +40,6 @@ class Order(NamedTuple):
     log_dir: str | None = None
     metrics_port: int | None = None
     preflight: bool = True
-    keep: bool = False
     drill: str | None = None
 
 

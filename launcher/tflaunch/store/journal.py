@@ -123,10 +123,6 @@ class Journal:
         """Write that another supervisor, the ``number``-th after the first, has taken over."""
         self._write([{"kind": "supervisor", "number": number, "pid": os.getpid()}])
 
-    def record_kept(self, exit_code: int, losses: list[str]) -> None:
-        """Write that the job has ended with tflaunch's exit code, while TensorBoard stays; ``losses`` as at the end."""
-        self._write([{"kind": "kept", "exit_code": exit_code, "losses": losses}])
-
     def record_end(self, exit_code: int, losses: list[str], state: str) -> None:
         """Write the last record.
 

@@ -119,10 +119,6 @@ class LogSink:
         """Whether all that was ever begun has ended."""
         return not self._open_attempts
 
-    def is_complete_without(self, task: str) -> bool:
-        """Whether all that was ever begun has ended, but for one task."""
-        return self._open_attempts.keys() <= {task}
-
     def tail(self, task: str, lines: int) -> list[str]:
         """Return the last lines of a task's last attempt."""
         log = self._logs.get(task)

@@ -9,7 +9,6 @@ from tflaunch.tui import formatting, rows
 from tflaunch.tui.rows import Status
 
 _STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cyan"}
-_DECIDED = ("ended", "keeping")  # the phases in which what the job came to stands
 
 
 class Part(NamedTuple):
@@ -45,7 +44,7 @@ def news(status: Status) -> list[Part]:
     reason, culprit = formatting.plain(status.get("reason")).strip(), formatting.plain(status.get("culprit"))
     if reason or culprit:
         sentence = reason if culprit in reason else f"{culprit}: {reason}".removesuffix(": ")
-        parts.append(Part(sentence, "red" if status.get("phase") in _DECIDED else "yellow"))
+        parts.append(Part(sentence, "red" if status.get("phase") == "ended" else "yellow"))
     last = formatting.plain(status.get("last_failure")).strip()
     if last and not parts:
         parts.append(Part(f"last restart: {last}", "yellow"))
@@ -87,20 +86,19 @@ def _missing(found: dict[str, Any]) -> str:
 
 def _phase(status: Status) -> Part:
     phase, code = formatting.plain(status.get("phase")), formatting.number(status.get("exit_code"))
-    if phase in _DECIDED and code is not None:
-        more = ", TensorBoard still running" if phase == "keeping" else ""
+    if phase == "ended" and code is not None:
         state = formatting.plain(status.get("state")) or ("failed" if code else "succeeded")
         if state == "failed":
-            return Part(f"failed ({code:.0f}){more}", "bold red")
-        return Part(f"{state}{more}", "yellow" if code else "green")
+            return Part(f"failed ({code:.0f})", "bold red")
+        return Part(state, "yellow" if code else "green")
     return Part(phase.replace("_", " "), _STYLES.get(phase, "yellow"))
 
 
 def _end(status: Status, now: float) -> float:
     """When the job ended, as far as its tasks tell; the present if it has not."""
-    if status.get("phase") not in _DECIDED:
+    if status.get("phase") != "ended":
         return now
-    tasks = [task for task in rows.tasks_of(status) if task.get("role") != "sidecar"]  # TensorBoard may outlive the job
+    tasks = [task for task in rows.tasks_of(status) if task.get("role") != "sidecar"]
     return max((at for task in tasks if (at := formatting.number(task.get("since")))), default=now)
 
 
@@ -109,7 +107,7 @@ def _hosts(status: Status) -> str:
     found: Any = status.get("hosts")
     hosts = [host for host in found if isinstance(host, dict)] if isinstance(found, list) else []
     missing = [host for host in hosts if host.get("state") in ("away", "joining", "unheard", "leaving")]
-    if not missing or status.get("phase") in _DECIDED:
+    if not missing or status.get("phase") == "ended":
         return ""
     count = f"{len(hosts) - len(missing)} of {len(hosts)} hosts joined: " if len(hosts) > 1 else ""
     return count + ", ".join(_host(host) for host in missing)
