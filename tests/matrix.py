@@ -42,7 +42,7 @@ CHECKS: dict[str, tuple[str, ...]] = {  # what a failure is called: the example,
 }
 VERSION = "from importlib import metadata; print(metadata.version('keras'))"
 OUR_VIEW = (
-    "import sys; from tflaunch_worker.looking import interpreter; "
+    "import sys; from tflaunch_worker.inspect import interpreter; "
     "print(*interpreter.legacy_keras([sys.executable], {}))"
 )
 THE_TRUTH = "import tensorflow as tf; print(tf.keras.layers.Layer.__module__)"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator import kernel
 from simulator.descriptors import Signal
-from simulator.here import SimHere
+from simulator.host import SimHere
 from simulator.kernel import Disk
 from simulator.links import End, Speed, Wire
 from simulator.loop import SimLoop

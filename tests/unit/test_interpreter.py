@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch_worker.looking.interpreter import legacy_keras
+from tflaunch_worker.inspect.interpreter import legacy_keras
 
 pytestmark = pytest.mark.unit
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch_worker.looking import examination
+from tflaunch_worker.inspect import host_facts
 
 pytestmark = pytest.mark.unit
 
 
 def test_a_mark_is_left_in_the_nearest_directory_that_exists(tmp_path: Path) -> None:
     """The directory itself may be made by the program."""
-    left = examination.mark(str(tmp_path / "run" / "state"), "token")
+    left = host_facts.mark(str(tmp_path / "run" / "state"), "token")
     assert left == str(tmp_path / ".tflaunch-token")
-    examination.unmark(left)
+    host_facts.unmark(left)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -25,5 +25,5 @@ def test_no_mark_is_left_where_nothing_of_the_user_is(
 ) -> None:
     """Neither in the directory in which an agent happens to be, nor in the root."""
     monkeypatch.chdir(tmp_path)
-    assert examination.mark(directory, "token") is None
+    assert host_facts.mark(directory, "token") is None
     assert list(tmp_path.iterdir()) == []

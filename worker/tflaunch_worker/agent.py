@@ -13,19 +13,19 @@ from __future__ import annotations
 import os
 
 from tflaunch_worker import orders, spawn, wire
-from tflaunch_worker.client import Client
 from tflaunch_worker.lease import Lease
 from tflaunch_worker.network.ports import PortTaken
-from tflaunch_worker.tasks import host_values
-from tflaunch_worker.tasks.silence import Silence
+from tflaunch_worker.supervisor_link import Client
+from tflaunch_worker.tasks import host_vars
+from tflaunch_worker.tasks.stall import Silence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from typing import Any, Callable
 
-    from tflaunch_worker.here import Here
-    from tflaunch_worker.looking.measure import Figures
+    from tflaunch_worker.host import Here
+    from tflaunch_worker.inspect.usage import Figures
     from tflaunch_worker.loop import Loop, Timer
     from tflaunch_worker.output.stream import Stream
     from tflaunch_worker.sync.offer import Offer
@@ -112,7 +112,7 @@ class Agent:
             if message["kind"] in ("offer_files", "file_part"):
                 self._take_files(message, body)
             elif message["kind"] in _OF_DOCTORS:
-                from tflaunch_worker.looking.consultation import Consultation  # most agents never meet a doctor
+                from tflaunch_worker.inspect.doctor import Consultation  # most agents never meet a doctor
 
                 Consultation(self._loop, self._here, self._client).obey(message)
             elif order is None:
@@ -205,7 +205,7 @@ class Agent:
         progress = self._here.progress(lambda: self._is_alive(name))
         try:
             command = self._here.command(name, message, progress)
-        except host_values.UnknownValue as unknown:
+        except host_vars.UnknownValue as unknown:
             if progress is not None:
                 progress.close()
             about = {"task": name, "attempt": attempt}

@@ -10,9 +10,9 @@ import signal
 import socket
 
 from tflaunch_worker import SOCKET_NAME, linux
+from tflaunch_worker.acceptor import Door
 from tflaunch_worker.agent import Agent
-from tflaunch_worker.door import Door
-from tflaunch_worker.here import Here
+from tflaunch_worker.host import Here
 from tflaunch_worker.loop import Loop
 from tflaunch_worker.short_path import short_path
 

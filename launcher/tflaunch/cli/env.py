@@ -59,7 +59,7 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
 
 def _settled(plan: Plan, task: TaskPlan) -> TaskPlan:
     """Decide for a task of this machine what its agent would: whether tf_keras is there for it."""
-    from tflaunch_worker.looking import interpreter
+    from tflaunch_worker.inspect import interpreter
 
     if not plan.is_local(task.host) or task.env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
         return task

@@ -68,15 +68,15 @@ def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
     Raises:
         TflaunchError: the event files are not on this machine.
     """
-    from tflaunch_worker.tasks import host_values
+    from tflaunch_worker.tasks import host_vars
 
     (host,) = (host for host in plan.hosts if host.host == process.host)
     python, logdir = process.argv[0], process.argv[process.argv.index("--logdir") + 1]
     try:
-        workdir = host_values.expand_path(process.workdir, os.environ)
-        logdir = host_values.expand_path(logdir, os.environ)
-        python = host_values.expand_path(python, os.environ) if host.is_local else sys.executable
-    except host_values.UnknownValue:
+        workdir = host_vars.expand_path(process.workdir, os.environ)
+        logdir = host_vars.expand_path(logdir, os.environ)
+        python = host_vars.expand_path(python, os.environ) if host.is_local else sys.executable
+    except host_vars.UnknownValue:
         workdir = ""
     if "://" in logdir:
         return python, workdir if os.path.isdir(workdir) else os.getcwd(), logdir

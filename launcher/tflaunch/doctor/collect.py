@@ -136,7 +136,7 @@ def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
     for task in visit.tasks:
         groups.setdefault(_gist(task), []).append(task)
     programs = [_program(visit.plan, tasks[0]) for tasks in groups.values()]
-    probe = (Path(tflaunch_worker.__file__).parent / "looking" / "probe.py").read_text("utf-8")
+    probe = (Path(tflaunch_worker.__file__).parent / "inspect" / "probe.py").read_text("utf-8")
     asked = time.time()
     answer = interview.ask("examine", "examined", wait=_PATIENCE, programs=programs, probe=probe)
     facts: Mapping[str, Any] = answer["facts"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import tflaunch_worker
 from tflaunch.spec import LOCALHOST
 from tflaunch.spec.machine import Machine
-from tflaunch_worker.looking import cores
+from tflaunch_worker.inspect import cores
 
 
 def look(hosts: Iterable[str]) -> Machine:

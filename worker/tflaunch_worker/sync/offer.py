@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import CODE_NAME, aside
+from tflaunch_worker import CODE_NAME, offload
 from tflaunch_worker.sync.files import Files, FilesError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from tflaunch_worker.client import Client
     from tflaunch_worker.loop import Loop
+    from tflaunch_worker.supervisor_link import Client
 
 
 class Offer:
@@ -57,7 +57,7 @@ class Offer:
             self._want()
         elif not files.is_being_compared:
             files.is_being_compared = True
-            aside.do(self._loop, files.compare, self._compared)
+            offload.run_in_fork(self._loop, files.compare, self._compared)
 
     def _compared(self, missing: list[str] | None) -> None:
         assert self._files is not None
@@ -91,7 +91,7 @@ class Offer:
         assert files is not None
         if not files.is_being_placed:
             files.is_being_placed = True
-            aside.do(self._loop, files.place, self._placed)
+            offload.run_in_fork(self._loop, files.place, self._placed)
 
     def _placed(self, failure: str | None) -> None:
         if failure == "":

@@ -13,7 +13,7 @@ import os
 import re
 import time
 
-from tflaunch_worker import aside
+from tflaunch_worker import offload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Finder:
 
         timer = self._loop.at(self._loop.now() + _PATIENCE, lambda: answer(0))
         look = lambda: newest(directories(argv, workdir, self._own), since - _CLOCKS)  # noqa: E731
-        aside.do(self._loop, look, answer)
+        offload.run_in_fork(self._loop, look, answer)
 
 
 def directories(argv: list[str], workdir: str, own: str) -> list[str]:

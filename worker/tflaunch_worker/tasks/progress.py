@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker.tasks.steps import LONGEST, Steps
+from tflaunch_worker.tasks.progress_stats import LONGEST, Steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

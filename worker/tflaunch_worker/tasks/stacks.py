@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 
-from tflaunch_worker import aside, linux
+from tflaunch_worker import linux, offload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def write(pid: int, env: dict[str, str], loop: Loop, done: Callable[[bytes], Non
     if spy is None:
         done(b"")
     else:
-        aside.do(loop, lambda: _ask([spy, "dump", "--pid", str(pid)]), lambda text: done((text or "").encode("utf-8")))
+        offload.run_in_fork(
+            loop, lambda: _ask([spy, "dump", "--pid", str(pid)]), lambda text: done((text or "").encode("utf-8"))
+        )
 
 
 def abort(pid: int) -> None:

@@ -23,7 +23,7 @@ import os
 import time
 from typing import Any
 
-from tflaunch_worker.tasks.steps import LONGEST, LONGEST_NAME, MOST_METRICS
+from tflaunch_worker.tasks.progress_stats import LONGEST, LONGEST_NAME, MOST_METRICS
 from tflaunch_worker.training import hooks
 
 _INTERVAL = 0.1  # seconds between two lines

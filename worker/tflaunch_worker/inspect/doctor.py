@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import CODE_NAME, aside, spawn
-from tflaunch_worker.looking import examination
-from tflaunch_worker.tasks import host_values
+from tflaunch_worker import CODE_NAME, offload, spawn
+from tflaunch_worker.inspect import host_facts
+from tflaunch_worker.tasks import host_vars
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
-    from tflaunch_worker.client import Client
-    from tflaunch_worker.here import Here
+    from tflaunch_worker.host import Here
     from tflaunch_worker.loop import Loop
+    from tflaunch_worker.supervisor_link import Client
 
 
 class Consultation:
@@ -35,17 +35,19 @@ class Consultation:
             self._examine(message)
         elif kind == "leave_marks":
             token = message["token"]
-            places = {place: examination.mark(os.path.expanduser(place), token) for place in message["directories"]}
+            places = {place: host_facts.mark(os.path.expanduser(place), token) for place in message["directories"]}
             self._client.answer("marks_left", places=places)
         elif kind == "look_for_marks":
             paths = message["paths"]
-            aside.do(self._loop, lambda: [path for path in paths if os.path.exists(path)], self._tell_seen)
+            offload.run_in_fork(self._loop, lambda: [path for path in paths if os.path.exists(path)], self._tell_seen)
         elif kind == "remove_code":
             code = os.path.join(self._here.directory, CODE_NAME)
-            aside.do(self._loop, lambda: examination.remove(code), lambda _: self._client.answer("code_removed"))
+            offload.run_in_fork(
+                self._loop, lambda: host_facts.remove(code), lambda _: self._client.answer("code_removed")
+            )
         else:
             for path in message["paths"]:
-                examination.unmark(path)
+                host_facts.unmark(path)
             self._client.answer("marks_removed")
 
     def _tell_seen(self, seen: List[str] | None) -> None:
@@ -57,7 +59,7 @@ class Consultation:
         for number, program in enumerate(message["programs"]):
             try:
                 commands.append((self._here.command("doctor", program, None), program["is_python"]))
-            except host_values.UnknownValue as unknown:
+            except host_vars.UnknownValue as unknown:
                 problems[number] = str(unknown)
         probe, directory, files = message["probe"], self._here.directory, self._here.max_files
 
@@ -67,4 +69,4 @@ class Consultation:
                     facts["programs"].insert(number, {"problem": problem})
             self._client.answer("examined", facts=facts)
 
-        aside.do(self._loop, lambda: examination.examine(directory, commands, files, probe), answered)
+        offload.run_in_fork(self._loop, lambda: host_facts.examine(directory, commands, files, probe), answered)

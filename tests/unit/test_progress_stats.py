@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflaunch_worker.tasks.steps import Steps
+from tflaunch_worker.tasks.progress_stats import Steps
 from tflaunch_worker.training import progress
 
 pytestmark = pytest.mark.unit

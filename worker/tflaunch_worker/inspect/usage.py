@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import aside, linux
+from tflaunch_worker import linux, offload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Measurer:
                 self._shared, self._shared_until = rows["shared"], self._loop.now() + SHARED_FOR
             self._tell(rows or {})
 
-        aside.do(self._loop, lambda: _ask_others(program, sharing), answered)
+        offload.run_in_fork(self._loop, lambda: _ask_others(program, sharing), answered)
 
     def _tell(self, rows: Rows) -> None:
         """Answer, if nobody has meanwhile: a program that a broken driver holds cannot even be killed."""

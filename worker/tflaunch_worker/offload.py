@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.loop import Loop
 
 
-def do(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+def run_in_fork(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
     """Call ``work`` in a fork, and ``done`` here with what it returned, which must fit into JSON.
 
     An exception in ``work`` is written to the agent's log; ``done`` is then given None.

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch_worker.looking import cores
-from tflaunch_worker.tasks import host_values
-from tflaunch_worker.tasks.host_values import UnknownValue, expand, expand_path
+from tflaunch_worker.inspect import cores
+from tflaunch_worker.tasks import host_vars
+from tflaunch_worker.tasks.host_vars import UnknownValue, expand, expand_path
 
 pytestmark = pytest.mark.unit
 
@@ -69,17 +69,17 @@ def test_python_is_the_one_that_runs_the_agent(tmp_path: Path) -> None:
     ours = _interpreter(tmp_path / "ours", "python3", "python")
     other = str(Path(_interpreter(tmp_path / "other", "python3")).parent)
     directory = str(Path(ours).parent)
-    assert host_values.with_python_first(f"/none:{other}", ours) == f"{directory}:/none:{other}"
-    assert host_values.with_python_first(f"{other}:{directory}", ours) == f"{directory}:{other}:{directory}"
-    assert host_values.with_python_first(f"/none:{directory}:{other}", ours) == f"/none:{directory}:{other}"
-    assert host_values.with_python_first("/none", "") == "/none"
+    assert host_vars.with_python_first(f"/none:{other}", ours) == f"{directory}:/none:{other}"
+    assert host_vars.with_python_first(f"{other}:{directory}", ours) == f"{directory}:{other}:{directory}"
+    assert host_vars.with_python_first(f"/none:{directory}:{other}", ours) == f"/none:{directory}:{other}"
+    assert host_vars.with_python_first("/none", "") == "/none"
 
 
 def test_a_login_gives_a_task_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a standard PATH and language."""
     monkeypatch.setenv("USER", "ann")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/theirs")
-    env = host_values.bare_environment("/opt/none/python3")
+    env = host_vars.bare_environment("/opt/none/python3")
     assert (env["USER"], env["LANG"]) == ("ann", "C.UTF-8")
     assert env["PATH"] == "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     assert set(env) <= {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG"}
@@ -88,7 +88,7 @@ def test_a_login_gives_a_task_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_another_task_was_told_is_not_inherited() -> None:
     """A container, or a shell, may have it; everything else is passed on."""
     environ = {"TFLAUNCH_RUN": "r", "TFLAUNCH_SET": "X", "TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
-    assert host_values.inherited(environ) == {"TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
+    assert host_vars.inherited(environ) == {"TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
 
 
 def test_cores_are_those_that_this_process_may_use() -> None:

@@ -1,4 +1,4 @@
-"""A simulated host, as its agent uses it: the interface of `tflaunch_worker.here.Here`."""
+"""A simulated host, as its agent uses it: the interface of `tflaunch_worker.host.Here`."""
 
 from __future__ import annotations
 

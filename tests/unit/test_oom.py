@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from install import lacking
-from tflaunch_worker.tasks import memory
-from tflaunch_worker.tasks.memory import OomWatch
+from tflaunch_worker.tasks import oom
+from tflaunch_worker.tasks.oom import OomWatch
 
 pytestmark = pytest.mark.unit
 
@@ -207,7 +207,7 @@ def test_a_log_that_is_overwritten_or_endless_does_not_hold_us(kernel: Kernel, m
             raise OSError(errno.EPIPE, "overwritten")
         return KILLED.format(42).encode().ljust(size)
 
-    monkeypatch.setattr(memory.os, "read", read)
+    monkeypatch.setattr(oom.os, "read", read)
     assert watch.evidence(42)
     assert reads < 600
     monkeypatch.undo()
@@ -242,7 +242,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 with open(sys.argv[2] + "/cgroup.procs", "w") as file:
     file.write(str(os.getpid()))
-from tflaunch_worker.tasks.memory import OomWatch
+from tflaunch_worker.tasks.oom import OomWatch
 watch = OomWatch(log=sys.argv[3])
 pid = os.fork()
 if pid == 0:
@@ -286,7 +286,7 @@ def small_group(request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.mark.parametrize("log", ["/dev/kmsg", "/nowhere"])
 def test_a_real_kill_is_found(small_group: Path, log: str) -> None:
     """By the counter alone, and with the kernel's log beside it."""
-    source = str(Path(memory.__file__).parents[1])
+    source = str(Path(oom.__file__).parents[1])
     command = [sys.executable, "-c", EATER, source, str(small_group), log]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     first, second = ended.stdout.splitlines()

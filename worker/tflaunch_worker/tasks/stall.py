@@ -7,8 +7,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tflaunch_worker.client import Client
     from tflaunch_worker.loop import Loop, Timer
+    from tflaunch_worker.supervisor_link import Client
     from tflaunch_worker.tasks.task import Task
 
 

@@ -13,8 +13,8 @@ import pytest
 from talk import Agent, Talk, wait_gone
 from tflaunch.core import measures
 from tflaunch.core.measures import Measure
-from tflaunch_worker.looking import measure
-from tflaunch_worker.looking.measure import Measurer
+from tflaunch_worker.inspect import usage
+from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.loop import Loop
 
 pytestmark = pytest.mark.agent
@@ -176,6 +176,6 @@ def test_a_tool_that_does_not_work_costs_its_figures_only(tmp_path: Path, text: 
 
 def test_a_tool_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that fell off the bus lets it."""
-    monkeypatch.setattr(measure, "PATIENCE", 0.1)
+    monkeypatch.setattr(usage, "PATIENCE", 0.1)
     (answer,) = measured(tmp_path, stub(tmp_path, "#!/bin/sh\nexec sleep 300\n"))
     assert set(answer["worker:0"]) == {"cpu_seconds", "rss_bytes"}

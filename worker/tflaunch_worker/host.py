@@ -9,15 +9,15 @@ import os
 import resource
 import sys
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, aside, linux, spawn
-from tflaunch_worker.looking import cores, interpreter
-from tflaunch_worker.looking.measure import Measurer
+from tflaunch_worker import CODE_NAME, TASKS_NAME, linux, offload, spawn
+from tflaunch_worker.inspect import cores, interpreter
+from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.network.peers import Listeners
 from tflaunch_worker.network.port_watch import PortWatch
 from tflaunch_worker.network.ports import Ports
 from tflaunch_worker.output.stream import Stream
-from tflaunch_worker.tasks import host_values
-from tflaunch_worker.tasks.memory import OomWatch
+from tflaunch_worker.tasks import host_vars
+from tflaunch_worker.tasks.oom import OomWatch
 from tflaunch_worker.tasks.progress import Progress
 from tflaunch_worker.tasks.task import Task
 
@@ -25,9 +25,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from tflaunch_worker.client import Client
     from tflaunch_worker.forkserver.pool import ZygotePool
     from tflaunch_worker.loop import Loop
+    from tflaunch_worker.supervisor_link import Client
     from tflaunch_worker.sync.offer import Offer
     from tflaunch_worker.tasks.checkpoints import Finder
     from tflaunch_worker.tasks.task import Listener
@@ -49,7 +49,7 @@ class Here:
         self._library = _library()
         self._gpus = linux.count_gpus()
         self._tensorflow: dict[tuple[str, ...], str] = {}
-        self._inherited = host_values.inherited(self._environ)
+        self._inherited = host_vars.inherited(self._environ)
         self.max_files = _raise_file_limit()
         self._values: dict[str, str] = {}
         self._bare: dict[str, str] = {}
@@ -116,7 +116,7 @@ class Here:
         def answered(addresses: dict[str, str] | None) -> None:
             found(addresses or dict.fromkeys(names, ""))
 
-        aside.do(self._loop, lambda: resolver.look_up(names), answered)
+        offload.run_in_fork(self._loop, lambda: resolver.look_up(names), answered)
 
     def try_peers(
         self, peers: dict[str, list[object]], run: str, patience: float, tried: Callable[[dict[str, str]], None]
@@ -127,7 +127,7 @@ class Here:
         def answered(failed: dict[str, str] | None) -> None:
             tried(dict.fromkeys(peers, "it could not be tried") if failed is None else failed)
 
-        aside.do(self._loop, lambda: others.try_all(peers, run, patience), answered)
+        offload.run_in_fork(self._loop, lambda: others.try_all(peers, run, patience), answered)
 
     def command(self, task: str, message: dict[str, Any], progress: Progress | None) -> spawn.Command:
         """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe in it.
@@ -137,7 +137,7 @@ class Here:
         """
         known = self._known()
         env = dict(self._inherited if message["inherit"] else self._bare_environment())
-        env.update({variable: host_values.expand(value, known) for variable, value in message["env"].items()})
+        env.update({variable: host_vars.expand(value, known) for variable, value in message["env"].items()})
         for variable in message["unset"]:
             env.pop(variable, None)
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
@@ -145,10 +145,10 @@ class Here:
         if self._library:  # behind the user's own; where tflaunch is installed, its package is the same
             env["PYTHONPATH"] = ":".join(part for part in (env.get("PYTHONPATH", ""), self._library) if part)
         program, *arguments = message["argv"]
-        argv = [host_values.expand_path(program, known), *(host_values.expand(word, known) for word in arguments)]
+        argv = [host_vars.expand_path(program, known), *(host_vars.expand(word, known) for word in arguments)]
         self._choose_keras(argv, env)
         modules = tuple(str(module) for module in message.get("preload", ()))
-        command = spawn.Command(argv, env, host_values.expand_path(message["workdir"], known), modules)
+        command = spawn.Command(argv, env, host_vars.expand_path(message["workdir"], known), modules)
         command.facts = self._facts(argv, env)
         return command
 
@@ -165,7 +165,7 @@ class Here:
     def _bare_environment(self) -> dict[str, str]:
         """What a task inherits if not the agent's environment, found once."""
         if not self._bare:
-            self._bare = host_values.bare_environment(sys.executable)
+            self._bare = host_vars.bare_environment(sys.executable)
         return self._bare
 
     def _known(self) -> dict[str, str]:
