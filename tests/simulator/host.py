@@ -1,4 +1,4 @@
-"""A simulated host, as its agent uses it: the interface of `tflaunch_worker.host.Here`."""
+"""A simulated host, as its agent uses it: the interface of `tflaunch_worker.host.Host`."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class SimZygotePool:
         return pending
 
 
-class SimHere:
+class SimAgentHost:
     """What an agent needs of its host."""
 
     def __init__(self, host: SimHost, loop: SimLoop) -> None:

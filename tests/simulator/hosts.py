@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator import kernel
 from simulator.descriptors import Signal
-from simulator.host import SimHere
+from simulator.host import SimAgentHost
 from simulator.kernel import Disk
 from simulator.links import End, Speed, Wire
 from simulator.loop import SimLoop
@@ -261,7 +261,7 @@ class AgentProcess:
     def _boot(self) -> None:
         if self.has_ended:
             return
-        self.agent = Agent(self.loop, SimHere(self.host, self.loop))
+        self.agent = Agent(self.loop, SimAgentHost(self.host, self.loop))
         self.loop.watch(self._listener.fileno(), self._accept)
         self.loop.watch(self._signals.fileno(), self._read_signals)
         self.loop.turn()

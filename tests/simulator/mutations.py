@@ -189,7 +189,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a restart before the old attempt is gone": Mutation("I1", policy, "gang_alive", _nobody_lives),
     "a fence that is too short": Mutation("I1", policy, "fence", _short_fence),
     "a lease that is never over": Mutation("I2", lease.Lease, "ends_at", _never),
-    "an agent that outlives its client": Mutation("I2", agent.Agent, "_client_lost", _does_nothing),
+    "an agent that outlives its client": Mutation("I2", agent.Agent, "_link_lost", _does_nothing),
     "orphans are not looked for beside an attempt": Mutation("I1", orphans, "kill_once", _finds_nothing),
     "orphans are not looked for at the end": Mutation("I2", orphans, "kill_once", _finds_nothing),
     "a ladder without KILL": Mutation("I2", task.Task, "_kill", _no_kill),
@@ -205,7 +205,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "an event is not journaled": Mutation("I7", history.SimJournal, "record", _silent_about_ports),
     "times are rounded in the journal": Mutation("I7", history.SimJournal, "record", _rounded),
     "an heir does not know what was kept": Mutation("I6", output.Output, "_known", _remembers_nothing),
-    "an agent does not wait for an heir": Mutation("I8", agent.Agent, "_client_lost", _ends_all),
+    "an agent does not wait for an heir": Mutation("I8", agent.Agent, "_link_lost", _ends_all),
     "what was on its way is not sent again": Mutation("protocol", stream.Stream, "rewind", _does_nothing),
     "orders are obeyed twice": Mutation("protocol", agent.Agent, "_is_new", _obeys_twice),
 }

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflaunch_worker.tasks.progress_stats import Steps
+from tflaunch_worker.tasks.progress_stats import ProgressStats
 from tflaunch_worker.training import progress
 
 pytestmark = pytest.mark.unit
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
 
 def known(*lines: str, at: float = 0.0) -> dict[str, object]:
     """Return what is known after these lines, which came at once."""
-    steps = Steps()
+    steps = ProgressStats()
     for line in lines:
         steps.take(line.encode(), at)
     return steps.known(at)
@@ -44,7 +44,7 @@ def test_later_lines_add_to_earlier_ones() -> None:
 )
 def test_other_lines_are_ignored(line: str) -> None:
     """They come from anywhere."""
-    steps = Steps()
+    steps = ProgressStats()
     steps.take(line.encode("utf-8", "surrogateescape"), 0.0)
     assert steps.known(0.0) == {}
 
@@ -68,7 +68,7 @@ def test_metrics_are_bounded() -> None:
 
 def test_speed_is_that_of_the_last_seconds() -> None:
     """And less when nothing comes."""
-    steps = Steps()
+    steps = ProgressStats()
     for step in range(100):
         steps.take(b'{"step": %d}' % step, step * 0.5)
     for step in range(100, 500):
@@ -80,7 +80,7 @@ def test_speed_is_that_of_the_last_seconds() -> None:
 
 def test_slow_steps_have_a_speed_too() -> None:
     """One every half minute."""
-    steps = Steps()
+    steps = ProgressStats()
     for step in range(3):
         steps.take(b'{"step": %d}' % step, step * 30.0)
     assert steps.known(61)["steps_per_second"] == pytest.approx(1 / 30)
@@ -88,7 +88,7 @@ def test_slow_steps_have_a_speed_too() -> None:
 
 def test_a_restored_state_begins_anew() -> None:
     """The speed is not negative."""
-    steps = Steps()
+    steps = ProgressStats()
     for now, step in ((0, 100), (1, 110), (2, 50)):
         steps.take(b'{"step": %d}' % step, float(now))
     assert "steps_per_second" not in steps.known(2)
@@ -99,7 +99,7 @@ def test_a_restored_state_begins_anew() -> None:
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(0, 1000)), max_size=60), st.floats(0, 1000))
 def test_speed_is_never_negative_and_memory_is_bounded(lines: list[tuple[float, int]], later: float) -> None:
     """Whatever comes, whenever."""
-    steps, now = Steps(), 0.0
+    steps, now = ProgressStats(), 0.0
     for wait, step in lines:
         now += wait
         steps.take(b'{"step": %d}' % step, now)
@@ -218,6 +218,6 @@ def test_a_fork_does_not_tell_for_its_parent(pipe: int) -> None:
 
 def test_a_name_that_cannot_be_encoded_is_changed() -> None:
     """Half a character would go on to the supervisor, which refuses it."""
-    steps = Steps()
+    steps = ProgressStats()
     steps.take(b'{"metrics": {"a\\ud800": 1}}', 0.0)
     assert steps.known(0.0)["metrics"] == {"a?": 1}

@@ -1,4 +1,4 @@
-"""Who connects to the agent is heard first: a supervisor takes the place of the one before, an onlooker does not.
+"""Read each new connection's first frame: `hello` replaces the supervisor, `look` is read-only.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -20,16 +20,16 @@ _MOST_WAITING = 16
 _FIRST_WORDS = ("hello", "look")
 
 
-class Door:
-    """Keeps connections that have not yet said what they want."""
+class Acceptor:
+    """Hold the connections whose first frame has not arrived."""
 
     def __init__(self, loop: Loop, agent: Agent) -> None:
         self._loop = loop
         self._agent = agent
         self._waiting: Dict[int, socket.socket] = {}
 
-    def welcome(self, connection: socket.socket) -> None:
-        """Wait for a connection's first word."""
+    def accept(self, connection: socket.socket) -> None:
+        """Wait for a connection's first frame."""
         if len(self._waiting) >= _MOST_WAITING:
             self._forget(next(iter(self._waiting.values()))).close()
         connection.setblocking(False)
@@ -57,7 +57,7 @@ class Door:
         return connection
 
     def _open(self, connection: socket.socket, message: Dict[str, Any], heard: bytes) -> None:
-        """Act on a first word; ``heard`` is all that was received."""
+        """Act on a first frame; ``heard`` is all that was received."""
         kind = message.get("kind")
         try:
             if message:
@@ -69,5 +69,5 @@ class Door:
                 answer = self._agent.superseded() if kind == "hello" else self._agent.appearance()
                 connection.send(wire.encode(answer))
         except (OSError, ValueError):
-            pass  # whoever that was has gone, or speaks another language
+            pass  # the peer has gone, or sent something else
         connection.close()

@@ -15,16 +15,16 @@ import os
 from tflaunch_worker import orders, spawn, wire
 from tflaunch_worker.lease import Lease
 from tflaunch_worker.network.ports import PortTaken
-from tflaunch_worker.supervisor_link import Client
+from tflaunch_worker.supervisor_link import SupervisorLink
 from tflaunch_worker.tasks import host_vars
-from tflaunch_worker.tasks.stall import Silence
+from tflaunch_worker.tasks.stall import StallWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from typing import Any, Callable
 
-    from tflaunch_worker.host import Here
+    from tflaunch_worker.host import Host
     from tflaunch_worker.inspect.usage import Figures
     from tflaunch_worker.loop import Loop, Timer
     from tflaunch_worker.output.stream import Stream
@@ -38,15 +38,15 @@ _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to 
 
 
 class Agent:
-    """All that this host does for one run. ``here`` is the host itself."""
+    """Serve one run on this host."""
 
-    def __init__(self, loop: Loop, here: Here) -> None:
+    def __init__(self, loop: Loop, host: Host) -> None:
         self._loop = loop
-        self._here = here
-        self._client = Client(loop, self._obey, self._client_lost)
-        self._port_watch = here.watch_ports(self._port_opened)
+        self._host = host
+        self._link = SupervisorLink(loop, self._obey, self._link_lost)
+        self._port_watch = host.watch_ports(self._port_opened)
         self._tasks: dict[str, Task] = {}
-        self._silences: dict[str, Silence] = {}
+        self._stall_watches: dict[str, StallWatch] = {}
         self._progress: dict[str, Progress] = {}
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
@@ -61,14 +61,14 @@ class Agent:
 
     def connect(self, connection: socket.socket) -> None:
         """Serve this client from now on."""
-        self._client.connect(connection)
+        self._link.connect(connection)
 
     def admit(self, message: dict[str, Any], connection: socket.socket, heard: bytes) -> None:
         """Serve the supervisor that said this ``hello`` (checked) and all of ``heard``; dismiss an earlier one."""
         if (message.get("fencing") or 0) > self._fencing:
             self._fencing = message["fencing"]
-            self._client.dismiss(self.superseded())
-        self._client.connect(connection, heard)
+            self._link.dismiss(self.superseded())
+        self._link.connect(connection, heard)
 
     def is_superseded(self, message: dict[str, Any]) -> bool:
         """Whether who says this ``hello`` is an earlier supervisor than one that was here: its time is over."""
@@ -88,7 +88,7 @@ class Agent:
 
     def disconnect(self) -> None:
         """Hang up."""
-        self._client.disconnect()
+        self._link.disconnect()
 
     def drain(self) -> None:
         """Somebody on this host wants it to be free: give the tasks their grace, and end."""
@@ -112,15 +112,15 @@ class Agent:
             if message["kind"] in ("offer_files", "file_part"):
                 self._take_files(message, body)
             elif message["kind"] in _OF_DOCTORS:
-                from tflaunch_worker.inspect.doctor import Consultation  # most agents never meet a doctor
+                from tflaunch_worker.inspect.doctor import DoctorService  # most agents never meet a doctor
 
-                Consultation(self._loop, self._here, self._client).obey(message)
+                DoctorService(self._loop, self._host, self._link).obey(message)
             elif order is None:
-                self._client.refuse(f"unknown order {message['kind'][:40]!r}")
+                self._link.refuse(f"unknown order {message['kind'][:40]!r}")
             elif self._is_new(message):
                 order(self, message)
         except ValueError as error:
-            self._client.refuse(f"malformed order {message['kind'][:40]!r}: {error}")
+            self._link.refuse(f"malformed order {message['kind'][:40]!r}: {error}")
 
     def _is_new(self, message: dict[str, Any]) -> bool:
         """Whether an order is obeyed for the first time: after a lost link it is sent again."""
@@ -132,66 +132,66 @@ class Agent:
 
     def _hello(self, message: dict[str, Any]) -> None:
         if message["protocol"] != wire.PROTOCOL:
-            self._client.refuse(f"this agent speaks protocol {wire.PROTOCOL}, not {message['protocol']}")
+            self._link.refuse(f"this agent speaks protocol {wire.PROTOCOL}, not {message['protocol']}")
             return
         if self.is_superseded(message):
-            self._client.dismiss(self.superseded())
+            self._link.dismiss(self.superseded())
             return
         self._fencing = message.get("fencing") or 0
         self._lease.begin(message["lease"], message["clock"], message["sent"])
         self._grace = message["grace"]
         self._watch_lease()
         about = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "is_leaving": self._is_leaving}
-        self._client.greet(message["seen"], **about, **self._pulse(message))
+        self._link.greet(message["seen"], **about, **self._pulse(message))
 
     def _keep_alive(self, message: dict[str, Any]) -> None:
         """Being heard renews the lease; the answer tells the supervisor that the link works both ways."""
         self._lease.renew(message["sent"])
-        self._client.answer("alive", **self._pulse(message))
+        self._link.answer("alive", **self._pulse(message))
 
     def _pulse(self, message: dict[str, Any]) -> dict[str, object]:
         """What every answer holds: how far we are, and both clocks."""
         return {"obeyed": self._obeyed, "sent": message["sent"], "time": self._loop.now()}
 
     def _acknowledge(self, message: dict[str, Any]) -> None:
-        self._client.forget_seen(message["seen"])
+        self._link.forget_seen(message["seen"])
         for task, attempt, offset, is_complete in message["streams"]:
-            self._client.acknowledge(task, attempt, offset, is_complete)
+            self._link.acknowledge(task, attempt, offset, is_complete)
         self._stop_when_done()
 
     def _hold_ports(self, message: dict[str, Any]) -> None:
         held, refused = {}, {}
-        hold = self._here.ports.hold_beside if message.get("exclusive") else self._here.ports.hold
+        hold = self._host.ports.hold_beside if message.get("exclusive") else self._host.ports.hold
         for task, port in message["ports"].items():
             try:
                 held[task] = hold(task, port)
             except PortTaken as taken:
                 refused[task] = str(taken)
         if refused:
-            self._client.say("ports_refused", refused=refused)
+            self._link.say("ports_refused", refused=refused)
         else:
-            self._client.say("ports_held", ports=held)
+            self._link.say("ports_held", ports=held)
             for task in held:
-                self._here.task_directory(task)  # now, as nobody waits for us: the supervisor compiles TF_CONFIG
+                self._host.task_directory(task)  # now, as nobody waits for us: the supervisor compiles TF_CONFIG
 
     def _look_up_names(self, message: dict[str, Any]) -> None:
-        self._here.look_up(message["names"], lambda found: self._client.say("names_found", found=found))
+        self._host.look_up(message["names"], lambda found: self._link.say("names_found", found=found))
 
     def _try_peers(self, message: dict[str, Any]) -> None:
         """Listen on the ports of this host's tasks until they start, and connect to those of the others."""
         try:
-            self._here.listeners.listen(message["ports"], message["run"])
+            self._host.listeners.listen(message["ports"], message["run"])
         except OSError as error:
             failed = dict.fromkeys(message["peers"], f"this host cannot listen: {error.strerror}")
-            self._client.say("peers_tried", failed=failed)
+            self._link.say("peers_tried", failed=failed)
             return
-        found = lambda failed: self._client.say("peers_tried", failed=failed)  # noqa: E731
-        self._here.try_peers(message["peers"], message["run"], message["patience"], found)
+        found = lambda failed: self._link.say("peers_tried", failed=failed)  # noqa: E731
+        self._host.try_peers(message["peers"], message["run"], message["patience"], found)
 
     def _take_files(self, message: dict[str, Any], body: bytes) -> None:
         """The supervisor offers files for the tasks, or sends a part of one."""
         if self._offer is None:
-            self._offer = self._here.offer(self._client)
+            self._offer = self._host.offer(self._link)
         self._offer.obey(message, body)
 
     def _start_task(self, message: dict[str, Any]) -> None:
@@ -199,30 +199,30 @@ class Agent:
         running = self._tasks.get(name)
         if running is not None and not running.is_gone:
             raise ValueError(f"{name} is still running attempt {running.attempt}")
-        self._here.listeners.close()
-        stream = self._here.stream(name, attempt)
-        self._client.add(stream)
-        progress = self._here.progress(lambda: self._is_alive(name))
+        self._host.listeners.close()
+        stream = self._host.stream(name, attempt)
+        self._link.add(stream)
+        progress = self._host.progress(lambda: self._is_alive(name))
         try:
-            command = self._here.command(name, message, progress)
+            command = self._host.command(name, message, progress)
         except host_vars.UnknownValue as unknown:
             if progress is not None:
                 progress.close()
             about = {"task": name, "attempt": attempt}
-            self._client.say("task_not_started", **about, code=spawn.NOT_EXECUTABLE, reason=str(unknown))
-            self._client.say("task_gone", **about)
+            self._link.say("task_not_started", **about, code=spawn.NOT_EXECUTABLE, reason=str(unknown))
+            self._link.say("task_gone", **about)
             stream.finish()
-            self._client.has_output(stream)
+            self._link.has_output(stream)
             return
-        task = self._here.task(name, attempt, command, stream, self)
+        task = self._host.task(name, attempt, command, stream, self)
         self._tasks[name] = task
         if message["port"]:
             self._port_watch.add(name, message["port"], (lambda: task.pid) if message.get("exclusive") else None)
         if progress is not None:
             self._progress[name] = progress
         if message.get("stall"):
-            self._silences[name] = Silence(self._loop, message["stall"], task, self._client)
-        self._here.start(task, bool(command.modules))
+            self._stall_watches[name] = StallWatch(self._loop, message["stall"], task, self._link)
+        self._host.start(task, bool(command.modules))
 
     def _stop_task(self, message: dict[str, Any]) -> None:
         task = self._tasks.get(message["task"])
@@ -235,7 +235,7 @@ class Agent:
             task.signal(message["signal"])
 
     def _measure(self, message: dict[str, Any]) -> None:
-        self._here.measurer.ask(self._pids, self._tell_measures)
+        self._host.measurer.ask(self._pids, self._tell_measures)
 
     def _pids(self) -> dict[str, int]:
         """The processes of the tasks that live."""
@@ -249,7 +249,7 @@ class Agent:
             progress = self._known_progress(self._tasks[name])
             if progress:
                 tasks[name]["progress"] = progress
-        self._client.answer("measured", time=self._loop.now(), tasks=tasks)
+        self._link.answer("measured", time=self._loop.now(), tasks=tasks)
 
     def _leave(self, message: dict[str, Any]) -> None:
         self._end_all(message["grace"])
@@ -258,23 +258,23 @@ class Agent:
 
     def say(self, kind: str, **fields: object) -> None:
         """Tell the supervisor that something happened."""
-        self._client.say(kind, **fields)
+        self._link.say(kind, **fields)
 
     def has_output(self, stream: Stream) -> None:
         """A stream has something to send."""
         self._is_alive(stream.task)
         self._port_watch.look_soon()
-        self._client.has_output(stream)
+        self._link.has_output(stream)
 
     def _is_alive(self, task: str) -> None:
         """A task has shown that it works."""
-        silence = self._silences.get(task)
-        if silence is not None:
-            silence.is_broken()
+        watch = self._stall_watches.get(task)
+        if watch is not None:
+            watch.note_output()
 
     def evidence(self, pid: int) -> str:
         """What this host knows about the death of a process that was killed."""
-        return self._here.evidence(pid)
+        return self._host.evidence(pid)
 
     def _known_progress(self, task: Task) -> dict[str, object]:
         """What a task has reported; of one that reports nothing, what the lines of Keras in its output say."""
@@ -294,20 +294,20 @@ class Agent:
         if self._is_leaving:
             found(0)  # there will be no restart to judge
         else:
-            self._here.find_checkpoint(command, since, found)
+            self._host.find_checkpoint(command, since, found)
 
     def has_gone(self, task: Task) -> None:
         """The last process of a task is dead."""
         self._port_watch.remove(task.name)
-        silence, progress = self._silences.pop(task.name, None), self._progress.pop(task.name, None)
-        if silence is not None:
-            silence.end()
+        watch, progress = self._stall_watches.pop(task.name, None), self._progress.pop(task.name, None)
+        if watch is not None:
+            watch.cancel()
         if progress is not None:
             progress.close()
         self._stop_when_done()
 
     def _port_opened(self, name: str) -> None:
-        self._client.say("port_opened", task=name, attempt=self._tasks[name].attempt)
+        self._link.say("port_opened", task=name, attempt=self._tasks[name].attempt)
 
     # ---- the end
 
@@ -319,17 +319,17 @@ class Agent:
 
     def _stop_when_done(self) -> None:
         """Leave when no task lives and the supervisor, if there still is one, has heard everything."""
-        has_told = not self._client.is_connected or self._client.has_heard_all
+        has_told = not self._link.is_connected or self._link.has_heard_all
         if self._is_leaving and has_told and all(task.is_gone for task in self._tasks.values()):
             self._loop.stop()
 
     def _end_by_itself(self, reason: str, is_drain: bool) -> None:
         """End everything without having been told to: what becomes of the tasks now is not their fault."""
         if not self._is_leaving:
-            self._client.say("host_leaving", reason=reason, is_drain=is_drain)
+            self._link.say("host_leaving", reason=reason, is_drain=is_drain)
         self._end_all(self._grace)
 
-    def _client_lost(self) -> None:
+    def _link_lost(self) -> None:
         if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
         elif not (self._tasks or self._offer):
@@ -339,7 +339,7 @@ class Agent:
 
     def _end_if_idle(self) -> None:
         """Nobody has come back, and there is nothing to guard for them."""
-        if not (self._client.is_connected or self._tasks or self._offer):
+        if not (self._link.is_connected or self._tasks or self._offer):
             self._end_all(0)
 
     def _watch_lease(self) -> None:
@@ -353,7 +353,7 @@ class Agent:
         if not self._lease.is_over:
             self._watch_lease()
             return
-        self._client.disconnect()
+        self._link.disconnect()
         reason = f"nothing was heard of the supervisor for the lease of {self._lease.seconds:g} s"
         self._end_by_itself(reason, is_drain=False)
 

@@ -10,9 +10,9 @@ import signal
 import socket
 
 from tflaunch_worker import SOCKET_NAME, linux
-from tflaunch_worker.acceptor import Door
+from tflaunch_worker.acceptor import Acceptor
 from tflaunch_worker.agent import Agent
-from tflaunch_worker.host import Here
+from tflaunch_worker.host import Host
 from tflaunch_worker.loop import Loop
 from tflaunch_worker.short_path import short_path
 
@@ -26,7 +26,7 @@ def serve(directory: str, connection: socket.socket, umask: int) -> None:
         umask: the mode mask that tasks get.
     """
     loop = Loop()
-    agent = Agent(loop, Here(directory, loop, umask))
+    agent = Agent(loop, Host(directory, loop, umask))
     _listen(directory, loop, agent)
     _watch_signals(loop, agent)
     agent.connect(connection)
@@ -40,7 +40,7 @@ def _listen(directory: str, loop: Loop, agent: Agent) -> None:
         listener.bind(f"{short}/{SOCKET_NAME}")
     listener.listen(1)
     listener.setblocking(False)
-    door = Door(loop, agent)
+    acceptor = Acceptor(loop, agent)
 
     def accept() -> None:
         try:
@@ -48,7 +48,7 @@ def _listen(directory: str, loop: Loop, agent: Agent) -> None:
         except OSError:
             return
         if linux.is_same_user(connection):
-            door.welcome(connection)
+            acceptor.accept(connection)
         else:
             connection.close()
 

@@ -1,4 +1,4 @@
-"""This host, as the agent uses it: environment, commands, ports, streams, processes.
+"""The host as the agent uses it: environment, commands, ports, streams, processes.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.forkserver.pool import ZygotePool
     from tflaunch_worker.loop import Loop
-    from tflaunch_worker.supervisor_link import Client
+    from tflaunch_worker.supervisor_link import SupervisorLink
     from tflaunch_worker.sync.offer import Offer
     from tflaunch_worker.tasks.checkpoints import Finder
     from tflaunch_worker.tasks.task import Listener
@@ -38,8 +38,8 @@ _CODE = "TFLAUNCH_CODE"
 _CORES = "TFLAUNCH_CORES"
 
 
-class Here:
-    """What an agent needs of its host. ``directory`` is the agent's own."""
+class Host:
+    """Facade of this machine for an agent; ``directory`` is the agent's own."""
 
     def __init__(self, directory: str, loop: Loop, umask: int) -> None:
         self.directory = directory
@@ -103,11 +103,11 @@ class Here:
         except OSError:
             return None  # its output must do
 
-    def offer(self, client: Client) -> Offer:
+    def offer(self, link: SupervisorLink) -> Offer:
         """Return what takes the user's code."""
         from tflaunch_worker.sync.offer import Offer  # most runs have no files to bring
 
-        return Offer(self.directory, self._loop, client)
+        return Offer(self.directory, self._loop, link)
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Find out what names mean here, and call ``found`` with name to addresses."""
@@ -176,7 +176,7 @@ class Here:
         return self._values
 
     def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
-        """Take tf_keras from a task whose plan leaves it to the host, where it is not installed."""
+        """Set TF_USE_LEGACY_KERAS by whether tf_keras is installed here, if the plan leaves that to the host."""
         if env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
             return
         about = _looked_at(argv, env)

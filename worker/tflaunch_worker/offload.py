@@ -1,4 +1,4 @@
-"""Work that may take long, done by a fork of the agent: the agent itself never waits.
+"""Run work that may take long in a fork of the agent, so that the agent itself never waits.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """

@@ -24,7 +24,7 @@ _RECEIVE = 256 * 1024
 _LAST_WORD = 0.2  # seconds that a last word may take
 
 
-class Client:
+class SupervisorLink:
     """Queues events and output for the supervisor; events go first."""
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What is looked up on this host: what tasks use, what it can do, which TensorFlow there is."""
+"""Inspect this host: what tasks use, what it can do, which TensorFlow it has."""

@@ -1,4 +1,4 @@
-"""How many cores the tasks of this host may use together.
+"""Count the cores that the tasks of this host may use together.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """

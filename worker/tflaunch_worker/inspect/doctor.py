@@ -1,4 +1,4 @@
-"""The agent's part in `tflaunch doctor`: it looks at its host, and leaves and looks for marks in directories.
+"""Answer `tflaunch doctor`: facts of this host, and marks left and found in directories.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -15,18 +15,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
-    from tflaunch_worker.host import Here
+    from tflaunch_worker.host import Host
     from tflaunch_worker.loop import Loop
-    from tflaunch_worker.supervisor_link import Client
+    from tflaunch_worker.supervisor_link import SupervisorLink
 
 
-class Consultation:
-    """Answers the doctor's questions. What may take long is done aside."""
+class DoctorService:
+    """Answer the questions of a doctor; what may take long runs in a fork."""
 
-    def __init__(self, loop: Loop, here: Here, client: Client) -> None:
+    def __init__(self, loop: Loop, host: Host, link: SupervisorLink) -> None:
         self._loop = loop
-        self._here = here
-        self._client = client
+        self._host = host
+        self._link = link
 
     def obey(self, message: Dict[str, Any]) -> None:
         """Do what an order asks for, and answer."""
@@ -36,37 +36,37 @@ class Consultation:
         elif kind == "leave_marks":
             token = message["token"]
             places = {place: host_facts.mark(os.path.expanduser(place), token) for place in message["directories"]}
-            self._client.answer("marks_left", places=places)
+            self._link.answer("marks_left", places=places)
         elif kind == "look_for_marks":
             paths = message["paths"]
             offload.run_in_fork(self._loop, lambda: [path for path in paths if os.path.exists(path)], self._tell_seen)
         elif kind == "remove_code":
-            code = os.path.join(self._here.directory, CODE_NAME)
+            code = os.path.join(self._host.directory, CODE_NAME)
             offload.run_in_fork(
-                self._loop, lambda: host_facts.remove(code), lambda _: self._client.answer("code_removed")
+                self._loop, lambda: host_facts.remove(code), lambda _: self._link.answer("code_removed")
             )
         else:
             for path in message["paths"]:
                 host_facts.unmark(path)
-            self._client.answer("marks_removed")
+            self._link.answer("marks_removed")
 
     def _tell_seen(self, seen: List[str] | None) -> None:
-        self._client.answer("marks_seen", seen=seen or [])
+        self._link.answer("marks_seen", seen=seen or [])
 
     def _examine(self, message: Dict[str, Any]) -> None:
         commands: List[Tuple[spawn.Command, bool]] = []
         problems: Dict[int, str] = {}
         for number, program in enumerate(message["programs"]):
             try:
-                commands.append((self._here.command("doctor", program, None), program["is_python"]))
+                commands.append((self._host.command("doctor", program, None), program["is_python"]))
             except host_vars.UnknownValue as unknown:
                 problems[number] = str(unknown)
-        probe, directory, files = message["probe"], self._here.directory, self._here.max_files
+        probe, directory, files = message["probe"], self._host.directory, self._host.max_files
 
         def answered(facts: Dict[str, Any] | None) -> None:
             if facts is not None:
                 for number, problem in sorted(problems.items()):
                     facts["programs"].insert(number, {"problem": problem})
-            self._client.answer("examined", facts=facts)
+            self._link.answer("examined", facts=facts)
 
         offload.run_in_fork(self._loop, lambda: host_facts.examine(directory, commands, files, probe), answered)

@@ -1,4 +1,4 @@
-"""What a doctor wants to know of a host before a job starts there.
+"""Collect what `tflaunch doctor` reports about a host before a job starts there.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """

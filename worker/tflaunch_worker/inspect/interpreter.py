@@ -1,4 +1,4 @@
-"""Which TensorFlow a task's interpreter would import, and whether tf_keras is beside it.
+"""Find the TensorFlow that a task's interpreter would import, and whether tf_keras is beside it.
 
 It is looked up in the directories where packages are, without starting the interpreter: that would cost every start
 more than all the rest of it. Where the place is not one of the usual, the answer is that it is not known.

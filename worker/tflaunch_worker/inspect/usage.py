@@ -1,4 +1,4 @@
-"""What tasks use: processors, memory, and GPUs where the host has some. Looked up only when somebody asks.
+"""Measure what tasks use: processors, memory, and GPUs if there are any; only on request.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """

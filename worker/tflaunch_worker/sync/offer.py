@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tflaunch_worker.loop import Loop
-    from tflaunch_worker.supervisor_link import Client
+    from tflaunch_worker.supervisor_link import SupervisorLink
 
 
 class Offer:
     """Serves the orders ``offer_files`` and ``file_part``."""
 
-    def __init__(self, directory: str, loop: Loop, client: Client) -> None:
+    def __init__(self, directory: str, loop: Loop, link: SupervisorLink) -> None:
         """Serve for the agent whose directory this is."""
         self._directory = directory
         self._loop = loop
-        self._client = client
+        self._link = link
         self._offered: tuple[list[list[Any]], list[list[str]]] = [], []
         self._files: Files | None = None
 
@@ -48,7 +48,7 @@ class Offer:
             self._offered[0].extend(message["files"])
             self._offered[1].extend(message["links"])
         if not message["is_last"]:
-            self._client.answer("part_taken")
+            self._link.answer("part_taken")
             return
         if self._files is None:
             self._files = Files(self._directory, *self._offered)
@@ -62,7 +62,7 @@ class Offer:
     def _compared(self, missing: list[str] | None) -> None:
         assert self._files is not None
         if missing is None:
-            self._client.say("files_refused", reason="the files that are there could not be looked at")
+            self._link.say("files_refused", reason="the files that are there could not be looked at")
         else:
             self._files.compared(missing)
             self._want()
@@ -72,7 +72,7 @@ class Offer:
         if self._files.is_complete:
             self._place()
         else:
-            self._client.answer("files_wanted", wanted=self._files.wanted())
+            self._link.answer("files_wanted", wanted=self._files.wanted())
 
     def _take_part(self, message: dict[str, Any], body: bytes) -> None:
         if self._files is None:
@@ -80,9 +80,9 @@ class Offer:
         try:
             self._files.take(message["sha256"], message["offset"], body, message["is_last"])
         except FilesError as error:
-            self._client.say("files_refused", reason=str(error))
+            self._link.say("files_refused", reason=str(error))
             return
-        self._client.answer("part_taken")
+        self._link.answer("part_taken")
         if self._files.is_complete:
             self._place()
 
@@ -95,6 +95,6 @@ class Offer:
 
     def _placed(self, failure: str | None) -> None:
         if failure == "":
-            self._client.say("files_placed", directory=os.path.join(self._directory, CODE_NAME))
+            self._link.say("files_placed", directory=os.path.join(self._directory, CODE_NAME))
         else:
-            self._client.say("files_refused", reason=failure or "the files could not be put in their places")
+            self._link.say("files_refused", reason=failure or "the files could not be put in their places")

@@ -1,4 +1,4 @@
-"""Values that only the host knows: ``~``, ``${host:NAME}`` and parts of it, in what a plan says about a task.
+"""Expand values that only the host knows, ``~`` and ``${host:NAME}``, in a task's command and environment.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """

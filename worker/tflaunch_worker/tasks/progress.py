@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker.tasks.progress_stats import LONGEST, Steps
+from tflaunch_worker.tasks.progress_stats import LONGEST, ProgressStats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Progress:
         self.path = f"/proc/{os.getpid()}/fd/{self._end}"
         self._loop = loop
         self._came = came
-        self._steps = Steps()
+        self._stats = ProgressStats()
         self._partial = b""
         os.set_blocking(self._pipe, False)
         loop.watch(self._pipe, self.read_rest)
@@ -58,12 +58,12 @@ class Progress:
         *lines, partial = (self._partial + data).split(b"\n")
         self._partial = partial[: LONGEST + 1]  # what is too long stays so
         for line in lines:
-            self._steps.take(line, self._loop.now())
+            self._stats.take(line, self._loop.now())
         self._came()
 
     def known(self) -> dict[str, object]:
-        """Return what is known (see `Steps.known`), nothing if the task never said."""
-        return self._steps.known(self._loop.now())
+        """Return what is known (see `ProgressStats.known`), nothing if the task never said."""
+        return self._stats.known(self._loop.now())
 
     def close(self) -> None:
         """The attempt is over."""

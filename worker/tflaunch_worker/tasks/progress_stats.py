@@ -20,7 +20,7 @@ _APART = 0.25  # seconds between two moments that are remembered for that
 _LARGEST = 2.0**63
 
 
-class Steps:
+class ProgressStats:
     """The latest values of one attempt, from its lines."""
 
     def __init__(self) -> None:

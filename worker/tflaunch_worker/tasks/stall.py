@@ -1,4 +1,4 @@
-"""Silence: how long a task has written nothing. The supervisor judges; this only tells.
+"""Report when a task has written nothing for a while; the supervisor decides what that means.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -8,32 +8,32 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tflaunch_worker.loop import Loop, Timer
-    from tflaunch_worker.supervisor_link import Client
+    from tflaunch_worker.supervisor_link import SupervisorLink
     from tflaunch_worker.tasks.task import Task
 
 
-class Silence:
-    """Says ``task_silent`` when nothing was written for so long, and ``task_spoke`` when that is over."""
+class StallWatch:
+    """Send ``task_silent`` after ``seconds`` without output, and ``task_spoke`` when output resumes."""
 
-    def __init__(self, loop: Loop, seconds: float, task: Task, client: Client) -> None:
+    def __init__(self, loop: Loop, seconds: float, task: Task, link: SupervisorLink) -> None:
         self._loop = loop
         self._seconds = seconds
         self._about = {"task": task.name, "attempt": task.attempt}
-        self._client = client
+        self._link = link
         self._spoke_at = loop.now()
         self._is_silent = False
         self._timer: Timer = loop.at(self._spoke_at + seconds, self._look)
 
-    def is_broken(self) -> None:
-        """The task has written something."""
+    def note_output(self) -> None:
+        """Note that the task has written something."""
         self._spoke_at = self._loop.now()
         if self._is_silent:
             self._is_silent = False
-            self._client.say("task_spoke", **self._about)
+            self._link.say("task_spoke", **self._about)
             self._timer = self._loop.at(self._spoke_at + self._seconds, self._look)
 
-    def end(self) -> None:
-        """The task is gone."""
+    def cancel(self) -> None:
+        """Stop watching: the task is gone."""
         self._timer.cancel()
 
     def _look(self) -> None:
@@ -42,4 +42,4 @@ class Silence:
             self._timer = self._loop.at(due, self._look)
         else:
             self._is_silent = True
-            self._client.say("task_silent", **self._about)
+            self._link.say("task_silent", **self._about)
