@@ -272,6 +272,19 @@ class TestKeys:
         target = machine.target(host, identity_files=(str(key),), agent=agent)
         assert said_by(connector.connect(target, PATIENCE))
 
+    @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+    def test_a_users_certificate_in_the_agent(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, kind: str
+    ) -> None:
+        """No file is needed: the agent has it, too."""
+        authority = machine.keys["authority"]
+        key = make_key(tmp_path / "key", kind)
+        sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-n", USER, f"{key}.pub"]
+        subprocess.run(sign, check=True, capture_output=True)
+        host = sshd(lines=[f'TrustedUserCAKeys "{authority}.pub"'])
+        target = machine.target(host, identity_files=(), agent=machine.agent(key))
+        assert said_by(connector.connect(target, PATIENCE))
+
 
 class TestKeysThatDoNotHelp:
     def test_a_wrong_key(self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path) -> None:
@@ -492,17 +505,16 @@ class TestAgentsThatDoNotHelp:
         self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It may wait for somebody to touch something: that counts within the limit."""
-        monkeypatch.setattr(ssh_keys, "_SIGN_PATIENCE", 7.0)
         agent = machine.agent(machine.keys["client"])
         target = machine.target(sshd(), identity_files=(), agent=agent)
-        ask = ssh_keys._ask
-
-        def slow(path: str, request: bytes, patience: float) -> tuple[int, paramiko.Message]:
-            time.sleep(2 * limit if patience == 7.0 else 0)
-            return ask(path, request, patience)
-
+        sign = ssh_keys.AgentKey.sign_ssh_data
         limit = 3 * SOON
-        monkeypatch.setattr(ssh_keys, "_ask", slow)
+
+        def slow(key: ssh_keys.AgentKey, data: bytes, algorithm: str | None = None) -> paramiko.Message:
+            time.sleep(2 * limit)
+            return sign(key, data, algorithm)
+
+        monkeypatch.setattr(ssh_keys.AgentKey, "sign_ssh_data", slow)
         sentence = the_error_of(connector, target, limit)
         assert "takes the ssh-agent (does it ask you for something?) or" in sentence
         assert "longer than 3 s" in sentence

@@ -14,6 +14,7 @@ import struct
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import paramiko
@@ -28,11 +29,9 @@ from tflaunch.transport.ssh_config import Target
 
 MAX_BYTES = 1024 * 1024
 
-_LIST, _LISTED, _SIGN, _SIGNED = 11, 12, 13, 14  # of the agent's protocol
-_SIGN_FLAGS = {"rsa-sha2-256": 2, "rsa-sha2-512": 4}
+_LISTED = 12  # the agent protocol's answer with a list of keys
 _LIST_PATIENCE = 3.0
 _SIGN_PATIENCE = 60.0  # the user may have to confirm
-_CERTIFICATE = "-cert-v01@openssh.com"
 _MAGIC = b"openssh-key-v1\0"
 _ENCRYPTED = "is encrypted and not in the ssh-agent"
 
@@ -45,7 +44,11 @@ class Offer(NamedTuple):
 
 
 class AgentKey(paramiko.PKey):
-    """A key that the ssh-agent keeps. Every signature has a connection of its own: threads may share the key."""
+    """A key that the ssh-agent keeps.
+
+    Unlike paramiko's it can be shared by threads, as every signature has a connection of its own, and a refusal
+    leaves the connection to the host open, so that another key can be tried.
+    """
 
     def __init__(self, path: str, blob: bytes) -> None:
         """Take a key from an agent's list.
@@ -73,18 +76,54 @@ class AgentKey(paramiko.PKey):
         return self.blob
 
     def sign_ssh_data(self, data: bytes, algorithm: str | None = None) -> paramiko.Message:
-        """Return the agent's signature; if it refuses, an empty one, so that another key can be tried."""
-        request = paramiko.Message()
-        request.add_byte(bytes([_SIGN]))
-        request.add_string(self.blob)
-        request.add_string(data)
-        request.add_int(_SIGN_FLAGS.get((algorithm or "").removesuffix(_CERTIFICATE), 0))
+        """Return the agent's signature, an empty one if it refuses."""
+        self.is_refused = False
         try:
-            kind, answer = _ask(self._path, request.asbytes(), _SIGN_PATIENCE)
-        except (OSError, EOFError):
-            kind, answer = 0, paramiko.Message()
-        self.is_refused = kind != _SIGNED
-        return paramiko.Message(b"" if self.is_refused else answer.get_binary())
+            with closing(_Agent(self._path, _SIGN_PATIENCE)) as agent:
+                return paramiko.Message(_Signer(agent, self.blob).sign_ssh_data(data, algorithm))  # type: ignore[arg-type]
+        except Exception:  # noqa: BLE001 (what is not an agent makes paramiko raise whatever it likes)
+            self.is_refused = True
+            return paramiko.Message()
+
+
+class _Signer(paramiko.AgentKey):
+    """Signs with a certificate as well: paramiko asks the agent for the key in it, which it need not have."""
+
+    def asbytes(self) -> bytes:
+        blob: bytes = self.blob
+        return blob
+
+
+class _Agent(paramiko.Agent):
+    """The ssh-agent at a socket: paramiko's is the one in SSH_AUTH_SOCK, is waited for without a limit, and trusted."""
+
+    def __init__(self, path: str, patience: float) -> None:
+        """Connect, and list the keys; `patience` is the limit for each step in seconds."""
+        super(paramiko.Agent, self).__init__()
+        seconds, parts = divmod(int(max(patience, 0.001) * 1_000_000), 1_000_000)
+        limit = struct.pack("ll", seconds, parts)
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            # With Python's own timeout a connection would fail at once when many threads ask together.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            connection.connect(path)
+            self._connect(connection)  # type: ignore[attr-defined]
+        except BaseException:
+            connection.close()
+            raise
+
+    def _send_message(self, message: bytes | paramiko.Message) -> tuple[int, paramiko.Message]:
+        kind, answer = super()._send_message(message)  # type: ignore[misc]
+        raw = answer.asbytes()
+        if kind == _LISTED and int.from_bytes(raw[1:5], "big") * 8 > len(raw):
+            raise paramiko.SSHException("the list is shorter than it says")
+        return kind, answer
+
+    def _read_all(self, wanted: int) -> bytes:
+        if wanted > MAX_BYTES:
+            raise paramiko.SSHException("the answer is too long")
+        return bytes(super()._read_all(wanted))  # type: ignore[misc]
 
 
 def agent_keys(path: str | None, patience: float) -> list[AgentKey]:
@@ -92,45 +131,10 @@ def agent_keys(path: str | None, patience: float) -> list[AgentKey]:
     if path is None:
         return []
     try:
-        kind, answer = _ask(path, bytes([_LIST]), min(patience, _LIST_PATIENCE))
-    except (OSError, EOFError):
+        with closing(_Agent(path, min(patience, _LIST_PATIENCE))) as agent:
+            return [AgentKey(path, key.blob) for key in agent.get_keys() if key.blob]
+    except Exception:  # noqa: BLE001 (as above)
         return []
-    found: list[AgentKey] = []
-    for _ in range(answer.get_int() if kind == _LISTED else 0):
-        blob, _comment = answer.get_binary(), answer.get_binary()
-        if not blob:
-            break  # the answer is shorter than it says
-        found.append(AgentKey(path, blob))
-    return found
-
-
-def _ask(path: str, request: bytes, patience: float) -> tuple[int, paramiko.Message]:
-    """Return kind and contents of the agent's answer.
-
-    Raises:
-        OSError: it does not answer within ``patience`` seconds, or cannot be reached.
-        EOFError: it hangs up.
-    """
-    seconds, parts = divmod(int(max(patience, 0.001) * 1_000_000), 1_000_000)
-    limit = struct.pack("ll", seconds, parts)
-    with socket.socket(socket.AF_UNIX) as agent:
-        # With Python's own timeout a connection would fail at once when many threads ask together.
-        agent.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        agent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        agent.connect(path)
-        agent.sendall(len(request).to_bytes(4, "big") + request)
-        answer = _receive(agent, min(int.from_bytes(_receive(agent, 4), "big"), MAX_BYTES))
-    return answer[0], paramiko.Message(answer[1:])
-
-
-def _receive(agent: socket.socket, size: int) -> bytes:
-    received = b""
-    while len(received) < max(size, 1):
-        data = agent.recv(size - len(received))
-        if not data:
-            raise EOFError
-        received += data
-    return received
 
 
 class _File(NamedTuple):
