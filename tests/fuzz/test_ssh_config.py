@@ -1,4 +1,4 @@
-"""No configuration of ssh surprises its reader."""
+"""No output of `ssh -G` and no SSH configuration surprises its reader."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ import pytest
 from install import need
 from sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
 from tflaunch.spec import Host
-from tflaunch.transport import ssh_keys, ssh_transport
+from tflaunch.transport import ssh_keys, ssh_lookup, ssh_transport
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.known_hosts import fingerprint
 from tflaunch.transport.ssh_config import SshConfig, Target
@@ -774,7 +774,8 @@ class TestJumpHosts:
         entries = gate.client_config("gate") + host.client_config("host") + "  ProxyJump gate\n"
         (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
         monkeypatch.setenv("HOME", str(home))
-        target = SshConfig(system_file=Path("/nonexistent")).resolve("worker", Host(ssh="host"))
+        config = SshConfig(ssh_lookup.find_lookup(Path("/nonexistent")))
+        target = config.resolve("worker", Host(ssh="host"))
         assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
 
     def test_it_is_connected_to_once(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:

@@ -19,8 +19,7 @@ from hypothesis import strategies as some
 
 from tflaunch.transport import known_hosts
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.known_hosts import KnownHosts, fingerprint
-from tflaunch.transport.ssh_patterns import matches
+from tflaunch.transport.known_hosts import KnownHosts, fingerprint, matches
 
 pytestmark = pytest.mark.unit
 

@@ -20,19 +20,16 @@ CIPHERS = ("aes128-ctr", "aes256-ctr", "aes128-cbc", "3des-cbc", "aes128-gcm@ope
     [
         ("", "aes128-gcm@openssh.com aes256-gcm@openssh.com aes128-ctr aes256-ctr"),
         ("aes256-ctr,3des-cbc", "aes256-ctr 3des-cbc"),
-        ("aes256-*,no-such-cipher", "aes256-ctr aes256-gcm@openssh.com"),
-        ("+3des-cbc", "aes128-gcm@openssh.com aes256-gcm@openssh.com aes128-ctr aes256-ctr 3des-cbc"),
-        ("-*-ctr", "aes128-gcm@openssh.com aes256-gcm@openssh.com"),
-        ("^aes256-ctr", "aes256-ctr aes128-gcm@openssh.com aes256-gcm@openssh.com aes128-ctr"),
+        ("no-such-cipher,aes256-ctr,aes256-ctr", "aes256-ctr"),
     ],
 )
 def test_the_user_chooses(wish: str, offered: str) -> None:
-    """As ssh_config(5) tells: a list, or what is added to the defaults, taken from them or put first."""
+    """In this order, as far as paramiko has them; weak ones only by name."""
     assert allowed("ciphers", wish, CIPHERS) == tuple(offered.split())
 
 
 @pytest.mark.parametrize("keyword", KEYWORDS)
-@pytest.mark.parametrize("wish", ["no-such-algorithm", "-*"])
+@pytest.mark.parametrize("wish", ["no-such-algorithm", "-"])
 def test_nothing_to_offer_is_an_error(keyword: str, wish: str) -> None:
     """It names the keyword as users write it, and what there is."""
     with pytest.raises(LinkError, match=f"^{KEYWORDS[keyword]} '.*' in ssh_config leaves nothing .* add one of alpha$"):
@@ -49,5 +46,6 @@ def test_nothing_weak_is_offered() -> None:
     offered = (*options.ciphers, *options.digests, *options.kex, *options.key_types)
     assert len(offered) > 15
     assert [name for name in offered if any(part in name for part in weak)] == []
+    assert "ssh-rsa" not in offered
     assert transport.preferred_keys == ("ssh-ed25519",)
     assert transport.get_security_options().digests == ("hmac-sha2-512",)

@@ -1,18 +1,19 @@
-"""Whether a host is the one it should be: OpenSSH's known_hosts files, see sshd(8).
+"""Check host keys against OpenSSH's known_hosts files, see sshd(8).
 
-Plain names, hashed names and patterns are known here, `@revoked` keys, and host certificates that a
-`@cert-authority` has signed.
+Own code, as paramiko's `HostKeys` knows neither patterns with "!", `@revoked` nor `@cert-authority`.
 """
 
 from __future__ import annotations
 
 import base64
+import fnmatch
+import functools
 import hashlib
 import hmac
 import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import paramiko
@@ -22,7 +23,6 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import SSHCertificate, SSHCertificateType
 
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_patterns import matches
 
 MAX_BYTES = 16 * 1024 * 1024
 
@@ -30,7 +30,6 @@ _DEFAULT_PORT = 22
 _REVOKED = "@revoked"
 _AUTHORITY = "@cert-authority"
 _HASH = "|1|"
-_LEAST_RSA_BITS = 1024  # RequiredRSASize of OpenSSH
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")  # how an ssh-rsa key signs
 _CERTIFIED = tuple(
     f"{kind}-cert-v01@openssh.com"
@@ -84,7 +83,7 @@ class KnownHosts:
                 found.update(dict.fromkeys(_RSA if line.kind == "ssh-rsa" else (line.kind,)))
         return list(found)
 
-    def check(self, name: str, port: int, key: paramiko.PKey, command: str) -> None:
+    def check(self, name: str, port: int, key: paramiko.PKey, command: str, rsa_bits: int = 1024) -> None:
         """Make sure that the key of a host is the one that is known.
 
         Args:
@@ -92,14 +91,16 @@ class KnownHosts:
             port: of its sshd.
             key: what it has shown.
             command: with which the user can look at the key and make it known.
+            rsa_bits: the fewest bits that an RSA key may have.
 
         Raises:
             LinkError: the key is not known, is not the one that is known, or is revoked.
         """
         lines = self._about(name, port)
         blob = key.asbytes()
-        if isinstance(key, paramiko.RSAKey) and key.get_bits() < _LEAST_RSA_BITS:
-            raise LinkError(f"its RSA host key has only {key.get_bits()} bits; give it one of 2048 bits or more")
+        if isinstance(key, paramiko.RSAKey) and key.get_bits() < rsa_bits:
+            least = max(rsa_bits, 2048)
+            raise LinkError(f"its RSA host key has only {key.get_bits()} bits; give it one of {least} bits or more")
         _refuse_revoked(lines, blob)
         if any(line.marker == "" and line.blob == blob for line in lines):
             return
@@ -139,6 +140,25 @@ class KnownHosts:
             for each in names
             for line in [*self._by_name.get(each, ()), *(line for line in self._others if _covers(line, each))]
         ]
+
+
+def matches(patterns: Iterable[str], name: str) -> bool:
+    """Return whether a name fits at least one of some patterns, and none of those that begin with "!"."""
+    is_match = False
+    for pattern in patterns:
+        is_negated = pattern.startswith("!")
+        if _compiled(pattern[is_negated:]).fullmatch(name):
+            if is_negated:
+                return False
+            is_match = True
+    return is_match
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern, in which "*" stands for any text and "?" for one character."""
+    # In what `translate` returns each "*" takes the shortest text and never tries again: the time stays linear.
+    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
 
 
 def fingerprint(blob: bytes) -> str:

@@ -46,7 +46,7 @@ class SshWays:
         Raises:
             LinkError: the configuration cannot be used.
         """
-        with self._lock:
+        with self._lock:  # only for the first: then many hosts are looked up at the same time
             if self._config is None:
                 self._config = SshConfig()
         return self._config.resolve(host.host, Host(ssh=host.ssh, identity_file=host.identity_file))

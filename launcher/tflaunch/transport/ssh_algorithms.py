@@ -1,11 +1,10 @@
-"""Which algorithms a connection may use: the defaults of OpenSSH 9.2, changed by the user's ssh_config."""
+"""Choose the algorithms of a connection: OpenSSH 9.2's defaults, or the user's list, as far as paramiko has them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_patterns import matches
 
 KEYWORDS = {
     "ciphers": "Ciphers",
@@ -43,28 +42,17 @@ def allowed(keyword: str, wish: str, supported: Sequence[str]) -> tuple[str, ...
 
     Args:
         keyword: one of `KEYWORDS`.
-        wish: its value in ssh_config, "" for none: a list of patterns that replaces the defaults, or with "+", "-" or
-            "^" before it one that is added to them, taken from them or moved to their head.
+        wish: the names in the user's list, separated by commas; "" for our defaults.
         supported: what paramiko can do.
 
     Raises:
         LinkError: nothing is left.
     """
-    defaults = [name for name in _DEFAULTS[keyword] if name in supported]
-    sign = wish[:1] if wish[:1] in ("+", "-", "^") else ""
-    patterns = wish.removeprefix(sign).split(",")
-    listed = [name for pattern in patterns for name in supported if matches([pattern], name)]
-    if sign == "-":
-        chosen = [name for name in defaults if not matches(patterns, name)]
-    elif sign == "+":
-        chosen = [*defaults, *listed]
-    elif sign == "^":
-        chosen = [*listed, *defaults]
-    else:
-        chosen = listed if wish else defaults
+    names = wish.split(",") if wish else _DEFAULTS[keyword]
+    chosen = tuple(name for name in dict.fromkeys(names) if name in supported)
     if not chosen:
         raise LinkError(
             f"{KEYWORDS[keyword]} {wish[:80]!r} in ssh_config leaves nothing that tflaunch can use; "
             f"add one of {', '.join(supported)}"
         )
-    return tuple(dict.fromkeys(chosen))
+    return chosen

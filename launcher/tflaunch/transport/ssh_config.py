@@ -1,33 +1,37 @@
-"""How a host is reached over SSH: what the spec says of it, then what ssh's own configuration says.
+"""Resolve how a host is reached over SSH: by the spec, then by the user's OpenSSH configuration (`ssh_lookup`).
 
-That is ~/.ssh/config, then /etc/ssh/ssh_config. `StrictHostKeyChecking` is deliberately not obeyed, as host
-keys are always checked, and a `ProxyCommand` is an error.
+`StrictHostKeyChecking` is deliberately not obeyed: host keys are always checked.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shlex
-from collections.abc import Sequence
-from pathlib import Path
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple
 
 from tflaunch.spec import Host
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.ssh_algorithms import KEYWORDS
-from tflaunch.transport.ssh_options import PROXIES, Options, parse, shown
+from tflaunch.transport.ssh_lookup import Lookup, Values, find_lookup, shown
 
-_SYSTEM_CONFIG = "/etc/ssh/ssh_config"
+DEFAULT_PORT = 22
+
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-_KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
-_SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
+_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+_SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _DESTINATION = re.compile(
     r"(?:ssh://)?(?:(?P<user>.{1,255})@)?(?:\[(?P<v6>[^]]+)\]|(?P<name>[^]:@[]{1,255}))(?::(?P<port>[0-9]{1,9}))?/?"
 )
-_DURATION = re.compile(r"(\d+)([smhdw]?)", re.IGNORECASE)
-_MOST_JUMPS = 16
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_NUMBER = re.compile(r"[0-9]{1,5}")
+_TOKEN = re.compile(r"%(.?)|\$\{(\w+)\}")
+_LEAST_RSA_BITS = 1024  # the default of RequiredRSASize
+_MAX_JUMPS = 16
 
 
 class Target(NamedTuple):
@@ -45,8 +49,10 @@ class Target(NamedTuple):
         known_hosts_files: where host keys are looked up.
         host_key_name: under which name; `address`, unless HostKeyAlias says otherwise.
         jumps: the jump hosts on the way, the first that is connected to first; their own ways are parts of it.
+        proxy_command: the command whose input and output are the connection, "" for none; not with jump hosts.
         connect_timeout: the limit for the connection and the handshake in seconds.
-        algorithms: what the configuration says of Ciphers and the like (`ssh_algorithms.KEYWORDS`), by keyword.
+        algorithms: the user's Ciphers and the like (`ssh_algorithms.KEYWORDS`), by keyword.
+        rsa_bits: the fewest bits that an RSA host key may have.
         command: connects by hand, asking whether an unknown host key is right.
     """
 
@@ -61,31 +67,25 @@ class Target(NamedTuple):
     known_hosts_files: tuple[str, ...] = ()
     host_key_name: str = ""
     jumps: tuple[Target, ...] = ()
+    proxy_command: str = ""
     connect_timeout: float | None = None
     algorithms: tuple[tuple[str, str], ...] = ()
+    rsa_bits: int = _LEAST_RSA_BITS
     command: str = ""
 
 
 class SshConfig:
-    """The configuration of ssh on this machine. Its files are read once."""
+    """The user's SSH configuration. Each destination is looked up once, however many threads ask for it."""
 
-    def __init__(self, user_file: Path | None = None, system_file: Path | None = None) -> None:
-        """Read the files; one that does not exist is empty.
-
-        Args:
-            user_file: by default ~/.ssh/config; what it includes is relative to ~/.ssh.
-            system_file: by default /etc/ssh/ssh_config; what it includes is relative to its directory.
+    def __init__(self, lookup: Lookup | None = None) -> None:
+        """Prepare to look destinations up: by default with OpenSSH's client, or paramiko where there is none.
 
         Raises:
-            LinkError: a file cannot be read or is malformed.
+            LinkError: the configuration cannot be read.
         """
-        own = Path("~/.ssh").expanduser()
-        system = system_file or Path(_SYSTEM_CONFIG)
-        # The user's options stand first, as the first value wins.
-        self._files = (
-            parse(user_file or own / "config", own, is_users=user_file is None),
-            parse(system, system.parent),
-        )
+        self._ask = lookup or find_lookup()
+        self._lock = threading.Lock()
+        self._found: dict[tuple[str, str | None, int | None], Future[Values]] = {}
 
     def resolve(self, host: str, settings: Host) -> Target:
         """Return how to reach a host.
@@ -93,11 +93,11 @@ class SshConfig:
         Args:
             host: its name in the spec.
             settings: `ssh` is "user@address:port", where only the address is needed. The address, or the
-                host's name if there is no `ssh`, is looked up like a destination on ssh's command line; what
-                stands in the spec goes before what is found.
+                host's name if there is no `ssh`, is looked up like a destination on ssh's command line; the spec
+                takes precedence over what is found.
 
         Raises:
-            LinkError: the configuration is of no use for this host.
+            LinkError: the configuration cannot be used for this host.
         """
         user, alias, port = _destination(settings.ssh or host, "`ssh`")
         return self._target(host, alias, user, port, identity_file=settings.identity_file)
@@ -113,69 +113,127 @@ class SshConfig:
         jumps: tuple[Target, ...] | None = None,
         trail: tuple[str, ...] = (),
     ) -> Target:
-        """Look a destination up.
+        """Look a destination up; what is given takes precedence.
 
         Args:
             host: the name for messages.
             alias: what is looked up.
-            user: goes before the configuration's.
+            user: to log in with, None for the configuration's.
             port: likewise.
-            identity_file: likewise.
+            identity_file: the key that the spec names.
             jumps: the way to it, None for the configuration's.
             trail: whose jump host it is, up to the host in the spec.
         """
-        options = Options(alias, user, port)
-        options.read(self._files)
-        tokens = options.tokens()
-        address, login, number = tokens["h"], tokens["r"], options.port()
+        options = _Options(alias, self._lookup(alias, user, port))
+        is_direct = jumps is not None  # from a jump host, whose own ProxyJump and ProxyCommand have led there
         if jumps is None:
             jumps = self._jumps(options, (*trail, alias))
         return Target(
             host=host,
-            address=address,
-            port=number,
-            user=login,
+            address=options.address,
+            port=options.port,
+            user=options.user,
             identity_files=_identity_files(options, identity_file),
             is_identity_required=identity_file is not None,
             identities_only=options.is_on("identitiesonly"),
             agent=_agent(options),
             known_hosts_files=_known_hosts_files(options),
-            host_key_name=options.get("hostkeyalias", address),
+            host_key_name=options.get("hostkeyalias", options.address),
             jumps=jumps,
+            proxy_command="" if is_direct else _proxy_command(options),
             connect_timeout=_connect_timeout(options),
-            algorithms=tuple((keyword, options.get(keyword)) for keyword in KEYWORDS if keyword in options.values),
-            command=_command(alias, login, number, jumps, is_strict=options.is_on("stricthostkeychecking")),
+            algorithms=tuple((keyword, options.get(keyword)) for keyword in KEYWORDS if options.get(keyword)),
+            rsa_bits=_rsa_bits(options),
+            command=_command(options, jumps),
         )
 
-    def _jumps(self, options: Options, trail: tuple[str, ...]) -> tuple[Target, ...]:
+    def _lookup(self, alias: str, user: str | None, port: int | None) -> Values:
+        key = (alias, user, port)
+        with self._lock:
+            is_ours = key not in self._found
+            found = self._found.setdefault(key, Future())
+        if is_ours:
+            try:
+                found.set_result(self._ask(alias, user, port))
+            except BaseException as error:
+                with self._lock:
+                    del self._found[key]  # the user may correct it before the next attempt
+                found.set_exception(error)
+                if not isinstance(error, LinkError):
+                    raise
+        try:
+            return found.result()
+        except LinkError as error:
+            raise LinkError(str(error)) from None  # each thread has its own
+
+    def _jumps(self, options: _Options, trail: tuple[str, ...]) -> tuple[Target, ...]:
         """Return the jump hosts on the way to the last in the trail."""
-        # The first of the two counts, except that a ProxyJump of none says nothing of ProxyCommand.
-        said = [key for key in options.values if key in PROXIES]
-        if said and (said[0], options.get(said[0]).lower()) == ("proxyjump", "none"):
-            said.pop(0)
-        key = said[0] if said else ""
-        value = options.get(key, "none")
+        value = options.get("proxyjump", "none")
         if value.lower() == "none":
             return ()
-        place = options.places[key]
-        if key == "proxycommand":
-            raise LinkError(f"{place}: tflaunch does not run a ProxyCommand; use ProxyJump for {trail[-1]}")
-        if len(trail) > _MOST_JUMPS:
-            raise LinkError(
-                f"{place}: ProxyJump leads to {trail[0]} through more than {_MOST_JUMPS} jump hosts; shorten it"
-            )
+        if len(trail) > _MAX_JUMPS:
+            raise LinkError(f"ProxyJump leads to {trail[0]} through more than {_MAX_JUMPS} jump hosts; shorten it")
         way: tuple[Target, ...] = ()
-        for index, part in enumerate(options.expanded(value, key).split(",")):
-            user, alias, port = _destination(part.strip(), f"{place}: ProxyJump")
+        for index, part in enumerate(options.expand(value).split(",")):
+            user, alias, port = _destination(part.strip(), f"ProxyJump of {trail[-1]}:")
             if alias in trail:
                 raise LinkError(
-                    f"{place}: ProxyJump {alias} leads to {alias} again; "
+                    f"ProxyJump {alias} leads to {alias} again; "
                     f"keep it from applying to the jump host itself: `Host * !{alias}`"
                 )
             # Only the first is reached as its own configuration says; the others are reached through those before.
             hop = self._target(alias, alias, user, port, jumps=way if index else None, trail=trail)
             way = (*hop.jumps, hop)
         return way
+
+
+class _Options:
+    """The options for one destination."""
+
+    def __init__(self, alias: str, values: Values) -> None:
+        self.alias = alias
+        self.values = values
+        self.address = self.get("hostname", alias)
+        self.user = self.get("user")
+        text = self.get("port", str(DEFAULT_PORT))
+        if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= 65535:
+            raise LinkError(f"Port {shown(text)} of {alias} is not a port; give a number from 1 to 65535")
+        self.port = int(text)
+        if self.get("revokedhostkeys", "none").lower() != "none":
+            raise LinkError(
+                f"tflaunch does not read the RevokedHostKeys of {alias}; list these keys as @revoked in known_hosts"
+            )
+
+    def get(self, key: str, default: str = "") -> str:
+        """Return the first value of a keyword."""
+        found = self.values.get(key)
+        return found[0] if found else default
+
+    def is_on(self, key: str) -> bool:
+        """Return whether a keyword is set to yes."""
+        return self.get(key).lower() in ("yes", "true")
+
+    def expand(self, text: str) -> str:
+        """Fill in ``%x`` and ``${VARIABLE}``, which `ssh -G` leaves in commands and names of key files."""
+        tokens = self._tokens()
+
+        def value(found: re.Match[str]) -> str:
+            known = tokens.get(found[1]) if found[2] is None else os.environ.get(found[2])
+            if known is None:
+                raise LinkError(f"{found[0]} in {shown(text)} has no value in tflaunch; write it out")
+            return known
+
+        return _TOKEN.sub(value, text)
+
+    def _tokens(self) -> Mapping[str, str]:
+        here, key_name = socket.gethostname(), self.get("hostkeyalias", self.alias)
+        there = {"h": self.address, "k": key_name, "n": self.alias, "p": str(self.port), "r": self.user}
+        ours = {"d": os.path.expanduser("~"), "i": str(os.getuid()), "L": here.partition(".")[0], "l": here}
+        return {"%": "%", "u": _local_user(), **there, **ours}
+
+    def path(self, text: str) -> str:
+        """Return a path with its ~, tokens and variables filled in."""
+        return self.expand(os.path.expanduser(text))
 
 
 def _destination(text: str, what: str) -> tuple[str | None, str, int | None]:
@@ -189,51 +247,72 @@ def _destination(text: str, what: str) -> tuple[str | None, str, int | None]:
     return match["user"], match["v6"] or match["name"], port
 
 
-def _identity_files(options: Options, given: str | None) -> tuple[str, ...]:
-    configured = options.values.get("identityfile", [])
+def _identity_files(options: _Options, given: str | None) -> tuple[str, ...]:
+    configured = options.values.get("identityfile", ())
     files = [os.path.expanduser(given)] if given is not None else []
-    files += [options.path(name, "identityfile") for name in configured if name.lower() != "none"]
+    files += [options.path(name) for name in configured if name.lower() != "none"]
     if not files and not configured:
         usual = (os.path.expanduser(f"~/.ssh/{name}") for name in _DEFAULT_KEYS)
         files = [path for path in usual if os.path.exists(path)]
     return tuple(dict.fromkeys(files))
 
 
-def _known_hosts_files(options: Options) -> tuple[str, ...]:
+def _known_hosts_files(options: _Options) -> tuple[str, ...]:
     found: list[str] = []
     for key, usual in (("userknownhostsfile", _KNOWN_HOSTS), ("globalknownhostsfile", _SYSTEM_KNOWN_HOSTS)):
-        names = options.values.get(key, usual.split())
-        found += [options.path(name, key) for name in names if name.lower() != "none"]
+        found += [options.path(name) for name in options.values.get(key, usual) if name and name.lower() != "none"]
     return tuple(dict.fromkeys(found))
 
 
-def _agent(options: Options) -> str | None:
+def _agent(options: _Options) -> str | None:
     text = options.get("identityagent", "SSH_AUTH_SOCK")
     if text.lower() == "none":
         return None
     if text == "SSH_AUTH_SOCK" or text.startswith("$"):
         return os.environ.get(text.strip("${}")) or None
-    return options.path(text, "identityagent")
+    return options.path(text)
 
 
-def _connect_timeout(options: Options) -> float | None:
+def _proxy_command(options: _Options) -> str:
+    command = options.get("proxycommand", "none")
+    if command.lower() == "none":
+        return ""
+    if options.is_on("proxyusefdpass"):
+        raise LinkError(
+            f"tflaunch cannot use a ProxyCommand with ProxyUseFdpass; set ProxyUseFdpass to no for {options.alias}"
+        )
+    return options.expand(command)
+
+
+def _connect_timeout(options: _Options) -> float | None:
     text = options.get("connecttimeout", "none")
     if text.lower() == "none":
         return None
-    parts = _DURATION.findall(text)
-    if "".join(number + unit for number, unit in parts) != text:
-        raise LinkError(f"{options.places['connecttimeout']}: {shown(text)} is not a time; give a number of seconds")
-    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts) or None
+    if not _NUMBER.fullmatch(text):
+        raise LinkError(f"ConnectTimeout {shown(text)} is not a number of seconds; give one")
+    return float(text) or None
 
 
-def _command(alias: str, user: str, port: int, jumps: Sequence[Target], *, is_strict: bool) -> str:
+def _rsa_bits(options: _Options) -> int:
+    text = options.get("requiredrsasize")
+    return max(int(text) if _NUMBER.fullmatch(text) else 0, _LEAST_RSA_BITS)
+
+
+def _command(options: _Options, jumps: Sequence[Target]) -> str:
     words = ["ssh"]
-    if is_strict:
+    if options.is_on("stricthostkeychecking"):
         words += ["-o", "StrictHostKeyChecking=ask"]
     if jumps:
         words += ["-J", ",".join(f"{jump.user}@{_bracketed(jump.host)}:{jump.port}" for jump in jumps)]
-    return shlex.join([*words, "-p", str(port), f"{user}@{alias}"])
+    return shlex.join([*words, "-p", str(options.port), f"{options.user}@{options.alias}"])
 
 
 def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
+
+
+def _local_user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        raise LinkError(f"no user has the id {os.getuid()} on this machine; run tflaunch as one that exists") from None

@@ -12,9 +12,8 @@ import paramiko
 
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.known_hosts import KnownHosts
-from tflaunch.transport.ssh_config import Target
+from tflaunch.transport.ssh_config import DEFAULT_PORT, Target
 from tflaunch.transport.ssh_keys import AgentKey, Keys, Offer
-from tflaunch.transport.ssh_options import DEFAULT_PORT
 from tflaunch.transport.ssh_transport import Limit, Transport, dial, shake_hands, spot, tunnel
 
 _LOOK = 1.0  # seconds between looks whether a connection still lives
@@ -73,7 +72,7 @@ class Connector:
         )
         try:
             assert transport.host_key is not None
-            known.check(target.host_key_name, port, transport.host_key, target.command)
+            known.check(target.host_key_name, port, transport.host_key, target.command, target.rsa_bits)
             _Login(transport, target.user, there, limit).log_in(offers, problems)
         except BaseException:
             transport.close()
