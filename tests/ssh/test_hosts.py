@@ -14,7 +14,7 @@ import pytest
 
 from disks import MakeDisk, missing
 from launch import PATIENCE, Launch, read_until
-from sshd import Sshd, StartSshd, home_for_client, kill
+from sshd import Sshd, StartSshd, home_for_client, kill, wait_dead
 from talk import wait_gone
 
 pytestmark = pytest.mark.ssh
@@ -349,11 +349,49 @@ def test_plan_shows_how_hosts_are_reached(launch: Launch) -> None:
     assert '"ssh": "ann@gate:2222"' in shown.stdout
 
 
-def test_an_ssh_configuration_that_is_no_use_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
+def test_an_ssh_configuration_that_cannot_be_used_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
     """With the place; exit 3."""
     spec = shell_on(launch, {"h1": sshd()}, "true")
-    (launch.directory / "user" / ".ssh" / "config").write_text("Host h1\n  ProxyCommand nc gate\n")
+    (launch.directory / "user" / ".ssh" / "config").write_text("Host h1\n  Port nonsense\n")
     ended = launch.up(spec)
     assert ended.returncode == 3
     (sentence,) = ended.stderr.splitlines()
-    assert "config:2: tflaunch does not run a ProxyCommand; use ProxyJump" in sentence
+    assert "/.ssh/config line 2: Bad port 'nonsense'" in sentence
+
+
+def through_commands(launch: Launch, hosts: Mapping[str, Sshd], script: str, **fields: Any) -> Path:
+    """Write a spec whose hosts are reached through a ProxyCommand only."""
+    spec = shell_on(launch, hosts, script, **fields)
+    config = launch.directory / "user" / ".ssh" / "config"
+    text = config.read_text()
+    for host in hosts.values():
+        relay = f"ssh -F none -i {host.client_key} -o BatchMode=yes -o StrictHostKeyChecking=no"
+        relay += f" -o UserKnownHostsFile=/dev/null -p {host.port} -W %h:%p {host.user}@{host.address}"
+        text = text.replace(f"HostName {host.address}\n", f"HostName {host.address}\n  ProxyCommand {relay}\n")
+    config.write_text(text)
+    return spec
+
+
+def test_hosts_behind_a_proxy_command(launch: Launch, sshd: StartSshd) -> None:
+    """Their tasks run, output comes back, and no command is left when the run has ended."""
+    hosts = {"h1": sshd(), "h2": sshd()}
+    ended = launch.up(through_commands(launch, hosts, "echo hello from $TFLAUNCH_TASK"))
+    assert ended.returncode == 0, ended.stderr
+    assert "hello from worker:1" in ended.stdout
+    assert wait_dead(launch.survivors(), PATIENCE)
+    for host in hosts.values():  # once for the command, once through it
+        assert host.log.read_text().count("Accepted publickey") == 2
+
+
+def test_no_proxy_command_survives_its_supervisor(launch: Launch, sshd: StartSshd) -> None:
+    """Not even one that is killed."""
+    host = sshd()
+    spec = through_commands(launch, {"h1": host}, "echo started; exec sleep 1000", timeouts=QUICK)
+    up = launch.start("up", spec)
+    read_until(up, "started")
+    commands = [process for process in launch.survivors() if "-W" in process.cmdline()]
+    assert commands
+    up.send_signal(signal.SIGKILL)
+    assert wait_dead(commands, PATIENCE)
+    assert wait_dead(launch.survivors(), PATIENCE)
+    assert host.wait_empty() == []

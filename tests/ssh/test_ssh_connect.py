@@ -6,6 +6,7 @@ import base64
 import errno
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -17,12 +18,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import paramiko
+import psutil
 import pytest
 
 from install import need
 from sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
 from tflaunch.spec import Host
-from tflaunch.transport import ssh_keys, ssh_lookup, ssh_transport
+from tflaunch.transport import ssh_keys, ssh_lookup, ssh_proxy, ssh_transport
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.known_hosts import fingerprint
 from tflaunch.transport.ssh_config import SshConfig, Target
@@ -621,7 +623,7 @@ class TestPlacesWithoutSsh:
         def connect(*_: object) -> None:
             raise OSError(getattr(errno, number), "no way")
 
-        monkeypatch.setattr(ssh_transport._Socket, "connect", connect)
+        monkeypatch.setattr(ssh_proxy.WakingSocket, "connect", connect)
         assert the_error_of(connector, machine.nobody(22)).startswith(
             "there is no route to 127.0.0.9:22; is it running"
         )
@@ -885,6 +887,135 @@ class TestJumpHosts:
         assert channel.recv(1) == b""
         kill(host.survivors())
         assert gate.connections()
+
+
+class TestProxyCommand:
+    RELAY = """
+import os, select, signal, socket, sys
+signal.signal(signal.SIGHUP, signal.SIG_IGN if "stubborn" in sys.argv else signal.SIG_DFL)
+print("relay started", file=sys.stderr)
+inner = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+while True:
+    for source in select.select([0, inner], [], [])[0]:
+        data = os.read(0, 65536) if source == 0 else inner.recv(65536)
+        if not data and "stubborn" in sys.argv:
+            signal.pause()
+        if not data:
+            sys.exit()
+        inner.sendall(data) if source == 0 else os.write(1, data)
+"""
+
+    def relay(self, machine: Machine, *options: str, host: str = "%h", port: str = "%p") -> str:
+        """Return a command that connects its input and output to a port."""
+        path = machine.directory / "relay"
+        path.write_text(self.RELAY)
+        return shlex.join([sys.executable, str(path), host, port, *options])
+
+    def processes(self, machine: Machine) -> list[psutil.Process]:
+        """Return the commands, and the shells that watch them."""
+        return [
+            process
+            for process in psutil.process_iter()
+            if any(f"{machine.directory}/relay" in word for word in _words_of(process))
+        ]
+
+    def target(self, machine: Machine, host: Sshd, *options: str) -> Target:
+        """Return the way to a host through a command."""
+        command = self.relay(machine, *options, host=host.address, port=str(host.port))
+        return machine.target(host, proxy_command=command)
+
+    @pytest.mark.parametrize("options", [(), ("stubborn",)], ids=["ends with its input", "ends by KILL only"])
+    def test_the_connection_and_its_end(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, options: tuple[str, ...]
+    ) -> None:
+        """When the connection is closed, the command ends."""
+        host = sshd()
+        transport = connector.connect(self.target(machine, host, *options), PATIENCE)
+        commands = self.processes(machine)
+        assert len(commands) == 2
+        assert said_by(transport, "head -c 1000000 /dev/zero | wc -c") == "1000000"
+        assert wait_dead(commands, PATIENCE)
+
+    def test_it_is_found_in_the_configuration(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of a jump host; with the words of the shell and tokens."""
+        gate, host = sshd("gate"), sshd("host")
+        home = machine.directory / "home"
+        (home / ".ssh").mkdir(parents=True)
+        (home / ".ssh" / "known_hosts").write_text(gate.known_hosts + host.known_hosts)
+        entries = gate.client_config("gate") + f"  ProxyCommand {self.relay(machine)} # %r@%n\n"
+        entries += host.client_config("host") + "  ProxyJump gate\n"
+        (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
+        monkeypatch.setenv("HOME", str(home))
+        monkeypatch.setenv("SHELL", "/bin/sh")
+        target = SshConfig(ssh_lookup.find_lookup(Path("/nonexistent"))).resolve("worker", Host(ssh="host"))
+        assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
+        commands = self.processes(machine)
+        assert commands
+        connector.close()
+        assert wait_dead(commands, PATIENCE)
+
+    def test_a_host_that_is_lost(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+        """The connection ends, and so does the command."""
+        host = sshd()
+        transport = connector.connect(self.target(machine, host), PATIENCE)
+        commands = self.processes(machine)
+        kill(host.connections())
+        transport.join(PATIENCE)
+        assert not transport.is_active()
+        assert wait_dead(commands, PATIENCE)
+
+    @pytest.mark.parametrize(
+        ("command", "words"),
+        [
+            ("no-such-command-at-all", 'ends before SSH begins and says "'),
+            (
+                "sh -c 'echo first; echo no way there' >&2",
+                'ends before SSH begins and says "first; no way there"; do',
+            ),
+            ("true", "ends before SSH begins; does it work by hand?"),
+            ("sleep 1000", "brings no answer within 1 s; does it work by hand?"),
+            ("sh -c 'echo HTTP/1.1 400; sleep 1'", 'does not speak SSH but says "HTTP/1.1 400"'),
+            ("sh -c 'yes >&2 & exec sleep 1000'", 'brings no answer within 1 s and says "y; y"; does it work by hand?'),
+        ],
+    )
+    def test_a_command_that_brings_nothing(
+        self, connector: Connector, machine: Machine, command: str, words: str
+    ) -> None:
+        """What it says is quoted; it is ended."""
+        target = machine.nobody(22, proxy_command=f"{command} # {machine.directory}/relay")
+        sentence = the_error_of(connector, target, SOON)
+        assert words in sentence
+        assert "127.0.0.9:22" in sentence
+        assert wait_dead(self.processes(machine), PATIENCE)
+
+    @pytest.mark.parametrize("options", [(), ("stubborn",)], ids=["ends with its input", "ends by KILL only"])
+    def test_no_command_survives_tflaunch(self, machine: Machine, sshd: StartSshd, options: tuple[str, ...]) -> None:
+        """Not even when it is killed."""
+        target = self.target(machine, sshd(), *options)
+        program = """if True:
+            import sys, time
+            from tflaunch.hosts.ssh_config import Target
+            from tflaunch.hosts.ssh_connect import Connector
+            transport = Connector().connect(eval(sys.argv[1]), 20.0)
+            print("connected", flush=True)
+            time.sleep(1000)
+        """
+        with subprocess.Popen([sys.executable, "-c", program, repr(target)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"connected\n"
+            commands = [each for each in self.processes(machine) if each.pid != process.pid]
+            assert len(commands) == 2
+            process.kill()
+        assert wait_dead(commands, PATIENCE)
+
+
+def _words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def test_a_connection_that_is_closed_wakes_up(connector: Connector, machine: Machine, sshd: StartSshd) -> None:

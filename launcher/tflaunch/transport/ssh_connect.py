@@ -1,8 +1,9 @@
-"""SSH connections to hosts that are who they should be, logged in, through jump hosts where the way leads so."""
+"""Connect to hosts over SSH: directly, through jump hosts or a ProxyCommand; check the host key; log in."""
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -14,6 +15,7 @@ from tflaunch.transport.base import LinkError
 from tflaunch.transport.known_hosts import KnownHosts
 from tflaunch.transport.ssh_config import DEFAULT_PORT, Target
 from tflaunch.transport.ssh_keys import AgentKey, Keys, Offer
+from tflaunch.transport.ssh_proxy import ProxySocket
 from tflaunch.transport.ssh_transport import Limit, Transport, dial, shake_hands, spot, tunnel
 
 _LOOK = 1.0  # seconds between looks whether a connection still lives
@@ -66,7 +68,13 @@ class Connector:
             there = f"{there} behind jump host {last.host}"
             jump = self._jump(last, limit)
         near = limit.at_most(target.connect_timeout)
-        stream = _through(jump, target, near) if target.jumps else dial(target.address, target.port, near)
+        stream: socket.socket | paramiko.Channel
+        if target.jumps:
+            stream = _through(jump, target, near)
+        elif target.proxy_command:
+            stream = ProxySocket(target.proxy_command)
+        else:
+            stream = dial(target.address, target.port, near)
         transport = shake_hands(
             stream, there, known.key_types(target.host_key_name, port), near, dict(target.algorithms)
         )
@@ -89,7 +97,7 @@ class Connector:
 
     def _jump(self, target: Target, limit: Limit) -> Transport:
         """Return the connection to a jump host, made by the first thread that needs it."""
-        way = tuple((hop.address, hop.port, hop.user) for hop in (*target.jumps, target))
+        way = tuple((hop.address, hop.port, hop.user, hop.proxy_command) for hop in (*target.jumps, target))
         self._retire(way, min(_ANSWER_PATIENCE, limit.left() / 3))
         with self._lock:
             jump = self._jumps.get(way)

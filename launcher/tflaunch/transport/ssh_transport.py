@@ -1,6 +1,6 @@
-"""The way to a shaken hand: TCP, tunnels, and the start of SSH, each within a limit of time.
+"""Connect: TCP, tunnels and the SSH handshake, each with a time limit.
 
-Beyond paramiko's own this knows why it failed, and does not wake up ten times a second.
+What is done here instead of by paramiko says why at its place.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from paramiko.packet import Packetizer
 
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.ssh_algorithms import allowed
+from tflaunch.transport.ssh_proxy import ProxySocket, WakingSocket
 
 # paramiko logs what goes wrong, tracebacks included; where nobody handles that, Python prints it.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -31,6 +32,7 @@ _LONGEST_GREETING = 16 * 1024
 _IDLE = 60.0  # seconds after which a sleeping connection looks around; closing wakes it
 _JUST_NOW = 0.5  # seconds
 _MOST_SHOWN = 60
+_ERRORS_PATIENCE = 2.0  # seconds for a ProxyCommand to end once its connection is closed
 
 
 class Limit(NamedTuple):
@@ -58,7 +60,7 @@ class Limit(NamedTuple):
 
 
 class Packets(Packetizer):
-    """Remembers what paramiko forgets: what the other side says before SSH starts, and when it refuses something."""
+    """Keep what messages about failures need and paramiko only logs: greetings, disconnects, refused channels."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -69,10 +71,13 @@ class Packets(Packetizer):
         self._refusals: dict[int, tuple[int, str]] = {}
 
     def start_handshake(self, timeout: float) -> None:
-        """Start no timer, which would be a thread: whoever waits for the handshake has a limit."""
+        """Start no timer: paramiko's is a thread for each connection, and `shake_hands` has a limit."""
 
     def readline(self, timeout: float) -> str:
-        """Read a line that comes before the first packet, within reason."""
+        """Read a line that comes before the first packet, and keep it.
+
+        paramiko reads at most 100 such lines, each of any length, and quotes none of them.
+        """
         line = b""
         while not line.endswith(b"\n"):
             if len(self.greeting) == _LONGEST_GREETING:
@@ -82,7 +87,10 @@ class Packets(Packetizer):
         return line.rstrip(b"\r\n").decode(errors="replace")
 
     def read_message(self) -> tuple[int, paramiko.Message]:
-        """Read a packet."""
+        """Read a packet, and keep why the server disconnects or refuses a channel.
+
+        paramiko drops the reason of a disconnect, and has one place for the refusals that all threads are waiting for.
+        """
         kind, message = super().read_message()
         self.heard_at = time.monotonic()
         if kind in (_DISCONNECT, _CHANNEL_OPEN_FAILURE):
@@ -96,7 +104,7 @@ class Packets(Packetizer):
         return kind, message
 
     def send_message(self, data: paramiko.Message) -> None:
-        """Send a packet."""
+        """Send a packet; if it opens a channel, this thread may ask for its refusal."""
         raw = data.asbytes()
         if raw[0] == _CHANNEL_OPEN:
             message = paramiko.Message(raw[1:])
@@ -105,7 +113,7 @@ class Packets(Packetizer):
         super().send_message(data)
 
     def refusal(self) -> tuple[int, str] | None:
-        """Return reason and words of the refusal of the channel that this thread has just asked for."""
+        """Return code and text of the refusal of the channel that this thread has just asked for."""
         return self._refusals.pop(self._opening.__dict__.pop("channel", -1), None)
 
 
@@ -120,7 +128,7 @@ class Transport(paramiko.Transport):
         Args:
             stream: what it goes over.
             key_types: the host key algorithms to prefer.
-            algorithms: what ssh_config says, by the keywords of `ssh_algorithms`.
+            algorithms: the user's, by the keywords of `ssh_algorithms`.
 
         Raises:
             LinkError: it leaves nothing to use.
@@ -135,7 +143,7 @@ class Transport(paramiko.Transport):
         self._host_keys = allowed("hostkeyalgorithms", algorithms.get("hostkeyalgorithms", ""), super().preferred_keys)
 
     def run(self) -> None:
-        """Serve the connection until it ends."""
+        """Serve the connection until it ends, and only then close its descriptor (see `WakingSocket`)."""
         try:
             super().run()
         finally:
@@ -146,7 +154,7 @@ class Transport(paramiko.Transport):
         if time.monotonic() - self.packets.heard_at < _JUST_NOW:
             return True
         try:
-            # What it does not know it has to refuse. paramiko's own requests would wait for ever.
+            # It has to refuse a channel that it does not know. paramiko's own requests wait without a limit.
             self.open_channel("ping@tflaunch", timeout=patience).close()
         except (paramiko.SSHException, EOFError, OSError):
             return self.packets.refusal() is not None
@@ -160,32 +168,13 @@ class Transport(paramiko.Transport):
 
     @property
     def preferred_keys(self) -> Sequence[str]:
-        """Host key algorithms, those first by which the host is known."""
+        """Host key algorithms, those first by which the host is known; paramiko's order ignores known_hosts."""
         return tuple(sorted(self._host_keys, key=lambda name: name not in self._key_types))
-
-
-class _Socket(socket.socket):
-    """A socket that wakes its connection's thread when it is closed.
-
-    Its descriptor lives until that thread has ended: the thread may be about to wait for it, and by then its
-    number could be another connection's.
-    """
-
-    def close(self) -> None:
-        """Hang up."""
-        try:
-            self.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it was not connected, or is not any more
-
-    def release(self) -> None:
-        """Let the descriptor go."""
-        super().close()
 
 
 def _release(stream: socket.socket | paramiko.Channel) -> None:
     stream.close()
-    if isinstance(stream, _Socket):
+    if isinstance(stream, WakingSocket):
         stream.release()
 
 
@@ -198,7 +187,7 @@ def dial(address: str, port: int, limit: Limit) -> socket.socket:
     found = _resolve(address, port, limit)
     problem = OSError("it has no address")
     for index, (family, kind, protocol, _, place) in enumerate(found):
-        stream = _Socket(family, kind, protocol)
+        stream = WakingSocket(family, kind, protocol)
         try:
             # Each gets its share: an address that swallows packets must not hide the next one.
             stream.settimeout(limit.left() / (len(found) - index) + 0.001)
@@ -242,14 +231,14 @@ def shake_hands(
     limit: Limit,
     algorithms: Mapping[str, str] | None = None,
 ) -> Transport:
-    """Return an encrypted connection to somebody whose host key is still to be checked.
+    """Return an encrypted connection to a server whose host key is still to be checked.
 
     Args:
         stream: a connection, which is closed if this fails.
         there: where it leads, for messages.
         key_types: the host key algorithms to prefer.
         limit: of time.
-        algorithms: what ssh_config says, by the keywords of `ssh_algorithms`.
+        algorithms: the user's, by the keywords of `ssh_algorithms`.
 
     Raises:
         LinkError: there is no usable SSH server, or the configuration leaves nothing to use.
@@ -270,7 +259,10 @@ def shake_hands(
         return transport
     problem = transport.get_exception()
     transport.close()
-    raise LinkError(_failure(transport, problem, there, str(limit) if is_late else ""))
+    late = str(limit) if is_late else ""
+    if isinstance(stream, ProxySocket) and not transport.packets.greeting:
+        raise LinkError(_proxy_failure(stream, there, late))
+    raise LinkError(_failure(transport, problem, there, late))
 
 
 def spot(address: str, port: int) -> str:
@@ -340,7 +332,15 @@ def _failure(transport: Transport, problem: Exception | None, there: str, late: 
     return f"the handshake with {there} failed: {_shown(str(problem).encode())}"
 
 
-def _shown(raw: bytes) -> str:
+def _proxy_failure(stream: ProxySocket, there: str, late: str) -> str:
+    """Return why a ProxyCommand brought nothing; ``late``: within what time."""
+    said = _shown(stream.last_words(_ERRORS_PATIENCE), 3 * _MOST_SHOWN)
+    quoted = f' and says "{said}"' if said else ""
+    what = f"brings no answer within {late}" if late else "ends before SSH begins"
+    return f"the ProxyCommand to {there} {what}{quoted}; does it work by hand?"
+
+
+def _shown(raw: bytes, most: int = _MOST_SHOWN) -> str:
     """Return the first line of what a stranger says, made fit for a terminal."""
     text = raw.partition(b"\n")[0].strip().decode(errors="replace")
-    return "".join(sign if sign.isprintable() else "?" for sign in text)[:_MOST_SHOWN]
+    return "".join(sign if sign.isprintable() else "?" for sign in text)[:most]

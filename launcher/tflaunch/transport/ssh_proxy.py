@@ -1,0 +1,110 @@
+"""Run a ProxyCommand: its input and output carry a connection.
+
+Own code instead of `paramiko.ProxyCommand`, which starts no shell, spins when the command ends, cannot wait for a
+descriptor above 1023, and leaves the command running when tflaunch is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+
+from tflaunch.transport.base import LinkError
+
+_MAX_LINES = 2
+_MAX_ERRORS = 4096  # bytes of what a command says last
+
+# A shell watches the command, and ends it when tflaunch closes the pipe that is the shell's input, or is killed.
+# The socket is the command's alone: when it exits, the connection ends. HUP is how ssh ends a ProxyCommand.
+_WATCH = """\
+"$1" -c "exec $2" <&1 &
+command=$!
+exec >&2
+trap '' HUP
+read -r line
+kill -HUP 0
+for try in 1 2 3 4 5 6 7 8 9 10; do
+    kill -0 "$command" 2>/dev/null || break
+    sleep 0.1
+done
+kill -KILL 0
+"""
+
+
+class WakingSocket(socket.socket):
+    """A socket that wakes its connection's thread when it is closed, which the kernel does not do.
+
+    Its descriptor lives until that thread has ended: the thread may be about to wait for it, and by then its
+    number could be another connection's.
+    """
+
+    def close(self) -> None:
+        """Hang up."""
+        try:
+            self.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it was not connected, or is not any more
+
+    def release(self) -> None:
+        """Close the descriptor."""
+        super().close()
+
+
+class ProxySocket(WakingSocket):
+    """The connection that a ProxyCommand makes. The command ends with it, at the latest with tflaunch."""
+
+    def __init__(self, command: str) -> None:
+        """Start a command, as `ssh` does: by the user's shell.
+
+        Args:
+            command: with all tokens filled in.
+
+        Raises:
+            LinkError: there can be no more processes.
+        """
+        ours, theirs = socket.socketpair()
+        super().__init__(fileno=ours.detach())
+        lifeline, self._lifeline = os.pipe()
+        errors, errors_in = os.pipe()
+        self._said = b""
+        self._over = threading.Event()
+        shell = os.environ.get("SHELL") or "/bin/sh"
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCH, "sh", shell, command],
+                stdin=lifeline,
+                stdout=theirs.fileno(),
+                stderr=errors_in,
+                start_new_session=True,  # its processes get a group to be ended by, and no terminal to ask on
+            )
+            threading.Thread(target=self._read_errors, args=(process, errors), name="proxy", daemon=True).start()
+        except (OSError, RuntimeError) as error:  # no more processes, no more threads
+            os.close(errors)
+            self.release()
+            raise LinkError(f"the ProxyCommand cannot be started: {error}") from None
+        finally:
+            theirs.close()
+            os.close(lifeline)
+            os.close(errors_in)
+
+    def release(self) -> None:
+        """Close the connection, and end the command."""
+        super().release()
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:
+            os.close(lifeline)
+
+    def last_words(self, patience: float) -> bytes:
+        """Return the last lines that the command wrote on standard error, once it has ended or after some seconds."""
+        self._over.wait(patience)
+        return b"; ".join(self._said.split(b"\n")[-_MAX_LINES - 1 :]).strip(b"; \r")
+
+    def _read_errors(self, process: subprocess.Popen[bytes], errors: int) -> None:
+        """Read all that the command says, so that it never waits for a reader; then reap it."""
+        with open(errors, "rb", buffering=0) as stream:
+            while data := stream.read(_MAX_ERRORS):
+                self._said = (self._said + data)[-_MAX_ERRORS:]
+        process.wait()
+        self._over.set()
