@@ -299,7 +299,7 @@ class TestCertificates:
                 (certificate([principal]), f"is for {principal.decode()}, not for alpha")
                 for principal in (b"*", b"al*", b"?????", b"ALPHA", b"alpha,beta")
             ),
-            (certificate([b"beta"]), "is for beta, not for alpha; have it certified anew, or connect once with"),
+            (certificate([b"beta"]), "is for beta, not for alpha; have it certified again, or connect once with"),
             (certificate(kind=SSHCertificateType.USER), "its certificate is not one for hosts"),
             (certificate(critical=b"force-command"), "its certificate is not one for hosts"),
             (certificate(end=-1), "has expired or is not valid yet"),
@@ -320,7 +320,7 @@ class TestCertificates:
         raw[-1] ^= 1
         broken = f"{kind} {base64.b64encode(raw).decode()}"
         sentence = the_error_of(known(f"@cert-authority alpha {text_of(AUTHORITY)}"), key=broken)
-        assert sentence.startswith("its host certificate is broken; have it certified anew")
+        assert sentence.startswith("its host certificate is broken; have it certified again")
 
     def test_a_signature_with_sha1(self, known: Callable[..., KnownHosts], monkeypatch: pytest.MonkeyPatch) -> None:
         """Somebody else could have made it: that it is right does not help."""

@@ -126,7 +126,7 @@ class KnownHosts:
                 )
         remedy = f"connect once with `{command}` and compare the fingerprint"
         if objection:
-            return f"{objection}; have it certified anew, or {remedy}"
+            return f"{objection}; have it certified again, or {remedy}"
         where = self._files[0] if self._files else "any file, as UserKnownHostsFile is none"
         if any(line.marker == _AUTHORITY for line in lines):
             return f"it shows no host certificate, and its key {shown} ({kind}) is not in {where}; {remedy}"

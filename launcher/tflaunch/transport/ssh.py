@@ -80,8 +80,9 @@ class SshWay:
         """Nothing is left to wait for: the other end hangs up when the agent's guard has ended."""
 
     def _reach(self, mode: str) -> SshLink:
+        target = self._ways.target(self._host)  # before the clock runs: the configuration is no fault of the host
         end = time.monotonic() + self._ways.patience
-        transport = self._ways.connector.connect(self._ways.target(self._host), self._ways.patience)
+        transport = self._ways.connector.connect(target, self._ways.patience)
         try:
             channel = transport.open_session(timeout=max(end - time.monotonic(), 0.1))
             ways = self._ways

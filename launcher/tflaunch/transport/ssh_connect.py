@@ -60,7 +60,7 @@ class Connector:
             remedy = "add one to the ssh-agent with ssh-add, or name its file as identity_file in the spec"
             raise LinkError(f"there is no key to log in with: {reason}; {remedy}")
         known = self._known_hosts(target.known_hosts_files)
-        # An alias stands in known_hosts without a port, an address with it.
+        # known_hosts has an alias without a port, an address with it.
         port = target.port if target.host_key_name == target.address else DEFAULT_PORT
         there = spot(target.address, target.port)
         if target.jumps:

@@ -219,7 +219,7 @@ def _load(path: str) -> _File:
             remedy = f"name the private key: {path.removesuffix('.pub')}"
             return _File(public, problem="is a public key whose private half is not in the ssh-agent", remedy=remedy)
         return _File(
-            public, problem="is no private key that tflaunch can use", remedy="name one of kind ed25519, ecdsa or rsa"
+            public, problem="is not a private key that tflaunch can use", remedy="name an ed25519, ecdsa or rsa key"
         )
     if is_open:
         problem = "can be read by other users, so ssh would refuse it"
@@ -243,7 +243,7 @@ def _private_key(raw: bytes) -> paramiko.PKey:
 
     Raises:
         TypeError: it is encrypted, in a format other than OpenSSH's own.
-        ValueError: it is no key.
+        ValueError: it is not a key.
         UnsupportedAlgorithm: it is of no use.
     """
     with warnings.catch_warnings():

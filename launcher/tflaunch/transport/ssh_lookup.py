@@ -35,7 +35,7 @@ Values = Mapping[str, Sequence[str]]
 """Values by keyword in lower case. A list of algorithms or key files is missing unless the user has set it."""
 
 _TIMEOUT = 10.0  # seconds for `ssh -G`, which may run the commands of `Match exec` and look names up
-_PARALLEL = 8  # `ssh -G` at a time: each is a process of about 5 ms
+_PARALLEL = 8  # `ssh -G` at a time: each takes about 11 ms of CPU
 _LINE = re.compile(r"([A-Za-z0-9]+)(?: (.*))?")
 _FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 # paramiko passes over an Include, and takes criteria of Match that it does not know for fulfilled.
@@ -204,7 +204,7 @@ def _without_second_proxy(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    """Return a file's text, if paramiko understands it, and if nobody else can write commands into it."""
+    """Return a file's text, if paramiko understands it and no other user can write commands into it."""
     try:
         state, text = path.stat(), path.read_text(errors="replace")
     except FileNotFoundError:
@@ -212,7 +212,8 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise LinkError(f"{path} cannot be read: {error.strerror}") from None
     if state.st_uid not in (0, os.getuid()) or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise LinkError(f"{path} can be written by other users; run `{shlex.join(['chmod', 'go-w', str(path)])}`")
+        command = shlex.join(["chmod", "go-w", str(path)])
+        raise LinkError(f"{path} is not yours, or can be written by other users; make it yours and run `{command}`")
     for number, line in enumerate(map(str.strip, text.split("\n")), 1):
         if not line.startswith("#") and not line.replace("\t", " ").isprintable():
             raise LinkError(f"{path}:{number}: the line contains control characters; remove them")

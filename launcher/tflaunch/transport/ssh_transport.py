@@ -22,7 +22,7 @@ from tflaunch.transport.base import LinkError
 from tflaunch.transport.ssh_algorithms import allowed
 from tflaunch.transport.ssh_proxy import ProxySocket, WakingSocket
 
-# paramiko logs what goes wrong, tracebacks included; where nobody handles that, Python prints it.
+# paramiko logs what goes wrong, tracebacks included; where no handler takes that, Python prints it.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
 
@@ -47,7 +47,7 @@ class Limit(NamedTuple):
         return cls(seconds, time.monotonic() + seconds)
 
     def at_most(self, seconds: float | None) -> Limit:
-        """Return this limit, or one of so many seconds from now if that is sooner."""
+        """Return this limit, or one of `seconds` from now if that is sooner."""
         other = self if seconds is None else Limit.of(seconds)
         return other if other.end < self.end else self
 
