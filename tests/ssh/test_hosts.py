@@ -158,19 +158,19 @@ def test_a_host_that_stops_answering_is_lost_after_the_fence(launch: Launch, ssh
 
 
 LOGINS = {
-    "exit": ("exit 3", "ended with code 3"),
-    "silence": ("exec cat >/dev/null", "did not start our program in time"),
-    "endless": ("while :; do echo noise; done", "prints without end"),
+    "exit": ("exit 3", "ended with code 3", 20),
+    "silence": ("exec cat >/dev/null", "did not start our program in time", 2),
+    "endless": ("while :; do echo noise; done", "prints without end", 20),
 }
 
 
 @pytest.mark.parametrize("login", LOGINS)
 def test_a_login_that_leads_nowhere_is_one_sentence(launch: Launch, sshd: StartSshd, login: str) -> None:
     """What the shell's start-up files do is named; exit 3, nothing is left."""
-    lines, words = LOGINS[login]
+    lines, words, connect = LOGINS[login]
     host = sshd()
     (host.home / ".bashrc").write_text(f"{lines}\n")
-    ended = launch.up(shell_on(launch, {"h1": host}, "true", timeouts={"connect": 2}))
+    ended = launch.up(shell_on(launch, {"h1": host}, "true", timeouts={"connect": connect}))
     assert ended.returncode == 3
     (sentence,) = ended.stderr.splitlines()
     assert sentence.startswith("tflaunch: h1: ")
