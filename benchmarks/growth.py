@@ -25,8 +25,8 @@ from tflaunch.core.events import (
     TaskStarted,
 )
 from tflaunch.explain.messages import Logs, news
-from tflaunch.plan import planner
-from tflaunch.spec import look_around, specfile
+from tflaunch.plan import local_machine, planner
+from tflaunch.spec import specfile
 
 SIZES = (100, 1_000, 10_000)
 PER_HOST = 8
@@ -47,7 +47,7 @@ class _Job:
         spec = directory / "growth.json"
         hosts = [f"h{number // PER_HOST}" for number in range(size)]
         spec.write_text(json.dumps({"cluster": {"worker": hosts}, "command": ["python", "train.py"]}))
-        self.plan = planner.make(specfile.load(spec), directory, look_around.look([]))
+        self.plan = planner.make(specfile.load(spec), directory, local_machine.look([]))
         self.now = 0.0
         self.job = step.begin("growth", self.plan, self.now)
 

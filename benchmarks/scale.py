@@ -26,11 +26,11 @@ from tflaunch.agents.session import Session, Terms
 from tflaunch.core import step
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import lint, planner, serialize
+from tflaunch.plan import lint, local_machine, planner, serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime.daemon import Notes
 from tflaunch.runtime.loop import Collaborators, Run
-from tflaunch.spec import look_around, specfile
+from tflaunch.spec import specfile
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
@@ -158,7 +158,7 @@ def _plan(directory: Path, size: int, hosts: int) -> Plan:
     loaded = specfile.load(spec)
     if problems := lint.check(loaded):
         raise SystemExit(str(problems[0]))
-    return planner.make(loaded, directory, look_around.look([]))
+    return planner.make(loaded, directory, local_machine.look([]))
 
 
 def _host(number: int) -> str:

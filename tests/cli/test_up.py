@@ -20,8 +20,8 @@ from launch import PATIENCE, Launch, read_until
 from specs import TFLAUNCH
 from tflaunch.core import events, replay, step
 from tflaunch.core.job_state import Phase
-from tflaunch.plan import planner
-from tflaunch.spec import look_around, specfile
+from tflaunch.plan import local_machine, planner
+from tflaunch.spec import specfile
 
 pytestmark = pytest.mark.cli
 
@@ -398,7 +398,7 @@ def test_folding_the_journal_gives_the_job(launch: Launch) -> None:
     spec = launch.shell(script, restart={"max": 1, "backoff": [0, 0]})
     ended = launch.up(spec)
     loaded = specfile.load(spec)
-    made = planner.make(loaded, PurePath(spec.parent), look_around.look(["localhost"]))
+    made = planner.make(loaded, PurePath(spec.parent), local_machine.look(["localhost"]))
     journal = launch.journal()
     job = step.begin(journal[0]["run"], made, journal[0]["now"])
     for record in journal:

@@ -127,15 +127,14 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
     Raises:
         SpecError: the spec does not fit the hosts that it names.
     """
+    from tflaunch.plan import local_machine, planner
     from tflaunch.plan import model as planning
-    from tflaunch.plan import planner
-    from tflaunch.spec import look_around
 
     if is_detached and spec.timeouts.lease is None:
         spec = spec._replace(timeouts=spec.timeouts._replace(lease=planning.DEFAULT_LEASE))
     hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
     hosts += [sidecar.host for sidecar in spec.sidecars.values()]
-    plan = planner.make(spec, directory.absolute(), look_around.look(hosts))
+    plan = planner.make(spec, directory.absolute(), local_machine.look(hosts))
     problems = planning.problems(plan)
     if problems:
         raise SpecError(source, problems)

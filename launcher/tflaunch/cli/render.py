@@ -32,11 +32,11 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     file = read_file(spec)
     loaded, warnings = read_spec(file, settings, giver=engine)
     warn(spec, warnings)
+    from tflaunch.plan import local_machine
     from tflaunch.render import targets
-    from tflaunch.spec import look_around
 
     hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
-    machine = look_around.look([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
+    machine = local_machine.look([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
     if problems := targets.problems(engine, loaded, machine):
         raise SpecError(file.source, problems)
     server_text = Path(machine.server_program).read_text()

@@ -8,6 +8,7 @@ from pathlib import PurePath, PurePosixPath
 
 from tflaunch.plan import gpu_shares, placeholders, tensorboard
 from tflaunch.plan.gpu_shares import Member
+from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import (
     AUTO,
     CODE_DIRECTORY,
@@ -22,7 +23,6 @@ from tflaunch.plan.model import (
 )
 from tflaunch.plan.tf_config import has_cluster, members
 from tflaunch.spec import LOCALHOST, ROLES, Address, Role, Spec
-from tflaunch.spec.machine import Machine
 
 _PYTHONS = ("python", "python3")
 

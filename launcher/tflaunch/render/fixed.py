@@ -8,9 +8,9 @@ from pathlib import PurePath
 
 from tflaunch.plan import model as planning
 from tflaunch.plan import placeholders, planner, tensorboard
+from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.spec import Host, Spec
-from tflaunch.spec.machine import Machine
 
 FIRST_PORT = 2222
 SERVER_PROGRAM = "/tflaunch/server.py"

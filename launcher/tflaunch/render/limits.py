@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
+from tflaunch.plan.machine import Machine
 from tflaunch.render.fixed import HOST_VALUE
 from tflaunch.render.needs import with_gpus
 from tflaunch.spec import Role, Spec
-from tflaunch.spec.machine import Machine
 
 Rule = Callable[[Spec, Machine], Iterator[Problem]]
 

@@ -7,12 +7,12 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from tflaunch.errors import Problem
+from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import Plan
 from tflaunch.render import compose, jobs, jobset, limits, pods, sh, slurm, tfjob
 from tflaunch.render.fixed import FIRST_PORT, SERVER_PROGRAM, fixed
 from tflaunch.render.needs import with_gpus
 from tflaunch.spec import Container, Spec
-from tflaunch.spec.machine import Machine
 
 
 def _as_it_is(spec: Spec) -> Spec:

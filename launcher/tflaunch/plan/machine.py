@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """Facts gathered once by `look_around`, so that planning stays a pure function.
+    """Facts gathered once by `local_machine.look`, so that planning stays a pure function.
 
     ``cores`` may be used by this process; ``local_names`` are the hosts of a spec that are this
     machine; ``python_directory`` is put first on the PATH of local tasks, None to leave it alone;
