@@ -11,6 +11,7 @@ from brood import workshop
 from parts import Bench, Part, own_directory
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
+from tflaunch.clusterspec import specfile
 from tflaunch.core import step
 from tflaunch.core.actions import Action, HoldPorts, LookUpNames, StartTask, TryPeers
 from tflaunch.core.events import (
@@ -26,7 +27,6 @@ from tflaunch.core.events import (
 )
 from tflaunch.explain.messages import Logs, news
 from tflaunch.plan import local_machine, planner
-from tflaunch.spec import specfile
 
 SIZES = (100, 1_000, 10_000)
 PER_HOST = 8

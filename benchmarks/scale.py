@@ -23,6 +23,7 @@ from simulated_hosts import FINISH, KILL, Door, SimulatedHosts
 
 from tflaunch import descriptors
 from tflaunch.agents.session import Session, Terms
+from tflaunch.clusterspec import specfile
 from tflaunch.core import step
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.mailbox import Mailbox
@@ -30,7 +31,6 @@ from tflaunch.plan import lint, local_machine, planner, serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime.daemon import Notes
 from tflaunch.runtime.loop import Collaborators, Run
-from tflaunch.spec import specfile
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks

@@ -8,10 +8,10 @@ from typing import Any
 
 from launch import Launch
 from specs import DIRECTORY, MACHINE, REPOSITORY, made
+from tflaunch.clusterspec import Spec
 from tflaunch.discovery import resolve
 from tflaunch.plan.model import Plan
 from tflaunch.render import targets
-from tflaunch.spec import Spec
 
 SERVER = "print('a server')\n"
 TRAINING = [

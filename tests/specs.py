@@ -10,10 +10,10 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tflaunch.clusterspec import Spec, spec_form
 from tflaunch.plan import lint, planner
 from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import Plan
-from tflaunch.spec import Spec, spec_form
 
 TFLAUNCH = Path(sys.executable).with_name("tflaunch")
 REPOSITORY = Path(__file__).resolve().parent.parent

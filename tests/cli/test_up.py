@@ -18,10 +18,10 @@ import pytest
 import falls
 from launch import PATIENCE, Launch, read_until
 from specs import TFLAUNCH
+from tflaunch.clusterspec import specfile
 from tflaunch.core import events, replay, step
 from tflaunch.core.job_state import Phase
 from tflaunch.plan import local_machine, planner
-from tflaunch.spec import specfile
 
 pytestmark = pytest.mark.cli
 

@@ -13,8 +13,8 @@ import yaml
 
 from install import need
 from specs import REPOSITORY, made
+from tflaunch.clusterspec import Address
 from tflaunch.plan import lint
-from tflaunch.spec import Address
 
 pytestmark = pytest.mark.unit
 

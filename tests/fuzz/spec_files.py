@@ -15,12 +15,12 @@ from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes
 from specs import DIRECTORY, GOOD, MACHINE
 from tflaunch.cli.main import tflaunch
+from tflaunch.clusterspec import Spec, specfile
 from tflaunch.discovery import resolve
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import lint, placeholders, planner, serialize
 from tflaunch.plan import model as planning
 from tflaunch.render import targets
-from tflaunch.spec import Spec, specfile
 
 _SUFFIXES = {b"j": ".json", b"y": ".yaml", b"t": ".toml"}
 _LONGEST = 10.0  # seconds

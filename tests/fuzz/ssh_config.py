@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 from fuzz.borders import MEMORY, Border
-from tflaunch.spec import Host
+from tflaunch.clusterspec import Host
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.ssh_config import SshConfig, Target
 from tflaunch.transport.ssh_lookup import Lookup, ParamikoReader, parse_answer

@@ -23,7 +23,7 @@ import pytest
 
 from install import need
 from sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
-from tflaunch.spec import Host
+from tflaunch.clusterspec import Host
 from tflaunch.transport import ssh_keys, ssh_lookup, ssh_proxy, ssh_transport
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.known_hosts import fingerprint

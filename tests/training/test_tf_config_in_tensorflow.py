@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from specs import DIRECTORY, MACHINE, made
+from tflaunch.clusterspec import ROLES, STRATEGIES
 from tflaunch.plan import lint, planner
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
-from tflaunch.spec import ROLES, STRATEGIES
 
 pytestmark = pytest.mark.tensorflow
 

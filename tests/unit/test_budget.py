@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tflaunch.clusterspec import Restart
 from tflaunch.core import restart_budget
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE, Answer, Budget, Failure, Reached
-from tflaunch.spec import Restart
 
 pytestmark = pytest.mark.unit
 

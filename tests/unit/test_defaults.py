@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from specs import SMALLEST, SMALLEST_LOCAL
+from tflaunch.clusterspec import Spec, defaults, specfile
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import lint
-from tflaunch.spec import Spec, defaults, specfile
 
 pytestmark = pytest.mark.unit
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tflaunch.clusterspec import Address, Spec, spec_form
 from tflaunch.discovery import listed, resolve
 from tflaunch.errors import SpecError
-from tflaunch.spec import Address, Spec, spec_form
 
 pytestmark = pytest.mark.unit
 

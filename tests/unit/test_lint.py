@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, made
+from tflaunch.clusterspec import ROLES, STRATEGIES, Address, specfile
 from tflaunch.errors import Problem
 from tflaunch.plan import lint
-from tflaunch.spec import ROLES, STRATEGIES, Address, specfile
 
 pytestmark = pytest.mark.unit
 

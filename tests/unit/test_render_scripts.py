@@ -18,8 +18,8 @@ import script_checks
 from rendering import HOSTILE_TEXTS, hostile, plan_of, rendered, shipped
 from specs import GOOD, MACHINE, made
 from tflaunch.cli import render
+from tflaunch.clusterspec import Container, Resources, spec_form
 from tflaunch.render import targets
-from tflaunch.spec import Container, Resources, spec_form
 
 pytestmark = pytest.mark.unit
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs import GOOD, SMALLEST_LOCAL, made
+from tflaunch.clusterspec import ROLES, Address, Host, Restart, Role, Spec, Timeouts, spec_form, specfile
 from tflaunch.errors import Problem, SpecError
-from tflaunch.spec import ROLES, Address, Host, Restart, Role, Spec, Timeouts, spec_form, specfile
 
 pytestmark = pytest.mark.unit
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from install import need
-from tflaunch.spec import Host
+from tflaunch.clusterspec import Host
 from tflaunch.transport import ssh_lookup
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.ssh_config import SshConfig, Target

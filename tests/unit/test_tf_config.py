@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tflaunch.clusterspec import ROLES, STRATEGIES
 from tflaunch.plan.tf_config import (
     WithTfConfig,
     common_part,
@@ -15,7 +16,6 @@ from tflaunch.plan.tf_config import (
     split,
     without_tf_config,
 )
-from tflaunch.spec import ROLES, STRATEGIES
 
 pytestmark = pytest.mark.unit
 

@@ -17,10 +17,10 @@ from tflaunch.errors import Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.client.observer import Observer
+    from tflaunch.clusterspec import Spec
+    from tflaunch.clusterspec.specfile import SpecFile
     from tflaunch.plan.model import Plan
     from tflaunch.runtime.slurm_submission import Order
-    from tflaunch.spec import Spec
-    from tflaunch.spec.specfile import SpecFile
 
 ENGINE = "slurm"
 _OPTIONS = {
@@ -104,7 +104,7 @@ def _offline(file: SpecFile, order: Order) -> Spec:
 
 
 def _load(file: SpecFile, order: Order) -> Spec:
-    from tflaunch.spec import specfile
+    from tflaunch.clusterspec import specfile
 
     return specfile.load(file, order.settings, order.name, order.command, os.environ)
 
@@ -165,13 +165,13 @@ def _interrupts_end(directory: Path) -> Iterator[list[int]]:
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     from tflaunch import descriptors
+    from tflaunch.clusterspec import specfile
     from tflaunch.core import drill
     from tflaunch.discovery import resolve
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
     from tflaunch.runtime import daemon, launch, slurm_submission
     from tflaunch.slurm import batch
-    from tflaunch.spec import specfile
     from tflaunch.store import log_writer
 
     order, run = slurm_submission.take_up(directory)

@@ -14,9 +14,9 @@ import click
 from tflaunch.errors import Problem, SpecError
 
 if TYPE_CHECKING:
+    from tflaunch.clusterspec import Spec
+    from tflaunch.clusterspec.specfile import SpecFile
     from tflaunch.plan.model import Plan
-    from tflaunch.spec import Spec
-    from tflaunch.spec.specfile import SpecFile
 
 STDIN = Path("-")
 
@@ -59,7 +59,7 @@ def read_file(path: Path) -> SpecFile:
     Raises:
         SpecError: it cannot be read.
     """
-    from tflaunch.spec import specfile
+    from tflaunch.clusterspec import specfile
 
     return specfile.read(path) if path != STDIN else specfile.read_stream(sys.stdin.buffer, source_name(path))
 
@@ -80,7 +80,7 @@ def read_spec(
     Raises:
         SpecError: with every error, and the warnings among them.
     """
-    from tflaunch.spec import specfile
+    from tflaunch.clusterspec import specfile
 
     if isinstance(spec_file, Path):
         spec_file = read_file(spec_file)
@@ -143,7 +143,7 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
 
 def seconds_in(text: str) -> float | None:
     """Return the seconds that ``90``, ``90s`` or ``10m`` on the command line means, None when it means none."""
-    from tflaunch.spec.kinds import seconds_of
+    from tflaunch.clusterspec.kinds import seconds_of
 
     return seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text)
 

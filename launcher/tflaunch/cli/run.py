@@ -79,7 +79,7 @@ def run(
         data["tensorboard"] = tensorboard
     if options.preload:
         data["preload"] = [PRELOADED]
-    from tflaunch.spec import specfile
+    from tflaunch.clusterspec import specfile
 
     data = specfile.with_settings(_SOURCE, data, settings)
     spec = specfile.from_data(_SOURCE, data, os.environ, Path())
@@ -154,7 +154,7 @@ def _check_roles(workers: int, ps: int, chief: bool) -> None:
 
 def _name_from(command: tuple[str, ...]) -> str:
     """The name of the program that is run: the script rather than its interpreter."""
-    from tflaunch.spec import specfile
+    from tflaunch.clusterspec import specfile
 
     words = [word for word in command if not word.startswith("-")]
     if len(words) > 1 and _PYTHON.fullmatch(Path(words[0]).name):

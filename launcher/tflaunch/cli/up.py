@@ -22,9 +22,9 @@ from tflaunch.cli._spec import (
 )
 
 if TYPE_CHECKING:
+    from tflaunch.clusterspec import Spec
     from tflaunch.core.drill import Strike
     from tflaunch.plan.model import Plan
-    from tflaunch.spec import Spec
 
 
 @click.command(cls=CommandAfterDashes, short_help="Run a spec and wait for its end.")

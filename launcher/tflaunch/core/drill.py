@@ -8,11 +8,11 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple
 
+from tflaunch.clusterspec.kinds import seconds_of
 from tflaunch.core.job_state import Job
 from tflaunch.core.policy import gang_runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan
-from tflaunch.spec.kinds import seconds_of
 
 _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
 _EXAMPLE = "write for example 'kill worker:1 after 20s; stop ps:0 for 10s; cut host=b for 5s'"

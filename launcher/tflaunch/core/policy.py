@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tflaunch.clusterspec import ROLES
 from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import (
     ALIVE,
@@ -31,7 +32,6 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, role_of
 from tflaunch.plan.tensorboard import is_board
 from tflaunch.plan.tf_config import has_cluster, members
-from tflaunch.spec import ROLES
 from tflaunch_worker.tasks import failure_signature
 
 WARN_AFTER = 60.0

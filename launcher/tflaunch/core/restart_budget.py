@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from tflaunch.spec import Restart
+from tflaunch.clusterspec import Restart
 
 MOST_FREE = 10
 """Restarts within the window that are not charged: a program that always says "start me again" loops."""

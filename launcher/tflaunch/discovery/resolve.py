@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tflaunch.clusterspec import MAX_TASKS, Address, Spec
+from tflaunch.clusterspec.spec_form import read_address
 from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFound
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import placement
-from tflaunch.spec import MAX_TASKS, Address, Spec
-from tflaunch.spec.spec_form import read_address
 
 _LINE = re.compile(r"(?P<address>\S+)(?:\s+slots=(?P<slots>\d{1,5}))?")
 _POOL = "hosts.discover"

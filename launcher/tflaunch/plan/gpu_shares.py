@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tflaunch.spec import Role, Spec
+from tflaunch.clusterspec import Role, Spec
 
 HIDDEN = "-1"
 """CUDA_VISIBLE_DEVICES for a task that is to have no GPU."""

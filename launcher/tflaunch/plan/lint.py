@@ -12,11 +12,11 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tflaunch.clusterspec import EVERY_HOST, LOCALHOST, ROLES, Host, Role, Spec
+from tflaunch.clusterspec.kinds import nearest
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
-from tflaunch.spec import EVERY_HOST, LOCALHOST, ROLES, Host, Role, Spec
-from tflaunch.spec.kinds import nearest
 
 _KERAS_SPELLINGS = ("1", "true", "True")  # tensorflow/__init__.py compares with exactly these
 _LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less what stands around the addresses

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import tflaunch_worker
+from tflaunch.clusterspec import LOCALHOST
 from tflaunch.plan.machine import Machine
-from tflaunch.spec import LOCALHOST
 from tflaunch_worker.inspect import cores
 
 

@@ -8,9 +8,9 @@ import itertools
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from tflaunch.clusterspec import ROLES, Address, Elastic, Restart, Timeouts
 from tflaunch.errors import Problem
 from tflaunch.plan.tf_config import WithTfConfig, common_part, without_tf_config
-from tflaunch.spec import ROLES, Address, Elastic, Restart, Timeouts
 
 AUTO = "auto"
 """Stands for a value that is known only at the start."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from tflaunch.clusterspec import ROLES
 from tflaunch.plan.model import AUTO, Plan, TaskPlan
 from tflaunch.plan.tf_config import NAME as TF_CONFIG
 from tflaunch.plan.tf_config import WithTfConfig, without_tf_config
-from tflaunch.spec import ROLES
 
 RUN, ATTEMPT, LEADER = "run", "attempt", "chief.host"
 _CLUSTER = "cluster."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tflaunch.spec import EVERY_HOST, LOCALHOST, ROLES, Address, Host, Spec
+from tflaunch.clusterspec import EVERY_HOST, LOCALHOST, ROLES, Address, Host, Spec
 
 _NOWHERE = Address(LOCALHOST, None)
 

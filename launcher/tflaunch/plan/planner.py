@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePath, PurePosixPath
 
+from tflaunch.clusterspec import LOCALHOST, ROLES, Address, Role, Spec
 from tflaunch.plan import gpu_shares, placeholders, tensorboard
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.machine import Machine
@@ -22,7 +23,6 @@ from tflaunch.plan.model import (
     resolve,
 )
 from tflaunch.plan.tf_config import has_cluster, members
-from tflaunch.spec import LOCALHOST, ROLES, Address, Role, Spec
 
 _PYTHONS = ("python", "python3")
 

@@ -10,11 +10,11 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tflaunch.clusterspec import ROLES, STRATEGIES, Address, Elastic, Restart, Timeouts
 from tflaunch.plan import preloading
 from tflaunch.plan.model import SIDECAR, HostPlan, Plan, SyncPlan, TaskPlan, resolve
 from tflaunch.plan.tf_config import NAME as TF_CONFIG
 from tflaunch.plan.tf_config import without_tf_config
-from tflaunch.spec import ROLES, STRATEGIES, Address, Elastic, Restart, Timeouts
 
 _LONGEST = 2.0**40  # seconds
 _SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

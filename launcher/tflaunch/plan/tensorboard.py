@@ -10,8 +10,8 @@ import re
 import shlex
 from typing import NamedTuple
 
+from tflaunch.clusterspec import Address
 from tflaunch.plan.model import AUTO, SIDECAR, HostPlan, Plan, TaskPlan
-from tflaunch.spec import Address
 
 NAME = "tensorboard"
 USUAL_PORT = 6006

@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tflaunch.clusterspec import Container, Resources
 from tflaunch.core import policy
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 from tflaunch.render import documents
 from tflaunch.render.fixed import SERVER_PROGRAM
 from tflaunch.render.needs import devices, program, without_devices
-from tflaunch.spec import Container, Resources
 
 _HEAD = """\
 Made by `tflaunch render --to compose`. It starts the tasks of {name} as containers, without restarts:

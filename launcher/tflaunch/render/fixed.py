@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
+from tflaunch.clusterspec import Host, Spec
 from tflaunch.plan import model as planning
 from tflaunch.plan import placeholders, planner, tensorboard
 from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.spec import Host, Spec
 
 FIRST_PORT = 2222
 SERVER_PROGRAM = "/tflaunch/server.py"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tflaunch.clusterspec import Container, Spec
 from tflaunch.core import policy
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render import documents, pods
 from tflaunch.render.pods import COMPLETION_INDEX, CONTAINER, template
-from tflaunch.spec import Container, Spec
 
 FOR_EVER = 2**31 - 1
 """A backoffLimit that is never reached."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tflaunch.clusterspec import Container, Spec
 from tflaunch.core import policy
 from tflaunch.plan.model import Plan
 from tflaunch.render import documents, jobs, pods
-from tflaunch.spec import Container, Spec
 
 _HEAD = """\
 Made by `tflaunch render --to jobset`, for JobSet v1alpha2: kubectl apply -f FILE

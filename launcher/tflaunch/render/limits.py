@@ -7,13 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from tflaunch.clusterspec import Role, Spec
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
 from tflaunch.plan.machine import Machine
 from tflaunch.render.fixed import HOST_VALUE
 from tflaunch.render.needs import with_gpus
-from tflaunch.spec import Role, Spec
 
 Rule = Callable[[Spec, Machine], Iterator[Problem]]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tflaunch.clusterspec import Role, Spec
 from tflaunch.plan.gpu_shares import HIDDEN, trains_on_gpu
 from tflaunch.plan.model import TaskPlan
-from tflaunch.spec import Role, Spec
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 

@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from tflaunch.clusterspec import Address, Container, Host, Spec
 from tflaunch.errors import Problem
 from tflaunch.plan import tensorboard
 from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 from tflaunch.render.fixed import FIRST_PORT
 from tflaunch.render.needs import devices, without_devices
-from tflaunch.spec import Address, Container, Host, Spec
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _NUMBERS = re.compile(r"([0-9]+)")

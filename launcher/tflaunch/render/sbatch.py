@@ -6,9 +6,9 @@ import math
 import shlex
 from collections import Counter
 
+from tflaunch.clusterspec import Spec
 from tflaunch.plan.model import Plan
 from tflaunch.render.needs import devices
-from tflaunch.spec import Spec
 
 _USUAL_KILL_WAIT = 30.0  # seconds between Slurm's TERM and KILL, unless its cluster says otherwise
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tflaunch.clusterspec import Container
 from tflaunch.plan.model import Plan
 from tflaunch.render import bash
-from tflaunch.spec import Container
 
 _HEAD = """\
 Made by `tflaunch render --to sh`: runs the tasks of {name} on this machine, without restarts.

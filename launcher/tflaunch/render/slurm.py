@@ -6,11 +6,11 @@ import itertools
 import re
 from collections.abc import Sequence
 
+from tflaunch.clusterspec import Spec
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render import bash, sbatch
 from tflaunch.render.needs import devices, without_devices
-from tflaunch.spec import Spec
 
 _HEAD = """\
 Made by `tflaunch render --to slurm`: sbatch FILE

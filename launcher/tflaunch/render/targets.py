@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
+from tflaunch.clusterspec import Container, Spec
 from tflaunch.errors import Problem
 from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import Plan
 from tflaunch.render import compose, jobs, jobset, limits, pods, sh, slurm, tfjob
 from tflaunch.render.fixed import FIRST_PORT, SERVER_PROGRAM, fixed
 from tflaunch.render.needs import with_gpus
-from tflaunch.spec import Container, Spec
 
 
 def _as_it_is(spec: Spec) -> Spec:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from tflaunch.clusterspec import Container, Spec
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 from tflaunch.render import documents, jobs, pods
 from tflaunch.render.needs import program
 from tflaunch.render.pods import Index
-from tflaunch.spec import Container, Spec
 
 _HEAD = """\
 Made by `tflaunch render --to tfjob`, for the training operator v1: kubectl apply -f FILE

@@ -9,8 +9,8 @@ import time
 
 import paramiko
 
+from tflaunch.clusterspec import Host
 from tflaunch.plan.model import HostPlan
-from tflaunch.spec import Host
 from tflaunch.transport import bootstrap, bundle
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.ssh_config import SshConfig, Target

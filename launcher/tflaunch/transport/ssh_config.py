@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from tflaunch.spec import Host
+from tflaunch.clusterspec import Host
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.ssh_algorithms import KEYWORDS
 from tflaunch.transport.ssh_lookup import Lookup, Values, find_lookup, shown

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tflaunch.clusterspec.kinds import place
 from tflaunch.errors import Problem, SpecError
-from tflaunch.spec.kinds import place
 
 VARIABLE = "TFLAUNCH_CONFIG"
 """Names the user's file instead of the usual one; empty for no defaults at all."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tflaunch.errors import Problem
-from tflaunch.spec import (
+from tflaunch.clusterspec import (
     LOCALHOST,
     MAX_TASKS,
     ROLES,
@@ -23,7 +22,7 @@ from tflaunch.spec import (
     Sync,
     Timeouts,
 )
-from tflaunch.spec.kinds import (
+from tflaunch.clusterspec.kinds import (
     At,
     Choice,
     Command,
@@ -42,6 +41,7 @@ from tflaunch.spec.kinds import (
     VariableValue,
     shown,
 )
+from tflaunch.errors import Problem
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SOURCE = re.compile(r"[a-z][a-z0-9_-]*(:.+)?")

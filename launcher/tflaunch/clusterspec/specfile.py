@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from tflaunch.clusterspec import Spec, defaults, kinds, spec_form
 from tflaunch.errors import Problem, SpecError
-from tflaunch.spec import Spec, defaults, kinds, spec_form
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
@@ -276,7 +276,7 @@ def _parse_toml(text: str) -> Any:
 
 
 def _parse_yaml(text: str) -> Any:
-    from tflaunch.spec import yaml_reader
+    from tflaunch.clusterspec import yaml_reader
 
     try:
         return yaml_reader.parse(text)
