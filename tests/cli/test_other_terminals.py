@@ -231,10 +231,10 @@ def test_mistakes_are_told_in_a_sentence(launch: Launch) -> None:
         (["logs", "worker:9"], "no task is 'worker:9'; the tasks are worker:0, worker:1"),
         (["logs", "workr:1"], "no task is 'workr:1'; the tasks are worker:0, worker:1"),
         (["logs", "--attempt", "7"], "has no attempt 7; its only attempt is 0"),
-        (["kill", "-s", "HELLO", "worker"], "'HELLO' is no signal"),
+        (["kill", "-s", "HELLO", "worker"], "'HELLO' is not a valid signal"),
         (["kill"], "Missing argument 'TASK'"),
         (["logs", "--since", "yesterday"], "'yesterday' is not a valid time"),
-        (["down", "-t", "soon"], "'soon' is no duration"),
+        (["down", "-t", "soon"], "'soon' is not a valid duration"),
         (["down", "--all", "x"], "not both"),
         (["restart", "host=nosuch"], "no task is 'host=nosuch'"),
     ):

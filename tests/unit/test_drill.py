@@ -35,7 +35,7 @@ def test_strikes_are_read_in_the_order_of_their_time() -> None:
         ("kill worker:1 after", "it must begin with"),
         ("kill worker:1 before 3s", "after the target only"),
         ("kill worker:1 after 3s after 4s", "after the target only"),
-        ("kill worker:1 after soon", "'soon' is no duration"),
+        ("kill worker:1 after soon", "'soon' is not a valid duration"),
         ("kill worker:1 for 3s", "stop and cut need"),
         ("stop worker:1", "stop and cut need"),
         ("kill worker:7", "the tasks are worker:0, worker:1, evaluator:0"),

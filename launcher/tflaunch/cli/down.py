@@ -118,5 +118,7 @@ def _end(path: Path, grace: float | None) -> None:
 def _seconds(text: str) -> float:
     seconds = seconds_in(text)
     if seconds is None:
-        raise TflaunchError(f"-t {text!r} is no duration; write seconds, or text such as 30s or 2m", EXIT_USAGE)
+        raise TflaunchError(
+            f"-t {text!r} is not a valid duration; write seconds, or text such as 30s or 2m", EXIT_USAGE
+        )
     return seconds

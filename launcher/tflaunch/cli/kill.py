@@ -39,4 +39,6 @@ def _signal(name: str) -> int:
             return int(signal.Signals(int(name)))
         return int(signal.Signals[f"SIG{name.upper().removeprefix('SIG')}"])
     except (KeyError, ValueError):
-        raise TflaunchError(f"-s {name!r} is no signal; write TERM, KILL, USR1 or a number", EXIT_USAGE) from None
+        raise TflaunchError(
+            f"-s {name!r} is not a valid signal; write TERM, KILL, USR1 or a number", EXIT_USAGE
+        ) from None

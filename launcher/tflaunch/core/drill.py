@@ -70,7 +70,7 @@ def _seconds(clause: str, text: str | None) -> float | None:
         return None
     seconds = seconds_of(text)
     if seconds is None:
-        raise _wrong(clause, f"{text!r} is no duration")
+        raise _wrong(clause, f"{text!r} is not a valid duration")
     return seconds
 
 
