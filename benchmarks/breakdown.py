@@ -25,7 +25,7 @@ PROGRAM = """
 import time
 marks = [time.monotonic()]
 import sys
-waited_for = ["tflaunch.descriptors", "tflaunch.clusterspec.specfile"]
+waited_for = ["tflaunch.descriptors", "tflaunch.clusterspec.load"]
 def hook(event, arguments):
     if event == "import" and waited_for and arguments[0] == waited_for[-1]:
         waited_for.pop()

@@ -11,7 +11,7 @@ from brood import workshop
 from parts import Bench, Part, own_directory
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
-from tflaunch.clusterspec import specfile
+from tflaunch.clusterspec import load
 from tflaunch.core import step
 from tflaunch.core.actions import Action, HoldPorts, LookUpNames, StartTask, TryPeers
 from tflaunch.core.events import (
@@ -47,7 +47,7 @@ class _Job:
         spec = directory / "growth.json"
         hosts = [f"h{number // PER_HOST}" for number in range(size)]
         spec.write_text(json.dumps({"cluster": {"worker": hosts}, "command": ["python", "train.py"]}))
-        self.plan = planner.make(specfile.load(spec), directory, local_machine.look([]))
+        self.plan = planner.make(load.load_spec(spec), directory, local_machine.look([]))
         self.now = 0.0
         self.job = step.begin("growth", self.plan, self.now)
 

@@ -23,7 +23,7 @@ from simulated_hosts import FINISH, KILL, Door, SimulatedHosts
 
 from tflaunch import descriptors
 from tflaunch.agents.session import Session, Terms
-from tflaunch.clusterspec import specfile
+from tflaunch.clusterspec import load
 from tflaunch.core import step
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.mailbox import Mailbox
@@ -155,7 +155,7 @@ def _plan(directory: Path, size: int, hosts: int) -> Plan:
     names = [_host(number % hosts) for number in range(size)]
     restart = {"max": 3, "backoff": [0, 0]}
     spec.write_text(json.dumps({"cluster": {"worker": names}, "command": ["python", "train.py"], "restart": restart}))
-    loaded = specfile.load(spec)
+    loaded = load.load_spec(spec)
     if problems := lint.check(loaded):
         raise SystemExit(str(problems[0]))
     return planner.make(loaded, directory, local_machine.look([]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from launch import Launch
 from specs import DIRECTORY, MACHINE, REPOSITORY, made
-from tflaunch.clusterspec import Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.discovery import resolve
 from tflaunch.plan.model import Plan
 from tflaunch.render import targets

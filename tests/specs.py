@@ -10,7 +10,8 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tflaunch.clusterspec import Spec, spec_form
+from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.problems import validate_data
 from tflaunch.plan import lint, planner
 from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import Plan
@@ -73,7 +74,7 @@ GOOD: dict[str, dict[str, Any]] = {
 
 def made(data: dict[str, Any]) -> Spec:
     """Return the spec in data that must be good to read."""
-    result = spec_form.read(data)
+    result = validate_data(data)
     assert isinstance(result, Spec), result
     return result
 

@@ -179,7 +179,7 @@ WRONG_TYPES = [
     field("command-is-a-number", {"command": 5}, "command: must be a list of words"),
     field("command-is-empty", {"command": []}, "command: is empty"),
     field("command-is-half-quoted", {"command": "python 'train.py"}, "command: cannot be split"),
-    field("word-is-a-number", {"command": ["python", 5]}, "command[1]: must be a word"),
+    field("word-is-a-number", {"command": ["python", 5]}, "command[1]: must be text, not 5; put it in quotes"),
     field("word-holds-nul", {"command": ["python", "a\0b"]}, "command[1]: contains a NUL"),
     field("word-holds-half-a-character", {"command": ["python", "\ud800"]}, "command[1]"),
     field("name-is-a-path", {"name": "../up"}, "name: '../up' cannot be a name"),
@@ -234,7 +234,7 @@ NOT_FOR_TENSORFLOW = [
     ),
     field("backoff-backwards", {"restart": {"backoff": [2, 1]}}, "restart.backoff: the first wait is longer"),
     field("elastic", {"elastic": {"min_workers": 9}}, "elastic.min_workers: 9 is not between 1 and the 2 workers"),
-    field("no-place-of-hosts", {"hosts": {"discover": 5}}, "hosts.discover: must be where hosts are found"),
+    field("no-place-of-hosts", {"hosts": {"discover": 5}}, "hosts.discover: must be a source of hosts such as"),
     field(
         "no-engine", {"hosts": {"discover": "dsn:worker"}}, "hosts.discover: there is no engine 'dsn'; use one of dns"
     ),

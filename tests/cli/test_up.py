@@ -18,7 +18,7 @@ import pytest
 import falls
 from launch import PATIENCE, Launch, read_until
 from specs import TFLAUNCH
-from tflaunch.clusterspec import specfile
+from tflaunch.clusterspec import load
 from tflaunch.core import events, replay, step
 from tflaunch.core.job_state import Phase
 from tflaunch.plan import local_machine, planner
@@ -397,7 +397,7 @@ def test_folding_the_journal_gives_the_job(launch: Launch) -> None:
     script = "[ $TFLAUNCH_ATTEMPT = 1 ] || kill -9 $$; [ $TFLAUNCH_TASK = worker:0 ] || exit 5"
     spec = launch.shell(script, restart={"max": 1, "backoff": [0, 0]})
     ended = launch.up(spec)
-    loaded = specfile.load(spec)
+    loaded = load.load_spec(spec)
     made = planner.make(loaded, PurePath(spec.parent), local_machine.look(["localhost"]))
     journal = launch.journal()
     job = step.begin(journal[0]["run"], made, journal[0]["now"])

@@ -13,7 +13,7 @@ import yaml
 
 from install import need
 from specs import REPOSITORY, made
-from tflaunch.clusterspec import Address
+from tflaunch.clusterspec.values import Address
 from tflaunch.plan import lint
 
 pytestmark = pytest.mark.unit
@@ -85,7 +85,7 @@ def test_the_specs_of_the_compose_file_are_good(profile: str) -> None:
     name = f"cluster_specs/compose_{profile}.json"
     spec = made(json.loads((REPOSITORY / name).read_text()))
     found = {role: (Address(where.removeprefix("dns:"), None),) for role, where in spec.discover.items()}
-    spec = spec._replace(cluster={**spec.cluster, **found}, discover={})
+    spec = spec.model_copy(update={"cluster": {**spec.cluster, **found}, "discover": {}})
     assert not lint.check(spec)
     services = read()["services"]
     (launcher,) = [service for service in services.values() if name in str(service["command"])]

@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 from fuzz.borders import MEMORY, Border
-from tflaunch.clusterspec import Host
+from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.ssh_config import SshConfig, Target
 from tflaunch.transport.ssh_lookup import Lookup, ParamikoReader, parse_answer
@@ -73,7 +73,7 @@ def _resolve(make: Callable[[], Lookup]) -> None:
     targets: tuple[Target, ...] = ()
     problem = ""
     try:
-        target = SshConfig(make()).resolve("alpha", Host())
+        target = SshConfig(make()).resolve("alpha", HostPlan("alpha", is_local=False))
         targets = (target, *target.jumps)
     except LinkError as error:
         problem = str(error)

@@ -23,7 +23,7 @@ import pytest
 
 from install import need
 from sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
-from tflaunch.clusterspec import Host
+from tflaunch.plan.model import HostPlan
 from tflaunch.transport import ssh_keys, ssh_lookup, ssh_proxy, ssh_transport
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.known_hosts import fingerprint
@@ -777,7 +777,7 @@ class TestJumpHosts:
         (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
         monkeypatch.setenv("HOME", str(home))
         config = SshConfig(ssh_lookup.find_lookup(Path("/nonexistent")))
-        target = config.resolve("worker", Host(ssh="host"))
+        target = config.resolve("worker", HostPlan("alpha", is_local=False, ssh="host"))
         assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
 
     def test_it_is_connected_to_once(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
@@ -949,7 +949,9 @@ while True:
         (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
         monkeypatch.setenv("HOME", str(home))
         monkeypatch.setenv("SHELL", "/bin/sh")
-        target = SshConfig(ssh_lookup.find_lookup(Path("/nonexistent"))).resolve("worker", Host(ssh="host"))
+        target = SshConfig(ssh_lookup.find_lookup(Path("/nonexistent"))).resolve(
+            "worker", HostPlan("alpha", is_local=False, ssh="host")
+        )
         assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
         commands = self.processes(machine)
         assert commands

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from specs import DIRECTORY, MACHINE, made
-from tflaunch.clusterspec import ROLES, STRATEGIES
+from tflaunch.clusterspec.values import ROLES, STRATEGIES
 from tflaunch.plan import lint, planner
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import Plan, TaskPlan

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specs import DIRECTORY, MACHINE, made
-from tflaunch.clusterspec import Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.plan import placement, planner
 from tflaunch.render import sbatch
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tflaunch.clusterspec import Restart
 from tflaunch.core import restart_budget
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE, Answer, Budget, Failure, Reached
+from tflaunch.plan.model import RestartPlan
 
 pytestmark = pytest.mark.unit
 
-RULES = Restart(max=2, window=100, backoff=(1, 8))
+RULES = RestartPlan(max=2, window=100, backoff=(1, 8))
 
 
-def spend(failures: list[Failure], rules: Restart = RULES, gap: float = 1.0) -> list[Answer]:
+def spend(failures: list[Failure], rules: RestartPlan = RULES, gap: float = 1.0) -> list[Answer]:
     """Return the answers to failures that follow each other after ``gap`` seconds."""
     answers, spent = [], Budget()
     for number, failure in enumerate(failures):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from specs import SMALLEST, SMALLEST_LOCAL
-from tflaunch.clusterspec import Spec, defaults, specfile
+from tflaunch.clusterspec import defaults, load
+from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import lint
 
@@ -30,7 +31,7 @@ class Places:
         """Return a spec of the project."""
         spec = self.project.with_name("job.json")
         spec.write_text(json.dumps({**SMALLEST_LOCAL, **fields}))
-        return specfile.load(spec, settings, environ=self.environ if environ is None else environ)
+        return load.load_spec(spec, settings, environ=self.environ if environ is None else environ)
 
     def problems(self, **fields: Any) -> tuple[str, tuple[Problem, ...]]:
         """Return in which file there are problems, and which."""

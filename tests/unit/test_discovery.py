@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.clusterspec import Address, Spec, spec_form
+from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.problems import validate_data
+from tflaunch.clusterspec.values import Address
 from tflaunch.discovery import listed, resolve
 from tflaunch.errors import SpecError
 
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.unit
 
 def found(directory: Path, where: str, **fields: object) -> tuple[Address, ...]:
     """Return the workers that are found in a place."""
-    read = spec_form.read({"discover": {"worker": where}, "command": ["x"], **fields})
+    read = validate_data({"discover": {"worker": where}, "command": ["x"], **fields})
     assert isinstance(read, Spec), read
     resolved = resolve.with_hosts("job.json", read, directory)
     assert not resolved.discover
@@ -99,7 +101,7 @@ def test_a_role_has_its_hosts_from_one_place(tmp_path: Path) -> None:
 
 def test_offline_hosts_are_assumed() -> None:
     """`check` looks at a spec without the network."""
-    read = spec_form.read({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
+    read = validate_data({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
     assert isinstance(read, Spec)
     assert set(resolve.assumed("job.json", read).cluster) == {"ps", "worker"}
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, made
-from tflaunch.clusterspec import ROLES, STRATEGIES, Address, specfile
+from tflaunch.clusterspec import load
+from tflaunch.clusterspec.values import ROLES, STRATEGIES, Address
 from tflaunch.errors import Problem
 from tflaunch.plan import lint
 
@@ -49,9 +50,9 @@ class TestGoodSpecs:
     @pytest.mark.parametrize("path", sorted((REPOSITORY / "cluster_specs").iterdir()), ids=lambda path: path.name)
     def test_every_spec_that_comes_with_tflaunch_has_no_problem(self, path: Any):
         """They are the first that users run."""
-        spec = specfile.load(path, environ={"HOME": "/home/ann"})
+        spec = load.load_spec(path, environ={"HOME": "/home/ann"})
         found = {role: (Address("h1", None), Address("h2", None)) for role in spec.discover}
-        assert lint.check(spec._replace(cluster={**spec.cluster, **found})) == []
+        assert lint.check(spec.model_copy(update={"cluster": {**spec.cluster, **found}})) == []
 
 
 class TestImages:

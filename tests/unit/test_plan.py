@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
-from tflaunch.clusterspec import Address
+from tflaunch.clusterspec.values import Address
 from tflaunch.plan import model as planning
 from tflaunch.plan import serialize
 from tflaunch.plan.model import HostPlan, Plan, TaskPlan, problems

@@ -18,7 +18,9 @@ import script_checks
 from rendering import HOSTILE_TEXTS, hostile, plan_of, rendered, shipped
 from specs import GOOD, MACHINE, made
 from tflaunch.cli import render
-from tflaunch.clusterspec import Container, Resources, spec_form
+from tflaunch.clusterspec.model import Container, Resources
+from tflaunch.clusterspec.problems import validate_data
+from tflaunch.clusterspec.schema import json_schema
 from tflaunch.render import targets
 
 pytestmark = pytest.mark.unit
@@ -118,7 +120,7 @@ def test_slurm_is_asked_for_what_the_tasks_want() -> None:
 @pytest.mark.parametrize("value", ["a\n#SBATCH --wrap=id", "a\rb", "a\0b", "a\x85b"])
 def test_an_option_of_sbatch_is_one_line(value: str) -> None:
     """Else it would be several options, or a command."""
-    (problem,) = spec_form.read({"cluster": {"worker": 1}, "command": "train", "slurm": {"comment": value}})
+    (problem,) = validate_data({"cluster": {"worker": 1}, "command": "train", "slurm": {"comment": value}})
     assert problem.where == "slurm.comment"
 
 
@@ -267,8 +269,10 @@ def test_a_container_is_read_as_the_schema_has_it() -> None:
             "volumes": volumes,
         }
         data = {"cluster": {"worker": 1}, "command": "train", "container": container}
-        jsonschema.Draft202012Validator(spec_form.json_schema()).validate(data)
-        assert made(data).container == Container("a.b/c:1@sha256", Resources(str(cpu), "512Mi", 0), volumes)
+        jsonschema.Draft202012Validator(json_schema()).validate(data)
+        assert made(data).container == Container(
+            image="a.b/c:1@sha256", resources=Resources(cpu=str(cpu), memory="512Mi", gpu=0), volumes=volumes
+        )
     assert made({"cluster": {"worker": 1}, "container": {}}).container == Container()
 
 
@@ -292,7 +296,7 @@ def test_a_container_is_read_as_the_schema_has_it() -> None:
 )
 def test_a_container_that_is_none_is_an_error(container: Any, where: str) -> None:
     """At its place."""
-    problems = spec_form.read({"cluster": {"worker": 1}, "command": "train", "container": container})
+    problems = validate_data({"cluster": {"worker": 1}, "command": "train", "container": container})
     assert isinstance(problems, list)
     assert [problem.where for problem in problems] == [where]
 

@@ -11,9 +11,26 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
 
 from specs import GOOD, SMALLEST_LOCAL, made
-from tflaunch.clusterspec import ROLES, Address, Host, Restart, Role, Spec, Timeouts, spec_form, specfile
+from tflaunch.clusterspec.load import load_spec
+from tflaunch.clusterspec.model import (
+    Container,
+    Elastic,
+    Host,
+    Resources,
+    Restart,
+    Role,
+    Sidecar,
+    Spec,
+    Sync,
+    Timeouts,
+    written_fields,
+)
+from tflaunch.clusterspec.problems import validate_data
+from tflaunch.clusterspec.schema import json_schema
+from tflaunch.clusterspec.values import ROLES, Address
 from tflaunch.errors import Problem, SpecError
 
 pytestmark = pytest.mark.unit
@@ -28,7 +45,7 @@ def changed(**fields: Any) -> dict[str, Any]:
 
 def problems_in(data: Any) -> list[Problem]:
     """The problems of data that must not be good to read."""
-    result = spec_form.read(data)
+    result = validate_data(data)
     assert isinstance(result, list)
     return result
 
@@ -282,6 +299,84 @@ class TestValues:
         assert the_problem_in(changed(**{field: value})).where == where
 
 
+class TestModel:
+    """The model, as programs use it."""
+
+    def test_a_spec_from_python_means_what_a_file_with_the_same_values_means(self):
+        """Counts, durations and commands as text included."""
+        fields: dict[str, Any] = {"cluster": {"worker": 2}, "command": "python train.py", "timeouts": {"grace": "1m"}}
+        assert Spec(**fields) == made(fields)
+        assert Spec(**fields).timeouts.grace == 60.0
+        assert Spec(
+            cluster=made(fields).cluster, command=("python", "train.py"), timeouts=Timeouts(grace="1m")
+        ) == made(fields)
+
+    def test_a_spec_from_python_is_validated(self):
+        """All at once, with place and remedy."""
+        with pytest.raises(ValidationError) as caught:
+            Spec(cluster={"worker": ["alpha:0"]}, restart={"max": "3"}, comand="x")
+        assert [detail["loc"] for detail in caught.value.errors()] == [
+            ("cluster", "worker", 0),
+            ("restart", "max"),
+            ("comand",),
+        ]
+        assert "has no valid port; use 1 to 65535" in str(caught.value)
+
+    def test_a_spec_cannot_be_changed(self):
+        """A copy can."""
+        spec = made(SMALLEST_LOCAL)
+        with pytest.raises(ValidationError):
+            spec.name = "other"  # type: ignore[misc]
+        assert (spec.model_copy(update={"name": "other"}).name, spec.name) == ("other", "job")
+
+    @pytest.mark.parametrize(
+        ("fields", "where"),
+        [
+            ({"hosts": {"alpha": {"engine": "slurm:7"}}}, "hosts.alpha.engine"),
+            ({"hosts": {"alpha": {"inherits": True}}}, "hosts.alpha.inherits"),
+            ({"pool": "slurm"}, "pool"),
+            ({"hosts.discover": "slurm"}, "hosts.discover"),
+            ({"origins": {}}, "origins"),
+        ],
+    )
+    def test_what_tflaunch_finds_out_cannot_be_written(self, fields: dict[str, Any], where: str):
+        """It is an unknown field, and is not offered."""
+        problem = the_problem_in(changed(**fields))
+        assert (problem.where, problem.message) == (where, f"unknown field {where.removeprefix('hosts.alpha.')!r}")
+        assert not {"engine", "inherits", "pool", "origins"} & set(problem.hint.replace(",", "").split())
+
+    def test_where_hosts_are_found_stands_among_the_hosts(self):
+        """Beside the settings of single ones."""
+        spec = made(changed(hosts={"discover": "dns:workers", "*": {"gpus": 2}}))
+        assert (spec.pool, list(spec.hosts)) == ("dns:workers", ["*"])
+        assert the_problem_in(changed(hosts={"discover": 5, "alpha": {}})).where == "hosts.discover"
+
+    @pytest.mark.parametrize("part", [Spec, Role, Host, Restart, Timeouts])
+    def test_a_field_is_left_out_and_not_null(self, part: type[BaseModel]):
+        """Its author has to say what is meant."""
+        inside: dict[Any, Any] = {
+            Spec: lambda fields: {**SMALLEST_LOCAL, **fields},
+            Role: lambda fields: changed(roles={"worker": fields}),
+            Host: lambda fields: changed(hosts={"alpha": fields}),
+            Restart: lambda fields: changed(restart=fields),
+            Timeouts: lambda fields: changed(timeouts=fields),
+        }
+        for field in written_fields(part):
+            assert the_problem_in(inside[part]({field: None})).where.endswith(field)
+
+    @pytest.mark.parametrize("name", ["[key]", "a.b", "x y"])
+    def test_a_problem_is_placed_at_the_key_as_it_is_written(self, name: str):
+        """Whatever it is."""
+        assert the_problem_in(changed(env={name: None})).where == f"env.{name}"
+        assert the_problem_in(changed(sidecars={"[key]": {"command": "x"}})).where == "sidecars.[key]"
+
+    def test_every_field_says_what_it_means(self):
+        """The reference page and editors show it."""
+        for part in (Spec, Role, Sidecar, Host, Sync, Restart, Elastic, Timeouts, Container, Resources):
+            assert all(field.description for field in part.model_fields.values())
+            assert part.__doc__
+
+
 class TestMistakes:
     """What is said about mistakes."""
 
@@ -361,7 +456,7 @@ class TestMistakes:
     )
     def test_a_key_of_the_user_s_own_is_ignored(self, fields: dict[str, Any]):
         """As in a compose file; `$schema` is for editors."""
-        jsonschema.validate(changed(**fields), spec_form.json_schema())
+        jsonschema.validate(changed(**fields), json_schema())
         assert made(changed(**fields)).command == ("python", "train.py")
 
     def test_schema_is_for_the_top_alone(self):
@@ -390,7 +485,7 @@ _WORDS = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["worker", "chief", "ps", "alpha:2222", "10s", "python train.py", "auto", "${HOME}", "none"]),
 )
-_FIELDS = [*Spec._fields, *Timeouts._fields, *Restart._fields, *Role._fields, *Host._fields, "worker"]
+_FIELDS = [*(field for part in (Spec, Timeouts, Restart, Role, Host) for field in part.model_fields), "worker"]
 _VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _WORDS),
     lambda inner: st.one_of(
@@ -400,7 +495,7 @@ _VALUES = st.recursive(
 )
 _SPECS = st.fixed_dictionaries(
     {"cluster": st.dictionaries(st.sampled_from(ROLES) | _WORDS, _VALUES, max_size=3)},
-    optional=dict.fromkeys(Spec._fields[1:], _VALUES),
+    optional={field: _VALUES for field in Spec.model_fields if field != "cluster"},
 )
 
 
@@ -411,7 +506,7 @@ class TestAnything:
     @settings(max_examples=300, deadline=None)
     def test_any_data_is_a_spec_or_has_problems(self, data: Any):
         """Reading never raises, and never returns a spec with an impossible port."""
-        result = spec_form.read(data)
+        result = validate_data(data)
         if isinstance(result, Spec):
             ports = [address.port for members in result.cluster.values() for address in members]
             assert all(port is None or 1 <= port <= 65_535 for port in ports)
@@ -424,7 +519,7 @@ class TestAnything:
     def test_reading_changes_nothing_in_the_data(self, data: Any):
         """A caller may use its data again."""
         before = repr(data)
-        spec_form.read(data)
+        validate_data(data)
         assert repr(data) == before
 
 
@@ -469,7 +564,7 @@ def load(text: str | bytes, file: str = "cluster.json", **arguments: Any) -> Spe
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, file)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return specfile.load(path, **arguments)
+        return load_spec(path, **arguments)
 
 
 def load_data(data: Any = SMALLEST_LOCAL, **arguments: Any) -> Spec:
@@ -718,7 +813,7 @@ class TestAnyFile:
     def test_a_json_file_means_what_its_data_mean(self, data: Any):
         """Reading a file adds the name, the variables and limits, and nothing else."""
         data = {"name": "job", **data}
-        direct = spec_form.read(data)
+        direct = validate_data(data)
         try:
             text = json.dumps(data, allow_nan=False)
             assert load(text) == direct

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from install import need
-from tflaunch.clusterspec import Host
+from tflaunch.plan.model import HostPlan
 from tflaunch.transport import ssh_lookup
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.ssh_config import SshConfig, Target
@@ -87,7 +87,7 @@ def is_by(kind: type, lookup: object) -> bool:
 def the_error_in(configure: Configure, text: str, host: str = "alpha", ssh: str | None = None) -> str:
     """Return the one sentence that a configuration is answered with."""
     with pytest.raises(LinkError) as caught:
-        configure(text).resolve(host, Host(ssh=ssh))
+        configure(text).resolve(host, HostPlan("alpha", is_local=False, ssh=ssh))
     sentence = str(caught.value)
     assert sentence.isprintable()
     return sentence
@@ -100,7 +100,7 @@ class TestWhatTakesPrecedence:
         (home / ".ssh" / "id_ed25519").touch()
         config = configured("")
         (home / ".ssh" / "config").unlink()
-        assert config.resolve("alpha", Host()) == Target(
+        assert config.resolve("alpha", HostPlan("alpha", is_local=False)) == Target(
             host="alpha",
             address="alpha",
             port=22,
@@ -119,7 +119,7 @@ class TestWhatTakesPrecedence:
     def test_the_spec_before_the_configuration(self, home: Path, configured: Configure) -> None:
         """User, port and identity file; the address is what is looked up, under which the name is not known."""
         text = "Host 10.0.0.1\n HostName h.example\n User bob\n Port 1\n IdentityFile /key\nHost alpha\n Port 3\n"
-        settings = Host(ssh="ann@10.0.0.1:2222", identity_file="~/mine")
+        settings = HostPlan("alpha", is_local=False, ssh="ann@10.0.0.1:2222", identity_file="~/mine")
         target = configured(text).resolve("alpha", settings)
         assert (target.host, target.user, target.address, target.port) == ("alpha", "ann", "h.example", 2222)
         assert target.identity_files == (f"{home}/mine", "/key")
@@ -129,21 +129,25 @@ class TestWhatTakesPrecedence:
     def test_the_user_before_the_system(self, configured: Configure) -> None:
         """Also if the user's file ends within a block for other hosts."""
         target = configured("User ann\nHost beta\n Port 1\n", "User bob\nPort 2\nHostName h.example\n").resolve(
-            "alpha", Host()
+            "alpha", HostPlan("alpha", is_local=False)
         )
         assert (target.user, target.port, target.address) == ("ann", 2, "h.example")
 
     def test_conditions_see_what_the_spec_says(self, configured: Configure) -> None:
         """`Match user` is about the user who is to log in."""
         config = configured("Match user ann\n Port 1\nMatch user bob\n Port 2\n")
-        assert config.resolve("alpha", Host(ssh="ann@alpha")).port == 1
-        assert config.resolve("alpha", Host(ssh="bob@alpha")).port == 2
+        assert config.resolve("alpha", HostPlan("alpha", is_local=False, ssh="ann@alpha")).port == 1
+        assert config.resolve("alpha", HostPlan("alpha", is_local=False, ssh="bob@alpha")).port == 2
 
     def test_the_home_of_the_user_database(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """OpenSSH's client finds its files by itself where HOME names the same directory."""
         need(["ssh"], ["openssh-client"])
         monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)
-        assert SshConfig().resolve("127.0.0.1", Host(ssh="ann@127.0.0.1:7"))[1:4] == ("127.0.0.1", 7, "ann")
+        assert SshConfig().resolve("127.0.0.1", HostPlan("alpha", is_local=False, ssh="ann@127.0.0.1:7"))[1:4] == (
+            "127.0.0.1",
+            7,
+            "ann",
+        )
 
 
 class TestValues:
@@ -154,7 +158,7 @@ class TestValues:
             'UserKnownHostsFile "/known hosts" /other/hosts\nGlobalKnownHostsFile none\nConnectTimeout 90\n'
             f"IdentityAgent {home}/agent.sock\nStrictHostKeyChecking yes\n"
         )
-        target = configured(text).resolve("alpha", Host())
+        target = configured(text).resolve("alpha", HostPlan("alpha", is_local=False))
         assert target.host_key_name == "cluster"
         assert target.identities_only
         assert target.identity_files == ("/a key",)
@@ -166,7 +170,7 @@ class TestValues:
     def test_tokens_in_names_of_key_files(self, home: Path, configured: Configure) -> None:
         """%h is the address; what the spec says counts for them too. `ssh -G` leaves them as they are."""
         text = "HostName %h.example\nIdentityFile ~/%h_%r_%u\nUserKnownHostsFile ${HOME}/hosts\n"
-        target = configured(text).resolve("alpha", Host(ssh="ann@beta:7"))
+        target = configured(text).resolve("alpha", HostPlan("alpha", is_local=False, ssh="ann@beta:7"))
         assert target.address == "beta.example"
         assert target.identity_files == (f"{home}/beta.example_ann_{ME}",)
         assert f"{home}/hosts" in target.known_hosts_files
@@ -181,7 +185,7 @@ class TestValues:
         """From the environment, unless IdentityAgent says otherwise."""
         monkeypatch.setenv("SSH_AUTH_SOCK", "/agent")
         monkeypatch.setenv("OTHER", "/other")
-        assert configured(f"{line}\n").resolve("alpha", Host()).agent == agent
+        assert configured(f"{line}\n").resolve("alpha", HostPlan("alpha", is_local=False)).agent == agent
 
     @pytest.mark.parametrize(
         ("line", "words"),
@@ -224,29 +228,31 @@ class TestValues:
         path = home / ".ssh" / "config"
         path.chmod(mode)
         with pytest.raises(LinkError, match=r"Bad owner or permissions|make it yours and run `chmod go-w ") as caught:
-            SshConfig(find_lookup(NOTHING)).resolve("alpha", Host())
+            SshConfig(find_lookup(NOTHING)).resolve("alpha", HostPlan("alpha", is_local=False))
         assert str(path) in str(caught.value)
         path.chmod(0o644)
-        assert SshConfig(find_lookup(NOTHING)).resolve("alpha", Host()).user == "ann"
+        assert SshConfig(find_lookup(NOTHING)).resolve("alpha", HostPlan("alpha", is_local=False)).user == "ann"
 
     def test_algorithms_are_the_users_only(self, configured: Configure) -> None:
         """By keyword; what the user has not set is left to our defaults."""
-        target = configured("Ciphers aes256-ctr\nMACs hmac-sha2-512,hmac-sha2-256\n").resolve("alpha", Host())
+        target = configured("Ciphers aes256-ctr\nMACs hmac-sha2-512,hmac-sha2-256\n").resolve(
+            "alpha", HostPlan("alpha", is_local=False)
+        )
         assert dict(target.algorithms) == {"ciphers": "aes256-ctr", "macs": "hmac-sha2-512,hmac-sha2-256"}
-        assert configured("").resolve("alpha", Host()).algorithms == ()
+        assert configured("").resolve("alpha", HostPlan("alpha", is_local=False)).algorithms == ()
 
     def test_changes_of_algorithms(self, with_client: Configure) -> None:
         """OpenSSH's client makes a list of them."""
         text = "Ciphers ^aes256-ctr\nMACs -hmac-sha1*\nHostKeyAlgorithms ssh-rsa\nKexAlgorithms +curve25519-sha256\n"
-        found = dict(with_client(text).resolve("alpha", Host()).algorithms)
+        found = dict(with_client(text).resolve("alpha", HostPlan("alpha", is_local=False)).algorithms)
         assert found["ciphers"].startswith("aes256-ctr,")
         assert "hmac-sha1" not in found["macs"].split(",")
         assert found["hostkeyalgorithms"] == "ssh-rsa"
 
     def test_the_least_size_of_rsa_keys(self, configured: Configure) -> None:
         """RequiredRSASize may ask for more than ours."""
-        assert configured("RequiredRSASize 3072\n").resolve("alpha", Host()).rsa_bits == 3072
-        assert configured("").resolve("alpha", Host()).rsa_bits == 1024
+        assert configured("RequiredRSASize 3072\n").resolve("alpha", HostPlan("alpha", is_local=False)).rsa_bits == 3072
+        assert configured("").resolve("alpha", HostPlan("alpha", is_local=False)).rsa_bits == 1024
 
     def test_a_user_who_does_not_exist(self, without_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
         """As in a container that runs with any number."""
@@ -255,7 +261,7 @@ class TestValues:
         config = without_client("")
         monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
         with pytest.raises(LinkError, match="4000000"):
-            config.resolve("alpha", Host())
+            config.resolve("alpha", HostPlan("alpha", is_local=False))
 
 
 class TestJumps:
@@ -265,7 +271,7 @@ class TestJumps:
             "Host alpha\n ProxyJump bob@one,two:7\nHost one\n HostName 1.example\n ProxyJump zero\n"
             "Host two\n ProxyJump elsewhere\n User carl\nHost zero\n Port 5\n ProxyCommand nc %h\n"
         )
-        jumps = configured(text).resolve("alpha", Host()).jumps
+        jumps = configured(text).resolve("alpha", HostPlan("alpha", is_local=False)).jumps
         assert [(jump.host, jump.address, jump.port, jump.user) for jump in jumps] == [
             ("zero", "zero", 5, ME),
             ("one", "1.example", 22, "bob"),
@@ -291,7 +297,7 @@ class TestJumps:
     def test_which_jump_hosts(self, configured: Configure, text: str, jumps: list[str], command: str) -> None:
         """Of ProxyJump and ProxyCommand the first counts, as for ssh."""
         indented = "".join(f" {line}\n" for line in text.splitlines())
-        target = configured(f"Host alpha\n{indented}").resolve("alpha", Host())
+        target = configured(f"Host alpha\n{indented}").resolve("alpha", HostPlan("alpha", is_local=False))
         assert [jump.address for jump in target.jumps] == jumps
         assert target.proxy_command == command
 
@@ -319,7 +325,10 @@ class TestJumps:
     def test_equal_ways_are_equal(self, configured: Configure) -> None:
         """So that connections to jump hosts can be shared."""
         config = configured("Host h*\n ProxyJump gate\n")
-        assert config.resolve("h1", Host()).jumps == config.resolve("h2", Host()).jumps
+        assert (
+            config.resolve("h1", HostPlan("alpha", is_local=False)).jumps
+            == config.resolve("h2", HostPlan("alpha", is_local=False)).jumps
+        )
 
 
 class TestOpenSshsClient:
@@ -327,7 +336,7 @@ class TestOpenSshsClient:
         """All that paramiko does not know."""
         (home / "part").write_text('Match exec "test %n = alpha"\n Port 7\n')
         config = with_client(f"Include {home}/part\n")
-        assert [config.resolve(host, Host()).port for host in ("alpha", "beta")] == [7, 22]
+        assert [config.resolve(host, HostPlan("alpha", is_local=False)).port for host in ("alpha", "beta")] == [7, 22]
 
     def test_a_condition_that_does_not_end(self, with_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is ended, with what it has started."""
@@ -335,7 +344,7 @@ class TestOpenSshsClient:
         config = with_client('Match exec "sleep 1000; true"\n Port 1\n')
         begin = time.monotonic()
         with pytest.raises(LinkError, match="`ssh -G alpha` does not end within 1 s; see `Match exec`"):
-            config.resolve("alpha", Host())
+            config.resolve("alpha", HostPlan("alpha", is_local=False))
         assert time.monotonic() - begin < 20
 
     def test_many_hosts_at_once(self, with_client: Configure, tmp_path: Path) -> None:
@@ -343,7 +352,9 @@ class TestOpenSshsClient:
         asked = tmp_path / "asked"
         config = with_client(f'Match exec "echo %n >>{asked}"\n User ann\n')
         with ThreadPoolExecutor(40) as pool:
-            found = list(pool.map(lambda number: config.resolve(f"h{number % 20}", Host()), range(40)))
+            found = list(
+                pool.map(lambda number: config.resolve(f"h{number % 20}", HostPlan("alpha", is_local=False)), range(40))
+            )
         assert [target.address for target in found] == [f"h{number % 20}" for number in range(40)]
         assert sorted(asked.read_text().split()) == sorted(f"h{number}" for number in range(20))
 
@@ -351,9 +362,9 @@ class TestOpenSshsClient:
         """The user may correct it while the run goes on."""
         config = with_client("Port x\n")
         with pytest.raises(LinkError):
-            config.resolve("alpha", Host())
+            config.resolve("alpha", HostPlan("alpha", is_local=False))
         (home / ".ssh" / "config").write_text("Port 7\n")
-        assert config.resolve("alpha", Host()).port == 7
+        assert config.resolve("alpha", HostPlan("alpha", is_local=False)).port == 7
 
     def test_another_program_of_this_name(self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Dropbear's has no -G; then paramiko reads the files."""
@@ -414,7 +425,10 @@ class TestWithoutAClient:
 
     def test_an_include_of_nothing(self, without_client: Configure) -> None:
         """Systems have one by default."""
-        assert without_client("Include conf.d/*.conf\nPort 7\n").resolve("alpha", Host()).port == 7
+        assert (
+            without_client("Include conf.d/*.conf\nPort 7\n").resolve("alpha", HostPlan("alpha", is_local=False)).port
+            == 7
+        )
 
     def test_a_file_that_is_a_directory(self, home: Path) -> None:
         """It cannot be read."""
@@ -425,4 +439,4 @@ class TestWithoutAClient:
     def test_bytes_that_are_not_text(self, home: Path) -> None:
         """In comments of long ago, for example."""
         (home / ".ssh" / "config").write_bytes(b"# M\xfcller\nPort 5\n")
-        assert SshConfig(ParamikoReader(NOTHING).lookup).resolve("alpha", Host()).port == 5
+        assert SshConfig(ParamikoReader(NOTHING).lookup).resolve("alpha", HostPlan("alpha", is_local=False)).port == 5

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tflaunch.clusterspec import ROLES, STRATEGIES
+from tflaunch.clusterspec.values import ROLES, STRATEGIES
 from tflaunch.plan.tf_config import (
     WithTfConfig,
     common_part,

@@ -17,8 +17,8 @@ from tflaunch.errors import Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.client.observer import Observer
-    from tflaunch.clusterspec import Spec
-    from tflaunch.clusterspec.specfile import SpecFile
+    from tflaunch.clusterspec.load import SpecFile
+    from tflaunch.clusterspec.model import Spec
     from tflaunch.plan.model import Plan
     from tflaunch.runtime.slurm_submission import Order
 
@@ -98,15 +98,15 @@ def _offline(file: SpecFile, order: Order) -> Spec:
     if spec.pool not in (None, ENGINE):
         message = f"is {spec.pool!r}, and --on slurm takes the nodes that Slurm gives"
         raise SpecError(file.source, [Problem("error", "hosts.discover", message, "remove one of them")])
-    spec = resolve.assumed(file.source, spec._replace(pool=None))
+    spec = resolve.assumed(file.source, spec.model_copy(update={"pool": None}))
     nodes = [f"node-{number}" for number in range(1, placement.nodes_wanted(spec) + 1)]
     return placement.onto(spec, nodes)
 
 
 def _load(file: SpecFile, order: Order) -> Spec:
-    from tflaunch.clusterspec import specfile
+    from tflaunch.clusterspec import load
 
-    return specfile.load(file, order.settings, order.name, order.command, os.environ)
+    return load.load_spec(file, order.settings, order.name, order.command, os.environ)
 
 
 def _check(plan: Plan, order: Order) -> None:
@@ -165,7 +165,7 @@ def _interrupts_end(directory: Path) -> Iterator[list[int]]:
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     from tflaunch import descriptors
-    from tflaunch.clusterspec import specfile
+    from tflaunch.clusterspec import load
     from tflaunch.core import drill
     from tflaunch.discovery import resolve
     from tflaunch.render import sbatch
@@ -176,7 +176,7 @@ def supervise(directory: Path) -> int:
 
     order, run = slurm_submission.take_up(directory)
     path, home = directory / f"spec{order.suffix}", Path(order.directory)
-    kept = specfile.read(path)._replace(directory=home)
+    kept = load.read_spec_file(path)._replace(directory=home)
     spec = resolve.with_hosts(str(path), _load(kept, order), home, on=ENGINE)
     spec = sbatch.with_gpus_of_nodes(with_gpus(spec))
     linted(str(path), spec)

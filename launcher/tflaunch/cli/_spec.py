@@ -14,8 +14,8 @@ import click
 from tflaunch.errors import Problem, SpecError
 
 if TYPE_CHECKING:
-    from tflaunch.clusterspec import Spec
-    from tflaunch.clusterspec.specfile import SpecFile
+    from tflaunch.clusterspec.load import SpecFile
+    from tflaunch.clusterspec.model import Spec
     from tflaunch.plan.model import Plan
 
 STDIN = Path("-")
@@ -59,9 +59,9 @@ def read_file(path: Path) -> SpecFile:
     Raises:
         SpecError: it cannot be read.
     """
-    from tflaunch.clusterspec import specfile
+    from tflaunch.clusterspec import load
 
-    return specfile.read(path) if path != STDIN else specfile.read_stream(sys.stdin.buffer, source_name(path))
+    return load.read_spec_file(path) if path != STDIN else load.read_spec_stream(sys.stdin.buffer, source_name(path))
 
 
 def read_spec(
@@ -80,14 +80,14 @@ def read_spec(
     Raises:
         SpecError: with every error, and the warnings among them.
     """
-    from tflaunch.clusterspec import specfile
+    from tflaunch.clusterspec import load
 
     if isinstance(spec_file, Path):
         spec_file = read_file(spec_file)
     source = spec_file.source
-    spec = specfile.load(spec_file, settings, name, command, os.environ)
+    spec = load.load_spec(spec_file, settings, name, command, os.environ)
     if spec.pool == giver:
-        spec = spec._replace(pool=None)
+        spec = spec.model_copy(update={"pool": None})
     if spec.discover or spec.pool is not None:
         from tflaunch.discovery import resolve
 
@@ -131,7 +131,8 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
     from tflaunch.plan import model as planning
 
     if is_detached and spec.timeouts.lease is None:
-        spec = spec._replace(timeouts=spec.timeouts._replace(lease=planning.DEFAULT_LEASE))
+        timeouts = spec.timeouts.model_copy(update={"lease": planning.DEFAULT_LEASE})
+        spec = spec.model_copy(update={"timeouts": timeouts})
     hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
     hosts += [sidecar.host for sidecar in spec.sidecars.values()]
     plan = planner.make(spec, directory.absolute(), local_machine.look(hosts))
@@ -143,9 +144,9 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
 
 def seconds_in(text: str) -> float | None:
     """Return the seconds that ``90``, ``90s`` or ``10m`` on the command line means, None when it means none."""
-    from tflaunch.clusterspec.kinds import seconds_of
+    from tflaunch.clusterspec.values import parse_duration
 
-    return seconds_of(float(text) if text.replace(".", "", 1).isdigit() else text)
+    return parse_duration(float(text) if text.replace(".", "", 1).isdigit() else text)
 
 
 def say(message: str) -> None:

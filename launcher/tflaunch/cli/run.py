@@ -79,10 +79,10 @@ def run(
         data["tensorboard"] = tensorboard
     if options.preload:
         data["preload"] = [PRELOADED]
-    from tflaunch.clusterspec import specfile
+    from tflaunch.clusterspec import load
 
-    data = specfile.with_settings(_SOURCE, data, settings)
-    spec = specfile.from_data(_SOURCE, data, os.environ, Path())
+    data = load.apply_settings(_SOURCE, data, settings)
+    spec = load.spec_from_data(_SOURCE, data, os.environ, Path())
     warnings = linted(_SOURCE, spec)
     text = json.dumps(data, indent=2) + "\n"
     if save is not None:
@@ -154,12 +154,12 @@ def _check_roles(workers: int, ps: int, chief: bool) -> None:
 
 def _name_from(command: tuple[str, ...]) -> str:
     """The name of the program that is run: the script rather than its interpreter."""
-    from tflaunch.clusterspec import specfile
+    from tflaunch.clusterspec import load
 
     words = [word for word in command if not word.startswith("-")]
     if len(words) > 1 and _PYTHON.fullmatch(Path(words[0]).name):
         words = words[1:]
-    return specfile.name_from(Path(words[0]).stem if words else "")
+    return load.job_name_from(Path(words[0]).stem if words else "")
 
 
 def _save(text: str, target: str) -> None:

@@ -15,6 +15,6 @@ def schema() -> None:
     Example:
       tflaunch schema > cluster.schema.json
     """
-    from tflaunch.clusterspec.spec_form import json_schema
+    from tflaunch.clusterspec.schema import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))

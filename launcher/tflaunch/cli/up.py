@@ -22,7 +22,7 @@ from tflaunch.cli._spec import (
 )
 
 if TYPE_CHECKING:
-    from tflaunch.clusterspec import Spec
+    from tflaunch.clusterspec.model import Spec
     from tflaunch.core.drill import Strike
     from tflaunch.plan.model import Plan
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tflaunch.clusterspec.kinds import place
+from tflaunch.clusterspec.problems import Location, format_place
 from tflaunch.errors import Problem, SpecError
 
 VARIABLE = "TFLAUNCH_CONFIG"
@@ -24,9 +24,6 @@ BESIDE = "tflaunch.toml"
 
 OF_ONE_JOB = ("name", "cluster", "discover", "sidecars")
 """Fields that have no default: they say what one job is."""
-
-
-Location = tuple[str | int, ...]
 
 
 def below(
@@ -49,7 +46,7 @@ def below(
         found = _used(read(path), data)
         new: dict[Location, Any] = {}
         data = _merged(found, data, (), new)
-        origins |= {place(location): str(path) for location in new}
+        origins |= {format_place(location): str(path) for location in new}
     return data, origins
 
 

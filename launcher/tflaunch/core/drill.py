@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple
 
-from tflaunch.clusterspec.kinds import seconds_of
+from tflaunch.clusterspec.values import parse_duration
 from tflaunch.core.job_state import Job
 from tflaunch.core.policy import gang_runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
@@ -68,7 +68,7 @@ def _strike(words: list[str], plan: Plan) -> Strike:
 def _seconds(clause: str, text: str | None) -> float | None:
     if text is None:
         return None
-    seconds = seconds_of(text)
+    seconds = parse_duration(text)
     if seconds is None:
         raise _wrong(clause, f"{text!r} is not a valid duration")
     return seconds

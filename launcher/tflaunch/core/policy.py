@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tflaunch.clusterspec import ROLES
+from tflaunch.clusterspec.values import ROLES
 from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import (
     ALIVE,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from tflaunch.clusterspec import Restart
+from tflaunch.plan.model import RestartPlan
 
 MOST_FREE = 10
 """Restarts within the window that are not charged: a program that always says "start me again" loops."""
@@ -86,7 +86,7 @@ class Answer(NamedTuple):
     refusal: str = ""
 
 
-def ask(budget: Budget, restart: Restart, failure: Failure, now: float, salt: str) -> Answer:
+def ask(budget: Budget, restart: RestartPlan, failure: Failure, now: float, salt: str) -> Answer:
     """Return whether another attempt may follow a failure.
 
     Args:
@@ -125,7 +125,7 @@ def _count_alike(budget: Budget, failure: Failure, has_advanced: bool) -> Budget
     return budget._replace(last=failure.kind, alike=budget.alike + 1 if is_same else 1)
 
 
-def _wait(restart: Restart, recent: int, salt: str) -> float:
+def _wait(restart: RestartPlan, recent: int, salt: str) -> float:
     """The exponential backoff, a little shortened; pure, so that a journal gives the same again."""
     first, longest = restart.backoff
     share = zlib.crc32(salt.encode("utf-8")) / 2**32

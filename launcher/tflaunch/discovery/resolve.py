@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.clusterspec import MAX_TASKS, Address, Spec
-from tflaunch.clusterspec.spec_form import read_address
+from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.values import MAX_TASKS, Address, InvalidValue, parse_address
 from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFound
 from tflaunch.errors import Problem, SpecError
@@ -59,7 +59,7 @@ def with_hosts(source: str, spec: Spec, directory: Path, on: str | None = None) 
         found(spec.pool, _POOL, lambda to, pool: placement.spread(to, [address.host for address in pool.slots]))
     if problems:
         raise SpecError(source, problems)
-    return spec._replace(discover={}, pool=None)
+    return spec.model_copy(update={"discover": {}, "pool": None})
 
 
 def assumed(source: str, spec: Spec) -> Spec:
@@ -82,7 +82,7 @@ def assumed(source: str, spec: Spec) -> Spec:
     found = {role: (Address(f"discovered-{role}", None),) for role in spec.discover}
     if spec.pool is not None:
         spec = placement.spread(spec, ["discovered"])
-    return spec._replace(cluster={**found, **spec.cluster}, discover={}, pool=None)
+    return spec.model_copy(update={"cluster": {**found, **spec.cluster}, "discover": {}, "pool": None})
 
 
 def _conflicts(spec: Spec) -> list[Problem]:
@@ -94,7 +94,7 @@ def _conflicts(spec: Spec) -> list[Problem]:
 
 
 def _with_role(role: str, spec: Spec, pool: _Pool) -> Spec:
-    return spec._replace(cluster={**spec.cluster, role: pool.slots})
+    return spec.model_copy(update={"cluster": {**spec.cluster, role: pool.slots}})
 
 
 def _onto(spec: Spec, pool: _Pool, on: str) -> Spec:
@@ -140,7 +140,8 @@ def _on_line(line: str, number: int) -> list[Address]:
     parts = _LINE.fullmatch(text)
     if parts is None:
         raise NotFound(f"line {number} is {text[:60]!r}", "write one host per line: h1, h1:2222 or h1 slots=2")
-    address = read_address(parts["address"])
-    if isinstance(address, Problem):
-        raise NotFound(f"line {number}: {address.message}", address.hint)
+    try:
+        address = parse_address(parts["address"])
+    except InvalidValue as error:
+        raise NotFound(f"line {number}: {error.message}", error.hint) from None
     return [address] * min(int(parts["slots"] or 1), MAX_TASKS + 1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tflaunch.clusterspec import Role, Spec
+if TYPE_CHECKING:  # what reads a stored plan counts its GPUs here, without pydantic
+    from tflaunch.clusterspec.model import Spec
 
 HIDDEN = "-1"
 """CUDA_VISIBLE_DEVICES for a task that is to have no GPU."""
@@ -33,9 +34,9 @@ def gpus_wanted(spec: Spec, strategy: str, members: Sequence[Member]) -> dict[st
     """
     wanted: dict[str, int] = {}
     for member in members:
-        gpus = (spec.roles.get(member.role) or Role()).gpus
-        if gpus is not None:
-            wanted[member.task] = gpus
+        settings = spec.roles.get(member.role)
+        if settings is not None and settings.gpus is not None:
+            wanted[member.task] = settings.gpus
     on_machine: dict[str, list[Member]] = {}
     for member in members:
         on_machine.setdefault(member.machine, []).append(member)

@@ -12,8 +12,9 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tflaunch.clusterspec import EVERY_HOST, LOCALHOST, ROLES, Host, Role, Spec
-from tflaunch.clusterspec.kinds import nearest
+from tflaunch.clusterspec.model import Host, Role, Spec
+from tflaunch.clusterspec.problems import nearest_name
+from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, ROLES
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
@@ -84,7 +85,7 @@ def _known_roles(spec: Spec) -> Iterator[Problem]:
         elif role.lower() in _SIDECAR_LIKE:
             yield _error(f"cluster.{role}", f"{role!r} cannot stand in TF_CONFIG", 'move it to "sidecars"')
         elif role not in ROLES:
-            guess = nearest(role, list(ROLES))
+            guess = nearest_name(role, list(ROLES))
             hint = f"did you mean {guess!r}?" if guess else "use chief, worker, ps or evaluator"
             yield _error(f"cluster.{role}", f"unknown role {role!r}", hint)
     if not spec.cluster and not any(sidecar.required for sidecar in spec.sidecars.values()):
@@ -250,7 +251,7 @@ def _placeholders(spec: Spec) -> Iterator[Problem]:
     """What is written like a placeholder, and is none, would reach the program as it is."""
     for where, text in _texts(spec):
         for name in placeholders.unknown(text):
-            guess = nearest(name, list(placeholders.NAMES))
+            guess = nearest_name(name, list(placeholders.NAMES))
             hint = f"did you mean {{{guess}}}? Write {{{{{name}}}}} for literal braces"
             yield _error(where, f"{{{name}}} is not a known placeholder", hint)
         for role in placeholders.roles(text):

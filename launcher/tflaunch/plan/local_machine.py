@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import tflaunch_worker
-from tflaunch.clusterspec import LOCALHOST
+from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.plan.machine import Machine
 from tflaunch_worker.inspect import cores
 

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from tflaunch.clusterspec import ROLES, Address, Elastic, Restart, Timeouts
+from tflaunch.clusterspec.values import ROLES, Address
 from tflaunch.errors import Problem
 from tflaunch.plan.tf_config import WithTfConfig, common_part, without_tf_config
 
@@ -83,6 +83,34 @@ class SyncPlan(NamedTuple):
     exclude: tuple[str, ...]
 
 
+class RestartPlan(NamedTuple):
+    """`clusterspec.model.Restart`, as a plan keeps it: how often a failed job is restarted."""
+
+    max: int
+    window: float
+    backoff: tuple[float, float]
+
+
+class ElasticPlan(NamedTuple):
+    """`clusterspec.model.Elastic`, as a plan keeps it: how small a job may become when hosts are lost."""
+
+    min_workers: int
+    retry: float
+
+
+class TimeoutsPlan(NamedTuple):
+    """`clusterspec.model.Timeouts`, as a plan keeps it: time limits, None for no limit."""
+
+    connect: float
+    heartbeat: float
+    grace: float
+    lease: float
+    start: float | None = None
+    finish: float | None = None
+    stall: float | None = None
+    deadline: float | None = None
+
+
 class _Fields(NamedTuple):
     name: str
     strategy: str
@@ -90,11 +118,11 @@ class _Fields(NamedTuple):
     tasks: tuple[TaskPlan, ...]
     sidecars: tuple[TaskPlan, ...]
     hosts: tuple[HostPlan, ...]
-    restart: Restart
-    timeouts: Timeouts
+    restart: RestartPlan
+    timeouts: TimeoutsPlan
     lease: float
     sync: SyncPlan | None = None
-    elastic: Elastic | None = None
+    elastic: ElasticPlan | None = None
     preflight: bool = True
     preload: tuple[str, ...] = ()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tflaunch.clusterspec import ROLES
+from tflaunch.clusterspec.values import ROLES
 from tflaunch.plan.model import AUTO, Plan, TaskPlan
 from tflaunch.plan.tf_config import NAME as TF_CONFIG
 from tflaunch.plan.tf_config import WithTfConfig, without_tf_config

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tflaunch.clusterspec import EVERY_HOST, LOCALHOST, ROLES, Address, Host, Spec
+from tflaunch.clusterspec.model import Host, Spec
+from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, ROLES, Address
 
 _NOWHERE = Address(LOCALHOST, None)
 
@@ -31,8 +32,8 @@ def onto(spec: Spec, nodes: Sequence[str]) -> Spec:
         nodes: at least as many as it names hosts.
     """
     if _has_counts_alone(spec) and len(nodes) > 1:
-        sidecars = {name: sidecar._replace(host=nodes[0]) for name, sidecar in spec.sidecars.items()}
-        return spread(spec, nodes)._replace(sidecars=sidecars)
+        sidecars = {name: sidecar.model_copy(update={"host": nodes[0]}) for name, sidecar in spec.sidecars.items()}
+        return spread(spec, nodes).model_copy(update={"sidecars": sidecars})
     names = dict(zip(named_hosts(spec), nodes, strict=False))
     return _renamed(spec, names, nodes[0])
 
@@ -60,33 +61,33 @@ def spread(spec: Spec, slots: Sequence[str]) -> Spec:
         role: tuple(Address(next(hosts), None) if each == _NOWHERE else each for each in spec.cluster[role])
         for role in _in_order(spec)
     }
-    return spec._replace(cluster={role: cluster[role] for role in spec.cluster})
+    return spec.model_copy(update={"cluster": {role: cluster[role] for role in spec.cluster}})
 
 
 def _renamed(spec: Spec, names: Mapping[str, str], first: str) -> Spec:
-    return spec._replace(
-        cluster={
-            role: tuple(Address(names[address.host], address.port) for address in addresses)
-            for role, addresses in spec.cluster.items()
-        },
-        sidecars={
-            name: sidecar._replace(host=names.get(sidecar.host, first)) for name, sidecar in spec.sidecars.items()
-        },
-        hosts={
-            names.get(host, host): Host(env=settings.env, gpus=settings.gpus)
-            for host, settings in spec.hosts.items()
-            if host in names or host == EVERY_HOST
-        },
-    )
+    cluster = {
+        role: tuple(Address(names[address.host], address.port) for address in addresses)
+        for role, addresses in spec.cluster.items()
+    }
+    sidecars = {
+        name: sidecar.model_copy(update={"host": names.get(sidecar.host, first)})
+        for name, sidecar in spec.sidecars.items()
+    }
+    hosts = {
+        names.get(host, host): settings.only("env", "gpus")
+        for host, settings in spec.hosts.items()
+        if host in names or host == EVERY_HOST
+    }
+    return spec.model_copy(update={"cluster": cluster, "sidecars": sidecars, "hosts": hosts})
 
 
 def of_engine(spec: Spec, hosts: Iterable[str], engine: str, inherits: bool) -> Spec:
     """Return the spec with hosts that an engine reaches, as ``NAME:HANDLE`` (see `engines`)."""
     settings = {
-        host: (spec.hosts.get(host) or Host())._replace(engine=engine, inherits=inherits)
+        host: (spec.hosts.get(host) or Host()).model_copy(update={"engine": engine, "inherits": inherits})
         for host in dict.fromkeys(hosts)
     }
-    return spec._replace(hosts={**spec.hosts, **settings})
+    return spec.model_copy(update={"hosts": {**spec.hosts, **settings}})
 
 
 def _in_order(spec: Spec) -> list[str]:

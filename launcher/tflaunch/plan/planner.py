@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePath, PurePosixPath
 
-from tflaunch.clusterspec import LOCALHOST, ROLES, Address, Role, Spec
+from tflaunch.clusterspec.model import Role, Spec
+from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
 from tflaunch.plan import gpu_shares, placeholders, tensorboard
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.machine import Machine
@@ -16,10 +17,13 @@ from tflaunch.plan.model import (
     DEFAULT_LEASE,
     SERVER_PROGRAM,
     SIDECAR,
+    ElasticPlan,
     HostPlan,
     Plan,
+    RestartPlan,
     SyncPlan,
     TaskPlan,
+    TimeoutsPlan,
     resolve,
 )
 from tflaunch.plan.tf_config import has_cluster, members
@@ -56,11 +60,11 @@ def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         tasks=tasks,
         sidecars=sidecars,
         hosts=hosts,
-        restart=spec.restart,
-        timeouts=spec.timeouts._replace(heartbeat=heartbeat, lease=lease),
+        restart=RestartPlan(**dict(spec.restart)),
+        timeouts=TimeoutsPlan(**{**dict(spec.timeouts), "heartbeat": heartbeat, "lease": lease}),
         lease=lease,
         sync=None if spec.sync is None else SyncPlan(str(directory), spec.sync.paths, spec.sync.exclude),
-        elastic=spec.elastic,
+        elastic=None if spec.elastic is None else ElasticPlan(**dict(spec.elastic)),
         preload=spec.preload,
     )
     return resolve(unresolved, {})

@@ -10,9 +10,19 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tflaunch.clusterspec import ROLES, STRATEGIES, Address, Elastic, Restart, Timeouts
+from tflaunch.clusterspec.values import ROLES, STRATEGIES, Address
 from tflaunch.plan import preloading
-from tflaunch.plan.model import SIDECAR, HostPlan, Plan, SyncPlan, TaskPlan, resolve
+from tflaunch.plan.model import (
+    SIDECAR,
+    ElasticPlan,
+    HostPlan,
+    Plan,
+    RestartPlan,
+    SyncPlan,
+    TaskPlan,
+    TimeoutsPlan,
+    resolve,
+)
 from tflaunch.plan.tf_config import NAME as TF_CONFIG
 from tflaunch.plan.tf_config import without_tf_config
 
@@ -96,11 +106,11 @@ def _from_json(data: dict[str, Any]) -> Plan:
         tasks=tuple(_task_from_json(task) for task in data["tasks"]),
         sidecars=tuple(_task_from_json(task) for task in data["sidecars"]),
         hosts=tuple(HostPlan(**host) for host in data["hosts"]),
-        restart=Restart(**{**restart, "backoff": tuple(restart["backoff"])}),
-        timeouts=Timeouts(**data["timeouts"]),
+        restart=RestartPlan(**{**restart, "backoff": tuple(restart["backoff"])}),
+        timeouts=TimeoutsPlan(**data["timeouts"]),
         lease=data["timeouts"]["lease"],
         sync=None if sync is None else SyncPlan(sync["directory"], tuple(sync["paths"]), tuple(sync["exclude"])),
-        elastic=None if elastic is None else Elastic(**elastic),
+        elastic=None if elastic is None else ElasticPlan(**elastic),
         preflight=data["preflight"],
         preload=tuple(data.get("preload", ())),
     )

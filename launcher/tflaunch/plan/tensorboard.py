@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import NamedTuple
 
-from tflaunch.clusterspec import Address
+from tflaunch.clusterspec.values import Address
 from tflaunch.plan.model import AUTO, SIDECAR, HostPlan, Plan, TaskPlan
 
 NAME = "tensorboard"

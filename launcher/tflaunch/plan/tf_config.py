@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from tflaunch.clusterspec import ROLES
+from tflaunch.clusterspec.values import ROLES
 
 NAME = "TF_CONFIG"
 """The variable."""

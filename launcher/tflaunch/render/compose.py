@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tflaunch.clusterspec import Container, Resources
+from tflaunch.clusterspec.model import Container, Resources
 from tflaunch.core import policy
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from tflaunch.clusterspec import Host, Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.plan import model as planning
 from tflaunch.plan import placeholders, planner, tensorboard
 from tflaunch.plan.machine import Machine
@@ -48,9 +48,9 @@ def fixed(
         server: what Python is told to run for `server: true`.
         first_port: of each host.
     """
-    hosts = {name: Host(address=host.address, env=host.env, gpus=host.gpus) for name, host in spec.hosts.items()}
+    hosts = {name: host.only("address", "env", "gpus") for name, host in spec.hosts.items()}
     bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)
-    plan = planner.make(spec._replace(hosts=hosts, sync=None), directory, bare)
+    plan = planner.make(spec.model_copy(update={"hosts": hosts, "sync": None}), directory, bare)
     plan = placeholders.shown(planning.resolve(plan, _ports(plan, first_port)), run=plan.name)
     given = {name for env in _environments(spec) for name in env}
     return plan._replace(

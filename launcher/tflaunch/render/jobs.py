@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tflaunch.clusterspec import Container, Spec
+from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.core import policy
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render import documents, pods

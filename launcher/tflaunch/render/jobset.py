@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tflaunch.clusterspec import Container, Spec
+from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.core import policy
 from tflaunch.plan.model import Plan
 from tflaunch.render import documents, jobs, pods

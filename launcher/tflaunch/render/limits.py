@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from tflaunch.clusterspec import Role, Spec
+from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflaunch.clusterspec import Role, Spec
+from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.plan.gpu_shares import HIDDEN, trains_on_gpu
 from tflaunch.plan.model import TaskPlan
 
@@ -21,8 +21,8 @@ def with_gpus(spec: Spec) -> Spec:
         settings = roles.get(role) or Role()
         if settings.gpus is None:
             wanted = gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
-            roles[role] = settings._replace(gpus=wanted)
-    return spec._replace(roles=roles)
+            roles[role] = settings.model_copy(update={"gpus": wanted})
+    return spec.model_copy(update={"roles": roles})
 
 
 def devices(process: TaskPlan) -> list[str] | None:

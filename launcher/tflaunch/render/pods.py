@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tflaunch.clusterspec import Address, Container, Host, Spec
+from tflaunch.clusterspec.model import Container, Spec
+from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
 from tflaunch.plan import tensorboard
 from tflaunch.plan.machine import Machine
@@ -71,17 +72,16 @@ def placed(spec: Spec, name_of: Callable[[str, str, int], str]) -> Spec:
         for role, addresses in spec.cluster.items()
         for index, address in enumerate(addresses)
     ]
-    return spec._replace(
-        name=job,
-        cluster={
-            role: tuple(Address(name_of(job, role, index), FIRST_PORT) for index in range(len(addresses)))
-            for role, addresses in spec.cluster.items()
-        },
-        sidecars={
-            label(name): sidecar._replace(host=name_of(job, label(name), 0)) for name, sidecar in spec.sidecars.items()
-        },
-        hosts={name: Host(env=host.env) for name, host in old},
-    )
+    cluster = {
+        role: tuple(Address(name_of(job, role, index), FIRST_PORT) for index in range(len(addresses)))
+        for role, addresses in spec.cluster.items()
+    }
+    sidecars = {
+        label(name): sidecar.model_copy(update={"host": name_of(job, label(name), 0)})
+        for name, sidecar in spec.sidecars.items()
+    }
+    hosts = {name: host.only("env") for name, host in old}
+    return spec.model_copy(update={"name": job, "cluster": cluster, "sidecars": sidecars, "hosts": hosts})
 
 
 def groups(plan: Plan) -> dict[str, list[TaskPlan]]:

@@ -6,7 +6,7 @@ import math
 import shlex
 from collections import Counter
 
-from tflaunch.clusterspec import Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.plan.model import Plan
 from tflaunch.render.needs import devices
 
@@ -48,10 +48,12 @@ def with_gpus_of_nodes(spec: Spec) -> Spec:
     if not asked.isdecimal():
         return spec
     nodes = {
-        host: settings._replace(gpus=int(asked)) if settings.engine is not None and settings.gpus is None else settings
+        host: settings.model_copy(update={"gpus": int(asked)})
+        if settings.engine is not None and settings.gpus is None
+        else settings
         for host, settings in spec.hosts.items()
     }
-    return spec._replace(hosts=nodes)
+    return spec.model_copy(update={"hosts": nodes})
 
 
 def cores(cpu: str) -> int:

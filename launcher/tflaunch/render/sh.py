@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.clusterspec import Container
+from tflaunch.clusterspec.model import Container
 from tflaunch.plan.model import Plan
 from tflaunch.render import bash
 

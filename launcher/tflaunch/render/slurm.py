@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from tflaunch.clusterspec import Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render import bash, sbatch

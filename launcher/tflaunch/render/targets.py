@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tflaunch.clusterspec import Container, Spec
+from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.errors import Problem
 from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import Plan

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tflaunch.clusterspec import Container, Spec
+from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 from tflaunch.render import documents, jobs, pods
 from tflaunch.render.needs import program

@@ -9,7 +9,6 @@ import time
 
 import paramiko
 
-from tflaunch.clusterspec import Host
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap, bundle
 from tflaunch.transport.base import AgentGone, LinkError
@@ -49,7 +48,7 @@ class SshWays:
         with self._lock:  # only for the first: then many hosts are looked up at the same time
             if self._config is None:
                 self._config = SshConfig()
-        return self._config.resolve(host.host, Host(ssh=host.ssh, identity_file=host.identity_file))
+        return self._config.resolve(host.host, host)
 
 
 class SshWay:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from tflaunch.clusterspec import Host
+from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.ssh_algorithms import KEYWORDS
 from tflaunch.transport.ssh_lookup import Lookup, Values, find_lookup, shown
@@ -87,7 +87,7 @@ class SshConfig:
         self._lock = threading.Lock()
         self._found: dict[tuple[str, str | None, int | None], Future[Values]] = {}
 
-    def resolve(self, host: str, settings: Host) -> Target:
+    def resolve(self, host: str, settings: HostPlan) -> Target:
         """Return how to reach a host.
 
         Args:

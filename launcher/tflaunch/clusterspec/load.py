@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tflaunch.clusterspec import Spec, defaults, kinds, spec_form
+from tflaunch.clusterspec import defaults
+from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.problems import format_place, validate_data
 from tflaunch.errors import Problem, SpecError
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -51,7 +53,7 @@ class SpecFile(NamedTuple):
     text: str
 
 
-def read(path: Path, *, or_empty: bool = False) -> SpecFile:
+def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
     """Return the text of a spec in a file; ``or_empty``: it may be empty.
 
     Raises:
@@ -70,7 +72,7 @@ def read(path: Path, *, or_empty: bool = False) -> SpecFile:
         raise SpecError(str(path), [error.problem]) from None
 
 
-def read_stream(stream: BinaryIO, source: str) -> SpecFile:
+def read_spec_stream(stream: BinaryIO, source: str) -> SpecFile:
     """Return the text of a spec in a stream, such as standard input; paths in it start in the working directory.
 
     Raises:
@@ -83,7 +85,7 @@ def read_stream(stream: BinaryIO, source: str) -> SpecFile:
     return SpecFile(source, Path(), _suffix_of(text), text)
 
 
-def load(
+def load_spec(
     given: Path | SpecFile,
     settings: Sequence[str] = (),
     name: str | None = None,
@@ -102,19 +104,19 @@ def load(
     Raises:
         SpecError: with every problem that was found.
     """
-    file = read(given) if isinstance(given, Path) else given
-    data = parse(file)
+    file = read_spec_file(given) if isinstance(given, Path) else given
+    data = parse_spec_file(file)
     if isinstance(data, dict):
-        data = with_settings(file.source, data, settings)
-        data.setdefault("name", name_from(Path(file.source).stem))
+        data = apply_settings(file.source, data, settings)
+        data.setdefault("name", job_name_from(Path(file.source).stem))
         if name is not None:
             data["name"] = name
         if command:
             data["command"] = list(command)
-    return from_data(file.source, data, environ, file.directory)
+    return spec_from_data(file.source, data, environ, file.directory)
 
 
-def parse(file: SpecFile) -> Any:
+def parse_spec_file(file: SpecFile) -> Any:
     """Return the plain data in the text of a file, within limits.
 
     Raises:
@@ -128,13 +130,13 @@ def parse(file: SpecFile) -> Any:
     return data
 
 
-def from_data(source: str, data: Any, environ: Mapping[str, str] | None, directory: Path) -> Spec:
+def spec_from_data(source: str, data: Any, environ: Mapping[str, str] | None, directory: Path) -> Spec:
     """Return the spec that plain data are, with the user's defaults.
 
     Args:
         source: where they come from, for messages.
         data: what a parser of JSON gives.
-        environ: as of `load`.
+        environ: as of `load_spec`.
         directory: where relative paths in it start.
 
     Raises:
@@ -143,17 +145,17 @@ def from_data(source: str, data: Any, environ: Mapping[str, str] | None, directo
     origins: dict[str, str] = {}
     if environ is not None and isinstance(data, dict):
         data, origins = defaults.below(data, directory, environ, lambda path: _defaults_in(path, environ))
-    return read_data(source, data, environ or {})._replace(origins=origins)
+    return _spec_of(source, data, environ or {}).model_copy(update={"origins": origins})
 
 
-def read_data(source: str, data: Any, environ: Mapping[str, str], *, is_whole: bool = True) -> Spec:
-    """Return the spec that plain data are, as they are; ``is_whole``: it must have tasks.
+def _spec_of(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
+    """Return the spec that plain data are, as they are.
 
     Raises:
         SpecError: with every problem that was found.
     """
     problems: list[Problem] = []
-    result = spec_form.read(_expand(data, (), environ, problems), is_whole=is_whole)
+    result = validate_data(_expand(data, (), environ, problems))
     if isinstance(result, list):
         problems += result
     if problems or isinstance(result, list):
@@ -162,12 +164,12 @@ def read_data(source: str, data: Any, environ: Mapping[str, str], *, is_whole: b
 
 
 def _defaults_in(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    file = read(path, or_empty=True)
-    data: dict[str, Any] = parse(file) if file.text.strip() else {}
+    file = read_spec_file(path, or_empty=True)
+    data: dict[str, Any] = parse_spec_file(file) if file.text.strip() else {}
     named = [name for name in defaults.OF_ONE_JOB if isinstance(data, dict) and name in data]
     problems = [Problem("error", name, "belongs to one job", "write it into the spec") for name in named]
     try:
-        read_data(str(path), data, environ, is_whole=False)
+        _spec_of(str(path), {"cluster": {}, **data} if isinstance(data, dict) else data, environ)
     except SpecError as error:
         problems += error.problems
     if problems:
@@ -175,7 +177,7 @@ def _defaults_in(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     return data
 
 
-def with_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+def apply_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Return plain data with the ``path=value`` of `--set` applied.
 
     Raises:
@@ -185,14 +187,14 @@ def with_settings(source: str, data: dict[str, Any], settings: Sequence[str]) ->
         return data
     try:
         changed: dict[str, Any] = copy.deepcopy(data)
-        _apply_settings(changed, settings)
+        _assign_settings(changed, settings)
         _check_size(changed)
     except _Unreadable as error:
         raise SpecError(source, [error.problem]) from None
     return changed
 
 
-def name_from(text: str) -> str:
+def job_name_from(text: str) -> str:
     """Return a text made fit to be a job's name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63] or "job"
 
@@ -276,11 +278,11 @@ def _parse_toml(text: str) -> Any:
 
 
 def _parse_yaml(text: str) -> Any:
-    from tflaunch.clusterspec import yaml_reader
+    from tflaunch.clusterspec import yaml
 
     try:
-        return yaml_reader.parse(text)
-    except yaml_reader.YamlError as error:
+        return yaml.parse_yaml(text)
+    except yaml.YamlError as error:
         raise _Unreadable(f"is not usable YAML: {error}", "correct it there", error.where) from None
 
 
@@ -304,7 +306,7 @@ def _check_size(data: Any) -> None:
             stack.extend((item, depth + 1) for item in value)
 
 
-def _apply_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
+def _assign_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
     for setting in settings:
         path, equals, text = setting.partition("=")
         steps = [name or int(index) for name, index in _STEP.findall(path)]
@@ -355,7 +357,7 @@ def _expand(value: Any, location: tuple[str | int, ...], environ: Mapping[str, s
                 if is_default
                 else "set it, or write $${ for a literal ${"
             )
-            where = kinds.place(location)
+            where = format_place(location)
             problems.append(Problem("error", where, f"environment variable {match[1]!r} is not set", hint))
             return ""
         return environ[match[1]]

@@ -80,7 +80,7 @@ def _merge(loader: _Loader, into: dict[Any, Any], source: yaml.Node) -> None:
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
-def parse(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     """Return the single document in a YAML text.
 
     Raises:

@@ -1,0 +1,266 @@
+"""The model of a cluster spec: the one definition of what a user may write, and of what it means left out.
+
+What the fields mean together (which roles a strategy needs, ...) is in `lint`. Annotations are not deferred here, as
+pydantic would compile each of them a second time.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, model_validator
+
+from tflaunch.clusterspec.validators import (
+    Command,
+    ContainerName,
+    Cores,
+    Count,
+    Duration,
+    Environment,
+    Flag,
+    HostName,
+    Image,
+    Internal,
+    Members,
+    Memory,
+    MountPath,
+    Name,
+    Omittable,
+    OptionName,
+    OptionValue,
+    Source,
+    SshDestination,
+    Text,
+    Volume,
+    list_of,
+    not_a_number,
+    object_of,
+)
+from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, RoleName, Strategy
+
+DISCOVER = "discover"
+"""The key in ``hosts`` that says where hosts are found; it is the field ``pool`` of `Spec`."""
+
+EXTENSION = "x-"
+"""How a key begins that is the user's own, as in a compose file."""
+
+TASK_FIELDS = ("cluster", "discover", "sidecars")
+
+
+class _Part(BaseModel):
+    """A part of a spec: immutable, with known fields. Keys that begin with ``x-`` are the user's own, and ignored."""
+
+    # Built with the spec that holds it, instead of once for itself too: that halves the time of this import.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_extensions(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {_encodable(str(key)): item for key, item in data.items() if not str(key).startswith(EXTENSION)}
+
+
+def _encodable(key: str) -> str:
+    """Return a key as pydantic can name it: lone surrogates escaped."""
+    return key.encode("utf-8", "backslashreplace").decode()
+
+
+class Role(_Part):
+    """What differs for the tasks of one role."""
+
+    command: Omittable[Command] = Field(default=None, description="command of the role's tasks, instead of the spec's")
+    env: Environment = Field(default={}, description="environment variables, beside those of the spec")
+    workdir: Omittable[Text] = Field(default=None, description="working directory, relative to the spec's file")
+    gpus: Omittable[Count] = Field(default=None, description="number of GPUs that each task sees")
+    server: Flag = Field(default=False, description="run TensorFlow's standard server instead of a command")
+    required: Flag = Field(default=False, description="the job fails when an evaluator fails for good")
+
+
+class Sidecar(_Part):
+    """A process outside TF_CONFIG."""
+
+    command: Command = Field(description="command of the process", examples=[["tensorboard", "--logdir", "logs"]])
+    host: HostName = Field(default=LOCALHOST, description="host on which it runs")
+    env: Environment = Field(default={}, description="environment variables, beside those of the spec")
+    required: Flag = Field(default=False, description="the job fails when the process fails for good")
+
+
+class Host(_Part):
+    """How to reach a host, and what differs there."""
+
+    ssh: Omittable[SshDestination] = Field(default=None, description="where ssh connects to, as user@address:port")
+    docker: Omittable[ContainerName] = Field(default=None, description="name or id of the container that the host is")
+    address: Omittable[HostName] = Field(default=None, description="name or address by which the other hosts reach it")
+    identity_file: Omittable[Text] = Field(default=None, description="path of the private key to log in with")
+    python: Omittable[Text] = Field(
+        default=None, description="path of the interpreter that `python` means in a command"
+    )
+    workdir: Omittable[Text] = Field(default=None, description="working directory of the tasks there")
+    env: Environment = Field(default={}, description="environment variables of the tasks there")
+    gpus: Omittable[Count] = Field(default=None, description="number of GPUs that the tasks there share")
+    engine: Internal[str | None] = Field(
+        default=None, exclude=True, description="what has found the host and reaches it, as NAME:HANDLE (see `engines`)"
+    )
+    inherits: Internal[bool] = Field(
+        default=False,
+        exclude=True,
+        description="whether tasks there have the environment and the files of this machine",
+    )
+
+    def only(self, *fields: str) -> "Host":
+        """Return the host with no other settings than these."""
+        return Host(**{field: getattr(self, field) for field in fields if field in self.model_fields_set})
+
+
+class Sync(_Part):
+    """Which of the user's files are copied to hosts other than this machine."""
+
+    paths: Annotated[tuple[Text, ...], list_of('a list of paths such as ["."]')] = Field(
+        default=(".",), description="files and directories to copy, relative to the spec's file"
+    )
+    exclude: Annotated[tuple[Text, ...], list_of('a list such as ["*.pyc", "data"]')] = Field(
+        default=(".git", ".venv", "__pycache__", "*.pyc"), description="names and paths to leave out, with * and ?"
+    )
+
+
+class Restart(_Part):
+    """How often a failed job is restarted."""
+
+    max: Count = Field(default=3, description="most restarts within the window; 0 for none")
+    window: Duration = Field(default=600.0, description="time after which a restart no longer counts")
+    backoff: Annotated[tuple[Duration, Duration], list_of('two durations such as ["1s", "1m"]', size=2)] = Field(
+        default=(1.0, 60.0), description="shortest and longest wait before a restart; it doubles each time"
+    )
+
+
+class Elastic(_Part):
+    """How small a job may become when hosts are lost."""
+
+    min_workers: Count = Field(description="fewest workers with which the job goes on", examples=[2])
+    retry: Duration = Field(default=300.0, description="how often lost hosts are tried again")
+
+
+class Timeouts(_Part):
+    """Time limits. What is left out has no limit, unless a default is given."""
+
+    connect: Duration = Field(default=10.0, description="limit for reaching a host")
+    heartbeat: Duration = Field(default=5.0, description="silence after which a link is given up and made again")
+    grace: Duration = Field(default=10.0, description="time that a task has to end after TERM, before KILL")
+    lease: Omittable[Duration] = Field(
+        default=None, description="time that tasks go on without a supervisor; default: 30s on other hosts, else 0"
+    )
+    start: Omittable[Duration] = Field(default=None, description="limit for the cluster to form")
+    finish: Omittable[Duration] = Field(
+        default=None, description="limit for the other tasks to end once the job has succeeded"
+    )
+    stall: Omittable[Duration] = Field(default=None, description="longest time without output or progress")
+    deadline: Omittable[Duration] = Field(default=None, description="limit for the whole job, restarts included")
+
+
+class Resources(_Part):
+    """What each task gets from the scheduler that `render` or `--on` addresses."""
+
+    cpu: Omittable[Cores] = Field(default=None, description="number of cores")
+    memory: Omittable[Memory] = Field(default=None, description="memory, in Mi or Gi")
+    gpu: Omittable[Count] = Field(default=None, description="number of GPUs, for tasks that train")
+
+
+class Container(_Part):
+    """What `render` needs to have tasks run in containers."""
+
+    image: Omittable[Image] = Field(default=None, description="name of the image")
+    resources: Resources = Field(default_factory=Resources, description="resources of each task")
+    volumes: Annotated[Mapping[MountPath, Volume], object_of('an object such as {"/data": "claim"}')] = Field(
+        default={}, description="paths in the container, to paths of the host or names of claims or volumes"
+    )
+
+
+class Spec(_Part):
+    """A cluster spec: what a job runs, where, and what happens when something fails."""
+
+    model_config = ConfigDict(title="tflaunch cluster spec")
+
+    name: Name = Field(default="job", description="name of the job; default: the stem of the file's name")
+    strategy: Omittable[Strategy] = Field(
+        default=None, description="tf.distribute strategy of the program; default: the one that the roles ask for"
+    )
+    cluster: Annotated[Mapping[Text, Members], object_of('an object such as {"worker": 2}')] = Field(
+        description="tasks of each role: a number of local ones, or their addresses", examples=[{"worker": 2}]
+    )
+    discover: Annotated[Mapping[RoleName, Source], object_of('an object such as {"worker": "dns:worker"}')] = Field(
+        default={}, description="where the addresses of a role are found when the job starts"
+    )
+    command: Omittable[Command] = Field(
+        default=None, description="command of every task, as a list of words or as text"
+    )
+    roles: Annotated[Mapping[Text, Role], object_of("an object of roles and their settings")] = Field(
+        default={}, description="settings of single roles"
+    )
+    sidecars: Annotated[Mapping[Name, Sidecar], object_of("an object of names and their processes")] = Field(
+        default={}, description="processes outside TF_CONFIG, by their names"
+    )
+    tensorboard: Omittable[Text] = Field(
+        default=None, description="directory of event files that TensorBoard shows, relative to the chief's workdir"
+    )
+    hosts: Annotated[Mapping[Text, Host], object_of("an object of hosts and their settings", apart=DISCOVER)] = Field(
+        default={}, description='settings of single hosts, and of all under "*"; "discover" says where hosts are found'
+    )
+    env: Environment = Field(default={}, description="environment variables of every task")
+    workdir: Omittable[Text] = Field(default=None, description="working directory, relative to the spec's file")
+    restart: Restart = Field(default_factory=Restart, description="how often a failed job is restarted")
+    timeouts: Timeouts = Field(default_factory=Timeouts, description="time limits")
+    success: Omittable[Literal["chief", "all"]] = Field(
+        default=None,
+        description="whose success ends the job: that of the chief or of all; default: as the strategy needs",
+    )
+    legacy_keras: Annotated[Literal["auto", True, False], not_a_number] = Field(
+        default="auto", description="whether tf.keras is Keras 2 (tf_keras)"
+    )
+    sync: Omittable[Sync] = Field(default=None, description="files that are copied to other hosts")
+    elastic: Omittable[Elastic] = Field(default=None, description="whether the job goes on with fewer workers")
+    preload: Annotated[tuple[Text, ...], list_of('a list of modules such as ["tensorflow"]')] = Field(
+        default=(), description="modules that each host imports once for all its tasks"
+    )
+    container: Container = Field(default_factory=Container, description="how tasks run in containers")
+    slurm: Annotated[Mapping[OptionName, OptionValue], object_of('an object such as {"partition": "gpu"}')] = Field(
+        default={}, description="long options of sbatch; true for one without a value"
+    )
+    pool: Omittable[Source] = Field(
+        default=None,
+        exclude=True,
+        validation_alias=AliasPath("hosts", DISCOVER),
+        description="where the hosts are found over which tasks without a host are spread",
+    )
+    origins: Internal[Mapping[str, str]] = Field(
+        default={}, exclude=True, description="places of values from files of defaults, to the names of those files"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_schema(cls, data: Any) -> Any:
+        """Ignore ``$schema``, which is for editors, and let discovery or sidecars stand in for a cluster."""
+        if not isinstance(data, dict):
+            return data
+        data = {key: item for key, item in data.items() if key != "$schema"}
+        return {"cluster": {}, **data} if data.keys() & set(TASK_FIELDS) else data
+
+    def host(self, name: str) -> Host:
+        """Return the settings of a host: its own, and below them those of all hosts (`EVERY_HOST`)."""
+        own, common = self.hosts.get(name), self.hosts.get(EVERY_HOST)
+        if own is None or common is None:
+            return own or common or Host()
+        given = {field: getattr(own, field) for field in own.model_fields_set}
+        return common.model_copy(update={**given, "env": {**common.env, **own.env}})
+
+    def effective_strategy(self) -> str:
+        """Return the strategy, by default the one that the roles ask for."""
+        if self.strategy is not None:
+            return self.strategy
+        if not self.cluster and not self.discover and self.sidecars:
+            return "none"
+        return "parameter_server" if "ps" in self.cluster else "multi_worker_mirrored"
+
+
+def written_fields(model: type[BaseModel]) -> list[str]:
+    """Return the fields of a part of a spec that a user may write."""
+    return [name for name, field in model.model_fields.items() if not field.exclude]

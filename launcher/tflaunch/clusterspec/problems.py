@@ -1,0 +1,195 @@
+"""What is wrong with a spec, in sentences with place and remedy: the one place that translates pydantic's errors."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tflaunch.clusterspec.model import Spec, written_fields
+from tflaunch.clusterspec.values import COUNT_FORM, InvalidValue, show_value
+from tflaunch.errors import Problem
+
+Location = tuple[str | int, ...]
+
+_OF_KEY = "[key]"
+"""Ends the location of an error in a key."""
+
+_FOREIGN_FIELDS = {
+    "task": "remove it: tflaunch makes the task part of TF_CONFIG for every task",
+    "ps_hosts": 'write "cluster": {"ps": [...]}',
+    "worker_hosts": 'write "cluster": {"worker": [...]}',
+    "image": 'write "container": {"image": ...}',
+    "args": 'put the arguments into "command"',
+    "logdir": 'write "tensorboard": "logs/" to have them shown',
+}
+"""Remedies for fields of other tools that users write into a spec."""
+
+
+def validate_data(data: object) -> Spec | list[Problem]:
+    """Return the spec in ``data`` (what a JSON, YAML or TOML parser gave), or all that is wrong with it."""
+    try:
+        return Spec.model_validate(data)
+    except ValidationError as error:
+        return problems_in(error, data)
+
+
+def problems_in(error: ValidationError, data: object) -> list[Problem]:
+    """Return the problems of a spec that was made from ``data``, in the order in which it is written."""
+    positions = _Positions(data)
+    found = []
+    for detail in error.errors(include_url=False):
+        location = detail["loc"]
+        is_key = location[-1:] == (_OF_KEY,) and not positions.is_key(location)
+        declared = _key_type(location[:-2]) if is_key else _declared_at(location)
+        location = location[:-1] if is_key else location
+        message, hint = _sentence(detail, location, declared)
+        found.append((positions.of(location), Problem("error", format_place(location), message, hint)))
+    return [problem for _, problem in sorted(found, key=lambda one: one[0])]
+
+
+def format_place(location: Location) -> str:
+    """Return a location as text: ``("cluster", "worker", 1)`` is ``cluster.worker[1]``."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def nearest_name(name: str, known: Sequence[str]) -> str | None:
+    """Return the known name that a misspelt one probably means."""
+    import difflib  # slow to import, and most people spell well
+
+    matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+# --- sentences -------------------------------------------------------------------------------------
+
+
+def _sentence(detail: ErrorDetails, location: Location, declared: Any) -> tuple[str, str]:
+    """What is wrong, and the remedy."""
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidValue):
+        return cause.message, cause.hint
+    sentence = _SENTENCES.get(detail["type"])
+    if sentence is None:
+        return f"cannot be used: {detail['msg']}", "correct it"
+    return sentence(detail["input"], location, declared)
+
+
+def _unknown_field(value: object, location: Location, declared: Any) -> tuple[str, str]:
+    name, model = str(location[-1]), _declared_at(location[:-1])
+    known = written_fields(model)
+    if model is Spec and name in _FOREIGN_FIELDS:
+        hint = _FOREIGN_FIELDS[name]
+    elif guess := nearest_name(name, known):
+        hint = f"did you mean {guess!r}?"
+    else:
+        hint = "the fields here are " + ", ".join(known)
+    return f"unknown field {show_value(name)}", hint
+
+
+def _missing(value: object, location: Location, declared: Any) -> tuple[str, str]:
+    field = _declared_at(location[:-1]).model_fields[location[-1]]
+    return "is missing", f"write for example {json.dumps(field.examples[0])}"
+
+
+def _not_an_object(value: object, location: Location, declared: Any) -> tuple[str, str]:
+    fields = ", ".join(written_fields(declared))
+    return f"must be an object with {fields}, not {show_value(value)}", ""
+
+
+def _not_a_choice(value: object, location: Location, declared: Any) -> tuple[str, str]:
+    *others, last = (str(choice).lower() for choice in get_args(declared))
+    known = [choice for choice in get_args(declared) if isinstance(choice, str)]
+    guess = nearest_name(value, known) if isinstance(value, str) else None
+    message = f"must be {', '.join(others)} or {last}, not {show_value(value)}"
+    return message, f"did you mean {guess!r}?" if guess else "write one of them"
+
+
+def _not_a_count(value: object, location: Location, declared: Any) -> tuple[str, str]:
+    return f"must be {COUNT_FORM}, not {show_value(value)}", "write a whole number such as 3"
+
+
+def _not_a_flag(value: object, location: Location, declared: Any) -> tuple[str, str]:
+    return f"must be true or false, not {show_value(value)}", "write true or false, without quotes"
+
+
+_SENTENCES: Mapping[str, Callable[[object, Location, Any], tuple[str, str]]] = {
+    "extra_forbidden": _unknown_field,
+    "missing": _missing,
+    "model_type": _not_an_object,
+    "literal_error": _not_a_choice,
+    "bool_type": _not_a_flag,
+    **dict.fromkeys(("int_type", "greater_than_equal", "less_than_equal"), _not_a_count),
+}
+"""Type of a pydantic error to what says it in a sentence and its remedy."""
+
+
+# --- places ----------------------------------------------------------------------------------------
+
+
+def _declared_at(location: Location) -> Any:
+    """The type that the model declares at a location, None where it declares nothing."""
+    declared: Any = Spec
+    for part in location:
+        if isinstance(declared, type) and issubclass(declared, BaseModel):
+            field = declared.model_fields.get(str(part))
+            declared = _without_wrapping(field.annotation) if field else None
+        else:
+            declared = _without_wrapping(next(reversed([arg for arg in get_args(declared) if arg is not ...]), None))
+    return declared
+
+
+def _key_type(location: Location) -> Any:
+    return _without_wrapping(get_args(_declared_at(location))[0])
+
+
+def _without_wrapping(declared: Any) -> Any:
+    """A type without metadata and without the None of a field that can be left out."""
+    while get_origin(declared) in (Annotated, Union, types.UnionType):
+        declared = next(arg for arg in get_args(declared) if arg is not type(None))
+    return declared
+
+
+class _Positions:
+    """Where the parts of data are in it, as numbers to sort by."""
+
+    def __init__(self, data: object) -> None:
+        self._data = data
+        self._orders: dict[int, dict[Any, int]] = {}  # of the keys of each object that was asked for, by its id
+
+    def of(self, location: Location) -> tuple[int, ...]:
+        """Return the positions of all parts of a location; what is missing comes last in its object."""
+        found, here = [], self._data
+        for part in location:
+            if isinstance(here, dict):
+                found.append(self._order(here).get(part, len(here)))
+            else:
+                found.append(part if isinstance(part, int) else 0)
+            here = _inside(here, part)
+        return tuple(found)
+
+    def is_key(self, location: Location) -> bool:
+        """Whether the last part of a location is a key of the object that it is in."""
+        here = self._data
+        for part in location[:-1]:
+            here = _inside(here, part)
+        return isinstance(here, dict) and location[-1] in here
+
+    def _order(self, there: dict[Any, Any]) -> dict[Any, int]:
+        if id(there) not in self._orders:
+            self._orders[id(there)] = {key: number for number, key in enumerate(there)}
+        return self._orders[id(there)]
+
+
+def _inside(data: Any, part: str | int) -> Any:
+    if isinstance(data, dict):
+        return data.get(part)
+    is_item = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
+    return data[part] if is_item else None

@@ -1,0 +1,42 @@
+"""The JSON Schema of a spec, from its model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from tflaunch.clusterspec.model import DISCOVER, EXTENSION, TASK_FIELDS, Spec
+
+
+class _Generator(GenerateJsonSchema):
+    """Without titles of fields, which repeat their names, and without null for what can be left out."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Return false: the name of a field says as much."""
+        return False
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        """Return the schema of a field with a default, which is not shown if there is no value."""
+        if schema.get("default") is None:
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema)
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Return the schema of an object; the user's own keys are allowed in each."""
+        own = {f"^{EXTENSION}": {"description": "your own, ignored"}}
+        return {**super().model_schema(schema), "patternProperties": own}
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a spec."""
+    schema = Spec.model_json_schema(schema_generator=_Generator)
+    schema["properties"]["$schema"] = {"description": "for editors, ignored"}
+    schema["properties"]["hosts"]["properties"] = {DISCOVER: schema["properties"].pop("pool")}
+    del schema["required"]  # any of the fields that name tasks will do
+    return {
+        "$schema": _Generator.schema_dialect,
+        **schema,
+        "anyOf": [{"required": [name]} for name in TASK_FIELDS],
+    }

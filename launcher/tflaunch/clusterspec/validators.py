@@ -1,0 +1,303 @@
+"""The types of the fields of a spec: each reads what a user writes, and knows its JSON Schema.
+
+What is refused raises `InvalidValue`, which pydantic collects; `problems` turns all of them into sentences.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, PlainValidator
+from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+from tflaunch.clusterspec.values import (
+    DURATION_PATTERN,
+    HOST_PATTERN,
+    LOCALHOST,
+    MAX_COUNT,
+    MAX_TASKS,
+    Address,
+    InvalidValue,
+    parse_address,
+    parse_duration,
+    show_value,
+)
+
+_LARGEST = 10**300
+_TEXT = {"type": "string"}
+_RESERVED_OPTIONS = ("array", "help", "parsable", "test-only", "uid", "usage", "version", "wait", "wrap")
+
+T = TypeVar("T")
+
+
+class _NotNull:
+    """Refuse null from a user: a field without a value is left out."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        (given,) = (inner for inner in get_args(source) if inner is not type(None))
+        return handler(given)
+
+
+Omittable = Annotated[T | None, _NotNull()]
+"""A value that a user may leave out, but not write as null."""
+
+
+def _refuse(value: object) -> None:
+    raise PydanticKnownError("extra_forbidden")
+
+
+Internal = SkipJsonSchema[Annotated[T, PlainValidator(_refuse)]]
+"""A value that tflaunch sets, by `model_copy`; from a user it is an unknown field."""
+
+
+class ReadBy:
+    """Metadata of `Annotated`: the function that reads a value, and the JSON Schema of what a user writes.
+
+    With ``then_validate``, pydantic validates what the function returns; without, that is the value.
+    """
+
+    def __init__(self, read: Callable[[Any], object], schema: JsonSchemaValue, *, then_validate: bool = False) -> None:
+        self._read = read
+        self._schema = schema
+        self._then_validate = then_validate
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if self._then_validate:
+            return core_schema.no_info_before_validator_function(self._read, handler(source))
+        return core_schema.no_info_plain_validator_function(self._read)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: object) -> JsonSchemaValue:
+        return dict(self._schema)  # pydantic adds the description of each field to it
+
+
+# --- text ------------------------------------------------------------------------------------------
+
+
+def _check_encodable(text: str) -> None:
+    """Refuse lone surrogates, which no process can be given."""
+    try:
+        text.encode("utf-8", "surrogateescape")  # what ${VAR} brings may hold bytes that are not text
+    except UnicodeEncodeError:
+        raise InvalidValue(f"{show_value(text)} holds half a character", "remove the lone surrogate") from None
+
+
+def _check_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"must be text, not {show_value(value)}", "put it in quotes")
+    if "\0" in value:
+        raise InvalidValue("contains a NUL character", "remove it")
+    _check_encodable(value)
+    return value
+
+
+def _check_variable_name(value: object) -> str:
+    if not isinstance(value, str) or not value or "=" in value or "\0" in value:
+        raise InvalidValue(f"{show_value(value)} cannot be the name of an environment variable", "rename it")
+    _check_encodable(value)
+    return value
+
+
+def _check_variable_value(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST:
+        return str(value)
+    return _check_text(value)
+
+
+def _matching(pattern: str, form: str, takes_numbers: bool = False) -> ReadBy:
+    """Return how text is read that matches a pattern as a whole.
+
+    Args:
+        pattern: a regular expression.
+        form: completes the sentence "must be ...".
+        takes_numbers: a number means its text.
+    """
+    compiled = re.compile(pattern)
+
+    def check_match(value: object) -> str:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        text = show_value(value) if is_number and takes_numbers else value
+        if not isinstance(text, str) or not compiled.fullmatch(text):
+            raise InvalidValue(f"must be {form}, not {show_value(value)}", "write it in that form")
+        return text
+
+    text: JsonSchemaValue = {"type": "string", "pattern": f"^(?:{pattern})$"}
+    return ReadBy(check_match, {"anyOf": [{"type": "number", "minimum": 0}, text]} if takes_numbers else text)
+
+
+def _check_name(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", value):
+        hint = "use up to 63 letters, digits, '.', '_' and '-', the first a letter or digit"
+        raise InvalidValue(f"{show_value(value)} cannot be a name", hint)
+    return value
+
+
+def _check_not_reserved(value: object) -> object:
+    if value in _RESERVED_OPTIONS:
+        raise InvalidValue(f"--{value} would make something else of the job", "remove it: one job runs all tasks")
+    return value
+
+
+def _check_option_value(value: object) -> str:
+    if value is True:
+        return ""
+    text = show_value(value) if isinstance(value, int) else value
+    if isinstance(value, bool) or not isinstance(text, str) or not text or not text.isprintable():
+        raise InvalidValue(
+            f"must be text, a number, or true, not {show_value(value)}",
+            "write text, or true for an option without a value",
+        )
+    return text
+
+
+Text = Annotated[str, ReadBy(_check_text, _TEXT)]
+Name = Annotated[str, ReadBy(_check_name, _TEXT)]
+VariableName = Annotated[str, ReadBy(_check_variable_name, _TEXT)]
+VariableValue = Annotated[str, ReadBy(_check_variable_value, {"type": ["string", "number"]})]
+HostName = Annotated[str, _matching(HOST_PATTERN, 'the name of a host such as "10.0.0.1"')]
+SshDestination = Annotated[
+    str,
+    _matching(rf"([A-Za-z0-9_][A-Za-z0-9._-]*@)?{HOST_PATTERN}(:[0-9]{{1,5}})?", 'text such as "user@address:port"'),
+]
+ContainerName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.-]*", "the name or id of a container")]
+Source = Annotated[
+    str,
+    _matching(
+        r"[a-z][a-z0-9_-]*(:.+)?",
+        'a source of hosts such as "dns:NAME", "file:PATH", "exec:COMMAND" or "slurm"',
+    ),
+]
+Image = Annotated[
+    str, _matching(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*", 'the name of an image such as "ghcr.io/ann/train:1"')
+]
+Cores = Annotated[
+    str,
+    _matching(r"[0-9]{1,4}(\.[0-9]{1,3})?", 'a number of cores such as "2" or "0.5"', takes_numbers=True),
+]
+Memory = Annotated[str, _matching(r"[1-9][0-9]{0,6}(Mi|Gi)", 'memory such as "512Mi" or "4Gi"')]
+MountPath = Annotated[str, _matching(r"/[^:\s]+", 'a path in the container such as "/data"')]
+Volume = Annotated[
+    str,
+    _matching(r"/[^:\s]*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a path of the host, or the name of a claim or volume"),
+]
+OptionName = Annotated[
+    str,
+    _matching(r"[a-z][a-z0-9-]+", 'a long option of sbatch such as "partition"'),
+    BeforeValidator(_check_not_reserved),
+]
+OptionValue = Annotated[
+    str,
+    ReadBy(_check_option_value, {"anyOf": [{"type": ["string", "integer"], "minLength": 1}, {"const": True}]}),
+]
+
+
+# --- numbers ---------------------------------------------------------------------------------------
+
+
+def _check_duration(value: object) -> float:
+    seconds = parse_duration(value)
+    if seconds is None:
+        raise InvalidValue(
+            f"must be a duration, not {show_value(value)}", 'write seconds, or text such as "90s" or "1h30m"'
+        )
+    return seconds
+
+
+def _check_not_number(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise PydanticKnownError("literal_error", {"expected": "no number"})
+    return value
+
+
+not_a_number = BeforeValidator(_check_not_number)
+"""For a choice with true and false, which Python takes for equal to 1 and 0."""
+
+Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
+Flag = Annotated[bool, Field(strict=True)]
+Duration = Annotated[
+    float,
+    ReadBy(
+        _check_duration,
+        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^(?:{DURATION_PATTERN})$"}]},
+    ),
+]
+"""Seconds, written as a number or as text such as ``1h30m``."""
+
+
+# --- lists and objects -----------------------------------------------------------------------------
+
+
+def list_of(form: str, size: int | None = None) -> BeforeValidator:
+    """Return the check that a value is a list, with ``size`` items if that is given; ``form`` says of what."""
+
+    def check_list(value: object) -> object:
+        if not isinstance(value, list | tuple) or (size is not None and len(value) != size):
+            raise InvalidValue(f"must be {form}, not {show_value(value)}", "write it in brackets")
+        return value
+
+    return BeforeValidator(check_list)
+
+
+def object_of(form: str, apart: str | None = None) -> BeforeValidator:
+    """Return the check that a value is an object; ``form`` says of what, the key ``apart`` belongs to another field."""
+
+    def check_object(value: object) -> object:
+        if not isinstance(value, Mapping):
+            raise InvalidValue(f"must be {form}, not {show_value(value)}")
+        return {key: item for key, item in value.items() if key != apart} if apart in value else value
+
+    return BeforeValidator(check_object)
+
+
+def _split_command(value: object) -> object:
+    """Split text as a shell splits it."""
+    if isinstance(value, str):
+        try:
+            value = shlex.split(value)
+        except ValueError as error:
+            raise InvalidValue(f"cannot be split into words: {error}", "write it as a list of words") from None
+    if not isinstance(value, list | tuple):
+        message = f'must be a list of words such as ["python", "train.py"], or text, not {show_value(value)}'
+        raise InvalidValue(message, "write the program and its arguments")
+    if not value or value[0] == "":
+        raise InvalidValue("is empty", 'write the program and its arguments, for example ["python", "train.py"]')
+    return value
+
+
+def _expand_members(value: object) -> object:
+    """Replace a count by that many tasks on this machine."""
+    if isinstance(value, bool) or not isinstance(value, int | list | tuple):
+        form = 'a number of local tasks, or a list such as ["10.0.0.1:2222", "10.0.0.2:2222"]'
+        raise InvalidValue(f"must be {form}, not {show_value(value)}")
+    count = value if isinstance(value, int) else len(value)
+    if not 1 <= count <= MAX_TASKS:
+        raise InvalidValue(f"has {show_value(count)} tasks", f"use 1 to {MAX_TASKS}, or leave the role out")
+    return (Address(LOCALHOST, None),) * count if isinstance(value, int) else value
+
+
+_WORDS = {"type": "array", "items": _TEXT, "minItems": 1}
+_ADDRESSES = {
+    "type": "array",
+    "items": {**_TEXT, "pattern": f"^{HOST_PATTERN}(:[0-9]+)?$"},
+    "minItems": 1,
+    "maxItems": MAX_TASKS,
+}
+
+Command = Annotated[
+    tuple[Text, ...],
+    ReadBy(_split_command, {"anyOf": [_WORDS, {**_TEXT, "minLength": 1}]}, then_validate=True),
+]
+Members = Annotated[
+    tuple[Annotated[Address, PlainValidator(parse_address)], ...],
+    ReadBy(
+        _expand_members,
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_TASKS}, _ADDRESSES]},
+        then_validate=True,
+    ),
+]
+"""The tasks of a role in the order of their index."""
+
+Environment = Annotated[Mapping[VariableName, VariableValue], object_of("an object of environment variables")]

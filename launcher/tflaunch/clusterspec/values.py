@@ -1,0 +1,96 @@
+"""Values that specs and plans share, without pydantic: addresses, durations, and the names of roles and strategies."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Literal, NamedTuple, get_args
+
+RoleName = Literal["chief", "worker", "ps", "evaluator"]
+ROLES: tuple[str, ...] = get_args(RoleName)
+
+Strategy = Literal["multi_worker_mirrored", "parameter_server", "mirrored", "tpu", "none"]
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
+
+LOCALHOST = "localhost"
+EVERY_HOST = "*"
+"""The name in ``hosts`` under which defaults for all hosts are written."""
+
+MAX_TASKS = 10_000
+MAX_COUNT = 1_000_000
+COUNT_FORM = f"a whole number from 0 to {MAX_COUNT}"
+HOST_PATTERN = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+
+_HOST = re.compile(HOST_PATTERN)
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION = re.compile(_NUMBER + r"|(?=[0-9])" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in _UNIT_SECONDS))
+DURATION_PATTERN = _DURATION.pattern
+_LONGEST_TEXT = 64  # letters of a duration
+_LONGEST = 10 * 365 * 86400.0
+_MOST_SHOWN = 60  # letters of a value in a message
+
+
+class InvalidValue(ValueError):
+    """A value that cannot be used: a sentence without its subject, and the remedy."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message}; {hint}" if hint else message)
+        self.message = message
+        self.hint = hint
+
+
+class Address(NamedTuple):
+    """Where a task listens; with ``port`` None, the port is chosen and held on that host at the start."""
+
+    host: str
+    port: int | None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{'auto' if self.port is None else self.port}"
+
+
+def parse_address(value: object) -> Address:
+    """Return the address that ``"host:port"`` or ``"host"`` means; an address is returned as it is.
+
+    Raises:
+        InvalidValue: it is not an address that TensorFlow can use.
+    """
+    if isinstance(value, Address):
+        return value
+    if not isinstance(value, str):
+        message = f'must be "host:port", or "host" to have the port chosen, not {show_value(value)}'
+        raise InvalidValue(message, "put it in quotes")
+    host, colon, port = value.strip().partition(":")
+    if "://" in value:
+        raise InvalidValue(f"{show_value(value)} is a URL", 'write "host:port" without a scheme')
+    if ":" in port:
+        message = f"{show_value(value)} looks like an IPv6 address, which TensorFlow cannot parse"
+        raise InvalidValue(message, "use the host's name or its IPv4 address")
+    if not _HOST.fullmatch(host):
+        raise InvalidValue(f"{show_value(value)} names no host", 'write "host:port", for example "10.0.0.1:2222"')
+    if not colon:
+        return Address(host, None)
+    if port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535:
+        return Address(host, int(port))
+    raise InvalidValue(f"{show_value(value)} has no valid port", "use 1 to 65535, or no port to have one chosen")
+
+
+def parse_duration(value: object) -> float | None:
+    """Return the seconds that a number or a text such as ``10m`` or ``1h30m`` means, None if it is not a duration."""
+    seconds = None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value) if 0 <= value <= _LONGEST else None
+    elif isinstance(value, str) and len(value) <= _LONGEST_TEXT and (match := _DURATION.fullmatch(value.strip())):
+        parts = [float(part) * unit for part, unit in zip(match.groups(), _UNIT_SECONDS.values(), strict=True) if part]
+        seconds = sum(parts) if parts else float(value)
+    return None if seconds is None or not 0 <= seconds <= _LONGEST else seconds
+
+
+def show_value(value: object) -> str:
+    """Return a value as it is shown in a sentence: printable, and at most 60 characters."""
+    try:
+        text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    except ValueError:  # Python writes no integer of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
