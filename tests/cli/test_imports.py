@@ -1,0 +1,90 @@
+"""What commands import: pydantic takes longer to import than most of them take to run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from launch import PATIENCE, Launch
+
+pytestmark = pytest.mark.cli
+
+PROGRAM = """
+import os, sys
+from tflaunch.cli import main
+code = main()
+imported = {name.partition(".")[0] for name in sys.modules}
+os.write(int(os.environ["ANSWER"]), " ".join(sorted(imported & {"pydantic", "pydantic_core", "yaml"})).encode())
+sys.exit(code)
+"""
+
+
+def imported_by(launch: Launch, *arguments: object) -> tuple[int, str]:
+    """Return the exit code of a command, and which of the slow packages it has imported."""
+    answers, answer = os.pipe()
+    with open(answers) as told:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+            cwd=launch.directory,
+            env={**launch.env, "ANSWER": str(answer)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=[answer],
+            timeout=PATIENCE,
+            check=False,
+        )
+        os.close(answer)
+        return done.returncode, told.read()
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """A place with a run that has ended."""
+    place = Launch(tmp_path_factory.mktemp("ended"))
+    done = place.up(place.shell("echo hello", workers=1))
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["--help"],
+        ["help", "up"],
+        ["ls"],
+        ["ps"],
+        ["ps", "--json"],
+        ["logs"],
+        ["logs", "--since", "1h30m"],
+        ["events"],
+        ["wait"],
+        ["attach"],
+        ["down"],
+        ["down", "-t", "1m"],
+        ["report", "--dry-run"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_reads_no_spec_does_not_import_pydantic(ended: Launch, arguments: list[str]):
+    """The plan of a run is read without it, whatever becomes of the command."""
+    code, imported = imported_by(ended, *arguments)
+    assert code in (0, 2)
+    assert imported == ""
+
+
+def test_a_live_run_is_watched_and_ended_without_pydantic(launch: Launch):
+    """Its supervisor has checked the spec."""
+    started = launch.run("up", "-d", launch.shell("echo hello; exec sleep 600", workers=1))
+    assert started.returncode == 0, started.stderr
+    for verb in ("ps", "down", "wait"):
+        assert imported_by(launch, verb)[1] == "", verb
+
+
+@pytest.mark.parametrize("arguments", [["plan"], ["check"]], ids=" ".join)
+def test_a_command_that_reads_a_spec_imports_no_more_than_its_format_needs(launch: Launch, arguments: list[str]):
+    """So that the other test can fail."""
+    assert imported_by(launch, *arguments, launch.shell("true", workers=1)) == (0, "pydantic pydantic_core")
