@@ -51,7 +51,7 @@ def below(
 
 
 def _files(directory: Path, environ: Mapping[str, str]) -> list[Path]:
-    """The files that there are, the one that goes before the others first."""
+    """Return the files that exist; an earlier one overrides a later one."""
     named = environ.get(VARIABLE)
     if named == "":
         return []
@@ -66,7 +66,7 @@ def _files(directory: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def _check_owner(path: Path) -> None:
-    """Refuse a file that somebody else may have put there: it could add commands and variables to every job.
+    """Refuse a file that another user may have put there: it could add commands and variables to every job.
 
     Raises:
         SpecError: it is not of the user, of root or of the owner of its directory, or everybody may write it.
@@ -74,7 +74,7 @@ def _check_owner(path: Path) -> None:
     try:
         status, owner_there = path.stat(), path.parent.stat().st_uid
     except OSError:
-        return  # it is told when it is read
+        return  # reading it will report this
     if status.st_uid not in (os.geteuid(), 0, owner_there):
         problem = Problem("error", "", "belongs to another user", f"remove it, or set {VARIABLE}= to do without")
     elif status.st_mode & stat.S_IWOTH:
@@ -85,14 +85,14 @@ def _check_owner(path: Path) -> None:
 
 
 def _used(found: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    """What of a file's data can matter to a spec: not the settings of roles that it has not."""
+    """Return what of a file's data concerns a spec: not the settings of roles that it does not have."""
     there = [role for field in ("cluster", "discover") if isinstance(data.get(field), dict) for role in data[field]]
     roles = {role: settings for role, settings in found.get("roles", {}).items() if role in there}
     return {**found, "roles": roles} if "roles" in found else found
 
 
 def _merged(defaults: dict[str, Any], data: dict[str, Any], at: Location, new: dict[Location, Any]) -> dict[str, Any]:
-    """The data with what they lack of the defaults; what they lack is noted in ``new``."""
+    """Return the data completed by the defaults; what comes from the defaults is added to ``new``."""
     merged = dict(data)
     for name, value in defaults.items():
         here = (*at, name)

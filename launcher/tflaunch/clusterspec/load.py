@@ -1,4 +1,4 @@
-"""Reading a spec from a file: JSON, YAML or TOML, within limits, with `${VAR}` and `--set` applied."""
+"""Read a spec from a file: JSON, YAML or TOML, within limits, with `${VAR}` and `--set` applied."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def _decoded(raw: bytes, or_empty: bool = False) -> str:
 
 
 def _suffix_of(text: str) -> str:
-    """The format of a text without a name: JSON begins with a brace, TOML with a table or `key =`."""
+    """Guess the format of a text without a name: JSON begins with a brace, TOML with a table or `key =`."""
     if text.lstrip().startswith("{"):
         return ".json"
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")

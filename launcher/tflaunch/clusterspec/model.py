@@ -238,7 +238,7 @@ class Spec(_Part):
     @model_validator(mode="before")
     @classmethod
     def _drop_schema(cls, data: Any) -> Any:
-        """Ignore ``$schema``, which is for editors, and let discovery or sidecars stand in for a cluster."""
+        """Ignore ``$schema``, which is for editors, and let discovery or sidecars take the place of a cluster."""
         if not isinstance(data, dict):
             return data
         data = {key: item for key, item in data.items() if key != "$schema"}

@@ -1,4 +1,4 @@
-"""What is wrong with a spec, in sentences with place and remedy: the one place that translates pydantic's errors."""
+"""Report what is wrong with a spec, in sentences with place and remedy: all translation of pydantic's errors."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def nearest_name(name: str, known: Sequence[str]) -> str | None:
 
 
 def _sentence(detail: ErrorDetails, location: Location, declared: Any) -> tuple[str, str]:
-    """What is wrong, and the remedy."""
+    """Return what is wrong, and the remedy."""
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, InvalidValue):
         return cause.message, cause.hint
@@ -135,7 +135,7 @@ _SENTENCES: Mapping[str, Callable[[object, Location, Any], tuple[str, str]]] = {
 
 
 def _declared_at(location: Location) -> Any:
-    """The type that the model declares at a location, None where it declares nothing."""
+    """Return the type that the model declares at a location, None where it declares nothing."""
     declared: Any = Spec
     for part in location:
         if isinstance(declared, type) and issubclass(declared, BaseModel):
@@ -151,14 +151,14 @@ def _key_type(location: Location) -> Any:
 
 
 def _without_wrapping(declared: Any) -> Any:
-    """A type without metadata and without the None of a field that can be left out."""
+    """Return a type without metadata, and without the None of a field that can be left out."""
     while get_origin(declared) in (Annotated, Union, types.UnionType):
         declared = next(arg for arg in get_args(declared) if arg is not type(None))
     return declared
 
 
 class _Positions:
-    """Where the parts of data are in it, as numbers to sort by."""
+    """The positions of values in data, as numbers to sort by."""
 
     def __init__(self, data: object) -> None:
         self._data = data

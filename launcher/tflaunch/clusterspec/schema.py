@@ -18,7 +18,7 @@ class _Generator(GenerateJsonSchema):
         return False
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Return the schema of a field with a default, which is not shown if there is no value."""
+        """Return the schema of a field with a default; a default of None is not shown."""
         if schema.get("default") is None:
             return self.generate_inner(schema["schema"])
         return super().default_schema(schema)
