@@ -322,6 +322,13 @@ class TestModel:
         ]
         assert "has no valid port; use 1 to 65535" in str(caught.value)
 
+    @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
+    def test_a_spec_can_be_written_and_read_again(self, data: dict[str, Any]):
+        """As plain data, such as those of a JSON file."""
+        spec = made(data)
+        assert Spec(**spec.model_dump(exclude_unset=True)) == spec
+        assert made(json.loads(spec.model_dump_json(exclude_unset=True))) == spec
+
     def test_a_spec_cannot_be_changed(self):
         """A copy can."""
         spec = made(SMALLEST_LOCAL)

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, PlainValidator
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, PlainSerializer, PlainValidator
 from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
@@ -278,6 +278,10 @@ def _expand_members(value: object) -> object:
     return (Address(LOCALHOST, None),) * count if isinstance(value, int) else value
 
 
+def _write_address(address: Address) -> str:
+    return address.host if address.port is None else str(address)
+
+
 _WORDS = {"type": "array", "items": _TEXT, "minItems": 1}
 _ADDRESSES = {
     "type": "array",
@@ -291,7 +295,7 @@ Command = Annotated[
     ReadBy(_split_command, {"anyOf": [_WORDS, {**_TEXT, "minLength": 1}]}, then_validate=True),
 ]
 Members = Annotated[
-    tuple[Annotated[Address, PlainValidator(parse_address)], ...],
+    tuple[Annotated[Address, PlainValidator(parse_address), PlainSerializer(_write_address)], ...],
     ReadBy(
         _expand_members,
         {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_TASKS}, _ADDRESSES]},
