@@ -25,8 +25,9 @@ from tflaunch.core.events import (
     TaskGone,
     TaskStarted,
 )
+from tflaunch.discovery import local_machine
 from tflaunch.explain.messages import Logs, news
-from tflaunch.plan import local_machine, planner
+from tflaunch.plan import planner
 
 SIZES = (100, 1_000, 10_000)
 PER_HOST = 8

@@ -26,8 +26,9 @@ from tflaunch.agents.session import Session, Terms
 from tflaunch.clusterspec import load
 from tflaunch.core import step
 from tflaunch.core.job_state import Job, Phase
+from tflaunch.discovery import local_machine
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import lint, local_machine, planner, serialize
+from tflaunch.plan import lint, planner, serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime.daemon import Notes
 from tflaunch.runtime.loop import Collaborators, Run

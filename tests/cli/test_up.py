@@ -21,7 +21,8 @@ from specs import TFLAUNCH
 from tflaunch.clusterspec import load
 from tflaunch.core import events, replay, step
 from tflaunch.core.job_state import Phase
-from tflaunch.plan import local_machine, planner
+from tflaunch.discovery import local_machine
+from tflaunch.plan import planner
 
 pytestmark = pytest.mark.cli
 

@@ -146,5 +146,7 @@ def test_the_suite_passes_with_the_wheel(installed: Installed) -> None:
 
 def _as_ini() -> str:
     """Return pytest's settings of pyproject.toml for a place without that file."""
-    tiers = "\n".join(f"    {tier}: see pyproject.toml" for tier in ("unit", "agent", "cli", "ssh", "tensorflow", "package"))
+    tiers = "\n".join(
+        f"    {tier}: see pyproject.toml" for tier in ("unit", "agent", "cli", "ssh", "tensorflow", "package")
+    )
     return f"[pytest]\npythonpath = tests\naddopts = --import-mode=importlib\nmarkers =\n{tiers}\n"

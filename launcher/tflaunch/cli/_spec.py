@@ -127,8 +127,9 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
     Raises:
         SpecError: the spec does not fit the hosts that it names.
     """
-    from tflaunch.plan import local_machine, planner
+    from tflaunch.discovery import local_machine
     from tflaunch.plan import model as planning
+    from tflaunch.plan import planner
 
     if is_detached and spec.timeouts.lease is None:
         timeouts = spec.timeouts.model_copy(update={"lease": planning.DEFAULT_LEASE})

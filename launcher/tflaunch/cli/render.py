@@ -32,7 +32,7 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     file = read_file(spec)
     loaded, warnings = read_spec(file, settings, giver=engine)
     warn(spec, warnings)
-    from tflaunch.plan import local_machine
+    from tflaunch.discovery import local_machine
     from tflaunch.render import targets
 
     hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]

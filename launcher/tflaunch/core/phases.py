@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch.core import elastic, policy, preflight, restart_budget, tensorboard
+from tflaunch.core import elastic, policy, preflight, restart_budget, tensorboard_port
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.core.job_state import (
     CODE,
@@ -109,7 +109,7 @@ def _prepare(job: Job) -> Step:
     )
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
-    return job, actions + _hold_ports(job, _to_prepare(job)) + tensorboard.hold_port(job)
+    return job, actions + _hold_ports(job, _to_prepare(job)) + tensorboard_port.hold_port(job)
 
 
 def _to_prepare(job: Job) -> list[TaskPlan]:
@@ -136,7 +136,7 @@ def welcome(job: Job, host: str) -> Step:
     actions: list[Action] = [SendFiles(host)] if policy.lacks_code(job, host) else []
     there = [task for task in job.plan.on_host(host) if task.role != SIDECAR]
     actions += _hold_ports(job, [task for task in there if _is_to_prepare(job, task)])
-    return job, actions + tensorboard.hold_port(job, host)
+    return job, actions + tensorboard_port.hold_port(job, host)
 
 
 def _preparing(job: Job, now: float) -> Step:

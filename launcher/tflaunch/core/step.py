@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import elastic, policy, tensorboard
+from tflaunch.core import elastic, policy, tensorboard_port
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import (
     Event,
@@ -181,7 +181,7 @@ def _on_gone(job: Job, process: TaskPlan) -> Step:
     if not is_board(process):
         return job, []
     job = job._replace(ports=job.ports.without([process.task]))
-    return job, tensorboard.hold_port(job)
+    return job, tensorboard_port.hold_port(job)
 
 
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
