@@ -35,7 +35,7 @@ Values = Mapping[str, Sequence[str]]
 """Values by keyword in lower case. A list of algorithms or key files is missing unless the user has set it."""
 
 _TIMEOUT = 10.0  # seconds for `ssh -G`, which may run the commands of `Match exec` and look names up
-_PARALLEL = 8  # `ssh -G` at a time: each takes about 11 ms of CPU
+_PARALLEL = 8  # `ssh -G` at a time: each takes about 6 ms of CPU
 _LINE = re.compile(r"([A-Za-z0-9]+)(?: (.*))?")
 _FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 # paramiko passes over an Include, and takes criteria of Match that it does not know for fulfilled.
