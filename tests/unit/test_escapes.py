@@ -31,6 +31,7 @@ RED, RESET = b"\x1b[31m", b"\x1b[0m"
         (b"a\x08\x08b\x07\x00\x0e\x0f\x7f\x0b\x0cc\n", b"abc\n"),
         (b"\xc2\x9b2Jx\xc2\x85y\xc2\xa0z\n", b"2Jxy\xc2\xa0z\n"),
         (b"\x1b\nx\x1b[", b"\nx"),
+        (b"\xc2\x1b\x9b2Jx\xc2\xc2\x9b\x9b\n", b"\x9b2Jx\x9b\n"),
     ],
 )
 def test_text_and_colours_pass_and_nothing_else_does(lines: bytes, shown: bytes) -> None:

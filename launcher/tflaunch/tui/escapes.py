@@ -12,6 +12,7 @@ _SEQUENCE = re.compile(
     rb"|\x1b[ -/]*[0-~]"
     rb"|[\x00-\x08\x0b-\x1f\x7f]"
     rb"|\xc2[\x80-\x9f]"  # the same controls as one character of UTF-8
+    rb"|\xc2(?![\xa0-\xbf])"  # half of one, which must not meet the other half when what is between goes
 )
 _COLOURED = re.compile(rb"\x1b[^\n]*")
 _RESET = b"\033[0m"
