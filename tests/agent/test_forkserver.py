@@ -47,7 +47,12 @@ def start(
 ) -> None:
     """Start a task, preloaded or not."""
     marks = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt)}
-    order: dict[str, Any] = {"unset": ["PYTHONDONTWRITEBYTECODE"], "workdir": str(workdir), "inherit": True, "port": 0}
+    order: dict[str, Any] = {
+        "unset": ["PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"],
+        "workdir": str(workdir),
+        "inherit": True,
+        "port": 0,
+    }
     talk.say("start_task", task=task, attempt=attempt, argv=words, env={**marks, **env}, preload=modules, **order)
 
 

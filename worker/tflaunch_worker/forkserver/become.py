@@ -124,7 +124,10 @@ def run_program(argv: list[str]) -> None:
         elif kind == program_source.TEXT:
             exec(_compile_text(name), main.__dict__)  # noqa: S102 - the task's own program
         else:
-            exec(_compile_script(name, main.__dict__), main.__dict__)  # noqa: S102 - the task's own program
+            try:
+                exec(_compile_script(name, main.__dict__), main.__dict__)  # noqa: S102 - the task's own program
+            finally:
+                _flush_output()  # as the interpreter does after a script, before it shows an exception
     except SystemExit:
         raise
     except BaseException as error:
@@ -147,6 +150,14 @@ def _compile_text(text: str) -> types.CodeType:
         lines = [f"{line}\n" for line in text.splitlines()]
         linecache.cache["<string>"] = (len(text), None, lines, "<string>")
     return compile(text, "<string>", "exec", dont_inherit=True)
+
+
+def _flush_output() -> None:
+    for stream in (sys.stderr, sys.stdout):
+        try:
+            stream.flush()
+        except Exception:  # noqa: S110 - as the interpreter does
+            pass  # closed, or replaced by the program
 
 
 def _hide_own_frames(error: BaseException) -> None:
