@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from disks import MakeDisk, small_disks
-from launch import Launch
-from sshd import Keyring, Sshd, StartSshd, need_sshd
+from support.disks import MakeDisk, small_disks
+from support.launch import Launch
+from support.sshd import Keyring, Sshd, StartSshd, need_sshd
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults change no test
 

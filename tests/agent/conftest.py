@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sshd import StartSshd, home_for_client
-from talk import Agent, LocalAgent, SshAgent
+from support.agent_client import Agent, LocalAgent, SshAgent
+from support.sshd import StartSshd, home_for_client
 
 
 @pytest.fixture(params=["pipe", pytest.param("ssh", marks=pytest.mark.ssh)])

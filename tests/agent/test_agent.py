@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from talk import Agent, Talk, wait_gone
+from support.agent_client import Agent, Talk, wait_gone
 from tflaunch_worker import LOCK_NAME, SOCKET_NAME, TASKS_NAME, wire
 
 pytestmark = pytest.mark.agent

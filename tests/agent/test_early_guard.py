@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from talk import Talk, wait_gone
+from support.agent_client import Talk, wait_gone
 from tflaunch.transport import local
 
 pytestmark = pytest.mark.agent

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from talk import Agent, LocalAgent
+from support.agent_client import Agent, LocalAgent
 
 pytestmark = pytest.mark.agent
 

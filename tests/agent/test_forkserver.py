@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from preload_cases import PRELOAD_CASES, PreloadCase
-from talk import PATIENCE, Agent, LocalAgent, Talk, wait_gone
+from support.agent_client import PATIENCE, Agent, LocalAgent, Talk, wait_gone
+from support.preload_cases import PRELOAD_CASES, PreloadCase
 
 pytestmark = pytest.mark.agent
 

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from talk import Agent, Talk, wait_gone
+from support.agent_client import Agent, Talk, wait_gone
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.agent

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sshd import StartSshd, home_for_client
-from talk import Agent, LocalAgent, SshAgent, wait_gone
+from support.agent_client import Agent, LocalAgent, SshAgent, wait_gone
+from support.sshd import StartSshd, home_for_client
 from tflaunch.transport.base import AgentGone
 from tflaunch_worker import LOCK_NAME, orphans
 

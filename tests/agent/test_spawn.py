@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from talk import wait_gone
+from support.agent_client import wait_gone
 from tflaunch_worker import spawn
 
 pytestmark = pytest.mark.agent

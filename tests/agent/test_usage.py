@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from talk import Agent, Talk, wait_gone
+from support.agent_client import Agent, Talk, wait_gone
 from tflaunch.core import measures
 from tflaunch.core.measures import Measure
 from tflaunch_worker.inspect import usage

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specs import SMALLEST_LOCAL, tflaunch
+from support.specs import SMALLEST_LOCAL, tflaunch
 
 pytestmark = pytest.mark.cli
 

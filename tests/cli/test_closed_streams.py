@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from launch import PATIENCE, Launch
-from specs import TFLAUNCH
+from support.launch import PATIENCE, Launch
+from support.specs import TFLAUNCH
 
 pytestmark = pytest.mark.cli
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import Launch
+from support.launch import Launch
 
 pytestmark = pytest.mark.cli
 

@@ -7,7 +7,7 @@ import os
 import psutil
 import pytest
 
-from launch import PATIENCE, Launch
+from support.launch import PATIENCE, Launch
 
 pytestmark = pytest.mark.cli
 

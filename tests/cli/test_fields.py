@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import Launch
-from specs import SMALLEST_LOCAL, tflaunch, written
+from support.launch import Launch
+from support.specs import SMALLEST_LOCAL, tflaunch, written
 
 pytestmark = pytest.mark.cli
 

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from disks import MakeDisk, missing
-from launch import PATIENCE, Launch, read_until
+from support.disks import MakeDisk, missing
+from support.launch import PATIENCE, Launch, read_until
 
 pytestmark = pytest.mark.cli
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-import hostile_host
-from launch import PATIENCE, Launch, read_until
+from support import hostile_host
+from support.launch import PATIENCE, Launch, read_until
 
 pytestmark = pytest.mark.cli
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from launch import PATIENCE, Launch
+from support.launch import PATIENCE, Launch
 
 pytestmark = pytest.mark.cli
 

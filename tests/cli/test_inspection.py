@@ -14,8 +14,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from rendering import MARK, SPECIAL_VARIABLES
-from specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, tflaunch, written
+from support.rendering import MARK, SPECIAL_VARIABLES
+from support.specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, tflaunch, written
 
 pytestmark = pytest.mark.cli
 

@@ -19,7 +19,7 @@ from typing import Any
 import pyte
 import pytest
 
-from launch import PATIENCE
+from support.launch import PATIENCE
 
 pytestmark = pytest.mark.cli
 

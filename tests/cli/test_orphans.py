@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import psutil
 import pytest
 
-from launch import PATIENCE, PRELOADED, Launch, read_until
+from support.launch import PATIENCE, PRELOADED, Launch, read_until
 
 pytestmark = pytest.mark.cli
 

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from launch import PATIENCE, Launch, read_until
-from specs import TFLAUNCH
-from terminals import Terminal
+from support.launch import PATIENCE, Launch, read_until
+from support.specs import TFLAUNCH
+from support.terminals import Terminal
 
 pytestmark = pytest.mark.cli
 

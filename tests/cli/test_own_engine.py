@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import PATIENCE, Launch, read_until
-from own_engine import install
+from support.launch import PATIENCE, Launch, read_until
+from support.own_engine import install
 
 pytestmark = pytest.mark.agent
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_until
 
 pytestmark = pytest.mark.cli
 

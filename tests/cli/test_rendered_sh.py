@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from launch import PATIENCE, Launch
-from rendering import MARK, hostile, tf_configs, written
+from support.launch import PATIENCE, Launch
+from support.rendering import MARK, hostile, tf_configs, written
 
 pytestmark = pytest.mark.cli
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import PATIENCE, Launch
+from support.launch import PATIENCE, Launch
 
 pytestmark = pytest.mark.cli
 

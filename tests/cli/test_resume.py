@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_until
 
 pytestmark = pytest.mark.cli
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch import PATIENCE, Launch
-from specs import TFLAUNCH
+from support.launch import PATIENCE, Launch
+from support.specs import TFLAUNCH
 
 pytestmark = pytest.mark.cli
 

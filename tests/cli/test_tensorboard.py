@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from boards import Said, busy, stand_in
-from launch import PATIENCE, Launch
-from specs import written
+from support.fake_tensorboard import Said, busy, stand_in
+from support.launch import PATIENCE, Launch
+from support.specs import written
 
 pytestmark = pytest.mark.cli
 

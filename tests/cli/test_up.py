@@ -15,9 +15,9 @@ from pathlib import Path, PurePath
 import psutil
 import pytest
 
-import falls
-from launch import PATIENCE, Launch, read_until
-from specs import TFLAUNCH
+from support import failing_attempts
+from support.launch import PATIENCE, Launch, read_until
+from support.specs import TFLAUNCH
 from tflaunch.clusterspec import load
 from tflaunch.core import events, replay, step
 from tflaunch.core.job_state import Phase
@@ -428,11 +428,13 @@ def test_no_output_is_coloured_for_a_file(launch: Launch, tmp_path: Path) -> Non
 def test_the_first_of_many_that_die_together_is_named_every_time(launch: Launch) -> None:
     """The victims die 5 to 50 ms after the culprit, fifty times over."""
     spec = launch.spec(
-        cluster={"worker": 4}, command=["python3", "-c", falls.program(launch.directory, 4)], **falls.FIELDS
+        cluster={"worker": 4},
+        command=["python3", "-c", failing_attempts.program(launch.directory, 4)],
+        **failing_attempts.FIELDS,
     )
     ended = launch.up(spec)
     assert ended.returncode == 0, ended.stderr
-    assert falls.named(launch.run_directory()) == falls.culprits(4)
+    assert failing_attempts.named(launch.run_directory()) == failing_attempts.culprits(4)
 
 
 def test_a_host_that_is_emptied_lets_its_tasks_save_for_free(launch: Launch) -> None:

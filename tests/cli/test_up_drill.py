@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launch import Launch
+from support.launch import Launch
 
 pytestmark = pytest.mark.cli
 

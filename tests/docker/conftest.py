@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from compose import Compose
-from engine import IMAGE, Engine, an_engine
-from launch import Launch
+from support.compose import Compose
+from support.container_engine import IMAGE, Engine, an_engine
+from support.launch import Launch
 
 OWN_ENVIRONMENT = {
     "PATH": "/opt/own/bin:/opt/tflaunch/bin:/usr/bin:/bin",

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from compose import PATIENCE, Compose
-from launch import read_until
+from support.compose import PATIENCE, Compose
+from support.launch import read_until
 
 pytestmark = pytest.mark.docker
 

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 import yaml
 
-from install import need
-from specs import REPOSITORY, made
+from support.install import need
+from support.specs import REPOSITORY, made
 from tflaunch.clusterspec.values import Address
 from tflaunch.plan import lint
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from engine import Engine
-from launch import PATIENCE, Launch, read_until
+from support.container_engine import Engine
+from support.launch import PATIENCE, Launch, read_until
 
 pytestmark = pytest.mark.docker
 

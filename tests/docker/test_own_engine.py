@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine import Engine
-from launch import Launch
-from own_engine import install
-from specs import REPOSITORY
+from support.container_engine import Engine
+from support.launch import Launch
+from support.own_engine import install
+from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.docker
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compose import Compose
-from engine import Engine
-from launch import Launch
-from mnist import digests
-from rendering import TRAINING, tf_configs, written
+from support.compose import Compose
+from support.container_engine import Engine
+from support.launch import Launch
+from support.mnist import digests
+from support.rendering import TRAINING, tf_configs, written
 
 pytestmark = pytest.mark.docker
 

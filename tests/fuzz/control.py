@@ -15,7 +15,7 @@ from typing import Any
 from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
-from history import mirrored
+from support.job_history import mirrored
 from tflaunch.core.events import RestartAsked, StopAsked, Struck
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service

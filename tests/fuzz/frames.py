@@ -11,7 +11,7 @@ from typing import Any
 from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate_order
 from fuzz.stages import AgentConnector, Finished, Line, OutputWriter, Records, StillMailbox, check_sentence
-from specs import planned
+from support.specs import planned
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core import step

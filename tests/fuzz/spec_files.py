@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes
-from specs import DIRECTORY, GOOD, MACHINE
+from support.specs import DIRECTORY, GOOD, MACHINE
 from tflaunch.cli.main import tflaunch
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.model import Spec

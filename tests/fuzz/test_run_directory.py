@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from history import HERE, parameter_server
+from support.job_history import HERE, parameter_server
 from tflaunch.agents.snapshot import AgentSnapshot
 from tflaunch.cli.main import run_command_line
 from tflaunch.client import status

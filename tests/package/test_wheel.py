@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from specs import REPOSITORY
+from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.package
 

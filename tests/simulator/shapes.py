@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from simulator.programs import Script, Trouble
-from specs import MACHINE, planned
+from support.specs import MACHINE, planned
 from tflaunch.plan.model import Plan
 
 _MACHINE = MACHINE._replace(local_names=frozenset({"localhost", "here"}))

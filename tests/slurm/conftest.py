@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bed import Bed, need_bed
-from launch import Launch
-from slurm_bed import SlurmBed, need_slurm
-from sshd import Keyring
+from support.launch import Launch
+from support.netns_hosts import Bed, need_bed
+from support.slurm_cluster import SlurmBed, need_slurm
+from support.sshd import Keyring
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from launch import Launch
-from mnist import digests
-from rendering import TRAINING, tf_configs, written
-from slurm_bed import SlurmBed, free_ports
+from support.launch import Launch
+from support.mnist import digests
+from support.rendering import TRAINING, tf_configs, written
+from support.slurm_cluster import SlurmBed, free_ports
 
 pytestmark = pytest.mark.slurm
 PATIENCE = 240

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from bed import Bed
-from launch import Launch, read_until
-from mnist import digests, example
-from rendering import TRAINING
-from slurm_bed import SlurmBed, need_slurm
+from support.launch import Launch, read_until
+from support.mnist import digests, example
+from support.netns_hosts import Bed
+from support.rendering import TRAINING
+from support.slurm_cluster import SlurmBed, need_slurm
 
 pytestmark = pytest.mark.slurm
 STUBBORN = "trap '' TERM; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bed import Bed, MakeBed, need_bed
-from sshd import Keyring
+from support.netns_hosts import Bed, MakeBed, need_bed
+from support.sshd import Keyring
 
 
 @pytest.fixture

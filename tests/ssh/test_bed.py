@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bed import Bed, MakeBed, need_bed
-from processes import Living
-from sshd import PATIENCE, Keyring, Sshd, StartSshd, home_for_client, wait_dead
+from support.netns_hosts import Bed, MakeBed, need_bed
+from support.processes import Living
+from support.sshd import PATIENCE, Keyring, Sshd, StartSshd, home_for_client, wait_dead
 
 pytestmark = pytest.mark.ssh
 
@@ -25,8 +25,8 @@ ECHO = "echo ready; exec cat"
 OWNER = """
 import os, sys
 from pathlib import Path
-from bed import Bed
-from sshd import Keyring
+from support.netns_hosts import Bed
+from support.sshd import Keyring
 bed = Bed(Path(sys.argv[1]), Keyring(Path(sys.argv[2])), 2)
 bed.up()
 print(*bed.pids(1), *bed.pids(2), bed._switch, flush=True)

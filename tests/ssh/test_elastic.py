@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bed import Bed
-from launch import Launch, read_until
-from specs import REPOSITORY
+from support.launch import Launch, read_until
+from support.netns_hosts import Bed
+from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.ssh
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from boards import Said, stand_in
-from launch import PATIENCE, Launch
-from sshd import Sshd, StartSshd, home_for_client
+from support.fake_tensorboard import Said, stand_in
+from support.launch import PATIENCE, Launch
+from support.sshd import Sshd, StartSshd, home_for_client
 
 pytestmark = pytest.mark.ssh
 

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from disks import MakeDisk, missing
-from launch import PATIENCE, Launch, read_until
-from sshd import Sshd, StartSshd, home_for_client, kill, wait_dead
-from talk import wait_gone
+from support.agent_client import wait_gone
+from support.disks import MakeDisk, missing
+from support.launch import PATIENCE, Launch, read_until
+from support.sshd import Sshd, StartSshd, home_for_client, kill, wait_dead
 
 pytestmark = pytest.mark.ssh
 

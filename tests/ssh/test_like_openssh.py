@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
-from sshd import Keyring, public
+from support.sshd import Keyring, public
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.known_hosts import KnownHosts, fingerprint
 

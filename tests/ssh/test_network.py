@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-import falls
-from bed import CONTROLLER, Bed
-from launch import PATIENCE, Launch, read_until
-from specs import REPOSITORY
+from support import failing_attempts
+from support.launch import PATIENCE, Launch, read_until
+from support.netns_hosts import CONTROLLER, Bed
+from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.ssh
 
@@ -282,10 +282,10 @@ def test_the_first_of_many_that_die_together_is_named_over_cables_of_different_l
     bed.delay(3, 40)
     spec = on(bed, launch).spec(
         cluster={"worker": ["h1", "h2", "h3", "h1"]},
-        command=["python3", "-c", falls.program(launch.directory, 4)],
+        command=["python3", "-c", failing_attempts.program(launch.directory, 4)],
         hosts={name: {"python": sys.executable} for name in ("h1", "h2", "h3")},
-        **{**falls.FIELDS, "timeouts": {"grace": 30, "connect": 30}},
+        **{**failing_attempts.FIELDS, "timeouts": {"grace": 30, "connect": 30}},
     )
     ended = on(bed, launch).up(spec)
     assert ended.returncode == 0, ended.stderr
-    assert falls.named(launch.run_directory()) == falls.culprits(4)
+    assert failing_attempts.named(launch.run_directory()) == failing_attempts.culprits(4)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bed import Bed
-from install import need
-from launch import Launch
+from support.install import need
+from support.launch import Launch
+from support.netns_hosts import Bed
 
 pytestmark = pytest.mark.ssh
 

@@ -21,8 +21,8 @@ import paramiko
 import psutil
 import pytest
 
-from install import need
-from sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
+from support.install import need
+from support.sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import ssh_keys, ssh_lookup, ssh_proxy, ssh_transport
 from tflaunch.transport.base import LinkError

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from install import lacking
-from launch import PATIENCE, Launch
-from sshd import Sshd, StartSshd, home_for_client
+from support.install import lacking
+from support.launch import PATIENCE, Launch
+from support.sshd import Sshd, StartSshd, home_for_client
 
 pytestmark = pytest.mark.ssh
 

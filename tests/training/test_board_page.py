@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from boards import Said, busy
-from install import lacking, need, program
-from launch import Launch
+from support.fake_tensorboard import Said, busy
+from support.install import lacking, need, program
+from support.launch import Launch
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import Launch
-from specs import REPOSITORY
+from support.launch import Launch
+from support.specs import REPOSITORY
 
 pytestmark = [
     pytest.mark.tensorflow,

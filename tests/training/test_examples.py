@@ -12,9 +12,9 @@ import sys
 
 import pytest
 
-from launch import PATIENCE, Launch, read_until
-from mnist import ENOUGH, accuracies, digests, example, has_trained, train
-from specs import REPOSITORY
+from support.launch import PATIENCE, Launch, read_until
+from support.mnist import ENOUGH, accuracies, digests, example, has_trained, train
+from support.specs import REPOSITORY
 
 pytestmark = [
     pytest.mark.tensorflow,

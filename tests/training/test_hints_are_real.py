@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from launch import Launch
+from support.launch import Launch
 from tflaunch.explain.hints import Facts, hint, last_traceback, saw_peer_vanish
 
 pytestmark = [

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import PATIENCE
+from support.launch import PATIENCE
 
 pytestmark = [
     pytest.mark.tensorflow,

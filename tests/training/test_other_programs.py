@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from launch import Launch, read_until
+from support.launch import Launch, read_until
 from tflaunch_worker.network.ports import Ports
 
 pytestmark = [

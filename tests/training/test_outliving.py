@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch import PATIENCE, Launch
-from specs import REPOSITORY, TFLAUNCH
-from talk import wait_gone
-from terminals import Terminal
+from support.agent_client import wait_gone
+from support.launch import PATIENCE, Launch
+from support.specs import REPOSITORY, TFLAUNCH
+from support.terminals import Terminal
 
 pytestmark = [
     pytest.mark.tensorflow,

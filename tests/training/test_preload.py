@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_until
 
 pytestmark = [
     pytest.mark.tensorflow,

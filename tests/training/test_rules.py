@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launch import Launch
+from support.launch import Launch
 
 pytestmark = pytest.mark.cli
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specs import DIRECTORY, MACHINE, made
+from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
 from tflaunch.plan import lint, planner
 from tflaunch.plan import model as planning

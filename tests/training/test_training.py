@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_until
 from tflaunch_worker.network.ports import Ports
 
 pytestmark = [

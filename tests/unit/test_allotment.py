@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specs import DIRECTORY, MACHINE, made
+from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.model import Spec
 from tflaunch.plan import placement, planner
 from tflaunch.render import sbatch

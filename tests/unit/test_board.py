@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from history import HERE, History
-from specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, planned
+from support.job_history import HERE, History
+from support.specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, planned
 from tflaunch.core.actions import HoldPorts, StartTask
 from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused, RestartAsked, TaskStarted
 from tflaunch.core.job_state import Phase, TaskPhase

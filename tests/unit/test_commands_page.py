@@ -8,7 +8,7 @@ import runpy
 import click
 import pytest
 
-from specs import REPOSITORY
+from support.specs import REPOSITORY
 from tflaunch.cli.main import tflaunch
 
 pytestmark = pytest.mark.unit

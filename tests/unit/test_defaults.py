@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specs import SMALLEST, SMALLEST_LOCAL
+from support.specs import SMALLEST, SMALLEST_LOCAL
 from tflaunch.clusterspec import defaults, load
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem, SpecError

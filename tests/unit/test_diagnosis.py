@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from history import HERE, History, mirrored, parameter_server
-from specs import clustered
+from support.job_history import HERE, History, mirrored, parameter_server
+from support.specs import clustered
 from tflaunch.core import step
 from tflaunch.core.events import (
     Event,

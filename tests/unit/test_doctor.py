@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specs import clustered
+from support.specs import clustered
 from tflaunch.doctor.findings import CHECKS, Finding, Host, findings, unchecked
 from tflaunch.plan.model import Plan
 

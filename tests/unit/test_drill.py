@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from history import HERE, History, mirrored, parameter_server
-from specs import clustered
+from support.job_history import HERE, History, mirrored, parameter_server
+from support.specs import clustered
 from tflaunch.core import drill
 from tflaunch.core.drill import Course, Strike
 from tflaunch.core.events import PortOpened, TaskStarted

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from history import History
-from specs import GOOD, SMALLEST, clustered, planned
+from support.job_history import History
+from support.specs import GOOD, SMALLEST, clustered, planned
 from tflaunch.core import preflight, replay
 from tflaunch.core.actions import StopTask
 from tflaunch.core.events import TaskExited

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from history import History, Willing
-from specs import clustered
+from support.job_history import History, Willing
+from support.specs import clustered
 from tflaunch.core.actions import JoinHost
 from tflaunch.core.events import (
     HostJoined,

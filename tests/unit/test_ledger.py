@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from history import HERE, History
-from specs import clustered
+from support.job_history import HERE, History
+from support.specs import clustered
 from tflaunch.core import step
 from tflaunch.core.events import PortOpened, TaskExited, TaskGone, TaskStarted
 from tflaunch.core.task_table import Ledger

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, made
+from support.specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, made
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.values import ROLES, STRATEGIES, Address
 from tflaunch.errors import Problem

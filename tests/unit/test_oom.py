@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from install import lacking
+from support.install import lacking
 from tflaunch_worker.tasks import oom
 from tflaunch_worker.tasks.oom import OomWatch
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specs import DIRECTORY, MACHINE, made, planned
+from support.specs import DIRECTORY, MACHINE, made, planned
 from tflaunch.plan import lint, placeholders, serialize
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import TaskPlan

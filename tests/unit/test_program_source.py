@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specs import SMALLEST_LOCAL, planned
+from support.specs import SMALLEST_LOCAL, planned
 from tflaunch.plan import preloading, serialize
 from tflaunch_worker.forkserver import program_source
 

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-import compose_checks
-import pod_checks
-import script_checks
-from rendering import plan_of, rendered
-from schemas import need_schemas
+from support import compose_checks, pod_checks, script_checks
+from support.rendering import plan_of, rendered
+from support.schemas import need_schemas
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit

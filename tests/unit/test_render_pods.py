@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pod_checks import found_in
-from rendering import hostile, plan_of, rendered, shipped, to_render
-from schemas import expanded, need_schemas
-from specs import GOOD, MACHINE, made
+from support.pod_checks import found_in
+from support.rendering import hostile, plan_of, rendered, shipped, to_render
+from support.schemas import expanded, need_schemas
+from support.specs import GOOD, MACHINE, made
 from tflaunch.plan import planner
 from tflaunch.render import targets
 

@@ -13,10 +13,9 @@ import jsonschema
 import pytest
 import yaml
 
-import compose_checks
-import script_checks
-from rendering import HOSTILE_TEXTS, hostile, plan_of, rendered, shipped
-from specs import GOOD, MACHINE, made
+from support import compose_checks, script_checks
+from support.rendering import HOSTILE_TEXTS, hostile, plan_of, rendered, shipped
+from support.specs import GOOD, MACHINE, made
 from tflaunch.cli import render
 from tflaunch.clusterspec.model import Container, Resources
 from tflaunch.clusterspec.problems import validate_data

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from history import Willing
-from specs import clustered
+from support.job_history import Willing
+from support.specs import clustered
 from tflaunch.core.events import FilesPlaced, TaskExited, TaskGone
 from tflaunch.explain import summary
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from history import Willing
-from specs import clustered
+from support.job_history import Willing
+from support.specs import clustered
 from tflaunch.core.actions import StopTask
 from tflaunch.core.events import HostLeaving, HostLost, TaskExited, TaskGone
 from tflaunch.core.job_state import Cause, HostPhase, Phase

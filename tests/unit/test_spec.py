@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from specs import GOOD, SMALLEST_LOCAL, made
+from support.specs import GOOD, SMALLEST_LOCAL, made
 from tflaunch.clusterspec.load import load_spec
 from tflaunch.clusterspec.model import (
     Container,

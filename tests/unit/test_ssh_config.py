@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from install import need
+from support.install import need
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import ssh_lookup
 from tflaunch.transport.base import LinkError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specs import clustered
+from support.specs import clustered
 from tflaunch.core import step
 from tflaunch.core.events import Event, HostJoined, NamesFound, PortsHeld, TaskStarted
 from tflaunch.explain.messages import Logs, news

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specs import clustered, planned
+from support.specs import clustered, planned
 from tflaunch.core import policy, step
 from tflaunch.core.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
 from tflaunch.core.events import (

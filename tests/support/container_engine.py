@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from install import lacking, need, program
-from specs import REPOSITORY
-from sshd import DIE_WITH_US
+from support.install import lacking, need, program
+from support.specs import REPOSITORY
+from support.sshd import DIE_WITH_US
 
 IMAGE = "tflaunch-tests"
 PATIENCE = 240
@@ -107,7 +107,8 @@ def _own_engine(directory: Path) -> Iterator[Engine]:
     if " cgroup" not in Path("/proc/mounts").read_text():
         subprocess.run(["cgroupfs-mount"], check=True)
     host = f"unix://{directory}/docker.sock"
-    places = ["--data-root", _CACHE / "docker", "--exec-root", directory / "run", "--pidfile", directory / "pid"]
+    data, run, pid = (str(path) for path in (_CACHE / "docker", directory / "run", directory / "pid"))
+    places = ["--data-root", data, "--exec-root", run, "--pidfile", pid]
     network = ["--bridge=none", f"--iptables={_forwards_nothing()}".lower(), "--ip-forward=false"]
     log = directory / "log"
     # TERM and not KILL if these tests die: then it ends its containers. Its mounts are its own, and go with it.
@@ -160,7 +161,7 @@ def _build(engine: Engine) -> None:
         "--build-arg",
         f"BASE={_base(engine)}",
         "--file",
-        REPOSITORY / "docker/Dockerfile",
+        str(REPOSITORY / "docker/Dockerfile"),
     ]
     engine.docker("build", "--quiet", *arguments, "--tag", IMAGE, REPOSITORY, timeout=_BUILD_PATIENCE)
     os.sync()  # or the first test waits for gigabytes to be written
@@ -174,7 +175,7 @@ def _base(engine: Engine) -> str:
         return name
     with tempfile.TemporaryDirectory(prefix="tfl-debian-") as directory:
         root = Path(directory, "root")
-        command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, root]
+        command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_PATIENCE, check=False)
         assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
         place = root / _CERTIFICATES.relative_to("/")

@@ -7,8 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from launch import Launch
-from specs import REPOSITORY
+from support.launch import Launch
+from support.specs import REPOSITORY
 
 ENOUGH = 0.95
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path, PurePath
 from typing import Any
 
-from launch import Launch
-from specs import DIRECTORY, MACHINE, REPOSITORY, made
+from support.launch import Launch
+from support.specs import DIRECTORY, MACHINE, REPOSITORY, made
 from tflaunch.clusterspec.model import Spec
 from tflaunch.discovery import resolve
 from tflaunch.plan.model import Plan

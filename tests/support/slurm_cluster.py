@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bed import CONTROLLER, Bed
-from install import lacking, need, program
-from sshd import DIE_WITH_US
+from support.install import lacking, need, program
+from support.netns_hosts import CONTROLLER, Bed
+from support.sshd import DIE_WITH_US
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -133,14 +133,14 @@ class SlurmBed:
         )
 
     @classmethod
-    def on_hosts(cls, directory: Path, bed: Bed, **options: int) -> Self:
+    def on_hosts(cls, directory: Path, bed: Bed, gpus: int = 0) -> Self:
         """The hosts of a bed, with its controller for Slurm's."""
         machine = bed.name(CONTROLLER)
         return cls(
             directory,
             SlurmNode(machine, machine, bed.address(CONTROLLER), _PORTS, bed.run_prefix),
             [SlurmNode(bed.name(i), bed.name(i), bed.address(i), _PORTS + 1, bed.host_prefix(i)) for i in bed.hosts],
-            **options,
+            gpus=gpus,
         )
 
     def __enter__(self) -> Self:

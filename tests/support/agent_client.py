@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from launch import PRELOADED
-from sshd import Sshd
+from support.launch import PRELOADED
+from support.sshd import Sshd
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import Link
 from tflaunch.transport.local import LocalWay
@@ -76,7 +76,10 @@ class Talk:
             for message, body in self._decoder.feed(data):
                 self.heard.append(message)
                 if message["kind"] == "output":
-                    key = (message["task"], message["attempt"])
+                    task, attempt = message["task"], message["attempt"]
+                    assert isinstance(task, str)
+                    assert isinstance(attempt, int)
+                    key = (task, attempt)
                     assert message["offset"] == len(self.output.get(key, b"")), "output is lost or doubled"
                     self.output[key] = self.output.get(key, b"") + body
         return result

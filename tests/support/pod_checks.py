@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from schemas import expanded, violations
+from support.schemas import expanded, violations
 from tflaunch.core import policy
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
@@ -23,7 +23,7 @@ class Group(NamedTuple):
     """The pods that a manifest makes of one template; ``host`` has the index of the pod where `{}` is."""
 
     name: str
-    count: int
+    size: int
     template: dict[str, Any]
     host: str
     index_field: str
@@ -172,12 +172,12 @@ def _pods(groups: list[Group], plan: Plan) -> Iterator[str]:
     if (is_there := sorted(group.name for group in groups)) != (should_be := sorted(planned)):
         yield f"there are {is_there}, not {should_be}"
         return
-    hosts = {group.host.format(index) for group in groups for index in range(group.count)}
+    hosts = {group.host.format(index) for group in groups for index in range(group.size)}
     operated = _operators_cluster(groups) if any(group.index_field == REPLICA_INDEX for group in groups) else None
     for group in groups:
         tasks = planned[group.name]
-        if group.count != len(tasks):
-            yield f"{group.name} has {group.count} pods, not {len(tasks)}"
+        if group.size != len(tasks):
+            yield f"{group.name} has {group.size} pods, not {len(tasks)}"
             continue
         containers = group.template["spec"]["containers"]
         if [container["name"] for container in containers] != ["tensorflow"]:
@@ -193,14 +193,14 @@ def _pods(groups: list[Group], plan: Plan) -> Iterator[str]:
 def _operators_cluster(groups: list[Group]) -> dict[str, list[str]]:
     """What Kubeflow's operator puts into TF_CONFIG; nothing for a single task."""
     replicas = [group for group in groups if group.index_field == REPLICA_INDEX]
-    if sum(group.count for group in replicas) == 1:
+    if sum(group.size for group in replicas) == 1:
         return {}
     cluster = {}
     for group in replicas:
         ports = [port for each in group.template["spec"]["containers"] for port in each.get("ports", [])]
         number = next((port["containerPort"] for port in ports if port["name"] == "tfjob-port"), 2222)
         if group.name != "evaluator":
-            cluster[group.name] = [f"{group.host.format(index)}:{number}" for index in range(group.count)]
+            cluster[group.name] = [f"{group.host.format(index)}:{number}" for index in range(group.size)]
     return cluster
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from schemas import violations_of_compose
+from support.schemas import violations_of_compose
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.render.needs import devices, without_devices

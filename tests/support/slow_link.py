@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from install import lacking
+from support.install import lacking
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from launch import PATIENCE
+from support.launch import PATIENCE
 
 _PROGRAM = """
 import argparse, http.server, os, signal, sys

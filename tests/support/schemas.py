@@ -15,10 +15,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from specs import REPOSITORY
+from support.specs import REPOSITORY
 
 SCHEMAS = REPOSITORY.parent / "shared" / "schemas"
-COMPOSE = Path(__file__).parent / "docker" / "compose-spec.json"
+COMPOSE = Path(__file__).parent.parent / "docker" / "compose-spec.json"
 _CRDS = {"TFJob": ("tfjob-v1.9.0.crd.yaml", "v1"), "JobSet": ("jobset-v0.12.0.crd.yaml", "v1alpha2")}
 _BUILT_IN = ("Job", "Service")
 

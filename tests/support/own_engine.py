@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launch import Launch
+from support.launch import Launch
 
 
 def install(launch: Launch, directory: Path, code: str, points: str) -> None:

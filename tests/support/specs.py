@@ -17,7 +17,7 @@ from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import Plan
 
 TFLAUNCH = Path(sys.executable).with_name("tflaunch")
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DIRECTORY = PurePosixPath("/home/ann/training")
 """Where the files of specs are that were read without a file."""
 

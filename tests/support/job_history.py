@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specs import clustered
+from support.specs import clustered
 from tflaunch.core import step
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
 from tflaunch.core.events import (

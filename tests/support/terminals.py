@@ -8,7 +8,7 @@ import subprocess
 
 import psutil
 
-from launch import PATIENCE, Launch
+from support.launch import PATIENCE, Launch
 
 
 class Terminal:

@@ -7,6 +7,7 @@ agent, and departs from them where its part says so. Standard library only.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -26,7 +27,7 @@ class Host:
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
-        self._in = sys.stdin.buffer.raw  # type: ignore[attr-defined]
+        self._in = io.FileIO(0, closefd=False)
         self._obeyed = 0
         self._seq = 0
         self._offset = 0

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from install import need
+from support.install import need
 
 PATIENCE = 60.0
 SSHD = "/usr/sbin/sshd"

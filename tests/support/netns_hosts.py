@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 
-from cable import SlowCable, in_network
-from install import lacking, need
-from processes import Process, ProcessWatch, Table
-from sshd import (
+from support.install import lacking, need
+from support.processes import Process, ProcessWatch, Table
+from support.slow_link import SlowCable, in_network
+from support.sshd import (
     DIE_WITH_US,
     PATIENCE,
     SSHD,

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from specs import TFLAUNCH
+from support.specs import TFLAUNCH
 from tflaunch_worker.forkserver import program_source
 
 PATIENCE = 240

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from engine import IMAGE, Engine
-from specs import REPOSITORY
+from support.container_engine import IMAGE, Engine
+from support.specs import REPOSITORY
 
 PATIENCE = 240
 _FORGET = ("down", "--volumes", "--timeout", "0", "--remove-orphans")
