@@ -15,7 +15,7 @@ pytestmark = pytest.mark.agent
 
 ROOMS = '''
 import os
-from tflaunch.engines import Engine, Found, NotFound
+from tflaunch.discovery.base import Engine, Found, NotFound
 
 class Rooms(Engine):
     """Directories that are homes of hosts on this machine."""

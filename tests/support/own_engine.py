@@ -22,5 +22,5 @@ def install(launch: Launch, directory: Path, code: str, points: str) -> None:
     about.mkdir(parents=True)
     (directory / f"{module}.py").write_text(code)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[tflaunch.discovery.base]\n{points}")
+    (about / "entry_points.txt").write_text(f"[tflaunch.discovery]\n{points}")
     launch.env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(directory), launch.env.get("PYTHONPATH")]))

@@ -1,6 +1,6 @@
 """Engines: where hosts come from that a spec does not name, and how a command is run on them.
 
-An engine is a class in a module of its own. Those of other packages are entry points of the group `tflaunch.engines`,
+An engine is a class in a module of its own. Those of other packages are entry points of the group `tflaunch.discovery`,
 by the word that stands before the colon in ``"discover": "WORD:REST"``.
 """
 
@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, cast
 
-GROUP = "tflaunch.engines"
+GROUP = "tflaunch.discovery"
 """The group of entry points."""
 
 
