@@ -1,4 +1,4 @@
-"""What other terminals may ask of a running job: how it stands, to end, to restart or signal tasks."""
+"""Requests from other terminals to a running job: report its status, stop, restart or signal tasks."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _LONGEST_GRACE = 86_400.0
 
 
 class Refused(Exception):
-    """What was asked for cannot be done: one sentence."""
+    """The request cannot be fulfilled; the message is one sentence."""
 
 
 class Service:
-    """Answers the callers of one run. A `Watcher` of it."""
+    """Answers control requests for one run. Implements `Watcher`."""
 
     def __init__(self, job: Job, directory: Path, logs: str, mailbox: Mailbox, sessions: Mapping[str, Session]) -> None:
-        """Listen in the run's directory, whose journal has begun.
+        """Listen in the run's directory; its journal must exist.
 
         Raises:
-            OSError: there can be no socket.
+            OSError: the socket cannot be created.
         """
         self._job = job
         self._logs = logs
@@ -43,24 +43,24 @@ class Service:
         self._server = ControlServer(directory, mailbox, self._hear)
 
     def watch(self, job: Job, now: float) -> None:
-        """Look at the job after a step."""
+        """Take the job's state after a step."""
         self._job = job
         self._server.tell_change()
 
     def tell_change(self) -> None:
-        """Words of a task were kept."""
+        """Notify followers that task output was kept."""
         self._server.tell_change()
 
     def end(self, exit_code: int) -> None:
-        """The run has ended, with tflaunch's exit code; at `close` that is told to those who follow."""
+        """Set tflaunch's exit code at the end of the run; `close` sends it to followers."""
         self._exit_code = exit_code
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Disconnect all callers."""
         self._server.close(self._exit_code)
 
     def measured(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        """Call ``tell`` with the run's status, freshly measured."""
+        """Call ``tell`` with the run's status, including fresh measurements."""
         self._meter.measure(lambda: tell(self._status()))
 
     def _status(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Service:
         sight = Sight(time.time() - now, self._logs, True, now, self._meter.measures, self._meter.cpu, heard)
         return status(self._job, sight)
 
-    # ---- what callers say
+    # ---- requests
 
     def _hear(self, caller: Caller, message: dict[str, Any]) -> None:
         try:
@@ -117,7 +117,7 @@ class Service:
             self._mailbox.put(RestartAsked(task))
 
     def _signal(self, tasks: list[str], number: int, job: Job) -> list[str]:
-        """Send a signal to those of the tasks that are running, and return them."""
+        """Send a signal to the given tasks that are running, and return those."""
         self._need_known(tasks, job)
         name = signal.Signals(number).name
         living = [task for task in tasks if job.tasks[task].phase is TaskPhase.RUNNING]

@@ -1,7 +1,7 @@
-"""The run's socket: other terminals of the same user ask, and are answered.
+"""Serve the run's control socket to other terminals of the same user.
 
-It never waits for them. An answer that a stopped terminal does not read stays in a buffer of its own, and one
-that has grown too large costs that terminal its connection.
+Never blocks on a client: an answer that a stopped terminal does not read is buffered, and a terminal whose
+buffer grows too large is disconnected.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tflaunch_worker.short_path import short_path
 _MOST_CALLERS = 256
 _MOST_UNREAD = 16 * 1024 * 1024
 _MOST_REQUEST = 64 * 1024
-_BETWEEN_CHANGES = 0.1  # seconds: readers that follow are woken no more often
-_FAREWELL = 1.0  # seconds that the last words may take
+_BETWEEN_CHANGES = 0.1  # seconds; followers are woken at most this often
+_FAREWELL = 1.0  # seconds to deliver the last messages
 
 
 _Heard = Callable[["Caller", dict[str, Any]], None]
 
 
 class Caller:
-    """One terminal. ``follows``: it wants to know when something changes."""
+    """A connected terminal. ``follows``: it asked to be notified of changes."""
 
     def __init__(self, connection: socket.socket, mailbox: Mailbox, heard: _Heard) -> None:
         self.follows = False
@@ -42,7 +42,7 @@ class Caller:
         mailbox.watch(connection.fileno(), self._serve)
 
     def say(self, kind: str, **fields: Any) -> None:
-        """Send a message, now or when it can be read."""
+        """Send a message, or buffer it until the terminal reads."""
         if not self.is_open:
             return
         self._out += wire.encode({"kind": kind, **fields})
@@ -52,12 +52,12 @@ class Caller:
             self._flush()
 
     def say_changed(self) -> None:
-        """Wake a reader, unless it has not yet read what came before."""
+        """Wake a follower, unless it has not yet read what came before."""
         if not self._out:
             self.say("changed")
 
     def close(self, patience: float = 0.0) -> None:
-        """Hang up; ``patience`` is how many seconds unread answers may still take."""
+        """Disconnect; ``patience``: seconds to keep delivering unread answers."""
         if not self.is_open:
             return
         self.is_open = False
@@ -67,7 +67,7 @@ class Caller:
             try:
                 self._socket.sendall(self._out)
             except OSError:
-                pass  # whoever does not read is not waited for
+                pass  # a terminal that does not read is not waited for
         self._socket.close()
 
     def _serve(self) -> None:
@@ -98,13 +98,13 @@ class Caller:
 
 
 class ControlServer:
-    """Listens as long as the run has a supervisor."""
+    """Listens while the run has a supervisor."""
 
     def __init__(self, directory: Path, mailbox: Mailbox, heard: Callable[[Caller, dict[str, Any]], None]) -> None:
-        """Listen in a run's directory; ``heard`` takes what callers say.
+        """Listen in a run's directory; ``heard`` is called with each request.
 
         Raises:
-            OSError: there can be no socket.
+            OSError: the socket cannot be created.
         """
         self._path = directory / SOCKET_NAME
         self._mailbox = mailbox
@@ -126,7 +126,7 @@ class ControlServer:
         mailbox.watch(self._listener.fileno(), self._accept)
 
     def tell_change(self) -> None:
-        """Something that can be read has grown: wake those who follow, now or soon."""
+        """Wake followers, now or soon: something that they can read has grown."""
         if self._changes_at is not None or not any(caller.follows for caller in self._callers):
             return
         due = self._last_change + _BETWEEN_CHANGES
@@ -137,10 +137,10 @@ class ControlServer:
             self._mailbox.call_at(due, self._wake)
 
     def close(self, exit_code: int | None) -> None:
-        """Hang up; if the run has ended, and with which exit code, is told to those who follow."""
+        """Disconnect all; if the run has ended, send its exit code to followers first."""
         self._mailbox.forget(self._listener.fileno())
         self._listener.close()
-        if self._path.exists() and self._path.stat().st_ino == self._inode:  # else it is that of a later supervisor
+        if self._path.exists() and self._path.stat().st_ino == self._inode:  # else it belongs to a later supervisor
             self._path.unlink()
         until = self._mailbox.now() + _FAREWELL
         for caller in self._callers:

@@ -1,4 +1,4 @@
-"""A supervisor without a terminal: it survives logout, and writes its own words into the run's directory."""
+"""Run a supervisor without a terminal: it survives logout and logs to the run's directory."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tflaunch.transport import local
 
 
 class Notes:
-    """Takes a supervisor's own words; those of the tasks are in their logs."""
+    """Output sink for a supervisor's own messages; the tasks' output is in their logs."""
 
     is_live = False
     shows_output = False
 
     def update(self, status: Mapping[str, Any]) -> None:
-        """Nobody looks."""
+        """Ignore the status: there is no display."""
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
-        """Leave the tasks' output to their logs."""
+        """Ignore the tasks' output: it is in their logs."""
 
     def finish(self, task: str) -> None:
-        """Leave the tasks' words to their logs."""
+        """Ignore the end of a task's output: it is in its log."""
 
     def say(self, message: str, is_failure: bool = False) -> None:
-        """Note a message with its time."""
+        """Write a message with a timestamp."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         try:
             os.write(2, "".join(f"{stamp} {line}\n" for line in message.splitlines()).encode("utf-8", "replace"))
@@ -41,21 +41,21 @@ class Notes:
             pass  # a full disk must not end the job
 
     def wait_until_written(self) -> None:
-        """Everything was written at once."""
+        """Return at once: writes are unbuffered."""
 
     def close(self, patience: float | None = None, limit: float | None = None) -> bool:
-        """Everything was written at once."""
+        """Return True: writes are unbuffered."""
         return True
 
 
 def notes(tasks: Sequence[str]) -> Notes:
-    """Return the notes of a run with these tasks."""
+    """Return the output sink of a run with these tasks."""
     return Notes()
 
 
 @contextmanager
 def interrupts_to(supervisor: int) -> Iterator[None]:
-    """Pass Ctrl-C on to the process of a supervisor meanwhile."""
+    """Forward Ctrl-C to the supervisor's process inside the context."""
     earlier = signal.signal(signal.SIGINT, lambda *_: os.kill(supervisor, signal.SIGINT))
     try:
         yield
@@ -64,14 +64,14 @@ def interrupts_to(supervisor: int) -> Iterator[None]:
 
 
 def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> int:
-    """Supervise a run in a process of its own, and return its number once other terminals can see the run.
+    """Supervise a run in a separate process, and return its PID once other terminals can see the run.
 
     Args:
         directory: the run's.
-        supervise: does it; it is given what to call when the run can be seen, and returns the exit code.
+        supervise: supervises the run and returns the exit code; calls its argument once the run can be seen.
 
     Raises:
-        TflaunchError: it ended before that.
+        TflaunchError: the supervisor ended before that.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -81,7 +81,7 @@ def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> i
         os.close(reader)
         _be_supervisor(directory, writer, supervise)
     os.close(writer)
-    local.leave_early()  # else an agent would not hear that the supervisor has hung up
+    local.leave_early()  # otherwise an agent would not notice the supervisor's disconnect
     with interrupts_to(pid):
         has_begun = bool(os.read(reader, 1))
     os.close(reader)
@@ -91,7 +91,7 @@ def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> i
 
 
 def _tell_failure(pid: int, directory: Path) -> NoReturn:
-    """Raise what the supervisor said before it ended."""
+    """Raise what the supervisor logged before it ended."""
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
@@ -101,7 +101,7 @@ def _tell_failure(pid: int, directory: Path) -> NoReturn:
 
 
 def _be_supervisor(directory: Path, writer: int, supervise: Callable[[Callable[[], None]], int]) -> None:
-    """Leave the terminal and supervise. Never returns."""
+    """Detach from the terminal and supervise. Never returns."""
     code = EXIT_INTERNAL
 
     def begun() -> None:
@@ -116,7 +116,7 @@ def _be_supervisor(directory: Path, writer: int, supervise: Callable[[Callable[[
     except TflaunchError as error:
         os.write(2, f"{error}\n".encode("utf-8", "replace"))
         code = error.exit_code
-    except BaseException:  # noqa: BLE001 - nobody else would ever hear of it
+    except BaseException:  # noqa: BLE001 - the only place that can report it
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     finally:

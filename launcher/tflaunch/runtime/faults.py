@@ -1,4 +1,4 @@
-"""A drill is done: strikes come at their time, and what becomes of the job is watched."""
+"""Run a drill: inject its faults at their times and watch how the job reacts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tflaunch.mailbox import Mailbox
 
 
 class Driller:
-    """Strikes a running job. Times count from the moment when all that trains runs for the first time."""
+    """Injects faults into a running job. Times count from when the whole gang first runs."""
 
     def __init__(
         self, strikes: Sequence[Strike], mailbox: Mailbox, sessions: Mapping[str, Session], say: Callable[[str], None]
@@ -30,7 +30,7 @@ class Driller:
         self._job: Job | None = None
 
     def watch(self, job: Job, now: float) -> None:
-        """Look at the job after a step."""
+        """Take the job's state after a step, and inject faults that are due."""
         self._job = job
         self._courses = [drill.follow(course, job, now) for course in self._courses]
         if gang_runs(job):
@@ -42,16 +42,16 @@ class Driller:
                 self._strike(self._due.pop(0))
 
     def report(self, exit_code: int | None) -> list[str]:
-        """Return a sentence for each strike."""
+        """Return one sentence per fault."""
         return drill.report(self._courses, exit_code)
 
     @property
     def is_done(self) -> bool:
-        """Whether every strike was done."""
+        """Whether every fault was injected."""
         return all(course.struck_at is not None for course in self._courses)
 
     def _come(self, number: int) -> None:
-        """The time of a strike has come; while the job recovers from another one, it waits."""
+        """Inject a fault whose time has come; postpone it while the job recovers from another one."""
         if self._job is not None and gang_runs(self._job):
             self._strike(number)
         else:
@@ -70,7 +70,7 @@ class Driller:
             return
         process = next((process for process in job.plan.processes() if process.task == strike.task), None)
         if process is None:
-            return  # the gang has become smaller than its number
+            return  # the gang has shrunk and no longer has this task
         session, attempt = self._sessions[process.host], job.tasks[process.task].attempt
         session.signal(process.task, attempt, strike.signal)
         if strike.lasts is not None:

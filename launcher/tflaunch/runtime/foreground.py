@@ -1,4 +1,4 @@
-"""One run supervised by this process, from its first agent or its recall to the last word."""
+"""Supervise one run in this process, from its first agent or its recovery to the final summary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 
 
 def execute(plan: Plan, config: RunConfig, links: Mapping[str, Link]) -> int:
-    """Run a plan to its end and return tflaunch's exit code. ``links``: agents that were started already."""
+    """Run a plan to its end and return tflaunch's exit code. ``links``: agents that are already started."""
     mailbox = Mailbox()
     job = step.begin(config.directory.run, plan, mailbox.now())
     return _supervise(job, config, mailbox, lambda run: run.execute(links))
@@ -37,9 +37,9 @@ def resume(records: Sequence[dict[str, Any]], config: RunConfig, stop: StopAsked
     """Take over a run whose supervisor was killed, and return tflaunch's exit code.
 
     Args:
-        records: its journal.
+        records: the run's journal.
         config: how the run is supervised.
-        stop: end it at once.
+        stop: if given, end the run at once.
     """
     job = replay.first_job(records[0])
     earlier = 1 + sum(record["kind"] == "supervisor" for record in records)
@@ -57,12 +57,12 @@ def resume(records: Sequence[dict[str, Any]], config: RunConfig, stop: StopAsked
 def _supervise(
     job: Job, config: RunConfig, mailbox: Mailbox, serve: Callable[[Run], None], fencing: int = 0, records: int = 0
 ) -> int:
-    """Put together what supervises a job, have ``serve`` run it to its end, and return tflaunch's exit code."""
+    """Open the runtime, let ``serve`` run the job to its end, and return tflaunch's exit code."""
     signals: list[int] = []
     code: int | None = None
 
     def patience() -> float | None:
-        """Seconds for a reader that takes nothing: without limit, unless the command is wanted to end or has failed."""
+        """Return the seconds to wait for a stalled reader: unlimited, unless interrupted or failed."""
         return _PATIENCE if signals or code is None else None
 
     try:
@@ -71,13 +71,13 @@ def _supervise(
             with _signals_to(mailbox, signals):
                 serve(run)
             code = _last_words(run, runtime)
-    except KeyboardInterrupt:  # while the reader of the output was waited for
+    except KeyboardInterrupt:  # raised while waiting for the output's reader
         return code or _INTERRUPTED
     return code
 
 
 def _last_words(run: Run, runtime: Runtime) -> int:
-    """Say how it ended, and return tflaunch's exit code."""
+    """Print how the run ended, and return tflaunch's exit code."""
     runtime.journal.settle()
     notes, exit_code = _result(run, runtime)
     if notes:
@@ -90,13 +90,13 @@ def _last_words(run: Run, runtime: Runtime) -> int:
 
 
 def _result(run: Run, runtime: Runtime) -> tuple[list[str], int]:
-    """What there is to say besides how the job ended: what was lost, and how a drill went; and the exit code."""
+    """Return the notes on lost data and on a drill's outcome, and the exit code."""
     notes, driller = _losses(runtime.collaborators.log_sink, runtime.journal), runtime.driller
     exit_code = run.exit_code
     if driller is not None:
         notes += driller.report(exit_code)
         if exit_code == 0 and not driller.is_done:
-            exit_code = EXIT_INTERNAL  # a test that tested nothing must not look like one that passed
+            exit_code = EXIT_INTERNAL  # a drill that struck nothing must not look like one that passed
     return notes, exit_code
 
 
@@ -107,7 +107,7 @@ def _summary(run: Run, runtime: Runtime) -> str:
 
 
 def _losses(log_sink: LogSink, journal: Journal) -> list[str]:
-    """What could not be kept: the disk was full."""
+    """Return messages about output and records lost because the disk was full."""
     lines = log_sink.trouble()
     if journal.lost:
         lines.append(f"{journal.lost} records of the journal could not be written")
@@ -116,7 +116,7 @@ def _losses(log_sink: LogSink, journal: Journal) -> list[str]:
 
 @contextmanager
 def _signals_to(mailbox: Mailbox, came: list[int]) -> Iterator[None]:
-    """Turn Ctrl-C, TERM and HUP into events, and note them in ``came``; HUP stays ignored under nohup."""
+    """Turn Ctrl-C, TERM and HUP into events and append them to ``came``; HUP stays ignored under nohup."""
 
     def enqueue(number: int, frame: FrameType | None) -> None:
         came.append(number)

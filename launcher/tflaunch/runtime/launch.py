@@ -1,4 +1,4 @@
-"""Starting a run, or taking over one whose supervisor was killed: here, or detached from this terminal."""
+"""Start a run, or take over one whose supervisor was killed: in this process, or detached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tflaunch.transport import local
 from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch.transport.connect import connectors_for
 
-# What takes time to import is imported after this machine's agents were started: they start meanwhile.
+# Slow imports come after starting this machine's agents, so that both happen in parallel.
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
     from tflaunch.core.drill import Strike
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class Manner(NamedTuple):
     """How a run is supervised.
 
-    ``say`` shows a message; ``strikes``: a drill, if the user wants one; ``metrics_port``: where metrics are
-    served, if anywhere; ``is_detached``: by a process of its own, which survives this terminal. Of one that is not,
-    ``sink`` takes the words, by default a screen, and ``begun`` is called when other terminals can see the run.
+    ``say`` shows a message; ``strikes``: a drill, if requested; ``metrics_port``: where to serve metrics, if at all;
+    ``is_detached``: in a separate process that survives this terminal. For an attached run, ``sink`` receives the
+    output (default: the screen), and ``begun`` is called once other terminals can see the run.
     """
 
     say: Callable[[str], None]
@@ -41,9 +41,9 @@ class Manner(NamedTuple):
 
 
 def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner) -> int:
-    """Run a plan in its directory, and return tflaunch's exit code; of a detached run, once its tasks run, 0.
+    """Run a plan in its directory; return tflaunch's exit code, if detached 0 once the tasks are running.
 
-    ``code`` is what `code_for_hosts` gives.
+    ``code``: the result of `code_for_hosts`.
     """
     connectors = connectors_for(plan, directory)
 
@@ -65,10 +65,10 @@ def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner
 
 
 def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
-    """Go on with the run in a directory, or with ``stop`` end it; return the exit code as `start` does.
+    """Continue the run in a directory, or end it with ``stop``; return the exit code as `start` does.
 
     Raises:
-        TflaunchError: it has a supervisor, or nothing of it can live any more.
+        TflaunchError: the run has a supervisor, or none of its tasks can still be alive.
     """
     from tflaunch import descriptors
     from tflaunch.client import runs
@@ -93,7 +93,7 @@ def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
     if job.plan.lease == 0:
         from tflaunch.agents.snapshot import look_at
 
-        look_at(connectors_for(job.original, directory))  # the sentence is true even if their agents were killed, too
+        look_at(connectors_for(job.original, directory))  # also kills tasks of killed agents, so the message is true
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
     descriptors.require(len(job.original.hosts), len(job.original.processes()))
@@ -138,29 +138,29 @@ def _config(
 
 
 def _links_on_this_machine(plan: Plan, connectors: Mapping[str, AgentConnector]) -> dict[str, Link]:
-    """Start the agents of this machine, so that they start while the rest is imported."""
+    """Start this machine's agents early, so that they start while the rest is imported."""
     links = {}
     for host in plan.hosts:
         if host.is_local:
             try:
                 links[host.host] = connectors[host.host].open()
             except LinkError:
-                pass  # it is tried again with the others, and told with them
+                pass  # retried, and reported, together with the other hosts
     local.dismiss_early()
     return links
 
 
 def _hang_up(connector: AgentConnector, link: Link) -> None:
-    """End an agent that has done nothing yet, and wait for its end."""
+    """Disconnect an agent that has done nothing yet, and wait for its exit."""
     link.close()
     connector.end()
 
 
 def code_for_hosts(plan: Plan) -> Code | None:
-    """Return the user's code when there are hosts that it has to be brought to.
+    """Return the user's code if some host needs a copy of it.
 
     Raises:
-        TflaunchError: some of it cannot be read.
+        TflaunchError: part of it cannot be read.
     """
     if plan.sync is None or all(host.is_like_here for host in plan.hosts):
         return None

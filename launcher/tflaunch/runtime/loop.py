@@ -1,4 +1,4 @@
-"""The loop: take an event, let the supervisor decide, perform its actions; until the job has ended."""
+"""The event loop: take an event, let the core decide, perform its actions, until the job has ended."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from tflaunch.transport.base import Link
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
 
-_LEAVE_PATIENCE = 10.0  # an agent that does not even leave is left to its guard and its lease
+_LEAVE_PATIENCE = 10.0  # seconds; an agent that does not even leave is left to its guard and its lease
 
 
 class Records(Protocol):
-    """Where facts are kept."""
+    """Store of a run's records."""
 
     def record(self, event: Event, actions: list[Action], now: float) -> None:
-        """Keep an event and the actions that it led to."""
+        """Record an event and the actions it led to."""
 
 
 class Watcher(Protocol):
-    """Who looks at the job."""
+    """Observer of the job."""
 
     def watch(self, job: Job, now: float) -> None:
-        """Look at the job after a step; ``now`` is the time."""
+        """Take the job's state after a step at time ``now``."""
 
 
 class Collaborators(NamedTuple):
-    """What a run works with.
+    """The collaborators of a run.
 
-    ``say`` shows a sentence to the user; ``logs`` is where the tasks' logs are, for such sentences; ``code``
-    is the user's code, if it has to be brought to hosts; ``watchers`` look at the job after each step.
+    ``say`` shows a message to the user; ``logs`` is the directory of the tasks' logs, for such messages; ``code``
+    is the user's code, if hosts need a copy; ``watchers`` see the job after each step.
     """
 
     mailbox: Mailbox
@@ -69,32 +69,32 @@ class Collaborators(NamedTuple):
 
 
 class Run:
-    """One run of a plan, from the first agent to the last word. Holds the current job."""
+    """One run of a plan, from the first agent to the last output. Holds the current job."""
 
     def __init__(self, job: Job, collaborators: Collaborators) -> None:
-        """Prepare to run ``job``; nothing is done yet."""
+        """Prepare to run ``job``, without side effects."""
         self._job = job
         self._collaborators = collaborators
         self._cut_short_by: int | None = None
 
     @property
     def job(self) -> Job:
-        """The job as it stands."""
+        """The current state of the job."""
         return self._job
 
     @property
     def exit_code(self) -> int:
-        """The job's code; Ctrl-C never gives 0, not even during the last output."""
+        """The job's exit code; after Ctrl-C never 0, not even during the last output."""
         code = EXIT_INTERNAL if self._job.exit_code is None else self._job.exit_code
         if code or self._cut_short_by is None:
             return code
         return 128 + self._cut_short_by
 
     def execute(self, links: Mapping[str, Link]) -> None:
-        """Run the job to its end. ``links``: agents that were started already.
+        """Run the job to its end. ``links``: agents that are already started.
 
         Raises:
-            TflaunchError: this process may not have as many files as it needs.
+            TflaunchError: this process is not allowed as many open files as it needs.
         """
         for host, session in self._collaborators.sessions.items():
             if host in links:
@@ -105,7 +105,7 @@ class Run:
         self._leave()
 
     def recall(self, records: Iterable[dict[str, Any]]) -> None:
-        """Take over from a supervisor that was killed: know what its journal's records after the first tell."""
+        """Take over from a killed supervisor: restore the state from its journal's records after the first."""
         for session in self._collaborators.sessions.values():
             session.begin_recall()
         for happening in replay.happenings(self._job, records):
@@ -117,7 +117,7 @@ class Run:
                 self._perform(action)
 
     def resume(self) -> None:
-        """Run a recalled job to its end, with the agents and tasks that live."""
+        """Run a recalled job to its end, with the agents and tasks that are still alive."""
         for session in self._collaborators.sessions.values():
             session.resume()
         self._serve()
@@ -144,7 +144,7 @@ class Run:
                 deadline = self._handle(TimePassed(), now)
 
     def _handle(self, event: Event, now: float) -> float | None:
-        """Do what an event asks for; return the time of the next one if nothing happens, None for never."""
+        """Apply an event; return the time of the next deadline if nothing else happens, None for never."""
         before = self._job
         self._job, actions = step.step(before, event, now)
         self._collaborators.journal.record(event, actions, now)
@@ -213,7 +213,7 @@ class Run:
     # ---- the end
 
     def _leave(self) -> None:
-        """Send the agents home, once the last output has arrived."""
+        """Dismiss the agents, once the last output has arrived."""
         log_sink, sessions = self._collaborators.log_sink, self._collaborators.sessions.values()
         connected = deque(sessions)
 
@@ -222,7 +222,7 @@ class Run:
                 connected.popleft()
             return not connected
 
-        # A reader may take its time; a host that is not heard may not: past the fence it has ended by itself.
+        # A reader may be slow; a silent host gets no extra time, because past the fence it has ended by itself.
         while not self._wait(lambda: log_sink.is_complete or are_all_gone(), policy.fence(self._job.plan)):
             for session in sessions:
                 if not session.is_linked:
@@ -234,7 +234,7 @@ class Run:
         self._wait(are_all_gone, patience=_LEAVE_PATIENCE)
 
     def _wait(self, is_over: Callable[[], bool], patience: float) -> bool:
-        """Serve the sessions until a condition holds, and return whether it does; a signal cuts the wait short."""
+        """Serve the sessions until a condition holds; return whether it does. A signal ends the wait early."""
         mailbox = self._collaborators.mailbox
         until = mailbox.now() + patience
         while not is_over() and mailbox.now() < until and self._cut_short_by is None:

@@ -1,4 +1,4 @@
-"""A run's metrics for Prometheus, on this machine's loopback address."""
+"""Serve a run's Prometheus metrics on this machine's loopback address."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
 
 _ADDRESS = "127.0.0.1"
-_PATIENCE = 3.0  # seconds that a scrape waits for the supervisor
+_PATIENCE = 3.0  # seconds that a scrape waits for the supervisor's answer
 
 Status = Mapping[str, Any]
 AskStatus = Callable[[Callable[[Status], None]], None]
-"""Calls what it is given with the run's status, soon and in another thread."""
+"""Calls its argument with the run's status, soon and in another thread."""
 
 _OF_TASKS = (
     ("resident_memory_bytes", "rss_bytes", "Memory in use."),
@@ -31,13 +31,13 @@ _OF_TASKS = (
 
 
 class Metrics:
-    """Serves ``/metrics``; the tasks are measured at each scrape."""
+    """Serves ``/metrics``; tasks are measured at each scrape."""
 
     def __init__(self, port: int) -> None:
-        """Listen on a port of the loopback address, 0 for any.
+        """Listen on a port of the loopback address, 0 for any free one.
 
         Raises:
-            TflaunchError: the port is busy, or not allowed.
+            TflaunchError: the port is in use, or not permitted.
         """
         self._ask: AskStatus | None = None
         registry = CollectorRegistry()
@@ -49,25 +49,25 @@ class Metrics:
 
     @property
     def url(self) -> str:
-        """Where the metrics are."""
+        """The URL of the metrics."""
         return f"http://{_ADDRESS}:{self._server.server_port}/metrics"
 
     def serve(self, ask: AskStatus) -> None:
-        """Answer scrapes from now on with what ``ask`` gives."""
+        """Answer scrapes from now on with the status that ``ask`` gives."""
         self._ask = ask
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not ask for metrics yet."""
+        """Return nothing, so that registering does not collect metrics yet."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics at this moment (called by prometheus_client in threads of its own)."""
+        """Return the current metrics (prometheus_client calls this in threads of its own)."""
         status = self._status()
         return families(status, time.time()) if status is not None else ()
 
@@ -86,7 +86,7 @@ class Metrics:
 
 
 def families(status: Status, now: float) -> list[Metric]:
-    """Return the metrics that a status means; ``now`` is in seconds since the epoch."""
+    """Return a status as metric families; ``now`` is in seconds since the epoch."""
     run, tasks = status["run"], status["tasks"]
     phase = GaugeMetricFamily("tflaunch_job_phase", "1 for the phase of the job.", labels=["run", "phase"])
     for known in Phase:
@@ -136,7 +136,7 @@ def _of_tasks(run: str, tasks: Iterable[Status]) -> list[Metric]:
 
 
 def _own(run: str, tasks: Iterable[Status]) -> Metric:
-    """What programs report under names of their own, such as a loss."""
+    """Return the metrics that programs report under their own names, such as a loss."""
     own = GaugeMetricFamily("tflaunch_task_metric", "As the task reports it.", labels=["run", "task", "name"])
     for task in tasks:
         for name, value in (task["metrics"] or {}).items():

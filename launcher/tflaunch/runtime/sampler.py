@@ -1,4 +1,4 @@
-"""What tasks use: asked of the agents when somebody wants to know, and only then."""
+"""Measure the tasks' resource usage by asking the agents, only on demand."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tflaunch.agents.session import Session
 from tflaunch.core.measures import Measure
 from tflaunch.mailbox import Mailbox
 
-_FRESH = 0.5  # seconds within which an answer serves the next one who asks
-_PATIENCE = 0.5  # seconds for agents that are slow to answer
-_SHORTEST = 0.2  # seconds between two measures that give a share of a CPU
+_FRESH = 0.5  # seconds for which a result is reused
+_PATIENCE = 0.5  # seconds to wait for slow agents
+_SHORTEST = 0.2  # minimum seconds between two measurements for a CPU percentage
 
 
 class ResourceSampler:
-    """Collects measures of all hosts in rounds. ``cpu``: task to the percent of one CPU that it uses of late."""
+    """Collects measurements of all hosts in rounds. ``cpu``: recent usage per task, in percent of one CPU."""
 
     def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
         self.measures: dict[str, Measure] = {}
@@ -31,14 +31,14 @@ class ResourceSampler:
             session.tell_measures(partial(self._take, host))
 
     def measure(self, done: Callable[[], None]) -> None:
-        """Measure, and call ``done`` when all hosts have answered or have had the time to."""
+        """Measure, and call ``done`` once all hosts have answered or timed out."""
         now = self._mailbox.now()
         if now - self._measured_at < _FRESH and not self._waiting:
             done()
             return
         self._waiting.append(done)
         if len(self._waiting) > 1:
-            return  # a round is under way
+            return  # a round is already in progress
         self._awaited = {host for host, session in self._sessions.items() if session.measure()}
         self._round += 1
         number = self._round
@@ -48,7 +48,7 @@ class ResourceSampler:
             self._finish()
 
     def _take(self, host: str, taken: Mapping[str, Measure], at: float) -> None:
-        """A host has answered; ``at`` is of the supervisor's clock."""
+        """Store a host's answer; ``at`` is in the supervisor's clock."""
         for task, measure in taken.items():
             self.measures[task] = measure
             self._compare(task, measure, at)
@@ -63,7 +63,7 @@ class ResourceSampler:
         elif at - then >= _SHORTEST:
             self.cpu[task] = max(measure.cpu_seconds - earlier.cpu_seconds, 0.0) / (at - then) * 100
         elif task in self._taken:
-            return  # too soon to tell
+            return  # too soon for a percentage
         self._taken[task] = (measure, at)
 
     def _finish(self) -> None:

@@ -1,4 +1,4 @@
-"""A run that Slurm starts: what is written down when it is submitted, and taken up when its job begins."""
+"""Submit a run to Slurm: store its order, and read it back when the job starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory, open_run
 
 _ORDER_NAME = "order.json"
 _SCRIPT_NAME = "job.sh"
-# `python -m` would import what the working directory has of the names of modules.
+# `python -m` would import modules of the working directory that shadow real ones.
 _PROGRAM = "import sys; sys.path.pop(0); from tflaunch.__main__ import main; main()"
 _SCRIPT = """\
 #!/bin/bash
@@ -30,7 +30,7 @@ exec {command}
 
 
 class Order(NamedTuple):
-    """What `up --on slurm` was called with. The spec's file is in ``directory``, and its name ends with ``suffix``."""
+    """The arguments of `up --on slurm`. The spec's file is in ``directory``, with the ending ``suffix``."""
 
     directory: str
     suffix: str
@@ -44,11 +44,11 @@ class Order(NamedTuple):
 
 
 def submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str:
-    """Hand a run to Slurm, and return the number of its job.
+    """Submit a run to Slurm, and return the job's ID.
 
     Args:
         directory: the run's, which has a copy of its spec.
-        order: how it is to be started.
+        order: how to start it.
         options: for sbatch.
 
     Raises:
@@ -65,7 +65,7 @@ def submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str
     try:
         job = commands.submit(text)
     except SlurmError as error:
-        shutil.rmtree(directory.path, ignore_errors=True)  # there never was such a run
+        shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
         raise _refused(error) from None
     batch.note_job(directory.path, job)
     return job
@@ -80,12 +80,12 @@ def _refused(error: SlurmError) -> TflaunchError:
 
 
 def take_up(path: Path) -> tuple[Order, RunDirectory]:
-    """Return the order in the directory of a run, and the directory, ready for a run to begin.
+    """Return the order in a run's directory, and the directory, prepared for the run to begin.
 
-    What an earlier life of the job left, before Slurm put it back into its queue, is moved to ``earlier-N``.
+    Files of an earlier execution of the job, before Slurm requeued it, are moved to ``earlier-N``.
 
     Raises:
-        TflaunchError: nothing was ordered there, or another user could have written it.
+        TflaunchError: there is no order, or another user could have written it.
     """
     open_run(path)
     try:
@@ -93,7 +93,7 @@ def take_up(path: Path) -> tuple[Order, RunDirectory]:
     except (OSError, TypeError, ValueError) as error:
         raise TflaunchError(f"{path} has no order for a run: {error}", EXIT_INTERNAL) from None
     if job := os.environ.get("SLURM_JOB_ID"):
-        batch.note_job(path, job)  # it may have been over, and have been started again by hand
+        batch.note_job(path, job)  # the run may have ended and been resubmitted by hand
     restarts = restart_count()
     if restarts:
         _move_aside(path, f"{batch.EARLIER}{restarts}", f"spec{order.suffix}")
@@ -107,7 +107,7 @@ def take_up(path: Path) -> tuple[Order, RunDirectory]:
 
 
 def restart_count() -> int:
-    """Return how often Slurm has started this job before."""
+    """Return how many times Slurm has restarted this job."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
 
 

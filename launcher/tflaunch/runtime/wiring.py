@@ -1,4 +1,4 @@
-"""Composition root: builds what a run is supervised with, and closes it."""
+"""Composition root: build and close the collaborators that supervise a run."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from tflaunch.runtime.faults import Driller
     from tflaunch.runtime.metrics import Metrics
 
-_AT_ONCE = 128  # hosts that are reached at the same time
+_AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
-_FLUSH = 1.0  # seconds in which a reader that reads has everything
+_FLUSH = 1.0  # seconds within which a reader that keeps reading has received everything
 
 
 class RunConfig(NamedTuple):
     """How one run is supervised.
 
-    ``connectors``: how the agent of each host is reached; ``code``: the user's code, if it has to be brought to hosts;
-    ``sink`` is made for the names of the tasks; ``strikes``: a drill, if the user wants one; ``metrics_port``:
-    where metrics are served, if anywhere; ``begun`` is called when other terminals can see the run.
+    ``connectors``: how to reach the agent of each host; ``code``: the user's code, if hosts need a copy;
+    ``sink``: builds the output sink from the names of the tasks; ``strikes``: a drill, if requested; ``metrics_port``:
+    where to serve metrics, if at all; ``begun``: called once other terminals can see the run.
     """
 
     directory: RunDirectory
@@ -52,7 +52,7 @@ class RunConfig(NamedTuple):
 
 
 class Runtime(NamedTuple):
-    """What a run is supervised with."""
+    """The collaborators that supervise a run."""
 
     collaborators: Collaborators
     journal: Journal
@@ -70,18 +70,18 @@ def open_runtime(
     fencing: int = 0,
     records: int = 0,
 ) -> Iterator[Runtime]:
-    """Open what a run is supervised with, and close it again.
+    """Open everything needed to supervise a run, and close it on exit.
 
     Args:
-        job: the job as it begins.
+        job: the job in its initial state.
         config: how the run is supervised.
         mailbox: the supervisor's.
-        patience: tells in the end how many seconds to wait for a reader that takes nothing; None for no limit.
-        fencing: how many supervisors the run had before.
-        records: how many records its journal has.
+        patience: returns how many seconds to wait at the end for a stalled output reader; None for no limit.
+        fencing: number of earlier supervisors of this run.
+        records: number of records in its journal.
     """
     plan, directory = job.original, config.directory
-    lock = runs.take(directory.path)  # until this process ends: whoever waits for the run's end waits for ours
+    lock = runs.take(directory.path)  # held until this process exits: waiting for the run's end means waiting for it
     metrics = _metrics(config.metrics_port)
     journal = Journal(directory, records)
     if fencing:
@@ -121,10 +121,10 @@ def open_runtime(
 
 
 def _wait_for_reader(sink: OutputSink, lock: int, patience: float | None, directory: RunDirectory) -> None:
-    """Let the reader take what is left; the run itself is over."""
+    """Let the output reader drain what is left; the run itself is over."""
     if sink.close(limit=_FLUSH):
         return
-    os.close(lock)  # whoever waits for the run's end does not wait for our reader
+    os.close(lock)  # release the run now: its end does not depend on our reader
     if not sink.close(patience):
         sink.say(f"the end of the output is not shown: its reader has stopped; all of it is in {directory.logs}")
         sink.close(limit=_FLUSH)
@@ -149,19 +149,19 @@ def _driller(
 
 
 def _keep_live(sink: OutputSink, service: Service, mailbox: Mailbox) -> None:
-    """Show how the run stands, again and again."""
+    """Refresh the live status display periodically."""
     service.measured(sink.update)
     mailbox.call_at(mailbox.now() + _BETWEEN_VIEWS, lambda: _keep_live(sink, service, mailbox))
 
 
 class _Threads:
-    """Runs what may wait in threads of its own; a run on this machine alone never needs one."""
+    """Runs blocking functions in a thread pool, created on first use: a purely local run needs none."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
     def do(self, function: Callable[[], None]) -> None:
-        """Run a function aside."""
+        """Run a function in the pool."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
