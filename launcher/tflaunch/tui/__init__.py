@@ -1,1 +1,1 @@
-"""What a terminal shows of a run."""
+"""Terminal output for a run."""

@@ -1,4 +1,4 @@
-"""Output that waits for its reader: a little of it in memory, the rest in the logs, where it is read when it is due."""
+"""Queue output for a slow reader: a little in memory, the rest is read back from the logs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import NamedTuple
 from tflaunch.store.log_line import Kept
 
 MEMORY = 4 * 1024 * 1024
-"""Bytes of output that wait in memory."""
+"""Maximum bytes of output queued in memory."""
 
 MOST_BEHIND = 32 * 1024 * 1024
-"""Bytes of output that a terminal can be behind; then the older half is skipped."""
+"""Maximum bytes of output that a terminal may lag behind; beyond it, the older half is skipped."""
 
-_SEGMENT = 1024 * 1024  # bytes of one task that are read from its log before it is another task's turn
+_SEGMENT = 1024 * 1024  # bytes that are read from one task's log before another task's turn
 _TOO_SLOW = "the terminal could not keep up; the logs have all of it (tflaunch logs)"
 _NOWHERE = "the reader could not keep up, and the logs had no room for it"
 
 
 class Piece(NamedTuple):
-    """What is written next: output of ``task``, or a sentence of tflaunch where that is None.
+    """What is written next: output of ``task``, or a message of tflaunch if ``task`` is None.
 
-    ``ends_line``: an unfinished line of the task ends here.
+    ``ends_line``: terminate the task's unfinished line.
     """
 
     task: str | None
@@ -41,14 +41,14 @@ class _Segment:
         self.end = end
 
     def extend(self, kept: Kept, size: int) -> bool:
-        """Take what follows in the log; return False where it does not, or the segment is long enough."""
+        """Append what follows in the log; return False if it is not adjacent, or the segment is full."""
         if kept.start != self.end or kept.path != self.path or self.end - self.start >= _SEGMENT:
             return False
         self.end += size
         return True
 
     def read(self) -> bytes:
-        """Return the bytes, or fewer if the log was removed."""
+        """Return the bytes, fewer if the log was removed."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -69,15 +69,15 @@ class _Skipped:
         self.reason = reason
 
     def piece(self) -> Piece:
-        """Return the sentence that states it."""
+        """Return the message about it."""
         return Piece(None, f"tflaunch: {self.size / 1e6:.1f} MB of output are not shown here: {self.reason}\n".encode())
 
 
 class Backlog:
-    """A queue of output that never blocks its producer. One thread adds, another one takes."""
+    """A queue of output that never blocks its producer. One thread adds, another takes."""
 
     def __init__(self, is_skipping: bool) -> None:
-        """Begin empty; ``is_skipping``: a reader that falls far behind gets the newest output, and what it missed."""
+        """Start empty; ``is_skipping``: a reader far behind gets the newest output and a note on the gap."""
         self._is_skipping = is_skipping
         self._changed = threading.Condition()
         self._entries: deque[Piece | _Segment | _Skipped] = deque()
@@ -88,11 +88,11 @@ class Backlog:
         self._is_closed = False
 
     def add(self, piece: Piece, kept: Kept | None = None) -> None:
-        """Queue a piece; ``kept`` tells where a log holds output, None if none does."""
+        """Queue a piece; ``kept``: where a log has the same output, None if none has."""
         size = len(piece.data)
         with self._changed:
             if piece.task is None or not size:
-                self._growing.clear()  # later output of the tasks stays behind it
+                self._growing.clear()  # later output of the tasks must come after it
                 self._entries.append(piece)
             elif not self._stored and (not self._held or self._held + size <= MEMORY):
                 self._held += size
@@ -120,9 +120,9 @@ class Backlog:
             self._entries.append(_Skipped(size, _NOWHERE))
 
     def take(self, patience: float | None) -> Piece | None:
-        """Return the next piece, waiting for it at most ``patience`` seconds (None: without limit).
+        """Return the next piece, waiting at most ``patience`` seconds for it (None: no limit).
 
-        Returns None when there is none in time, or no more at all.
+        Returns None on timeout, or when there are no more pieces.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._entries or self._is_closed, patience)
@@ -152,7 +152,7 @@ class Backlog:
         return Piece(segment.task, data, ends_line=bool(missing))
 
     def _skip(self) -> None:
-        """Replace the oldest output in the logs by a statement of its size."""
+        """Replace the oldest output in the logs by a note of its size."""
         entries, size = self._entries, 0
         kept: deque[Piece | _Segment | _Skipped] = deque()
         tasks: dict[str, None] = {}
@@ -168,37 +168,37 @@ class Backlog:
         entries.extendleft(reversed([*kept, *ends, _Skipped(size, _TOO_SLOW)]))
 
     def drop_output(self) -> None:
-        """Forget the output that waits: its reader has gone."""
+        """Discard queued output: its reader is gone."""
         with self._changed:
             self._entries = deque(entry for entry in self._entries if isinstance(entry, Piece) and entry.task is None)
             self._growing.clear()
             self._held = self._stored = 0
 
     def note_written(self) -> None:
-        """Note that everything that was taken is written."""
+        """Mark everything taken so far as written."""
         with self._changed:
             self._is_busy = False
             self._changed.notify_all()
 
     def wait_until_written(self) -> None:
-        """Wait until everything that was added is written."""
+        """Block until everything added is written."""
         with self._changed:
             self._changed.wait_for(lambda: not self._entries and not self._is_busy)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the queue is closed and empty."""
         with self._changed:
             return self._is_closed and not self._entries
 
     def close(self) -> None:
-        """Let whoever takes know that nothing more comes after what is there."""
+        """Tell the consumer that nothing follows the queued pieces."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
     def open(self) -> None:
-        """Begin again after `close`."""
+        """Reopen after `close`."""
         self._is_closed = False
 
 

@@ -1,4 +1,4 @@
-"""Folding lines that many tasks say at once into one."""
+"""Fold a line that many tasks print at the same time into one."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 from tflaunch.store.log_line import Line
 
-_MOST_HELD = 10_000  # lines whose time is not known would be held for ever
+_MOST_HELD = 10_000  # limit for lines with an unknown time, which would otherwise be held indefinitely
 
 
 class Folded(NamedTuple):
-    """A line, and how many other tasks said the same at that time."""
+    """A line, and the number of other tasks that printed the same at that time."""
 
     line: Line
     others: int
 
 
 class _Group:
-    """A line, and who said it."""
+    """A line, and how many other tasks printed it."""
 
     def __init__(self, number: int, line: Line) -> None:
         self.number = number
@@ -29,10 +29,10 @@ class _Group:
 
 
 class Folder:
-    """Folds lines as they come. Each task's lines stay in the order in which it said them."""
+    """Folds lines as they arrive. Each task's lines keep their order."""
 
     def __init__(self, window: float = 1.0) -> None:
-        """Fold the same words of different tasks within so many seconds of the first of them."""
+        """Fold equal lines of different tasks within ``window`` seconds of the first of them."""
         self._window = window
         self._held: deque[_Group] = deque()
         self._by_text: dict[bytes, list[_Group]] = {}
@@ -40,11 +40,11 @@ class Folder:
         self._count = 0
 
     def feed(self, line: Line) -> list[Folded]:
-        """Take the next line; return the lines for which no other task can come any more."""
+        """Take the next line; return the lines that can no longer be folded."""
         over = self._release(line.time)
         last = self._last.get(line.task, -1)
         same = self._by_text.setdefault(line.text, [])
-        # After the group of its last line: else the task's lines would change places, or one would count twice.
+        # After the group of the task's last line: otherwise its lines would swap, or one would count twice.
         place = bisect.bisect_right(same, last, key=lambda group: group.number)
         if place < len(same):
             group = same[place]
@@ -58,7 +58,7 @@ class Folder:
         return over
 
     def flush(self) -> list[Folded]:
-        """Return all lines that are held: nothing more comes, or not soon."""
+        """Return all held lines, at the end or during a pause."""
         return [self._pop() for _ in range(len(self._held))]
 
     def _release(self, now: float) -> list[Folded]:
@@ -80,7 +80,7 @@ class Folder:
 
 
 def fold(lines: Iterable[Line], window: float = 1.0) -> Iterator[Folded]:
-    """Return the lines, those that several tasks say within ``window`` seconds only once."""
+    """Yield the lines, folding equal ones of several tasks within ``window`` seconds."""
     folder = Folder(window)
     for line in lines:
         yield from folder.feed(line)

@@ -1,4 +1,4 @@
-"""How figures and foreign words are written in a table: short, and never wider than they look."""
+"""Format figures and foreign text for a table: short, and as wide as they look."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.cells import cell_len
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])")
 _UNITS = "BKMGTPE"
 _JOINING = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]")
-"""Parts of Korean syllables, of flags, and colours of skin: one character with their neighbours on some terminals."""
+"""Parts of Korean syllables and flags, and skin tones: some terminals merge them with their neighbours."""
 
 
 def number(value: Any) -> float | None:
@@ -27,11 +27,11 @@ def number(value: Any) -> float | None:
 
 
 def plain(text: Any, limit: int = 1000) -> str:
-    """Return the part of a text that every terminal shows equally wide: no escapes, nothing that combines.
+    """Return the part of a text with the same width on every terminal: no escapes, nothing that combines.
 
     Args:
-        text: anything; what is not a string gives "".
-        limit: characters of it that are looked at.
+        text: anything; a non-string gives "".
+        limit: maximum number of characters to examine.
     """
     if not isinstance(text, str):
         return ""
@@ -42,7 +42,7 @@ def plain(text: Any, limit: int = 1000) -> str:
 
 
 def width(text: str) -> int:
-    """Return how many columns a text takes; escape sequences take none."""
+    """Return the number of columns a text occupies; escape sequences occupy none."""
     return cell_len(plain(text, len(text)))
 
 
@@ -81,25 +81,25 @@ def count(value: float) -> str:
 
 
 def significant(value: float) -> str:
-    """Return a measured value in four digits, all of them, so that a column keeps its width."""
+    """Return a value with four significant digits, zeros included, so that a column keeps its width."""
     if value and not 0.001 <= abs(value) < 10_000_000:
         return f"{value:.2e}"
     return f"{value:#.4g}".rstrip(".") if abs(value) < 1000 else f"{value:.0f}"
 
 
 def rate(per_second: float) -> str:
-    """Return steps in a second."""
+    """Return a rate of steps per second."""
     return f"{per_second:.0f}/s" if per_second >= 100 else f"{per_second:#.3g}/s"
 
 
 def span(values: list[float]) -> str:
-    """Return the smallest and the largest of counts."""
+    """Return the range of some counts."""
     low, high = count(min(values)), count(max(values))
-    return low if low == high else f"{low}–{high}"  # noqa: RUF001 (a span is written so)
+    return low if low == high else f"{low}–{high}"  # noqa: RUF001 (the correct dash for a range)
 
 
 def bar(fraction: float, width: int = 8) -> str:
-    """Return a bar of so many columns and its percentage."""
+    """Return a progress bar of ``width`` columns and its percentage."""
     fraction = min(max(fraction, 0.0), 1.0)
     full = int(fraction * width)
     return f"{'━' * full}{'─' * (width - full)} {int(fraction * 100):>3}%"

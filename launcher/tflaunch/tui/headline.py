@@ -1,4 +1,4 @@
-"""The first lines of a status: which run, how it is, and what went wrong. Pure."""
+"""The first lines of a status: the run, its state, and what went wrong. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cya
 
 
 class Part(NamedTuple):
-    """A text and the rich style it has."""
+    """A text and its rich style."""
 
     text: str
     style: str = ""
 
 
 def headline(status: Status, now: float) -> list[Part]:
-    """Return what stands on the first line, part by part.
+    """Return the parts of the first line.
 
     Args:
         status: what `tflaunch ps --json` prints.
@@ -39,7 +39,7 @@ def headline(status: Status, now: float) -> list[Part]:
 
 
 def news(status: Status) -> list[Part]:
-    """Return the sentences below the headline: why something failed, where TensorBoard is, which hosts are missing."""
+    """Return the lines below the headline: failure reason, TensorBoard address, missing hosts."""
     parts = []
     reason, culprit = formatting.plain(status.get("reason")).strip(), formatting.plain(status.get("culprit"))
     if reason or culprit:
@@ -59,7 +59,7 @@ def news(status: Status) -> list[Part]:
 
 
 def _forming(status: Status, now: float) -> str:
-    """Which tasks keep the cluster from forming, and for how long; "" if none does."""
+    """Return which tasks keep the cluster from forming, and for how long; "" if none does."""
     found = status.get("forming")
     if not isinstance(found, dict):
         return ""
@@ -69,7 +69,7 @@ def _forming(status: Status, now: float) -> str:
 
 
 def _not_formed(status: Status) -> list[Part]:
-    """What to do about a cluster that does not form; of a job that has ended, also who was waited for."""
+    """Return advice on a cluster that does not form; after the end, also which tasks were missing."""
     found = status.get("forming")
     if not isinstance(found, dict) or status.get("exit_code") == 0:
         return []
@@ -95,7 +95,7 @@ def _phase(status: Status) -> Part:
 
 
 def _end(status: Status, now: float) -> float:
-    """When the job ended, as far as its tasks tell; the present if it has not."""
+    """Return when the job ended, judging by its tasks; ``now`` if it has not."""
     if status.get("phase") != "ended":
         return now
     tasks = [task for task in rows.tasks_of(status) if task.get("role") != "sidecar"]
@@ -103,7 +103,7 @@ def _end(status: Status, now: float) -> float:
 
 
 def _hosts(status: Status) -> str:
-    """Which hosts are not joined, while the run needs them."""
+    """Return which hosts are not joined while the run needs them."""
     found: Any = status.get("hosts")
     hosts = [host for host in found if isinstance(host, dict)] if isinstance(found, list) else []
     missing = [host for host in hosts if host.get("state") in ("away", "joining", "unheard", "leaving")]
@@ -114,7 +114,7 @@ def _hosts(status: Status) -> str:
 
 
 def _board(board: dict[str, Any]) -> str:
-    """Where TensorBoard is, and how its port comes here."""
+    """Return TensorBoard's address, and how to forward its port here."""
     host, way = formatting.plain(board.get("host")), formatting.plain(board.get("ssh"))
     where = f" on {host}" if host else ""
     return f"TensorBoard: {formatting.plain(board.get('url'))}{where}{f', after {way}' if way else ''}"

@@ -1,6 +1,6 @@
-"""A status as people read it: a headline, and a table that fits the terminal.
+"""Lay out a status for people: a headline, and a table that fits the terminal.
 
-rich is slow to import: whoever starts without a view imports this module only when there is one to draw.
+rich is slow to import, so commands import this module only when there is a view to draw.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tflaunch.tui import rows
 from tflaunch.tui.headline import Part, headline, news
 from tflaunch.tui.rows import LAST_LINE, METRIC, Cell, Row, Status
 
-_MOST_ROWS = 16  # more tasks than this are folded by role
-_MOST_LINES = 3  # of a sentence below the headline
+_MOST_ROWS = 16  # more tasks than this are grouped by role
+_MOST_LINES = 3  # per message below the headline
 _GAP = 2
 _LAST_LINE_MIN = 16
 _SHORTEST_NAME, _LONGEST_NAME = 8, 28
@@ -28,7 +28,7 @@ _RULE = "─"
 
 
 class _Column(NamedTuple):
-    """``rank``: the column with the highest one is the first to go when the width does not suffice."""
+    """``rank``: the column with the highest rank is dropped first when space is short."""
 
     title: str
     rank: int
@@ -53,16 +53,16 @@ _BEFORE_METRICS = (
 )
 _LOSS_RANK, _BAR_RANK, _METRIC_RANK = 4, 5, 15
 _LAST_LINE_RANK = 13
-_LAST_LINE_RANK_ALONE = 3  # where nobody says how far it is, the last line is what says most
+_LAST_LINE_RANK_ALONE = 3  # without step numbers, the last line is the best sign of progress
 
 
 def render(status: Status, width: int, height: int, now: float) -> list[str]:
-    """Return a status as lines for a terminal, with its escape sequences, without line ends.
+    """Return a status as terminal lines with escape sequences, without line ends.
 
     Args:
         status: what `tflaunch ps --json` prints; any key may be missing or null.
-        width: columns that no line may exceed, at least 1.
-        height: how many lines there may be, at least 1.
+        width: maximum columns of a line, at least 1.
+        height: maximum number of lines, at least 1.
         now: seconds since the epoch.
     """
     tasks = rows.tasks_of(status)
@@ -82,8 +82,8 @@ def table(status: Status, width: int | None = None, now: float | None = None) ->
 
     Args:
         status: what `tflaunch ps --json` prints; any key may be missing or null.
-        width: columns that no line may exceed; without it nothing is left out.
-        now: seconds since the epoch; the present if it is not given.
+        width: maximum columns of a line; None to leave nothing out.
+        now: seconds since the epoch; None for the current time.
     """
     now = time.time() if now is None else now
     lines = [Text(" · ".join(part.text for part in headline(status, now)), no_wrap=True, overflow="ellipsis")]
@@ -97,10 +97,10 @@ def table(status: Status, width: int | None = None, now: float | None = None) ->
 
 
 def _rule(parts: Sequence[Part], width: int) -> Text:
-    """The headline on a line that parts the view from what is above it."""
+    """Return the headline as a rule that separates the view from the output above it."""
     texts = [Text(part.text, part.style) for part in parts]
     missing = sum(text.cell_len + 3 for text in texts) + 3 - width
-    if missing > 0:  # the name of the run is the longest part, and the one that everybody knows
+    if missing > 0:  # shorten the run's name: it is the longest part, and the best known
         texts[0].truncate(max(texts[0].cell_len - missing, _SHORTEST_NAME), overflow="ellipsis")
     line = Text().append(f"{_RULE * 2} ", "dim").append_text(Text(" · ", "dim").join(texts))
     line.truncate(max(width - 3, 1), overflow="ellipsis")
@@ -109,7 +109,7 @@ def _rule(parts: Sequence[Part], width: int) -> Text:
 
 
 def _wrapped(part: Part, width: int, most: int) -> list[Text]:
-    """A sentence on as few lines as it needs, and not more than ``most``."""
+    """Wrap a message to as few lines as possible, at most ``most``."""
     console = Console(width=width, file=io.StringIO())
     lines = list(Text(part.text, style=part.style).wrap(console, width))
     if len(lines) > most:
@@ -120,7 +120,7 @@ def _wrapped(part: Part, width: int, most: int) -> list[Text]:
 
 
 def _laid_out(table: Sequence[Row], width: int | None) -> list[Text]:
-    """Titles and rows, as many columns of them as fit."""
+    """Return the header and rows, with as many columns as fit."""
     columns = _columns(table)
     widths = {column.title: _width_of(column, table) for column in columns}
     if width is not None:
@@ -130,7 +130,7 @@ def _laid_out(table: Sequence[Row], width: int | None) -> list[Text]:
 
 
 def _columns(table: Sequence[Row]) -> list[_Column]:
-    """The columns that somebody fills."""
+    """Return the columns that have content."""
     filled = {title for row in table for title in row}
     metrics = dict.fromkeys(title for row in table for title in row if title.startswith(METRIC))
     ranked = [_Column(title, _LOSS_RANK if title == "=LOSS" else _METRIC_RANK) for title in metrics]
@@ -155,7 +155,7 @@ def _width_of(column: _Column, table: Sequence[Row]) -> int:
 
 
 def _fitting(columns: Sequence[_Column], widths: dict[str, int], width: int) -> list[_Column]:
-    """Leave out the least important columns until the rest fits; the last line takes what remains."""
+    """Drop the least important columns until the rest fits; the last line gets the remaining width."""
     kept = list(columns)
     while (missing := _total(kept, widths) - width) > 0:
         last = max(reversed(kept), key=lambda column: column.rank)
@@ -191,7 +191,7 @@ def _cut(lines: list[Text], most: int) -> list[Text]:
 
 
 def _with_escapes(lines: Sequence[Text], width: int) -> list[str]:
-    """What a terminal of the plainest kind needs to show these lines: eight colours, bold and dim."""
+    """Render lines for the simplest terminals: eight colours, bold and dim."""
     console = Console(
         file=io.StringIO(),
         force_terminal=True,

@@ -1,4 +1,4 @@
-"""The view below the lines of a run in the foreground: rendered a few times a second, redrawn with every frame."""
+"""The live view below a run's output: rendered a few times a second, redrawn with every frame."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from tflaunch.tui import terminal
 from tflaunch.tui.rows import Status, tasks_of
 
-_FRAME = 0.1  # seconds between frames, unless a lot is to be written
+_FRAME = 0.1  # seconds between frames, unless there is a lot to write
 
 
 class LiveView:
-    """A status at the bottom of a terminal. One thread draws; any thread may bring a newer status."""
+    """A status at the bottom of a terminal. One thread draws; any thread may provide a newer status."""
 
     def __init__(self, descriptor: int, last_lines: Callable[[], Mapping[str, str]]) -> None:
-        """Draw on ``descriptor``; ``last_lines`` gives what each task said last."""
+        """Draw on ``descriptor``; ``last_lines`` returns each task's last line."""
         self._descriptor = descriptor
         self._last_lines = last_lines
         self._region = terminal.Region()
@@ -30,16 +30,16 @@ class LiveView:
 
     @property
     def next_frame(self) -> float:
-        """When the next frame is due, on the monotonic clock: what comes until then can wait for it."""
+        """When the next frame is due, on the monotonic clock; output until then can wait for it."""
         return self._next_frame if self._region.is_drawn else 0.0
 
     @property
     def patience(self) -> float | None:
-        """How many seconds the next frame can wait if nothing is said; None if it need not come at all."""
+        """Seconds until the next frame is needed if there is no output; None if it is not needed."""
         return max(self._next_frame - time.monotonic(), 0) if self._is_stale else None
 
     def update(self, status: Status) -> bool:
-        """Take a newer status; return whether a frame has to be asked for: not while one is."""
+        """Set a newer status; return whether to request a frame, False if one is pending."""
         self._status = status
         if self._is_asked:
             return False
@@ -47,8 +47,8 @@ class LiveView:
         return True
 
     def frame(self, above: bytes) -> bytes:
-        """Return the bytes that put whole lines above the view, and the view below them."""
-        self._is_asked = False  # before the status is read: a newer one then asks for another frame
+        """Return the bytes that print whole lines above the view and redraw the view."""
+        self._is_asked = False  # before the status is read: a newer one then requests another frame
         status = self._status
         if status is None:
             return above
@@ -61,27 +61,27 @@ class LiveView:
         return frame
 
     def end(self) -> bytes:
-        """Return the bytes that take the view away."""
+        """Return the bytes that remove the view."""
         self._status, self._is_stale = None, False
         if not terminal.is_ours(self._descriptor):
             return self._region.left()
         return self._region.frame(b"", [], terminal.size(self._descriptor)[0])
 
     def _render(self, status: Status) -> None:
-        """Render the view, unless that was done just now."""
+        """Render the view, unless it was rendered just now."""
         columns, rows = terminal.size(self._descriptor)
         now = time.monotonic()
         self._is_stale = columns == self._columns and now - self._rendered_at < _FRAME
         if self._is_stale:
             return
         self._columns, self._rendered_at = columns, now
-        # The last column stays free: a terminal that has written there may wrap what is typed.
+        # Keep the last column free: a terminal with text there may wrap what the user types.
         height = max(min(rows // 2, rows - 2), 1)
         try:
             from tflaunch.tui import layout as view
 
             self._lines = view.render(self._with_last_lines(status), max(columns - 1, 1), height, time.time())
-        except Exception:  # noqa: BLE001 (a picture that cannot be drawn must not stop the words)
+        except Exception:  # noqa: BLE001 (a failed rendering must not stop the output)
             self._lines = []
 
     def _with_last_lines(self, status: Status) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Printing lines of logs: with their tasks' names, their times, and equal ones folded, as it is wanted."""
+"""Print log lines, optionally with task names and times, and with repeated lines folded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tflaunch.store.log_line import Line
 from tflaunch.tui import escapes
 from tflaunch.tui.dedupe import Folder
 
-_FOLD_PATIENCE = 1.0  # seconds that a line may be held for others like it
+_FOLD_PATIENCE = 1.0  # seconds for which a line is held to fold others like it
 
 
 class LogPrinter:
-    """Writes lines on stdout; of control sequences in them a terminal gets only colours."""
+    """Writes lines to stdout; on a terminal, colours are the only control sequences kept."""
 
     def __init__(self, tasks: Sequence[str], has_times: bool, is_folding: bool) -> None:
-        """Print lines of these tasks; those of one alone without its name."""
+        """Print lines of these tasks; those of a single task without its name."""
         self._width = max(map(len, tasks), default=0) if len(tasks) > 1 else 0
         self._has_times = has_times
         self._folder = Folder() if is_folding else None
@@ -25,11 +25,11 @@ class LogPrinter:
 
     @property
     def patience(self) -> float | None:
-        """After how many seconds without new lines `flush` should come; None for never."""
+        """Seconds without new lines after which to call `flush`; None for never."""
         return None if self._folder is None else _FOLD_PATIENCE
 
     def print(self, lines: Iterable[Line]) -> bool:
-        """Print lines that come in the order of their times; return whether there were any."""
+        """Print lines given in order of time; return whether there were any."""
         out = sys.stdout.buffer
         has_any = False
         for line in lines:
@@ -43,7 +43,7 @@ class LogPrinter:
         return has_any
 
     def flush(self) -> None:
-        """Print what was held for others like it."""
+        """Print the lines that are held for folding."""
         if self._folder is not None:
             for folded in self._folder.flush():
                 sys.stdout.buffer.write(self._text(folded.line, folded.others))
@@ -59,11 +59,11 @@ class LogPrinter:
 
 
 def local_time(moment: float, pattern: str) -> str:
-    """Return a moment as local time, to the nearest millisecond.
+    """Return a time as local time, to the nearest millisecond.
 
     Args:
         moment: seconds since the epoch.
-        pattern: as for `time.strftime`; the milliseconds follow it.
+        pattern: as for `time.strftime`; the milliseconds are appended.
     """
     seconds, milliseconds = divmod(round(moment * 1000), 1000)
     return f"{time.strftime(pattern, time.localtime(seconds))}.{milliseconds:03}"

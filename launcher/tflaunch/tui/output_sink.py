@@ -1,4 +1,4 @@
-"""What the supervisor and its followers need of whatever shows a run to people."""
+"""The interface between the supervisor, its followers and whatever displays a run."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from tflaunch.store.log_sink import OutputScreen
 
 
 class OutputSink(OutputScreen, Protocol):
-    """Takes the output and the messages of a run: a screen, or the log of a detached supervisor."""
+    """Receives the output and messages of a run: a screen, or the log of a detached supervisor."""
 
     @property
     def is_live(self) -> bool:
-        """Whether `update` is worth its while."""
+        """Whether `update` has an effect."""
 
     @property
     def shows_output(self) -> bool:
-        """Whether `show` shows the output of tasks to the user."""
+        """Whether `show` displays the tasks' output to the user."""
 
     def update(self, status: Mapping[str, Any]) -> None:
-        """Show how the run stands."""
+        """Show the run's current status."""
 
     def say(self, message: str, is_failure: bool = False) -> None:
-        """Show a message of tflaunch itself; the first line of a failure stands out."""
+        """Show a message of tflaunch itself; the first line of a failure is highlighted."""
 
     def wait_until_written(self) -> None:
-        """Wait for the reader, until everything is written."""
+        """Block until the reader has taken everything."""
 
     def close(self, patience: float | None = None, limit: float | None = None) -> bool:
-        """Wait until everything is written; return False if that took too long.
+        """Wait until everything is written; return False on timeout.
 
         Args:
             patience: seconds to wait for a reader that takes nothing; None for no limit.
-            limit: seconds to wait in all; None for no limit.
+            limit: seconds to wait in total; None for no limit.
         """

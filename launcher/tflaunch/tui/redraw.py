@@ -1,4 +1,4 @@
-"""A status that is drawn again and again, for a terminal beside the run."""
+"""Redraw a status repeatedly, in a terminal other than the run's."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _STDOUT = 1
 
 
 def watch(statuses: Iterable[Status]) -> None:
-    """Show each status in place of the one before, and leave the last one on the screen.
+    """Show each status in place of the previous one, and leave the last one on the screen.
 
-    Where nothing can be drawn in place, each status is printed as a table, with an empty line between two.
+    If the output cannot be redrawn, each status is printed as a table, separated by empty lines.
 
     Args:
-        statuses: what `tflaunch ps --json` prints, one after the other; taken when it is due.
+        statuses: successive outputs of `tflaunch ps --json`; each is taken when it is due.
     """
     if terminal.is_drawable(_STDOUT):
         _draw(statuses)

@@ -1,6 +1,6 @@
-"""What a status says about tasks, as the cells of a table: one row per task, or one per role.
+"""Turn the tasks of a status into table cells: one row per task, or one per role.
 
-Pure: a status in, cells out. `view` gives them their places on a terminal.
+Pure: a status in, cells out. `layout` lays them out on a terminal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Status = Mapping[str, Any]
 
 LAST_LINE = "LAST LINE"
 METRIC = "="
-"""Before the name of a column that is a metric, so that a metric may be called what it wants."""
+"""Prefix of a column that holds a metric, so that a metric may have any name."""
 
 _STYLES = {
     "running": "green",
@@ -44,33 +44,33 @@ _BAD_FIRST = (
     "stopped",
 )
 _ALIVE = ("starting", "running", "not listening", "unheard", "stopping")
-_LONG_START = 60.0  # seconds after which a task that still starts is worth a line
+_LONG_START = 60.0  # seconds after which a task that is still starting gets its own row
 _MOST_METRICS = 6
 
 
 class Cell(NamedTuple):
-    """A text and the rich style it has."""
+    """A text and its rich style."""
 
     text: str
     style: str = ""
 
 
 Row = dict[str, Cell]
-"""Column to cell; a column that a row says nothing about is missing."""
+"""Maps columns to cells; empty columns are missing."""
 
 
 def tasks_of(status: Status) -> list[Status]:
-    """Return the tasks of a status, whatever else stands there."""
+    """Return the tasks of a status, ignoring malformed entries."""
     return [task for task in _list(status.get("tasks")) if isinstance(task, Mapping)]
 
 
 def by_task(tasks: Sequence[Status], now: float, among: Sequence[Status] | None = None) -> list[Row]:
-    """Return a row for each task. What is the same for all of them is left out: their only host, their attempt.
+    """Return one row per task, without a host or an attempt that all of them share.
 
     Args:
         tasks: as in a status.
         now: seconds since the epoch.
-        among: all tasks, if ``tasks`` are some of them.
+        among: all tasks, if ``tasks`` is a subset.
     """
     every = tasks if among is None else among
     same = {"HOST"} if len({formatting.plain(task.get("host")) for task in every}) == 1 else set()
@@ -80,7 +80,7 @@ def by_task(tasks: Sequence[Status], now: float, among: Sequence[Status] | None 
 
 
 def by_role(tasks: Sequence[Status], now: float) -> list[Row]:
-    """Return a row for each role, and below them one for each task that is not fine."""
+    """Return one row per role, followed by one per task with a problem."""
     roles: dict[str, list[Status]] = {}
     for task in tasks:
         roles.setdefault(_role(task), []).append(task)
@@ -89,7 +89,7 @@ def by_role(tasks: Sequence[Status], now: float) -> list[Row]:
 
 
 def state(task: Status) -> str:
-    """Return the word for a task's state, "" if there is none; one that the cluster waits for is "not listening"."""
+    """Return a task's state, "" if unknown; "not listening" for a task that the cluster waits for."""
     word = formatting.plain(task.get("state"))
     return "not listening" if word == "waiting" and task.get("listening") is False else word
 
@@ -100,7 +100,7 @@ def style_of(word: str) -> str:
 
 
 def counts(words: Iterable[str]) -> str:
-    """Return how often each state occurs, the bad ones first: "1 failed, 62 running"."""
+    """Return the number of tasks per state, worst first: "1 failed, 62 running"."""
     found = Counter(word or "unknown" for word in words)
     return ", ".join(f"{found[word]} {word}" for word in sorted(found, key=_place))
 
@@ -163,14 +163,14 @@ def _group(role: str, tasks: Sequence[Status]) -> Row:
 
 
 def _is_alive(task: Status) -> bool:
-    """Whether what was measured of a task still tells something."""
+    """Whether the measurements of a task are still meaningful."""
     return state(task) in ("", *_ALIVE)
 
 
 def _usage(every: Sequence[Status]) -> Row:
-    """What living tasks use together; the share of GPUs is a mean, because it cannot be added.
+    """Return the total usage of running tasks; for GPU utilization the mean, because it cannot be added.
 
-    Nor can the memory that they share with each other, which is a part of that of each.
+    Shared memory cannot be added either: it is part of each task's own figure.
     """
     tasks = [task for task in every if _is_alive(task)]
     share, held = _numbers(tasks, "gpu_percent"), _numbers(tasks, "gpu_bytes")
@@ -186,7 +186,7 @@ def _usage(every: Sequence[Status]) -> Row:
 
 
 def _end(task: Status, word: str) -> str:
-    """How a task ended: its exit code, or the name of the signal that killed it."""
+    """Return how a task ended: its exit code, or the name of the signal that killed it."""
     number, code = formatting.number(task.get("signal")), formatting.number(task.get("exit_code"))
     if word in _ALIVE or (number is None and code is None):
         return ""
@@ -199,7 +199,7 @@ def _end(task: Status, word: str) -> str:
 
 
 def _done(task: Status, epoch: float | None, epochs: float | None) -> float | None:
-    """The share of the training that is done: by steps if their number is known, else by whole epochs."""
+    """Return the fraction of training done: by steps if their number is known, otherwise by whole epochs."""
     if not epochs or epochs < 0:
         return None
     step, steps = formatting.number(task.get("step")), formatting.number(task.get("steps_per_epoch"))
@@ -215,7 +215,7 @@ def _of(value: float | None, total: float | None) -> str:
 
 
 def _metrics(values: Any) -> Row:
-    """A column for each metric, loss first."""
+    """Return one column per metric, loss first."""
     if not isinstance(values, Mapping):
         return {}
     names = sorted((name for name in values if formatting.plain(name)), key=lambda name: name != "loss")

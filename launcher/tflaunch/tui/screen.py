@@ -1,7 +1,7 @@
-"""The screen of a run: prefixed lines of the tasks on stdout, tflaunch's own on stderr.
+"""Print a run: prefixed task output on stdout, tflaunch's own messages on stderr.
 
-Threads of their own write, so lines are never torn and a reader that stops (a full pipe, Ctrl-S) never stops the
-supervisor. On a terminal the same thread keeps a view of the run below the lines.
+Dedicated threads write, so lines are never torn and a reader that stops (a full pipe, Ctrl-S) never blocks the
+supervisor. On a terminal the same thread keeps a live view of the run below the lines.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LONGEST_LINE = 10_000
 _STDOUT, _STDERR = 1, 2
 _LONGEST_PARTIAL = 64 * 1024
-_BATCH = 64 * 1024  # bytes that are written at once, even if the view was drawn just now
-_AT_ONCE = 64 * 1024  # bytes of one write, so that a reader that takes some can be told from one that takes none
-_LAST = 4096  # bytes in which the last line of a task is looked for
+_BATCH = 64 * 1024  # bytes that are written at once, even just after a redraw of the view
+_AT_ONCE = 64 * 1024  # bytes of one write, small enough to tell a slow reader from a stalled one
+_LAST = 4096  # bytes that are searched for a task's last line
 
 
 class Screen:
-    """Writes what tasks and tflaunch say. Its methods never wait for a reader, except those that say so."""
+    """Prints task output and tflaunch's messages. Its methods never block on a reader unless documented."""
 
     shows_output = True
 
     def __init__(self, tasks: Sequence[str]) -> None:
-        """Prepare for these tasks: their names are padded to one width and coloured on a terminal."""
+        """Prepare for these tasks: names are padded to the same width and coloured on a terminal."""
         width = max((len(task) for task in tasks), default=0)
         is_terminal = os.isatty(_STDOUT)
         is_coloured = is_terminal and not os.environ.get("NO_COLOR")
@@ -50,16 +50,16 @@ class Screen:
         self._live = self._view() if is_terminal and is_one else None
         own = _STDERR if is_one and self._live is None else _STDOUT
         self._out = _Writer(Backlog(is_terminal), self._write_with_view if self._live else self._write_lines, own)
-        # With a reader of its own, a sentence does not wait for the one of the output.
+        # With a reader of its own, a message does not wait for the reader of the output.
         self._err = self._out if is_one else _Writer(Backlog(False), self._write_lines, _STDERR)
 
     @property
     def is_live(self) -> bool:
-        """Whether a view is drawn below the lines, so that `update` is worth its while."""
+        """Whether a view is drawn below the lines, so that `update` has an effect."""
         return self._live is not None
 
     def update(self, status: Mapping[str, Any]) -> None:
-        """Draw this status below the lines from now on; only the newest counts.
+        """Draw this status below the lines from now on, replacing any earlier one.
 
         Args:
             status: what `tflaunch ps --json` prints. It must not be changed afterwards.
@@ -68,22 +68,22 @@ class Screen:
             self._out.add(Piece(None, b""))
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
-        """Show output of a task as it came.
+        """Show output of a task as received.
 
         Args:
             task: its name.
             data: the output.
-            kept: where its log has the same bytes, from which they are read if the reader is slow; None if no log has.
+            kept: where its log has the same bytes, which are read from there if the reader is slow; None if no log has.
         """
         if not self._out.is_shut(_STDOUT):
             self._out.add(Piece(task, data), kept)
 
     def finish(self, task: str) -> None:
-        """Show what a task wrote without ending its line."""
+        """Show the unfinished last line of a task."""
         self._out.add(Piece(task, b"", ends_line=True))
 
     def say(self, message: str, is_failure: bool = False) -> None:
-        """Show a message of tflaunch itself, which may quote what hosts and tasks wrote.
+        """Show a message of tflaunch itself, which may quote text from hosts and tasks.
 
         On a terminal the first line of a failure is red.
         """
@@ -94,26 +94,26 @@ class Screen:
         self._err.add(Piece(None, text.encode("utf-8")))
 
     def wait_until_written(self) -> None:
-        """Wait for the reader, until everything is written."""
+        """Block until the reader has taken everything."""
         for writer in (self._out, self._err):
             writer.wait_until_written()
 
     def close(self, patience: float | None = None, limit: float | None = None) -> bool:
-        """Wait until everything is written; the view is gone then.
+        """Wait until everything is written and the view is removed.
 
         Args:
             patience: seconds to wait for a reader that takes nothing; None for no limit.
-            limit: seconds to wait in all; None for no limit.
+            limit: seconds to wait in total; None for no limit.
 
         Returns:
-            Whether everything is written. If not, it can be waited for again.
+            Whether everything is written. If not, call it again to keep waiting.
         """
         until = None if limit is None else time.monotonic() + limit
         closed = [writer.close(patience, until) for writer in dict.fromkeys((self._err, self._out))]
         return all(closed)
 
     def _write_lines(self, writer: _Writer) -> None:
-        """Write pieces one by one, as they come."""
+        """Write pieces one by one, as they arrive."""
         backlog = writer.backlog
         while True:
             piece = backlog.take(None)
@@ -129,7 +129,7 @@ class Screen:
         return live.LiveView(_STDOUT, self._last_lines) if terminal.is_drawable(_STDOUT) else None
 
     def _write_with_view(self, writer: _Writer) -> None:
-        """Write what has gathered since the last frame in one piece, and the view below it."""
+        """Write the pieces collected since the last frame in one go, followed by the view."""
         live, backlog = self._live, writer.backlog
         assert live is not None
         while not backlog.is_over:
@@ -138,11 +138,11 @@ class Screen:
         writer.write(_STDOUT, live.end())
 
     def _gather(self, backlog: Backlog, patience: float | None, until: float) -> bytes:
-        """Return what is to be written next.
+        """Return the text to write next.
 
         Args:
-            backlog: what waits.
-            patience: seconds to wait for something to write, None for as long as it takes.
+            backlog: the queue of pieces.
+            patience: seconds to wait for the first piece; None for no limit.
             until: when to stop waiting for more, on the monotonic clock.
         """
         texts: list[bytes] = []
@@ -164,14 +164,14 @@ class Screen:
         return text + lines.flush() if piece.ends_line else text
 
     def _last_lines(self) -> dict[str, str]:
-        """The last line of each task, as far as it was shown or is being written."""
+        """Return the last line of each task that was shown or is being written."""
         return {task: lines.last() for task, lines in self._lines.items()}
 
 
 class _Writer:
-    """Writes what waits in a backlog, in a thread that begins with the first piece.
+    """Writes the pieces of a backlog in a thread that starts with the first piece.
 
-    ``own``: the descriptor for tflaunch's own sentences.
+    ``own``: the descriptor for tflaunch's own messages.
     """
 
     def __init__(self, backlog: Backlog, write_all: Callable[[_Writer], None], own: int) -> None:
@@ -183,27 +183,27 @@ class _Writer:
         self._writes = 0
 
     def add(self, piece: Piece, kept: Kept | None = None) -> None:
-        """Have a piece written."""
+        """Queue a piece for writing."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._write_all, args=(self,), name="screen", daemon=True)
             self._thread.start()
         self.backlog.add(piece, kept)
 
     def is_shut(self, descriptor: int) -> bool:
-        """Whether a descriptor has no reader any more."""
+        """Whether a descriptor no longer has a reader."""
         return descriptor in self._shut
 
     def write(self, descriptor: int, data: bytes) -> None:
-        """Write data, waiting for its reader; without a reader, forget it."""
+        """Write data, blocking on the reader; without a reader, discard it."""
         view = memoryview(data)
         while view and descriptor not in self._shut:
             try:
                 view = view[os.write(descriptor, view[:_AT_ONCE]) :]
                 self._writes += 1
-            except BlockingIOError:  # another program has made the terminal or pipe we share non-blocking
+            except BlockingIOError:  # another program has made the shared terminal or pipe non-blocking
                 select.select([], [descriptor], [])
             except OSError:
-                # The reader has gone (`| head`) or the terminal has: the job goes on, its logs are complete.
+                # The reader (`| head`) or the terminal is gone: the job continues, and its logs are complete.
                 self._shut.add(descriptor)
                 if descriptor == _STDOUT:
                     self.backlog.drop_output()
@@ -214,7 +214,7 @@ class _Writer:
             self.backlog.wait_until_written()
 
     def close(self, patience: float | None, until: float | None) -> bool:
-        """Wait until everything is written, as `Screen.close` does; ``until`` is a moment of the monotonic clock."""
+        """Wait until everything is written, like `Screen.close`; ``until`` is a time on the monotonic clock."""
         thread = self._thread
         if thread is None:
             return True
@@ -250,7 +250,7 @@ def _as_it_is(lines: bytes) -> bytes:
 
 
 def _quoted(line: str) -> str:
-    """Return a line without colours and without anything else that a terminal would act on."""
+    """Return a line without colours and without anything else that a terminal would interpret."""
     return printable(_COLOUR.sub("", line.rstrip("\r")).expandtabs(), _LONGEST_LINE)
 
 
@@ -260,7 +260,7 @@ def _prefix(task: str, width: int, colour: int | None) -> bytes:
 
 
 class _Lines:
-    """Cuts the output of one task into whole lines, each with the task's prefix."""
+    """Splits the output of one task into complete lines, each with the task's prefix."""
 
     def __init__(self, prefix: bytes, clean: Callable[[bytes], bytes] = _as_it_is) -> None:
         self._prefix = prefix
@@ -269,7 +269,7 @@ class _Lines:
         self._whole = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Take output as it came; return the lines that it completes."""
+        """Take a chunk of output; return the lines that it completes."""
         whole, newline, rest = (self._partial + data).rpartition(b"\n")
         self._partial = rest
         text = self._with_prefix(whole) if newline else b""
@@ -279,13 +279,13 @@ class _Lines:
         return text
 
     def flush(self) -> bytes:
-        """Return an unfinished line as if it were finished."""
+        """Return an unfinished line as if it were complete."""
         partial, self._partial = self._partial, b""
         self._remember(partial)
         return self._with_prefix(partial) if partial else b""
 
     def last(self) -> str:
-        """Return the last line that says something, finished or not. Any thread may ask."""
+        """Return the last non-blank line, complete or not. Thread-safe."""
         for text in (self._partial[-_LAST:], self._whole):
             line = last_state(text.rstrip().rpartition(b"\n")[2])
             if line:
