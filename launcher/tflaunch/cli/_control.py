@@ -1,4 +1,4 @@
-"""Requests to a run's supervisor."""
+"""Send requests to a run's supervisor."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def shortened_list(tasks: list[str]) -> str:
 
 
 def ask_supervisor(directory: Path, kind: str, **fields: object) -> dict[str, Any]:
-    """Ask the supervisor of a run for something, and return its answer.
+    """Send a request to the supervisor of a run, and return its answer.
 
     Raises:
-        TflaunchError: it refuses, or there is none.
+        TflaunchError: the supervisor refuses, or there is none.
     """
     from tflaunch.client.control_client import ControlClient, NoSupervisor
     from tflaunch.client.follow import lost

@@ -12,7 +12,7 @@ import click
 from tflaunch.cli._spec import name_option
 
 PRELOADED = "tensorflow"
-"""The module that the option --preload has imported."""
+"""The module that --preload imports."""
 
 
 def _refuse_keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -39,7 +39,7 @@ _OPTIONS = (
 
 
 class LaunchOptions(NamedTuple):
-    """Their values."""
+    """The values of the shared options."""
 
     name: str | None
     log_dir: Path | None
@@ -50,7 +50,7 @@ class LaunchOptions(NamedTuple):
 
 
 def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options; it gets their values as ``options``."""
+    """Add the shared options to a command, which receives their values as ``options``."""
 
     @functools.wraps(command)
     def with_wishes(**values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""RUN and TASK arguments: what they select, and their completion in the shell."""
+"""RUN and TASK arguments: what they select, and their shell completion."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
 
 _TASK_OR_HOST = re.compile(r"chief|worker|ps|evaluator|.*:.*|host=.*")
-"""What cannot be a run: a run's name has no colon."""
+"""Matches what cannot be a run: a run's name has no colon."""
 
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the runs whose names begin so, the newest first."""
+    """Return the runs whose names start with ``incomplete``, newest first."""
     from tflaunch.client import runs
 
     try:
@@ -33,7 +33,7 @@ def complete_runs(context: click.Context, parameter: click.Parameter, incomplete
 def complete_runs_and_tasks(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return runs for the first word, and the tasks of the run that is meant."""
+    """Return runs for the first argument, and the tasks of the selected run."""
     words = list(context.params.get(parameter.name or "") or ())
     found = complete_runs(context, parameter, incomplete) if not words else []
     try:
@@ -53,9 +53,9 @@ run_and_tasks_argument = click.argument(
 
 
 def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """Return the directory of the run that is meant, and the words that select tasks.
+    """Return the directory of the selected run, and the arguments that select tasks.
 
-    The first word is a task if it looks like one, or is one of the run that is meant without it.
+    The first argument is a task if it looks like one, or if the default run has a task of that name.
 
     Raises:
         TflaunchError: there is no such run.
@@ -87,7 +87,7 @@ def plan_of(directory: Path) -> Plan:
     """Return the plan of a run.
 
     Raises:
-        TflaunchError: it has none that can be read.
+        TflaunchError: it has no readable plan.
     """
     from tflaunch.core import replay
     from tflaunch.errors import EXIT_INTERNAL

@@ -1,4 +1,4 @@
-"""`up --on slurm`: submit a run to Slurm and follow it; and the command that its job runs."""
+"""`up --on slurm`: submit a run to Slurm and follow it; also the command that the job runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OPTIONS = {
 
 
 def slurm_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--on`, and options of sbatch for `slurm_settings`."""
+    """Add `--on` to a command, and sbatch options for `slurm_settings`."""
     for name, text in reversed(_OPTIONS.items()):
         command = click.option(
             f"--{name}", metavar="VALUE", expose_value=False, callback=_note, help=f"{text} With --on slurm."
@@ -48,7 +48,7 @@ def _note(context: click.Context, option: click.Parameter, value: str | None) ->
 
 
 def slurm_settings(engine: str | None) -> tuple[str, ...]:
-    """Return what was given of the options of sbatch, as settings of the spec.
+    """Return the given sbatch options as settings of the spec.
 
     Raises:
         click.UsageError: they were given without ``--on slurm``.
@@ -61,7 +61,7 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
 
 
 def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
-    """Submit a run of a spec, and follow it unless it is detached; return its exit code."""
+    """Submit a run of a spec, and follow it unless detached; return its exit code."""
     from tflaunch.plan import lint
     from tflaunch.render import sbatch
     from tflaunch.render.needs import with_gpus
@@ -70,7 +70,7 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     from tflaunch.store.run_dir import RunDirectory
     from tflaunch.transport import local
 
-    local.dismiss_early()  # this machine starts nothing
+    local.dismiss_early()  # no agent runs on this machine
     loaded = with_gpus(_offline(spec, order))
     if problems := lint.unused_image(loaded, ENGINE):
         raise SpecError(spec.source, problems)
@@ -90,7 +90,7 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
 
 
 def _offline(file: SpecFile, order: Order) -> Spec:
-    """The spec as if its nodes were known."""
+    """Return the spec with placeholder nodes, since the real ones are not known yet."""
     from tflaunch.discovery import resolve
     from tflaunch.plan import placement
 
@@ -110,7 +110,7 @@ def _load(file: SpecFile, order: Order) -> Spec:
 
 
 def _check(plan: Plan, order: Order) -> None:
-    """Find now what the job would find when it begins."""
+    """Report errors now that the job would otherwise report when it starts."""
     from tflaunch.core import drill
 
     if order.drill is not None:
@@ -143,7 +143,7 @@ def _follow(directory: Path) -> int:
 
 @contextmanager
 def _interrupts_end(directory: Path) -> Iterator[list[int]]:
-    """Have Ctrl-C end the run as `up` does: the tasks may save, and a second one kills them. Yields the signals."""
+    """Make Ctrl-C end the run as `up` does: tasks may save, a second one kills them. Yields the signals."""
     from tflaunch.cli.down import ask_to_end
 
     seen: list[int] = []

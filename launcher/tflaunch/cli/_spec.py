@@ -1,4 +1,4 @@
-"""Steps that several verbs share: read a spec, lint it, make its plan."""
+"""Steps shared by several verbs: read a spec, lint it, make its plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STDIN = Path("-")
 
 spec_argument = click.argument("spec", type=click.Path(readable=False, path_type=Path))
-specs_argument = click.argument(  # click has no second argument that takes any number of words
+specs_argument = click.argument(  # click cannot parse a second variadic argument
     "specs", nargs=-1, metavar="SPEC... [-- COMMAND...]", type=click.Path(readable=False, path_type=Path)
 )
 command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
@@ -31,10 +31,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 class CommandAfterDashes(click.Command):
-    """A command that takes the words of a COMMAND after `--`, and only there (see `command_argument`)."""
+    """A command that accepts a COMMAND after `--`, and only there (see `command_argument`)."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Parse what precedes `--`; what follows it is the COMMAND, untouched."""
+        """Parse what precedes `--`; what follows is the COMMAND, unparsed."""
         end = args.index("--") if "--" in args else len(args)
         try:
             left = super().parse_args(context, args[:end])
@@ -49,12 +49,12 @@ class CommandAfterDashes(click.Command):
 
 
 def source_name(path: Path) -> str:
-    """Return what messages call the spec at a path: `-` is standard input."""
+    """Return the name of a spec for messages: `-` is standard input."""
     return "<stdin>" if path == STDIN else str(path)
 
 
 def read_file(path: Path) -> SpecFile:
-    """Return the text of a spec, from standard input for `-`.
+    """Return a spec's unparsed text, read from standard input for `-`.
 
     Raises:
         SpecError: it cannot be read.
@@ -72,13 +72,13 @@ def read_spec(
     is_offline: bool = False,
     giver: str = "",
 ) -> tuple[Spec, list[Problem]]:
-    """Return a spec without errors, and the warnings about it.
+    """Return a spec without errors, and its warnings.
 
-    Offline, hosts of `discover` are only assumed; those of the engine ``giver`` are not looked for, as it gives them
-    later.
+    Offline, hosts of `discover` are only assumed. Hosts of the engine ``giver`` are not looked up, because it
+    provides them later.
 
     Raises:
-        SpecError: with every error, and the warnings among them.
+        SpecError: the spec has errors; lists all of them, and the warnings.
     """
     from tflaunch.clusterspec import load
 
@@ -100,7 +100,7 @@ def linted(source: str, spec: Spec) -> list[Problem]:
     """Return the warnings about a spec that comes from ``source``.
 
     Raises:
-        SpecError: there are errors; with every one, and the warnings among them.
+        SpecError: the spec has errors; lists all of them, and the warnings.
     """
     from tflaunch.plan import lint
 
@@ -111,7 +111,7 @@ def linted(source: str, spec: Spec) -> list[Problem]:
 
 
 def _with_origin(spec: Spec, problem: Problem) -> Problem:
-    """The problem; one of a default says which file that is from."""
+    """Add the name of the defaults file to a problem with a value from there."""
     for place, file in spec.origins.items():
         if problem.where and (problem.where == place or problem.where.startswith((f"{place}.", f"{place}["))):
             return problem._replace(message=f"{problem.message} (from {file})")
@@ -121,8 +121,8 @@ def _with_origin(spec: Spec, problem: Problem) -> Problem:
 def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
     """Return the plan of a spec that comes from ``source``; its paths are relative to ``directory``.
 
-    The tasks of a detached run outlive its supervisor by the usual lease, on this machine, too: somebody may
-    come to resume it.
+    The tasks of a detached run outlive its supervisor by the usual lease, even on this machine, so that the run
+    can be resumed.
 
     Raises:
         SpecError: the spec does not fit the hosts that it names.
@@ -144,20 +144,20 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
 
 
 def seconds_in(text: str) -> float | None:
-    """Return the seconds that ``90``, ``90s`` or ``10m`` on the command line means, None when it means none."""
+    """Parse a command line's duration, such as ``90``, ``90s`` or ``10m``, to seconds; None if invalid."""
     from tflaunch.clusterspec.values import parse_duration
 
     return parse_duration(float(text) if text.replace(".", "", 1).isdigit() else text)
 
 
 def say(message: str) -> None:
-    """Print a message of tflaunch on stderr."""
+    """Print a message of tflaunch to stderr."""
     for line in message.splitlines():
         click.echo(f"tflaunch: {line}", err=True)
 
 
 def warn(source: object, problems: Sequence[Problem]) -> None:
-    """Print warnings about a spec on stderr."""
+    """Print warnings about a spec to stderr."""
     source = source_name(source) if isinstance(source, Path) else source
     for problem in problems:
         click.echo(f"tflaunch: {source}: warning: {problem.sentence()}", err=True)

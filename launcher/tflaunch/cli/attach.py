@@ -10,7 +10,7 @@ from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import say
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 
-_PATIENCE = 2.0  # seconds for a terminal that takes nothing, after Ctrl-C
+_PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl-C
 
 
 @click.command(short_help="Follow a live run as if it had been started here.")
@@ -51,7 +51,7 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
 
 
 def _take_over(run: str, sentence: str, resume: bool) -> int:
-    """Offer to take over a run whose supervisor was killed; without anybody to ask, only `--resume` does it."""
+    """Offer to take over a run whose supervisor was killed; non-interactively, require `--resume`."""
     from tflaunch.cli.up import take_over
 
     if not resume:

@@ -50,7 +50,7 @@ def check(specs: tuple[Path, ...], command: tuple[str, ...], settings: tuple[str
 
 
 class _Checked(NamedTuple):
-    """What was found in one spec. ``source`` is its file, or where the problems are: a file of defaults."""
+    """The result for one spec. ``source``: the file that has the problems, the spec's or one of defaults."""
 
     spec: str
     source: str

@@ -68,7 +68,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
 
 
 def _table(found: Sequence[Finding], hosts: Mapping[str, Host], unchecked: Mapping[str, str]) -> str:
-    """One line per check, and below it what was found with its remedy."""
+    """Return one line per check, each followed by its findings and remedies."""
     from tflaunch.doctor.findings import CHECKS
     from tflaunch.explain.wording import counted
 

@@ -1,4 +1,4 @@
-"""`down`: end runs."""
+"""`down`: stop runs."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
         except TflaunchError as error:
             if not everything:
                 raise
-            say(str(error))  # the others are ended all the same
+            say(str(error))  # continue with the other runs
             code = error.exit_code
     return code
 
 
 def _may_live(path: Path) -> bool:
-    """Whether a run may have tasks: it is live, or nobody has seen its end."""
+    """Whether a run may still have tasks: it is live, or its end was not recorded."""
     from tflaunch.client import runs
     from tflaunch.store.journal_reader import ends
 
@@ -59,18 +59,18 @@ def _may_live(path: Path) -> bool:
 
 
 def ask_to_end(path: Path, grace: float | None) -> None:
-    """Have a run ended, without waiting for it.
+    """Request the end of a run, without waiting for it.
 
     Args:
         path: the run's directory.
-        grace: seconds between TERM and KILL, None for the spec's.
+        grace: seconds between TERM and KILL, None for the spec's value.
     """
     from tflaunch.client.control_client import ControlClient, NoSupervisor
     from tflaunch.slurm import batch
 
     try:
         ControlClient(path).ask("stop", grace=grace)
-    except NoSupervisor:  # it has ended meanwhile, or a job has not begun
+    except NoSupervisor:  # it has just ended, or is a batch job that has not begun
         batch.cancel(path)
 
 

@@ -1,4 +1,4 @@
-"""`events`: show what has happened in a run."""
+"""`events`: show the events of a run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
 
 
 def _as_text(record: dict[str, Any]) -> str:
-    """One record as a line for people: when, what, and the rest as name=value."""
+    """Format a record for people: time, kind, and the rest as name=value."""
     from tflaunch.tui.log_printer import local_time
 
     rest = {name: value for name, value in record.items() if name not in ("seq", "time", "now", "kind", "plan")}
@@ -48,4 +48,4 @@ def _as_text(record: dict[str, Any]) -> str:
         if value is not None
     )
     text = f"{local_time(record['time'], '%H:%M:%S')} {record['kind']} {words}".rstrip()
-    return text.encode("utf-8", "backslashreplace").decode()  # of a path that is not UTF-8
+    return text.encode("utf-8", "backslashreplace").decode()  # a path may not be UTF-8

@@ -1,4 +1,4 @@
-"""`help`, and which command users of other tools mean by a name that tflaunch does not have."""
+"""`help`, and suggestions for command names that other tools use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def help_(context: click.Context, command: str | None) -> None:
 
 
 def no_such_command(name: str, known: Collection[str]) -> click.UsageError:
-    """Return the error for a command that does not exist, with the one that is probably meant."""
+    """Return the error for an unknown command, with the most likely intended one."""
     near = difflib.get_close_matches(name, known, n=1)
     meant = _MEANT.get(name.lower()) or (near[0] if near else None)
     remedy = f"did you mean `tflaunch {meant}`?" if meant else "`tflaunch --help` lists the commands"

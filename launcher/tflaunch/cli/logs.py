@@ -1,4 +1,4 @@
-"""`logs`: show what the tasks of a run wrote."""
+"""`logs`: show the output of a run's tasks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def logs(
 
 
 def _print_earlier_lives(directory: Path, chosen: Sequence[str], since: float | None, printer: LogPrinter) -> None:
-    """Print what a job of Slurm wrote before it was started again, one life after the other."""
+    """Print the output of a Slurm job's earlier executions, in order."""
     from tflaunch.slurm import batch
     from tflaunch.store.log_reader import LogReader
 
@@ -86,7 +86,7 @@ def _print_earlier_lives(directory: Path, chosen: Sequence[str], since: float | 
 
 
 def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
-    """Refuse an attempt that there was not, unless it ``may_come`` while a live run is followed.
+    """Reject an attempt that has not happened, unless the run is live and followed (``may_come``).
 
     Raises:
         TflaunchError: there is no such attempt.
@@ -101,7 +101,7 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
 
 
 def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:
-    """Print what comes until the run has ended; it ends when that is read."""
+    """Print new output until the run has ended and all of it is read."""
     from tflaunch.client.observer import Outcome
 
     try:
@@ -114,7 +114,7 @@ def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:
 
 
 def _moment(text: str) -> float:
-    """Seconds since the epoch for a duration ago or a date."""
+    """Convert a duration ago, or a date, to seconds since the epoch."""
     seconds = seconds_in(text)
     if seconds is not None:
         return time.time() - seconds

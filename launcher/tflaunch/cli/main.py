@@ -1,4 +1,4 @@
-"""The command group: arguments in, exit code out."""
+"""The command group: parse arguments, return the exit code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VERBS = (
     "schema",
     "help",
 )
-"""The verbs, the most important first; each is a module here, which is imported when it is used."""
+"""The verbs, most important first; each is a module in this package, imported on use."""
 _FOR_PROGRAMS = {"supervise": "_slurm"}
 
 
@@ -39,11 +39,11 @@ class _Commands(click.Group):
     """The commands, listed in the order of `_VERBS`."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Return the names of the commands."""
+        """Return the names of the visible commands."""
         return list(_VERBS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Return a command, None when there is none of this name."""
+        """Return the command with this name, None if there is none."""
         module = name if name in _VERBS else _FOR_PROGRAMS.get(name)
         if module is None:
             return None
@@ -54,10 +54,10 @@ class _Commands(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first argument names, and the others.
+        """Return the command named by the first argument, and the remaining arguments.
 
         Raises:
-            click.UsageError: there is none; with the one that is probably meant.
+            click.UsageError: there is no such command; with a suggestion.
         """
         name = arguments[0]
         if self.get_command(context, name) is None and not (context.resilient_parsing or name.startswith("-")):
@@ -79,7 +79,7 @@ def tflaunch() -> None:
 
 
 def run_command_line() -> int:
-    """Run the command line and return its exit code; a user's mistake is a sentence, never a traceback."""
+    """Run the command line and return its exit code; user errors print a message, never a traceback."""
     try:
         return int(tflaunch(standalone_mode=False) or 0)
     except click.ClickException as error:

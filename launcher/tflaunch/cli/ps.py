@@ -51,7 +51,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
 
 
 def _statuses(directory: Path) -> Iterator[dict[str, Any]]:
-    """How the run stands, once per second, for the last time when it has ended."""
+    """Yield the run's status once per second, until it has ended."""
     from tflaunch.client.status import standing
 
     while True:

@@ -9,7 +9,7 @@ import click
 from tflaunch.cli._spec import read_file, read_spec, set_option, spec_argument, warn
 from tflaunch.errors import SpecError
 
-# Those of `render.engines`, which is imported only when it is used.
+# The same as in `render.targets`, which is imported only on use.
 _ENGINES = ("slurm", "jobset", "tfjob", "k8s", "compose", "sh")
 
 

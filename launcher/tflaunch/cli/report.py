@@ -65,7 +65,7 @@ def report(run: str | None, output: str | None, dry_run: bool, show: bool) -> No
 
 
 def _list(entries: Sequence[Entry], is_result: bool = False) -> None:
-    """Show what a report holds, on stdout if that is what was asked for."""
+    """List a report's entries, on stdout if the list is the requested result."""
     width = max(len(entry.name) for entry in entries)
     for entry in entries:
         hidden = f"{entry.hidden} secret{'' if entry.hidden == 1 else 's'} replaced" if entry.hidden else ""
@@ -83,7 +83,7 @@ def _size(size: int) -> str:
 
 
 def _diagnosis(directory: Path) -> str:
-    """What the journal tells about how the run stands, or how it ended."""
+    """Return how the run is doing, or how it ended, according to its journal."""
     from tflaunch.client import runs
     from tflaunch.core.job_state import Phase
     from tflaunch.explain import summary

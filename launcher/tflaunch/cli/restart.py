@@ -36,7 +36,7 @@ def restart(words: tuple[str, ...]) -> None:
 
 
 def _restarted(plan: Plan, tasks: list[str]) -> str:
-    """What starts again when these tasks are asked for: with a task of the gang, all tasks that train."""
+    """Describe what a request for these tasks restarts: with a task of the gang, all tasks that train."""
     from tflaunch.core import policy
 
     bound = [task for task in tasks if not policy.restarts_alone(plan, plan.find(task))]

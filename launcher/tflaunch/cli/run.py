@@ -17,8 +17,8 @@ from tflaunch.cli.up import plan_for, start
 _SOURCE = "command line"
 _STDOUT = "-"
 _FIRST_PORT = 1024
-"""The first port that a worker can have without privileges."""
-_LONGEST_PORT = 6  # digits that tell a count from a port
+"""The lowest port that a worker can use without privileges."""
+_LONGEST_PORT = 6  # digits that suffice to tell a count from a port
 _PYTHON = re.compile(r"python[\d.]*")
 
 
@@ -95,17 +95,17 @@ def run(
 
 
 class _Place(NamedTuple):
-    """A host of -H, and how many workers run there; None if -H does not say."""
+    """A host of -H, and its number of workers; None if -H does not give one."""
 
     host: str
     workers: int | None
 
 
 def _slots(text: str) -> list[_Place]:
-    """What -H says: `h1:4` is 4 workers on h1, as mpirun has it, unless the number can be a worker's port.
+    """Parse -H: `h1:4` is 4 workers on h1, as in mpirun, unless the number can be a worker's port.
 
     Raises:
-        click.UsageError: a host is to have no worker.
+        click.UsageError: a host would get no worker.
     """
     found = []
     for word in filter(None, map(str.strip, text.split(","))):
@@ -120,10 +120,10 @@ def _slots(text: str) -> list[_Place]:
 
 
 def _cluster(slots: list[_Place], workers: int | None, ps: int, chief: bool, evaluator: bool) -> dict[str, Any]:
-    """The `cluster` of a spec with these roles.
+    """Return the `cluster` of a spec with these roles.
 
     Raises:
-        click.UsageError: nothing could train with them.
+        click.UsageError: the cluster could not train.
     """
     are_counted = any(count is not None for _, count in slots)
     room = sum(count or 1 for _, count in slots)
@@ -145,7 +145,7 @@ def _cluster(slots: list[_Place], workers: int | None, ps: int, chief: bool, eva
 
 
 def _check_roles(workers: int, ps: int, chief: bool) -> None:
-    """Refuse in words of the command line what would else be refused in words of a spec."""
+    """Report errors in terms of the command line that would otherwise be reported in terms of a spec."""
     if not workers:
         raise click.UsageError("-n 0 leaves nothing that trains; ask for one worker at least.")
     if ps and not chief:
@@ -153,7 +153,7 @@ def _check_roles(workers: int, ps: int, chief: bool) -> None:
 
 
 def _name_from(command: tuple[str, ...]) -> str:
-    """The name of the program that is run: the script rather than its interpreter."""
+    """Return a job name from the command: the script's rather than its interpreter's."""
     from tflaunch.clusterspec import load
 
     words = [word for word in command if not word.startswith("-")]

@@ -1,4 +1,4 @@
-"""`tensorboard`: show the event files of a run with TensorBoard, also when the run has ended."""
+"""`tensorboard`: show the event files of a run with TensorBoard, even after its end."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def tensorboard(run: str | None, port: int | None) -> int:
 
 
 def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
-    """Return the Python of the run's own TensorBoard, its working directory and its logdir, as they are here.
+    """Return the local interpreter, working directory and logdir for the run's TensorBoard.
 
     Raises:
         TflaunchError: the event files are not on this machine.
@@ -91,7 +91,7 @@ def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
     """Return the first of these interpreters that can import TensorBoard.
 
     Raises:
-        TflaunchError: none can.
+        TflaunchError: none of them can.
     """
     for candidate in dict.fromkeys(candidates):
         python = shutil.which(candidate)
@@ -104,10 +104,10 @@ def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
 
 
 def _free_port(wanted: int | None, usual: int) -> int:
-    """Return a port of localhost that is free.
+    """Return a free port of localhost.
 
     Raises:
-        TflaunchError: the one that is wanted is not.
+        TflaunchError: the requested port is not free.
     """
     for port in (usual, 0) if wanted is None else (wanted,):
         with socket.socket() as probe:
@@ -123,7 +123,7 @@ def _free_port(wanted: int | None, usual: int) -> int:
 
 
 class _Stopped(BaseException):
-    """The user has asked for the end, by this signal."""
+    """The user requested the end with this signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -131,10 +131,10 @@ class _Stopped(BaseException):
 
 
 def _serve(argv: list[str], workdir: str, port: int) -> int:
-    """Run TensorBoard until a signal comes; return the exit code of the command.
+    """Run TensorBoard until a signal arrives; return the exit code of the command.
 
     Raises:
-        TflaunchError: it ended by itself.
+        TflaunchError: TensorBoard exited by itself.
     """
     from tflaunch_worker import linux
 
@@ -176,12 +176,12 @@ def _is_listening(port: int) -> bool:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End TensorBoard and the processes that it has started."""
+    """Terminate TensorBoard and its child processes."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
         except ProcessLookupError:
-            pass  # nothing of it is left
+            pass  # all of them are gone
         try:
             process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:

@@ -115,7 +115,7 @@ def plan_for(source: str, directory: Path, spec: Spec, options: LaunchOptions) -
 
 
 def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, strikes: tuple[Strike, ...] = ()) -> int:
-    """Run a plan; ``spec`` is what the user wrote, of which ``suffix`` says the format."""
+    """Run a plan; ``spec`` is what the user wrote, in the format that ``suffix`` names."""
     from tflaunch import descriptors
     from tflaunch.runtime import launch
     from tflaunch.store import log_writer
@@ -135,7 +135,7 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, strikes:
 
 
 def take_over(name: str, metrics_port: int | None = None, is_detached: bool = False) -> int:
-    """Go on with a run whose supervisor was killed."""
+    """Continue a run whose supervisor was killed."""
     from tflaunch.client import runs
     from tflaunch.runtime import launch
 
