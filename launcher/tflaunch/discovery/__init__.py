@@ -1,1 +1,1 @@
-"""Hosts that a spec does not name: found by DNS, in a list, by a program or from Slurm."""
+"""Find hosts that a spec does not name: by DNS, from a list, by running a program, or from Slurm."""

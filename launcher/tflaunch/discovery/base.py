@@ -1,7 +1,7 @@
-"""Engines: where hosts come from that a spec does not name, and how a command is run on them.
+"""Engines: sources of hosts that a spec does not name, and how to run a command on those hosts.
 
-An engine is a class in a module of its own. Those of other packages are entry points of the group `tflaunch.discovery`,
-by the word that stands before the colon in ``"discover": "WORD:REST"``.
+Each engine is a class in a module of its own. Other packages add theirs as entry points of the group
+`tflaunch.discovery`; the entry point's name precedes the colon in ``"discover": "NAME:REST"``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 GROUP = "tflaunch.discovery"
-"""The group of entry points."""
+"""The entry point group."""
 
 
 class NotFound(Exception):
-    """Why there are no hosts, or no engine, and what to do about it."""
+    """The reason why there are no hosts, or no engine, and a hint on what to do about it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -25,10 +25,10 @@ class NotFound(Exception):
 
 
 class Found(NamedTuple):
-    """Hosts.
+    """Discovered hosts.
 
     ``lines`` has one host each: ``h1``, ``h1:2222`` or ``h1 slots=2`` for two tasks. ``handle`` is what the engine
-    needs to know to reach them later, also from another process.
+    needs to reach them later, even from another process.
     """
 
     lines: Sequence[str]
@@ -36,34 +36,34 @@ class Found(NamedTuple):
 
 
 class Engine(abc.ABC):
-    """Finds hosts. One that only does this leaves the rest as it is: its hosts are reached over SSH."""
+    """Finds hosts. By default they are reached over SSH; an engine may override this."""
 
     inherits = False
-    """Tasks have the environment and the directories of this machine there."""
+    """Whether tasks there have this machine's environment and directories."""
     holds = False
-    """What a command has started there ends with it: one is left running for the agent."""
+    """Whether a command's processes end with it, so that one must be kept running for the agent."""
 
     @abc.abstractmethod
     def find(self, where: str, directory: Path) -> Found:
-        """Return the hosts that there are now.
+        """Return the hosts that currently exist.
 
         Args:
-            where: what the spec says behind the engine's name and a colon.
-            directory: that of the spec's file.
+            where: the part of the spec's value after the engine's name and the colon.
+            directory: the directory of the spec's file.
 
         Raises:
             NotFound: there are none.
         """
 
     def words(self, host: str, handle: str) -> Sequence[str] | None:
-        """Return what stands before ``/bin/sh -c LINE`` to run a line on a host; None to use SSH.
+        """Return the argv prefix before ``/bin/sh -c LINE`` that runs a line on a host; None to use SSH.
 
-        Input and output of that command must be those of the line, to the byte, in both directions and at once.
+        The command must pass stdin and stdout through unchanged, in both directions at once.
         """
         return None
 
     def is_over(self, handle: str) -> bool:
-        """Whether nothing that was started on these hosts can live any more. May wait."""
+        """Whether nothing started on these hosts can still be running. May block."""
         return False
 
 
@@ -76,7 +76,7 @@ _BUILT_IN = {
 
 
 def named(name: str) -> Engine:
-    """Return the engine of a name.
+    """Return the engine with this name.
 
     Raises:
         NotFound: there is none, or it cannot be imported.
@@ -84,7 +84,7 @@ def named(name: str) -> Engine:
     if name in _BUILT_IN:
         module, kind = _BUILT_IN[name]
         return cast("Engine", getattr(import_module(f"tflaunch.discovery.{module}"), kind)())
-    from importlib.metadata import entry_points  # takes longer to import than the rest of us
+    from importlib.metadata import entry_points  # slower to import than this whole module
 
     others = {found.name: found for found in entry_points(group=GROUP)}
     if name not in others:
@@ -97,6 +97,6 @@ def named(name: str) -> Engine:
 
 
 def split(text: str) -> tuple[str, str]:
-    """Return the engine's name and the rest of ``NAME:REST``."""
+    """Split ``NAME:REST`` into the engine's name and the rest."""
     name, _, rest = text.partition(":")
     return name, rest

@@ -1,4 +1,4 @@
-"""Hosts by DNS: one task per address of a name, as services of docker-compose and headless ones of Kubernetes have."""
+"""Find hosts by DNS: one task per address of a name, such as a Compose or headless Kubernetes service."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Dns(Engine):
     """``dns:NAME`` or ``dns:NAME:PORT``."""
 
     def find(self, where: str, directory: Path) -> Found:
-        """Return the addresses of a name, sorted as numbers, so that every look gives the same cluster.
+        """Return the addresses of a name, sorted numerically, so that every lookup gives the same cluster.
 
         Raises:
-            NotFound: there are none.
+            NotFound: the name has none.
         """
         host, colon, port = where.partition(":")
         try:

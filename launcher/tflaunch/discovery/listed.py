@@ -1,4 +1,4 @@
-"""Hosts that are listed, one per line: in a file, or by a program."""
+"""Read hosts from a list, one per line: a file, or a program's output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tflaunch.discovery.base import Engine, Found, NotFound
 
-_PATIENCE = 30.0  # seconds for a program
+_PATIENCE = 30.0  # seconds until a program times out
 _MOST_BYTES = 1024 * 1024
 _READ = 64 * 1024
 _MOST_SHOWN = 200
@@ -40,13 +40,13 @@ class File(Engine):
 
 
 class Exec(Engine):
-    """``exec:WORDS``, a program that runs beside the spec's file, without a shell."""
+    """``exec:COMMAND``, a program run in the directory of the spec's file, without a shell."""
 
     def find(self, where: str, directory: Path) -> Found:
         """Return the lines that a program prints.
 
         Raises:
-            NotFound: it cannot be run, fails, or does not end.
+            NotFound: it cannot be run, fails, or does not exit.
         """
         remedy = "let it print hosts and end with 0"
         try:
@@ -71,10 +71,10 @@ class Exec(Engine):
 
 
 class _Program:
-    """A program in a process group of its own, with bounds on how long it runs and how much of its output is kept."""
+    """A program in a process group of its own, with limits on its run time and kept output."""
 
     def __init__(self, argv: list[str], directory: Path) -> None:
-        """Start it.
+        """Start the program.
 
         Raises:
             OSError, ValueError, IndexError: it cannot be started.
@@ -87,11 +87,11 @@ class _Program:
         self.errors = bytearray()
 
     def run(self, patience: float) -> None:
-        """Read until it has closed its output and ended.
+        """Read until the program has closed its output and exited.
 
         Raises:
             TimeoutError: that takes longer than ``patience`` seconds.
-            OverflowError: it prints too much.
+            OverflowError: the output is too large.
         """
         end = time.monotonic() + patience
         assert self._process.stdout is not None
@@ -122,7 +122,7 @@ class _Program:
             raise OverflowError
 
     def end(self) -> int:
-        """Kill what is left of it and of what it has started, and return its exit code."""
+        """Kill what is left of the program and its children, and return its exit code."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Gathering the facts about this machine that a plan needs."""
+"""Collect the facts about this machine that a plan needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tflaunch_worker.inspect import cores
 
 
 def look(hosts: Iterable[str]) -> Machine:
-    """Gather the facts about this machine that matter for a cluster on ``hosts``."""
+    """Return the facts about this machine that matter for a cluster on ``hosts``."""
     return Machine(
         cores=cores.usable(),
         local_names=frozenset(host for host in set(hosts) if is_this_machine(host)),
@@ -26,23 +26,23 @@ def look(hosts: Iterable[str]) -> Machine:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host of a spec is this machine: loopback, its own names, its own addresses."""
+    """Whether a host of a spec is this machine: loopback, its host names, or its addresses."""
     if host == LOCALHOST or host in (socket.gethostname(), socket.gethostname().partition(".")[0]):
         return True
     if not host.replace(".", "").isdigit():
         return False
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind((host, 0))  # only an address of our own can be bound
+            probe.bind((host, 0))  # only a local address can be bound
     except OSError:
         return False
     return True
 
 
 def _python_directory() -> str | None:
-    """Where `python` is when tflaunch was called by its path in an environment that is not activated.
+    """Return the directory of `python` if tflaunch was started by its path in a non-activated environment.
 
-    Then a user expects that environment's interpreter, and PATH may have another one or none.
+    The user expects that environment's interpreter then, but PATH may have another one or none.
     """
     is_environment = sys.prefix != sys.base_prefix
     is_any_active = bool(os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"))

@@ -1,4 +1,4 @@
-"""Finding the hosts of a job when it starts: what its engines say, put into its spec."""
+"""Resolve the hosts of a job when it starts: query its engines, and put the hosts into its spec."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POOL = "hosts.discover"
 
 
 class _Pool(NamedTuple):
-    """Hosts, one address per task that they are for; ``engine`` as of `allotment.of_engine`, None for SSH."""
+    """Hosts, one address per task; ``engine`` as in `placement.of_engine`, None for SSH."""
 
     slots: tuple[Address, ...]
     engine: str | None
@@ -32,10 +32,10 @@ def with_hosts(source: str, spec: Spec, directory: Path, on: str | None = None) 
     """Return the spec with the hosts that its engines have found in its ``cluster``.
 
     Args:
-        source: what the spec is called in messages.
+        source: the spec's name in messages.
         spec: a spec.
-        directory: where its file is.
-        on: the engine whose hosts take the place of those that the spec names (see `allotment.onto`).
+        directory: the directory of its file.
+        on: the engine whose hosts replace those that the spec names (see `placement.onto`).
 
     Raises:
         SpecError: hosts cannot be found.
@@ -63,10 +63,10 @@ def with_hosts(source: str, spec: Spec, directory: Path, on: str | None = None) 
 
 
 def assumed(source: str, spec: Spec) -> Spec:
-    """Return the spec as if each of its engines had found one host: for looking at it without the network.
+    """Return the spec as if each of its engines had found one host, to inspect it without the network.
 
     Raises:
-        SpecError: there is no such engine.
+        SpecError: an engine does not exist.
     """
     problems = _conflicts(spec)
     places = {f"discover.{role}": where for role, where in spec.discover.items()}
@@ -98,7 +98,7 @@ def _with_role(role: str, spec: Spec, pool: _Pool) -> Spec:
 
 
 def _onto(spec: Spec, pool: _Pool, on: str) -> Spec:
-    """The spec on the hosts of an engine, unless each of its roles has found its own there."""
+    """Place the spec on an engine's hosts, unless it already names only those."""
     nodes = list(dict.fromkeys(address.host for address in pool.slots))
     named = placement.named_hosts(spec)
     if len(named) > len(nodes):
@@ -114,10 +114,10 @@ def _reached(spec: Spec, pool: _Pool) -> Spec:
 
 
 def _search(where: str, directory: Path) -> _Pool:
-    """The hosts that there are.
+    """Return the hosts that an engine finds.
 
     Raises:
-        NotFound: why there are none.
+        NotFound: there are none; says why.
     """
     name, rest = base.split(where)
     engine = base.named(name)
@@ -133,7 +133,7 @@ def _search(where: str, directory: Path) -> _Pool:
 
 
 def _on_line(line: str, number: int) -> list[Address]:
-    """The tasks that a line of a list stands for: none for an empty one or a comment."""
+    """Parse one line of a host list: one address per task, none for an empty line or a comment."""
     text = line.partition("#")[0].strip()
     if not text:
         return []

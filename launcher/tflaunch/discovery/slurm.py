@@ -1,4 +1,4 @@
-"""Hosts of the Slurm allocation that we run in; agents are steps of it."""
+"""Find the hosts of the current Slurm allocation; agents run as its job steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REMEDY = "call tflaunch in one that salloc or sbatch has made, or let `up --on 
 
 
 class Slurm(Engine):
-    """``slurm``: the nodes of the allocation, as often as it has tasks there."""
+    """``slurm``: the nodes of the allocation, each repeated for its number of tasks."""
 
     inherits = True
     holds = True
@@ -39,17 +39,17 @@ class Slurm(Engine):
         return Found([f"{name} slots={count}" for name, count in zip(names, slots, strict=True)], job)
 
     def words(self, host: str, handle: str) -> Sequence[str]:
-        """Return a call of srun for one node of a job."""
+        """Return the srun command for one node of a job."""
         return commands.step(handle, host)
 
     def is_over(self, handle: str) -> bool:
-        """Whether the job has ended: with it, all that ran in it."""
+        """Whether the job has ended, and with it everything that ran in it."""
         job = commands.look(handle)
         return job is None or not job.is_running
 
 
 def _tasks_per_node(text: str, nodes: int) -> list[int]:
-    """What SLURM_TASKS_PER_NODE says, such as ``2(x3),1``; one for each node if it does not fit."""
+    """Parse SLURM_TASKS_PER_NODE, such as ``2(x3),1``; one per node if it does not match their number."""
     counts: list[int] = []
     for part in text.split(","):
         parts = _TASKS.fullmatch(part)
