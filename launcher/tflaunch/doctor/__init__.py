@@ -1,1 +1,1 @@
-"""Checks of a spec's hosts before a run."""
+"""Check a spec's hosts before a run."""

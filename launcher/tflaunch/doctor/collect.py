@@ -1,4 +1,4 @@
-"""Asking all hosts of a plan about themselves and about each other, before anything starts on them."""
+"""Query all hosts of a plan about themselves and each other, without starting the job."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
 
 _AT_ONCE = 128
-_PATIENCE = 30.0  # seconds for what should take one
+_PATIENCE = 30.0  # seconds to wait for what should take one
 _OF_TASK = ("TFLAUNCH_TASK", "TF_CONFIG", "CUDA_VISIBLE_DEVICES")
 _PYTHON = re.compile(r"python[\d.]*")
 _DIRECTORY_OPTION = re.compile(r"--[\w-]*(dir|ckpt|checkpoint|backup|state)[\w-]*")
 
 
 class _Place:
-    """Where agents of this machine are while they are asked: what `connectors_for` needs of a run directory."""
+    """The directories of this machine's agents during the check, as `connectors_for` expects them."""
 
     def __init__(self) -> None:
         self.run = f"doctor-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
 
     def agent_directory(self, host: str) -> Path:
-        """Return the place of the agent on this machine that serves ``host``; it removes it at its end."""
+        """Return the directory of the local agent that serves ``host``; the agent removes it at its end."""
         return home() / "doctor" / self.run / "agents" / host
 
 
 class _Visit:
-    """What is learnt of one host, step by step; a step that fails makes it unreachable."""
+    """Collects the facts about one host, step by step; a failing step marks the host as unreachable."""
 
     def __init__(self, plan: Plan, host: str, way: AgentConnector, run: str) -> None:
         self.known = Host(host)
@@ -57,7 +57,7 @@ class _Visit:
         self._interview: AgentRpc | None = None
 
     def attempt(self, step: Callable[[_Visit, AgentRpc], None]) -> None:
-        """Do a step, if the host could be reached so far."""
+        """Run a step, unless an earlier one has failed to reach the host."""
         if self._interview is None:
             return
         try:
@@ -66,14 +66,14 @@ class _Visit:
             self.known = Host(self.known.host, reason=str(error) or type(error).__name__)
 
     def reach(self) -> None:
-        """Start an agent there."""
+        """Start an agent on the host."""
         try:
             self._interview = AgentRpc(self._way.open(), self._run)
         except (LinkError, AgentGone) as error:
             self.known = Host(self.known.host, reason=str(error))
 
     def leave(self) -> None:
-        """Let the agent end, and wait until it has."""
+        """Dismiss the agent, and wait for its exit."""
         if self._interview is not None:
             if self.has_code:
                 with contextlib.suppress(LinkError):
@@ -88,15 +88,15 @@ class _Visit:
 
 
 def examine(plan: Plan, code: Code | None) -> dict[str, Host]:
-    """Return what was learnt of every host of a plan. All are asked side by side, in rounds.
+    """Return the facts about every host of a plan. All hosts are queried in parallel, in rounds.
 
-    First each gets the user's code as `up` would bring it, is asked about itself, and holds the ports of its tasks.
-    When all do, each tries to reach the others. Then the first that uses a directory for checkpoints leaves a mark
-    there, for which the others look.
+    First each host gets the user's code as `up` would send it, is examined, and holds the ports of its tasks.
+    Then each tries to reach the others. Finally the first host that uses a checkpoint directory leaves a probe file
+    there, which the others look for.
 
     Args:
-        plan: whose hosts are examined.
-        code: what ``sync`` names, if there are hosts that get it; removed from them afterwards.
+        plan: the plan whose hosts are examined.
+        code: what ``sync`` names, if some hosts get it; removed from them afterwards.
     """
     place = _Place()
     visits = [_Visit(plan, host, way, place.run) for host, way in connectors_for(plan, place).items()]
@@ -144,7 +144,7 @@ def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
     for tasks, program in zip(groups.values(), facts["programs"], strict=True):
         known.update({task.task: program for task in tasks})
         visit.backups |= _backups(tasks, program)
-    # Its clock was read at some moment between our question and its answer, most probably just before that.
+    # The host read its clock between our question and its answer, most probably just before the answer.
     offset = float(facts["time"]) - time.time()
     offset = 0.0 if asked - 0.5 <= float(facts["time"]) <= time.time() + 0.5 else offset
     names = preflight.names_to_find(visit.plan, [visit.known.host]).get(visit.known.host, ())
@@ -156,13 +156,13 @@ def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
 
 
 def _gist(task: TaskPlan) -> str:
-    """What tells this task's interpreter from others."""
+    """Return a key that is equal for tasks with the same interpreter and environment."""
     env = {name: value for name, value in task.env.items() if name not in _OF_TASK}
     return json.dumps([task.argv, task.workdir, env], sort_keys=True)
 
 
 def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
-    """What a host has to know to ask a task's interpreter."""
+    """Return what a host needs to query a task's interpreter."""
     (host,) = (host for host in plan.hosts if host.host == task.host)
     name = task.argv[0]
     about = {"argv": task.argv, "env": dict(task.env), "unset": task.unset, "workdir": task.workdir}
@@ -183,7 +183,7 @@ def _hold_ports(visit: _Visit, interview: AgentRpc) -> None:
 
 
 def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, Any]]:
-    """What each host is asked to try: the tasks on hosts that hold their ports."""
+    """Return what each host is to probe: the tasks on hosts that hold their ports."""
     ports = {task: port for visit in visits for task, port in visit.ports.items()}
     wanted = {}
     for host, action in preflight.peers_to_try(planning.resolve(plan, ports)).items():
@@ -207,7 +207,7 @@ def _try_peers(visit: _Visit, interview: AgentRpc, wanted: Mapping[str, dict[str
 
 
 def _backups(tasks: list[TaskPlan], program: Mapping[str, Any]) -> set[str]:
-    """The directories in which a program that uses BackupAndRestore keeps its state, as far as one can see."""
+    """Return the directories where a program with BackupAndRestore keeps its state, as far as detectable."""
     if not program.get("backs_up"):
         return set()
     found = {str(path) for path in program.get("backups", ())}
@@ -222,7 +222,7 @@ def _backups(tasks: list[TaskPlan], program: Mapping[str, Any]) -> set[str]:
 def _compare_directories(
     visits: list[_Visit], everywhere: Callable[[Callable[[_Visit, AgentRpc], None], Iterable[_Visit]], None]
 ) -> None:
-    """See which directories for checkpoints are the same on all hosts that use them."""
+    """Find out which checkpoint directories are the same on all hosts that use them."""
     first = next((visit for visit in visits if visit.backups), None)
     others = [visit for visit in visits if visit is not first and visit.backups]
     if first is None or not others:

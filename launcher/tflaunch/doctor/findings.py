@@ -1,4 +1,4 @@
-"""What a doctor makes of what hosts say about themselves. Pure: `checkup` asks them."""
+"""Derive findings from what the hosts report. Pure: `collect` queries them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tflaunch.plan.model import AUTO, Plan, TaskPlan
 
 _GIB = 2**30
 _LITTLE_DISK = _GIB
-_LITTLE_MEMORY = _GIB // 2  # per task: TensorFlow alone takes as much
+_LITTLE_MEMORY = _GIB // 2  # per task: TensorFlow alone takes that much
 _FEW_FILES = 1024
 _MOST_OFFSET = 2.0  # seconds between clocks
 CHECKS = (
     "reach", "program", "python", "tensorflow", "keras", "names", "ports", "peers", "proxies", "clock", "disk",
     "memory", "gpus", "files", "checkpoints", "tensorboard",
 )  # fmt: skip
-"""The names of all checks, in the order in which they are shown."""
+"""The names of all checks, in display order."""
 
 
 class Finding(NamedTuple):
-    """Something that is wrong, or may be: which check, where, what, and what to do. ``severity``: error or warning."""
+    """A problem or possible problem: its check, place, message and remedy. ``severity``: error or warning."""
 
     check: str
     severity: str
@@ -34,11 +34,11 @@ class Finding(NamedTuple):
 
 
 class Host(NamedTuple):
-    """What was learnt of one host; ``reason`` is why it could not be reached.
+    """The facts about one host; ``reason``: why it could not be reached.
 
-    ``programs``: task to what its interpreter knows; ``facts``: of the host as a whole; ``offset``: seconds that
-    its clock is ahead of this machine's; ``names``: what the others' names mean there; ``refused`` and
-    ``unreached``: task to the reason; ``unshared``: directories that another host does not see as this one does.
+    ``programs``: per task, the facts about its interpreter; ``facts``: of the host as a whole; ``offset``: seconds
+    that its clock is ahead of this machine's; ``names``: what the others' names resolve to there; ``refused`` and
+    ``unreached``: the reason per task; ``unshared``: directories that differ from those on another host.
     """
 
     host: str
@@ -53,7 +53,7 @@ class Host(NamedTuple):
 
 
 def findings(plan: Plan, hosts: Mapping[str, Host]) -> list[Finding]:
-    """Return all that is wrong, in the order of `CHECKS`."""
+    """Return all findings, in the order of `CHECKS`."""
     reached = [host for host in hosts.values() if host.reason is None]
     there = [_without_board(plan, host) for host in reached]
     found = [_reach(host) for host in hosts.values() if host.reason is not None]
@@ -66,7 +66,7 @@ def findings(plan: Plan, hosts: Mapping[str, Host]) -> list[Finding]:
 
 
 def _without_board(plan: Plan, host: Host) -> Host:
-    """What TensorBoard's Python knows matters to nobody who trains."""
+    """Drop the facts about TensorBoard's Python, which do not matter for training."""
     process = tensorboard.of(plan)
     if process is None:
         return host
@@ -79,7 +79,7 @@ def _reach(host: Host) -> Finding:
 
 
 def unchecked(plan: Plan, hosts: Mapping[str, Host]) -> dict[str, str]:
-    """Return the checks that could not be made everywhere, each with what they lacked."""
+    """Return the checks that could not be done everywhere, each with the reason."""
     missing = [host.host for host in hosts.values() if host.reason is not None]
     if missing:
         return {check: f"needs {listed(missing)}" for check in CHECKS if check not in ("reach", "proxies")}
@@ -104,7 +104,7 @@ def _programs(host: Host) -> Iterator[Finding]:
 
 
 def _alike(host: Host) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The different answers of a host's interpreters, each with the tasks that it is for."""
+    """Group a host's tasks by their interpreters' answers."""
     groups: dict[str, tuple[list[str], Mapping[str, Any]]] = {}
     for task, known in host.programs.items():
         groups.setdefault(repr(sorted(known.items())), ([], known))[0].append(task)
@@ -118,7 +118,7 @@ def _packages(plan: Plan, host: Host) -> Iterator[Finding]:
     for tasks, known in _alike(host):
         where = f"{host.host} ({tasks})"
         if "python" not in known:
-            continue  # it is no Python, or there is a finding already
+            continue  # not a Python, or already reported
         if known["tensorflow"] is None:
             hint = "install tensorflow there, or set hosts.X.python"
             yield Finding("tensorflow", "error", where, "its Python has no TensorFlow", hint)
@@ -138,7 +138,7 @@ def _without_tf_keras(task: TaskPlan, where: str) -> Iterator[Finding]:
 
 
 def _skew(hosts: Iterable[Host]) -> Iterator[Finding]:
-    """Versions that differ between hosts: TensorFlow's must not, in its first two numbers."""
+    """Report versions that differ between hosts: an error if TensorFlow's first two numbers differ."""
     for package, check in (
         ("python", "python"),
         ("tensorflow", "tensorflow"),
@@ -162,7 +162,7 @@ def _short(version: str) -> tuple[str, ...]:
 
 
 def _differing_programs(hosts: Iterable[Host]) -> Iterator[Finding]:
-    """The same program with other contents elsewhere."""
+    """Report programs with the same name whose contents differ between hosts."""
     contents: dict[str, dict[str, list[str]]] = {}
     for host in hosts:
         for known in host.programs.values():
@@ -232,7 +232,7 @@ def _room(plan: Plan, host: Host) -> Iterator[Finding]:
 
 
 def _gpus(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
-    """Workers that train in step should have the same GPUs, and as many as the spec gives away."""
+    """Check GPU counts: equal on hosts that train in step, and enough for what the spec assigns."""
     counts: dict[int, list[str]] = {}
     for host in hosts:
         gpus = host.facts.get("gpus", [])
@@ -259,7 +259,7 @@ def _checkpoints(hosts: Iterable[Host]) -> Iterator[Finding]:
 
 
 def _board(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
-    """TensorBoard is missing where it is wanted; the job runs without it."""
+    """Report a missing TensorBoard where it is wanted; the job runs without it."""
     for host in hosts:
         known = host.programs.get(tensorboard.NAME) if tensorboard.of(plan) is not None else None
         if known is not None and (known.get("problem") or known.get("is_missing")):
