@@ -1,1 +1,1 @@
-"""Slurm, through its own commands."""
+"""Use Slurm through its own commands."""

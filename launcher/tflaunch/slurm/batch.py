@@ -1,4 +1,4 @@
-"""Runs that are jobs of Slurm: which job, how it stands, and the way to its supervisor on another machine."""
+"""Runs that are Slurm jobs: their ID and state, and a connection to a supervisor on another machine."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tflaunch_worker import wire
 _JOB_NAME = "slurm.json"
 _LIFE_NAME = "life"
 EARLIER = "earlier-"
-"""How the names begin of directories with what earlier lives of a job have left in the directory of its run."""
-_JOB = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,18})?(?:\+[0-9]{1,6})?")  # of an array or a heterogeneous job, too
+"""Prefix of the subdirectories of a run directory with files of the job's earlier executions."""
+_JOB = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,18})?(?:\+[0-9]{1,6})?")  # includes jobs of an array or a heterogeneous job
 FILES = (_JOB_NAME, _LIFE_NAME)
-"""What a job's lives share in the directory of its run."""
+"""The files in a run directory that all executions of the job share."""
 _RELAY = (
     "import os,socket,sys;sys.path.insert(0,{root!r});from tflaunch_worker.boot import relay;"
     "os.chdir({directory!r});s=socket.socket(socket.AF_UNIX);s.connect({name!r});relay(s)"
@@ -31,28 +31,28 @@ _RELAY = (
 
 
 def note_job(directory: Path, job: str) -> None:
-    """Write down which job a run is."""
+    """Record the job ID of a run."""
     _write(directory, {"job": job})
 
 
 def job_of(directory: Path) -> str | None:
-    """Return the job that a run is, None for one that is none."""
+    """Return the job ID of a run, None if it is not a Slurm job."""
     return _read(directory).get("job")
 
 
 def note_life(directory: Path, restarts: int) -> None:
-    """Write down that the job has begun for the ``restarts``-th time after the first."""
+    """Record that the job has begun, after being restarted ``restarts`` times."""
     private_files.write_text(directory / _LIFE_NAME, str(restarts))
 
 
 def earlier_lives(directory: Path) -> list[Path]:
-    """Return the directories of what the job's earlier lives have left, the first one first."""
+    """Return the directories with files of the job's earlier executions, oldest first."""
     found = [path for path in directory.glob(f"{EARLIER}*") if path.name.removeprefix(EARLIER).isdecimal()]
     return sorted(found, key=lambda path: int(path.name.removeprefix(EARLIER)))
 
 
 def has_begun(directory: Path, job: SlurmJob) -> bool:
-    """Whether the present life of the job has a journal, or had one when it ended."""
+    """Whether the current execution of the job has a journal, or had one when it ended."""
     try:
         return int((directory / _LIFE_NAME).read_text()) >= job.restarts
     except (OSError, ValueError):
@@ -60,10 +60,10 @@ def has_begun(directory: Path, job: SlurmJob) -> bool:
 
 
 def stand(directory: Path) -> SlurmJob | None:
-    """Return how the job of a run stands; None if there is none that goes on.
+    """Return the current state of a run's job; None if the run has no unfinished job.
 
     Raises:
-        SlurmError: Slurm cannot be asked.
+        SlurmError: Slurm cannot be queried.
     """
     known = _read(directory)
     if "job" not in known or known.get("is_over"):
@@ -72,14 +72,14 @@ def stand(directory: Path) -> SlurmJob | None:
     if job is not None and not job.is_over:
         return job
     try:
-        _write(directory, {**known, "is_over": True})  # nobody need ask again
+        _write(directory, {**known, "is_over": True})  # saves asking Slurm again
     except OSError:
         pass
     return None
 
 
 def is_active(directory: Path) -> bool:
-    """Whether the job of a run waits or runs, as far as Slurm can be asked here."""
+    """Whether the job of a run waits or runs, as far as Slurm can be queried here."""
     try:
         return stand(directory) is not None
     except SlurmError:
@@ -87,7 +87,7 @@ def is_active(directory: Path) -> bool:
 
 
 def not_begun(directory: Path) -> str | None:
-    """Return a sentence about a run that waits in Slurm's queue; None if it does not."""
+    """Return a message about a run that waits in Slurm's queue; None if it does not."""
     try:
         job = stand(directory)
     except SlurmError:
@@ -99,7 +99,7 @@ def not_begun(directory: Path) -> str | None:
 
 
 def cancel(directory: Path) -> None:
-    """Have the job of a run ended, if it has one that goes on.
+    """Cancel the job of a run, if it has an unfinished one.
 
     Raises:
         TflaunchError: Slurm refuses.
@@ -113,9 +113,9 @@ def cancel(directory: Path) -> None:
 
 
 def connect(directory: Path, name: str) -> tuple[socket.socket, subprocess.Popen[bytes]] | None:
-    """Return a connection to a socket in a run's directory that is bound on the node of its job, and what carries it.
+    """Return a connection to a run's socket on the node of its job, and the process that relays it.
 
-    None if there is no such job.
+    ``name``: the socket's name in the run's directory. None if there is no such job.
     """
     try:
         job = stand(directory)

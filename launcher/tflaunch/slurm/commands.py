@@ -1,4 +1,4 @@
-"""What is asked of Slurm, through its own commands."""
+"""Call Slurm's own commands."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 import subprocess
 from typing import NamedTuple
 
-_PATIENCE = 60.0  # seconds: a busy controller takes its time
+_PATIENCE = 60.0  # seconds; a busy controller is slow
 _FIELD = re.compile(r"(?:^| )([A-Za-z:/_]+)=(\S*)")
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _RUNNING = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"})
 _ENDING = "COMPLETING"
-_USAGE_CODE = 255  # what Slurm's commands exit with when they refuse an option
+_USAGE_CODE = 255  # exit code of Slurm's commands when they reject an option
 _OF_COMMAND = re.compile(r"^(?:sbatch|scontrol|scancel|srun): (?:error: )?")
 _STUCK = {
     "PartitionNodeLimit": "its partition does not allow that many nodes; ask for fewer, or for another partition",
@@ -28,22 +28,22 @@ _STUCK = {
 
 
 class SlurmError(Exception):
-    """Slurm refused or could not be asked: one sentence."""
+    """Slurm refused or could not be queried; the message is one sentence."""
 
 
 class BadOption(SlurmError):
-    """A command of Slurm does not know an option, or not its value."""
+    """A Slurm command does not know an option, or its value."""
 
 
 class NoSlurmHere(SlurmError):
-    """This machine has no commands of Slurm."""
+    """This machine has no Slurm commands."""
 
 
 class SlurmJob(NamedTuple):
-    """How a job stands.
+    """The state of a job.
 
-    ``state`` is Slurm's word, such as PENDING or NODE_FAIL; ``reason`` why it waits; ``node`` the one on which its
-    script runs; ``restarts`` how often it was requeued; ``exit_code`` that of its script.
+    ``state`` is Slurm's term, such as PENDING or NODE_FAIL; ``reason``: why it waits; ``node``: where its script
+    runs; ``restarts``: how often it was requeued; ``exit_code``: that of its script.
     """
 
     state: str
@@ -54,35 +54,35 @@ class SlurmJob(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What to do about a job that waits for what may never come; "" for one that only waits."""
+        """What to do about a job that may wait indefinitely; "" for one that only waits its turn."""
         return _STUCK.get(self.reason, "") if self.is_waiting else ""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for nodes."""
+        """Whether the job waits for nodes."""
         return self.state in _WAITING
 
     @property
     def is_running(self) -> bool:
-        """Whether it has nodes and may go on."""
+        """Whether the job has nodes and may continue."""
         return self.state in _RUNNING
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether the job has ended for good."""
         return not self.is_waiting and not self.is_running and self.state != _ENDING
 
 
 def ask(*command: str, given: str | None = None) -> str:
-    """Return what a command of Slurm prints.
+    """Return the output of a Slurm command.
 
     Args:
-        command: its words.
+        command: its argv.
         given: its input.
 
     Raises:
         NoSlurmHere: there is no such command.
-        BadOption: it refuses one of its options, or of its input's.
+        BadOption: it rejects one of its options, or one in its input.
         SlurmError: it cannot be run, or fails.
     """
     try:
@@ -100,27 +100,27 @@ def ask(*command: str, given: str | None = None) -> str:
 
 
 def _reason(errors: str) -> str:
-    """What a command says of its failure: several lines, of which the first is the most precise, or the last a tip."""
+    """Join the lines of an error message, without hints: the first line is the most precise one."""
     lines = [_OF_COMMAND.sub("", line.strip()) for line in errors.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))
 
 
 def submit(script: str) -> str:
-    """Submit a batch script, and return the number of its job.
+    """Submit a batch script, and return its job ID.
 
     Raises:
         NoSlurmHere: there is no sbatch.
-        BadOption: it has an option that sbatch does not know.
-        SlurmError: Slurm does not take it.
+        BadOption: the script has an option that sbatch does not know.
+        SlurmError: Slurm rejects the job.
     """
     return ask("sbatch", "--parsable", given=script).strip().partition(";")[0]
 
 
 def look(job: str) -> SlurmJob | None:
-    """Return how a job stands; None for one that Slurm does not know, or does not know any more.
+    """Return the state of a job; None if Slurm does not know it, or no longer does.
 
     Raises:
-        SlurmError: Slurm cannot be asked.
+        SlurmError: Slurm cannot be queried.
     """
     try:
         shown = ask("scontrol", "--oneliner", "show", "job", job)
@@ -139,18 +139,19 @@ def look(job: str) -> SlurmJob | None:
 
 
 def cancel(job: str) -> None:
-    """Have a job ended.
+    """Cancel a job.
 
     Raises:
-        SlurmError: Slurm cannot be asked.
+        SlurmError: Slurm cannot be queried.
     """
     ask("scancel", job)
 
 
 def step(job: str, node: str) -> list[str]:
-    """Return the words before a command that shall run on one node of a job, with all that the job has there.
+    """Return the argv prefix that runs a command on one node of a job, with all the job's resources there.
 
-    ``--unbuffered``: srun would keep bytes back until a line is complete. Steps overlap: tasks are none of their own.
+    ``--unbuffered``: otherwise srun holds bytes back until a line is complete. Steps overlap, because tasks are not
+    steps of their own.
     """
     about = ["--overlap", "--whole", "--nodes=1", "--ntasks=1", "--mem=0", "--cpu-bind=none"]
     return ["srun", f"--jobid={job}", f"--nodelist={node}", *about, "--unbuffered", "--quiet"]
