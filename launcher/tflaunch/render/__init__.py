@@ -1,1 +1,1 @@
-"""A plan in the words of other engines: each module writes for one of them, and nothing is started."""
+"""Render a plan for other engines: one module per engine; nothing is started."""

@@ -1,4 +1,4 @@
-"""A bash script that starts the tasks of a plan, and ends them all with the first that fails. Pure."""
+"""Write a bash script that starts the tasks of a plan, and stops all of them when one fails. Pure."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ Quote = Callable[[str], str]
 
 
 def script(plan: Plan, head: str, starter: Callable[[TaskPlan], Sequence[str]], quote: Quote | None = None) -> str:
-    """Return a script that ends with the exit code of the job.
+    """Return a script that exits with the exit code of the job.
 
     Args:
         plan: with fixed ports; its tasks start in the order of the plan.
-        head: what stands before everything else.
-        starter: the words, ready for a shell, that stand before the command of a task.
-        quote: makes any text one word of a shell, by default `quoted`.
+        head: the beginning of the script.
+        starter: returns the shell-quoted argv prefix for the command of a task.
+        quote: quotes any text as one shell word, by default `quoted`.
     """
     processes = plan.processes()
     times = {"grace": _seconds(plan.timeouts.grace), "survivor_grace": _seconds(policy.survivor_grace(plan))}
@@ -107,7 +107,7 @@ def script(plan: Plan, head: str, starter: Callable[[TaskPlan], Sequence[str]], 
 
 
 def quoted(text: str) -> str:
-    """Return text as one word of bash; what a terminal or an editor would not show is escaped."""
+    """Return text as one bash word; characters that a terminal or an editor would not show are escaped."""
     if text.replace("\n", "").isprintable():
         return shlex.quote(text)
     return f"$'{''.join(map(_escaped, text))}'"
@@ -131,16 +131,16 @@ def _array(tasks: Sequence[str]) -> str:
 
 
 def _seconds(grace: float) -> int:
-    """Bash waits whole seconds, and for none at all it would not see who has ended."""
+    """Round up to whole seconds for bash; at least 1, or it would not notice which task has ended."""
     return max(1, math.ceil(grace))
 
 
 class _Common:
-    """What the processes of a plan have in common is written once; the rest stands where each is started.
+    """Writes what all processes of a plan have in common once; the rest is written where each is started.
 
-    Variables reach a task through `env` alone. As variables of the shell some would change the script itself (TMOUT
-    ends a `read`, PATH chooses another `setsid`), some bash changes or evaluates (EPOCHREALTIME, OPTIND), and some it
-    cannot hold (`a-b`).
+    Variables reach a task only through `env`. As shell variables, some would change the script itself (TMOUT
+    ends a `read`, PATH selects another `setsid`), some would be changed or evaluated by bash (EPOCHREALTIME,
+    OPTIND), and some are not valid names (`a-b`).
     """
 
     def __init__(self, plan: Plan, quote: Quote) -> None:
@@ -157,11 +157,11 @@ class _Common:
         self._cluster = _cluster(plan)
 
     def lines(self) -> list[str]:
-        """Return the lines that hold for all processes."""
+        """Return the lines that apply to all processes."""
         words = [word for name in self._unset for word in ("-u", self._quote(name))]
         variables = [self._assigned(name, value) for name, value in self._env.items()]
         cluster = [f"cluster={self._quote(self._cluster)}"] if self._cluster else []
-        # Behind `--` a variable that is called -u is not an option.
+        # After `--`, a variable named -u is not taken for an option.
         common = "\n  ".join(["common=(", " ".join([*words, "--"]), *variables])
         return [*cluster, f"{common}\n)", f"cd -- {self._quote(self._directory)} || exit 2"]
 
@@ -180,7 +180,7 @@ class _Common:
 
 
 def _cluster(plan: Plan) -> str:
-    """What stands before the task in most TF_CONFIGs: each holds the addresses of all."""
+    """Return what precedes the task in most TF_CONFIGs: the addresses of all tasks."""
     configs = [task.env["TF_CONFIG"] for task in plan.tasks if "TF_CONFIG" in task.env]
     return Counter(map(_before_task, configs)).most_common(1)[0][0] if len(configs) > 1 else ""
 

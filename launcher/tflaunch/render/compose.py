@@ -1,4 +1,4 @@
-"""A docker-compose file for a plan: one service per task, with the TF_CONFIG of the plan."""
+"""Render a plan as a docker-compose file: one service per task, with the plan's TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ The image needs the training program's own packages; the directory of the spec i
 _IMAGE = "${IMAGE:?set IMAGE to an image with Python and TensorFlow}"
 _BARE = Container()
 _KEPT_BY_SH = re.compile(r"(?!OPTIND$)[A-Za-z_][A-Za-z0-9_]*")
-"""Variables that a shell such as dash hands on as they are; it evaluates OPTIND when it starts."""
+"""Variable names that a shell such as dash passes on unchanged; it evaluates OPTIND when it starts."""
 _VOLUME = "tflaunch-job"
 _MEETING = "/tflaunch/job"
-"""Where tasks leave their exit codes: in memory, so that nothing is left of a run before."""
+"""Where tasks record their exit codes: in memory, so that nothing of an earlier run remains."""
 _TASK = f"""\
 trap 'tflaunch_stops=1; [ -z "$tflaunch_task" ] || kill -TERM "$tflaunch_task"' TERM INT
 "$@" &
@@ -39,7 +39,7 @@ echo "$0 $tflaunch_code" >> {_MEETING}/ended
 [ -z "$tflaunch_stops" ] || exit "$tflaunch_code"
 exec tail -f /dev/null
 """
-"""Runs a task. With `--exit-code-from` the first container that ends makes Compose stop all, so it goes on."""
+"""Runs a task, then idles: with `--exit-code-from` the first container that exits makes Compose stop all."""
 _JOB = f"""\
 trap is_last=1 TERM INT
 : >> {_MEETING}/ended
@@ -57,7 +57,7 @@ while :; do
   sleep 0.5 & wait "$!"
 done
 """
-"""Waits for the tasks that decide: $0 is their number, $1 names those that may fail, $2 those that decide."""
+"""Waits for the deciding tasks: $0 is their number, $1 names those that may fail, $2 the deciding ones."""
 
 
 def render(plan: Plan, directory: str, server_program: str, container: Container = _BARE) -> str:
@@ -67,9 +67,9 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
 
     Args:
         plan: with fixed ports.
-        directory: the spec's, which is mounted at the same path.
+        directory: the spec's, mounted at the same path.
         server_program: the path of the program for `server: true` on this machine.
-        container: the image, by default left to the variable IMAGE, and what the tasks are given.
+        container: the image, by default the variable IMAGE, and the tasks' resources and volumes.
     """
     owners: dict[str, str] = {}
     services: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
 
 
 def _waiter(plan: Plan, container: Container) -> dict[str, Any]:
-    """Return the service that ends as the job does."""
+    """Return the service that exits with the job's exit code."""
     deciding = policy.deciders(plan)
     optional = [each.task for each in plan.processes() if not (policy.in_gang(each) or each.is_required)]
     words = (str(len(deciding)), *(f" {' '.join(_service(task) for task in tasks)} " for tasks in (optional, deciding)))
@@ -115,7 +115,7 @@ def _waiter(plan: Plan, container: Container) -> dict[str, Any]:
 
 
 def _resources(resources: Resources, gpus: list[int]) -> dict[str, Any]:
-    """What a container is limited to, and the GPUs that it is shown."""
+    """Return the limits of a container, and the GPUs visible to it."""
     fields: dict[str, Any] = {}
     if resources.cpu is not None:
         fields["cpus"] = float(resources.cpu)
@@ -145,23 +145,23 @@ def _network(process: TaskPlan, owner: str) -> Mapping[str, Any]:
 
 
 def _publishing() -> Mapping[str, Any]:
-    """TensorBoard has a network address of its own; its port is published on the loopback address alone."""
+    """Publish TensorBoard's port on the loopback address only; its container has its own network address."""
     return {"ports": [f"127.0.0.1:{tensorboard.USUAL_PORT}:{tensorboard.USUAL_PORT}"]}
 
 
 def _command(process: TaskPlan) -> Sequence[str]:
-    """Return a command that sets the variables that the shell before it would not hand on."""
+    """Return a command that also sets the variables that the shell before it would drop."""
     odd = [f"{name}={value}" for name, value in process.env.items() if not _KEPT_BY_SH.fullmatch(name)]
     return ("env", "--", *odd, *program(process.argv)) if odd else process.argv
 
 
 def _environment(process: TaskPlan) -> dict[str, str | None]:
-    # An empty proxy is none to gRPC; a variable that is only named would be taken from the user's shell.
+    # gRPC takes an empty proxy for none; a variable without a value would come from the user's shell.
     unset = dict.fromkeys(process.unset, "")
     env = without_devices(process).env if devices(process) else process.env
     return {**unset, **{name: _escaped(value) for name, value in env.items() if _KEPT_BY_SH.fullmatch(name)}}
 
 
 def _escaped(text: str) -> str:
-    """Keep compose from taking a dollar sign for a variable of its own."""
+    """Escape dollar signs that Compose would take for a variable reference."""
     return text.replace("$", "$$")

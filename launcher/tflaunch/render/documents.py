@@ -1,4 +1,4 @@
-"""YAML as a person would write it, and as every reader of YAML understands it. Pure."""
+"""Write YAML that is readable for people, and unambiguous for every YAML parser. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-_LIKE_A_NUMBER = re.compile(r"[-+.0-9].*|.")  # or, as `y` and `n` to some readers, like a truth value
+_LIKE_A_NUMBER = re.compile(r"[-+.0-9].*|.")  # or like a boolean, as some parsers take `y` and `n`
 
 
 class _Dumper(yaml.SafeDumper):
@@ -21,7 +21,7 @@ class _Dumper(yaml.SafeDumper):
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else "'" if _LIKE_A_NUMBER.fullmatch(text) else None
     if not text.replace("\n", "").isprintable():
-        style = '"'  # which alone keeps U+0085 and the like: other styles take them for line breaks
+        style = '"'  # the only style that keeps U+0085 and the like: other styles turn them into line breaks
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
@@ -29,6 +29,6 @@ _Dumper.add_representer(str, _text)
 
 
 def written(head: str, *documents: dict[str, Any]) -> str:
-    """Return documents as YAML, after a head of comments."""
+    """Return documents as YAML, preceded by ``head`` as comments."""
     comments = "".join(f"# {line}\n" for line in head.splitlines())
     return comments + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1_000_000, allow_unicode=True)

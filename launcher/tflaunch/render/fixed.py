@@ -1,4 +1,4 @@
-"""A plan for an engine that starts the tasks itself: nobody can choose ports later, or expand a host's own values."""
+"""Make a plan for an engine that starts the tasks itself: fixed ports, no expansion of host values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tflaunch.plan.model import Plan, TaskPlan
 
 FIRST_PORT = 2222
 SERVER_PROGRAM = "/tflaunch/server.py"
-"""Where the program of `server: true` is in a rendered container."""
+"""The path of the program of `server: true` in a rendered container."""
 HOST_VALUE = "${host:"
-"""How a value begins that the agent of a host fills in."""
+"""The prefix of a value that a host's agent expands."""
 
 _SERVERS = ((SERVER_PROGRAM,), (planning.SERVER_PROGRAM,))
 _OURS = (
@@ -37,16 +37,16 @@ def fixed(
     server: tuple[str, ...] = (SERVER_PROGRAM,),
     first_port: int = FIRST_PORT,
 ) -> Plan:
-    """Return a spec's plan with a port for every task: those of the spec, else from ``first_port`` on per host.
+    """Return a spec's plan with a port for every task: the spec's, or from ``first_port`` on per host.
 
-    How the hosts are reached, and what differs on them because of it, is left out: interpreter, directory, login.
+    Host settings for access over SSH are left out: interpreter, directory, login.
 
     Args:
         spec: a spec without errors.
-        directory: where the spec's file is.
+        directory: the directory of the spec's file.
         machine: the machine on which tflaunch runs.
-        server: what Python is told to run for `server: true`.
-        first_port: of each host.
+        server: Python's arguments for `server: true`.
+        first_port: the first port on each host.
     """
     hosts = {name: host.only("address", "env", "gpus") for name, host in spec.hosts.items()}
     bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)
@@ -73,13 +73,13 @@ def _ports(plan: Plan, first_port: int) -> dict[str, int]:
 
 
 def _serving(task: TaskPlan, server: tuple[str, ...]) -> TaskPlan:
-    """Give a task that is TensorFlow's standard server its program, where the engine has it."""
+    """Replace the program of a task that is TensorFlow's standard server by the engine's own."""
     program = task.argv[1:]
     return task._replace(argv=(task.argv[0], *server)) if program in _SERVERS else task
 
 
 def _open(task: TaskPlan) -> TaskPlan:
-    """Have TensorBoard listen where the engine can reach it."""
+    """Make TensorBoard listen on an address that the engine can reach."""
     return tensorboard.on_every_interface(task) if tensorboard.is_board(task) else task
 
 
@@ -90,7 +90,7 @@ def _environments(spec: Spec) -> Iterator[Mapping[str, str]]:
 
 
 def _without_ours(task: TaskPlan, given: set[str]) -> TaskPlan:
-    """Leave out what only an agent of ours could fill in, or holds ports for."""
+    """Remove variables that only tflaunch's agent could fill in or hold ports for."""
     left_out = {name for name in _OURS if name not in given}
     left_out |= {name for name in task.reasons if HOST_VALUE in task.env[name]}
     return task._replace(env={name: value for name, value in task.env.items() if name not in left_out})

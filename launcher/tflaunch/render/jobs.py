@@ -1,4 +1,4 @@
-"""Plain Jobs of Kubernetes for a plan: an indexed Job per role, and the Service that gives their pods names."""
+"""Render a plan as Kubernetes Jobs: an indexed Job per role, and the Service that names their pods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tflaunch.render.pods import COMPLETION_INDEX, CONTAINER, template
 FOR_EVER = 2**31 - 1
 """A backoffLimit that is never reached."""
 
-_SAVED = [42, 143]  # what a preempted task exits with when it has saved its state
+_SAVED = [42, 143]  # exit codes of a preempted task that has saved its state
 _HEAD = """\
 Made by `tflaunch render --to k8s`: kubectl apply -f FILE
 {name} has succeeded when these are complete: {deciding}. Then end the rest: kubectl delete -f FILE
@@ -24,7 +24,7 @@ are not ended and not started again (a JobSet does both).
 
 
 def placed(spec: Spec) -> Spec:
-    """Return the spec with the pods of indexed Jobs, which are called after their Job."""
+    """Return the spec placed on the pods of indexed Jobs, which are named after their Job."""
     return pods.placed(spec, lambda job, role, index: f"{job}-{role}-{index}.{job}")
 
 
@@ -34,8 +34,8 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
     Args:
         plan: of a `placed` spec, with fixed ports.
         directory: the spec's.
-        server_program: not used, as its text is in the plan.
-        container: the image, and what the pods are given.
+        server_program: unused, because its text is in the plan.
+        container: the image, and the pods' resources and volumes.
     """
     roles = dict.fromkeys(plan.find(task).role for task in policy.deciders(plan))
     head = _HEAD.format(
@@ -48,7 +48,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
 
 
 def manifest(plan: Plan, name: str, tasks: Sequence[TaskPlan], directory: str, container: Container) -> dict[str, Any]:
-    """Return a Job for the tasks of a role, or a sidecar, of this name; the rest as of `render`."""
+    """Return a Job with this name for the tasks of a role, or a sidecar; other arguments as in `render`."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -58,7 +58,7 @@ def manifest(plan: Plan, name: str, tasks: Sequence[TaskPlan], directory: str, c
 
 
 def service(plan: Plan) -> dict[str, Any]:
-    """Return the headless Service after which the names of pods are called; names count before a pod is ready."""
+    """Return the headless Service that gives pods their names; names resolve before a pod is ready."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -76,8 +76,8 @@ def job(
         plan: of a `placed` spec, with fixed ports.
         tasks: those of one role, or a sidecar.
         directory: the spec's.
-        container: the image, and what the pods are given.
-        subdomain: the Service of their names, None where something else sees to it.
+        container: the image, and the pods' resources and volumes.
+        subdomain: the Service for their names, None if something else provides them.
     """
     pod = template(plan, tasks, directory, container, COMPLETION_INDEX, CONTAINER)
     needed = is_needed(tasks[0])
@@ -94,12 +94,12 @@ def job(
 
 
 def is_needed(task: TaskPlan) -> bool:
-    """Whether the job fails with this task; the others come and go alone."""
+    """Whether the job fails with this task; other tasks end and restart on their own."""
     return policy.in_gang(task) or task.is_required
 
 
 def _free_ends(action: str) -> dict[str, Any]:
-    """What is to happen at an end that is no failure: the task says so itself, or its pod was told to go."""
+    """Return the policy for exits that are not failures: state was saved, or the pod was disrupted."""
     saved = {"containerName": CONTAINER, "operator": "In", "values": _SAVED}
     return {
         "rules": [

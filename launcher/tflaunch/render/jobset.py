@@ -1,4 +1,4 @@
-"""A JobSet of Kubernetes for a plan: a replicated Job per role, which succeed, fail and start again together."""
+"""Render a plan as a Kubernetes JobSet: one Job per role, which succeed, fail and restart together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pods reach each other as {example}.
 
 
 def placed(spec: Spec) -> Spec:
-    """Return the spec with the pods of a JobSet, whose names hold the number of the replica, too."""
+    """Return the spec placed on the pods of a JobSet, whose names also contain the replica's number."""
     return pods.placed(spec, lambda job, role, index: f"{job}-{role}-0-{index}.{job}")
 
 
@@ -26,8 +26,8 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
     Args:
         plan: of a `placed` spec, with fixed ports.
         directory: the spec's.
-        server_program: not used, as its text is in the plan.
-        container: the image, and what the pods are given.
+        server_program: unused, because its text is in the plan.
+        container: the image, and the pods' resources and volumes.
     """
     groups = pods.groups(plan)
     deciding = list(dict.fromkeys(plan.find(task).role for task in policy.deciders(plan)))
@@ -50,7 +50,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
 
 
 def _rules(plan: Plan) -> dict[str, Any]:
-    """What is not answered with a new start that counts: ends that are no failures, and limits that are reached."""
+    """Return the rules for ends that cause no counted restart: exits without failure, and limits reached."""
     needed = {name: tasks[0] for name, tasks in pods.groups(plan).items() if jobs.is_needed(tasks[0])}
     alone = [name for name, task in needed.items() if policy.restarts_alone(plan, task)]
     rules: list[dict[str, Any]] = []

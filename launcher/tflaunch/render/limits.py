@@ -1,4 +1,4 @@
-"""What an engine cannot express of a spec: each rule is a function from the spec to problems. Pure."""
+"""Find what an engine cannot express of a spec: each rule maps a spec to problems. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rule = Callable[[Spec, Machine], Iterator[Problem]]
 
 
 def problems(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
-    """Return what keeps a spec from being rendered by these rules."""
+    """Return the problems that keep a spec from being rendered under these rules."""
     return [problem for rule in (_host_values, _attempts, *rules) for problem in rule(spec, machine)]
 
 
@@ -28,7 +28,7 @@ def _error(where: str, message: str, hint: str) -> Problem:
 
 
 def _host_values(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """An agent fills in `${host:NAME}`, and in directories `~`."""
+    """Reject `${host:NAME}`, and `~` in directories: only tflaunch's agent expands them."""
     places = dict(_directories(spec))
     if spec.tensorboard is not None:
         places["tensorboard"] = spec.tensorboard
@@ -39,7 +39,7 @@ def _host_values(spec: Spec, machine: Machine) -> Iterator[Problem]:
 
 
 def _attempts(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Attempts are counted by tflaunch's supervisor."""
+    """Reject `{attempt}`: only tflaunch's supervisor counts attempts."""
     for where, text in (*_texts(spec), *_directories(spec)):
         if placeholders.uses(text, placeholders.ATTEMPT):
             message = f"{text!r:.60} counts tflaunch's own restarts, and no other engine does"
@@ -47,13 +47,13 @@ def _attempts(spec: Spec, machine: Machine) -> Iterator[Problem]:
 
 
 def tasks(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """What other engines start and wait for are the tasks of a cluster."""
+    """Require a cluster: its tasks are what other engines start and wait for."""
     if not spec.cluster:
         yield _error("cluster", "has no task, and the engine runs tasks", "use `tflaunch up`, or --to sh")
 
 
 def alike_texts(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """The pods of a role come from one template, in which Kubernetes puts the index, but not into a directory."""
+    """Reject what one pod template per role cannot express: an index in a directory, or next to a digit."""
     for where, text in _directories(spec):
         if placeholders.uses(text, "task.index") or placeholders.uses(text, "task.name"):
             message = f"{text!r:.60} differs among the tasks of a role, and their pods are alike"
@@ -86,14 +86,14 @@ def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def own_addresses(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Containers, pods and nodes of an allocation have addresses that nobody knows beforehand."""
+    """Reject fixed addresses: containers, pods and allocated nodes get theirs only at the start."""
     for where, host in _first(spec, lambda host: _is_number(host) and not host.startswith("127.")):
         message = f"{host} is an address, and the engine gives addresses of its own"
         yield _error(where, message, "use names of hosts, or a number of tasks")
 
 
 def names_of_services(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Tasks and sidecars are services of one file."""
+    """Require distinct names: tasks and sidecars are services of one file."""
     tasks = {f"{role}-{index}" for role, addresses in spec.cluster.items() for index in range(len(addresses))}
     for name in spec.sidecars:
         if name in tasks:
@@ -101,14 +101,14 @@ def names_of_services(spec: Spec, machine: Machine) -> Iterator[Problem]:
 
 
 def this_machine(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """A script reaches no other host."""
+    """Reject other hosts: a script starts tasks on its own machine only."""
     for where, host in _first(spec, lambda host: host not in machine.local_names):
         message = f"{host} is another machine, and a script starts tasks on its own"
         yield _error(where, message, "use `tflaunch up`, or --to slurm where Slurm gives the hosts")
 
 
 def _first(spec: Spec, is_such: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """The first host that is such a one, and its place: one is enough to know."""
+    """Return the first host that matches, with its place; one suffices for a message."""
     places = [
         (f"cluster.{role}[{index}]", address.host)
         for role, addresses in spec.cluster.items()
@@ -123,7 +123,7 @@ def _is_number(host: str) -> bool:
 
 
 def one_gpu_task_per_node(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Steps that overlap see the same GPUs of their node."""
+    """Reject two GPU tasks on a node: overlapping steps see the same GPUs."""
     on_host = Counter(
         address.host
         for role, addresses in spec.cluster.items()
@@ -144,14 +144,14 @@ def _wants_gpu(spec: Spec, role: str, host: str) -> bool:
 
 
 def image(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """A pod is made of an image."""
+    """Require an image, which pods are created from."""
     if spec.container.image is None:
         hint = 'add "container": {"image": "NAME"}, or --set container.image=NAME'
         yield _error("container.image", "is missing, and pods are made of an image", hint)
 
 
 def directories_of_the_image(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """The directory of the spec is not in a pod."""
+    """Reject relative directories: a pod does not have the spec's directory."""
     for where, directory in _directories(spec):
         if not directory.startswith("/"):
             message = f"{directory!r:.60} is relative to the spec's file, which no pod has"
@@ -159,7 +159,7 @@ def directories_of_the_image(spec: Spec, machine: Machine) -> Iterator[Problem]:
 
 
 def alike_pods(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """The pods of a role come from one template."""
+    """Reject host settings that make tasks of a role differ: their pods share one template."""
     for role, addresses in spec.cluster.items():
         hosts = dict.fromkeys(address.host for address in addresses)
         environments = [spec.host(host).env for host in hosts]
@@ -171,7 +171,7 @@ def alike_pods(spec: Spec, machine: Machine) -> Iterator[Problem]:
 
 
 def gpus_of_roles(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """A pod asks for GPUs; which host has how many is the cluster's to know."""
+    """Reject `gpus` of hosts: a pod requests GPUs, and only the cluster knows which host has how many."""
     for name, host in spec.hosts.items():
         if host.gpus is not None and spec.container.resources.gpu is None:
             message = "says what a host has, and pods ask for what they want"

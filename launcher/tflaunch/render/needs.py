@@ -1,4 +1,4 @@
-"""What a task needs of an engine that gives it resources. Pure."""
+"""The resources that a task needs from an engine. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 def with_gpus(spec: Spec) -> Spec:
-    """Return the spec with the GPUs of its container in the roles that do not say how many they want."""
+    """Return the spec with the container's number of GPUs in the roles that do not set one."""
     gpus = spec.container.resources.gpu
     if gpus is None:
         return spec
@@ -26,7 +26,7 @@ def with_gpus(spec: Spec) -> Spec:
 
 
 def devices(process: TaskPlan) -> list[str] | None:
-    """Return the GPUs that the plan gives a task, none or more; None where nobody has said anything."""
+    """Return the GPUs that the plan gives a task, possibly none; None if nothing is specified."""
     if DEVICES not in process.reasons:
         return None
     named = process.env[DEVICES]
@@ -34,12 +34,12 @@ def devices(process: TaskPlan) -> list[str] | None:
 
 
 def program(argv: Sequence[str]) -> Sequence[str]:
-    """Return a command that `env` does not take for one more variable."""
+    """Return a command that `env` does not mistake for a variable assignment."""
     return ("sh", "-c", 'exec "$0" "$@"', *argv) if "=" in argv[0] else argv
 
 
 def without_devices(process: TaskPlan) -> TaskPlan:
-    """Return a process whose GPUs are left to the engine."""
+    """Return a process whose GPUs the engine assigns."""
     if devices(process) is None:
         return process
     return process._replace(env={name: value for name, value in process.env.items() if name != DEVICES})

@@ -1,7 +1,7 @@
-"""Tasks as pods, which all kinds of jobs of Kubernetes are made of. Pure.
+"""Render tasks as pods, the building block of all kinds of Kubernetes jobs. Pure.
 
-The pods of a role are alike and know their index: Kubernetes replaces `$(JOB_COMPLETION_INDEX)` in a value or a word of
-a command with the value of that variable, which is declared before.
+The pods of a role share one template and know their index: Kubernetes replaces `$(JOB_COMPLETION_INDEX)` in a
+value or a command's argument with the value of that variable, which must be declared first.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tflaunch.render.needs import devices, without_devices
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _NUMBERS = re.compile(r"([0-9]+)")
-_LONGEST = 63  # letters of a name in DNS
+_LONGEST = 63  # characters of a DNS label
 _LONGEST_ENDING = "-evaluator-0-9999"
 
 
 CONTAINER = "tensorflow"
-"""The name of the container of a task; the training operator insists on it."""
+"""The name of a task's container; the training operator requires it."""
 
 
 class Index(NamedTuple):
-    """Where a pod finds its index: a variable, made of a field of its metadata."""
+    """How a pod learns its index: a variable that is set from a field of its metadata."""
 
     variable: str
     field: str
@@ -41,13 +41,13 @@ COMPLETION_INDEX = Index("JOB_COMPLETION_INDEX", "metadata.annotations['batch.ku
 
 
 def label(name: str) -> str:
-    """Return a name as Kubernetes allows it: a label of DNS that begins with a letter."""
+    """Turn a name into a valid Kubernetes name: a DNS label that begins with a letter."""
     text = _SIGNS.sub("-", name.lower()).strip("-")
     return text if text[:1].isalpha() else f"job-{text}"
 
 
 def names(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Find names that are too long or no longer distinct once they are labels of DNS."""
+    """Find names that are too long, or no longer distinct, as DNS labels."""
     if len(label(spec.name) + _LONGEST_ENDING) > _LONGEST:
         message = f"{spec.name!r} is too long for the names of pods, which begin with it"
         yield Problem("error", "name", message, f"use at most {_LONGEST - len(_LONGEST_ENDING)} letters")
@@ -60,11 +60,11 @@ def names(spec: Spec, machine: Machine) -> Iterator[Problem]:
 
 
 def placed(spec: Spec, name_of: Callable[[str, str, int], str]) -> Spec:
-    """Return the spec with a pod of its own for every task and sidecar.
+    """Return the spec with a separate pod for every task and sidecar.
 
     Args:
-        spec: a spec whose hosts only say that tasks are apart.
-        name_of: gives the name of a pod by that of the job, of the role or sidecar, and the index in it.
+        spec: a spec whose hosts only say which tasks are apart.
+        name_of: returns the name of a pod, given the names of the job and of the role or sidecar, and its index.
     """
     job = label(spec.name)
     old = [
@@ -85,7 +85,7 @@ def placed(spec: Spec, name_of: Callable[[str, str, int], str]) -> Spec:
 
 
 def groups(plan: Plan) -> dict[str, list[TaskPlan]]:
-    """Return the tasks of each role, and each sidecar, by the name of what its pods are made of."""
+    """Return the tasks of each role, and each sidecar, by the name of their group of pods."""
     found: dict[str, list[TaskPlan]] = {}
     for process in plan.processes():
         found.setdefault(process.task if process.role == SIDECAR else process.role, []).append(process)
@@ -95,15 +95,15 @@ def groups(plan: Plan) -> dict[str, list[TaskPlan]]:
 def template(
     plan: Plan, tasks: Sequence[TaskPlan], directory: str, container: Container, index: Index, port: str
 ) -> dict[str, Any]:
-    """Return what the pods of a role are made of.
+    """Return the pod template of a role.
 
     Args:
         plan: of a `placed` spec, with fixed ports.
         tasks: those of one role, in the order of their index.
-        directory: the spec's; tasks that would start there start where the image says.
-        container: the image, and what the pods are given.
-        index: where a pod finds its index.
-        port: the name of the port of TensorFlow.
+        directory: the spec's; tasks that would start there start in the image's working directory.
+        container: the image, and the pods' resources and volumes.
+        index: how a pod learns its index.
+        port: the name of TensorFlow's port.
     """
     first = tasks[0]
     pod: dict[str, Any] = {
@@ -129,21 +129,21 @@ def template(
 
 
 def labels(plan: Plan) -> dict[str, str]:
-    """Return what marks all that belongs to a job."""
+    """Return the labels of everything that belongs to a job."""
     return {"app.kubernetes.io/name": plan.name, "app.kubernetes.io/managed-by": "tflaunch"}
 
 
 def escaped(text: str) -> str:
-    """Keep Kubernetes from taking a dollar sign for a variable of its own."""
+    """Escape dollar signs that Kubernetes would take for a variable reference."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def indexed(texts: Sequence[str], index: Index) -> str:
-    """Return one text for all pods of a role, in which Kubernetes puts the index where they differ.
+    """Return one text for all pods of a role; where they differ, Kubernetes inserts the index.
 
     Args:
-        texts: that of every task, in the order of their index; if they differ, then by numbers that are the index.
-        index: where a pod finds its index.
+        texts: one per task, in the order of their index; they may differ only in numbers that equal the index.
+        index: how a pod learns its index.
     """
     if len(set(texts)) == 1:
         return escaped(texts[0])
@@ -155,7 +155,7 @@ def indexed(texts: Sequence[str], index: Index) -> str:
 
 
 def _piece(variants: Sequence[str], index: Index) -> str:
-    """What stands for a piece of a text: the same in the texts of all tasks, or the index of each."""
+    """Return a common piece of all tasks' texts unchanged, or a reference to the index."""
     if len(set(variants)) == 1:
         return escaped(variants[0])
     assert list(variants) == [str(number) for number in range(len(variants))], variants
@@ -168,7 +168,7 @@ def _environment(tasks: Sequence[TaskPlan], index: Index) -> list[dict[str, Any]
     env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
     if len(tasks) > 1:
         field = {"fieldRef": {"fieldPath": index.field}}
-        env.insert(0, {"name": index.variable, "valueFrom": field})  # before those that use it
+        env.insert(0, {"name": index.variable, "valueFrom": field})  # before the variables that use it
     return env
 
 

@@ -1,4 +1,4 @@
-"""What sbatch is asked for on behalf of a plan. Pure."""
+"""The sbatch options that a plan needs. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.plan.model import Plan
 from tflaunch.render.needs import devices
 
-_USUAL_KILL_WAIT = 30.0  # seconds between Slurm's TERM and KILL, unless its cluster says otherwise
+_USUAL_KILL_WAIT = 30.0  # seconds between Slurm's TERM and KILL, unless configured otherwise
 
 
 def options(plan: Plan, spec: Spec) -> list[str]:
-    """Return the options for a job that runs a plan: what the plan needs, unless the spec's ``slurm`` says otherwise.
+    """Return the sbatch options for a plan's job: what it needs, overridden by the spec's ``slurm``.
 
     Args:
         plan: of the spec, with a host for each node.
@@ -36,14 +36,14 @@ def options(plan: Plan, spec: Spec) -> list[str]:
         wanted["time"] = str(math.ceil(plan.timeouts.deadline / 60))
     wanted["requeue" if plan.restart.max else "no-requeue"] = ""
     if plan.elastic is not None:
-        wanted["no-kill"] = ""  # the job goes on without a node that fails
+        wanted["no-kill"] = ""  # the job continues without a failed node
     if plan.timeouts.grace >= _USUAL_KILL_WAIT:
         wanted["signal"] = f"B:TERM@{math.ceil(plan.timeouts.grace + _USUAL_KILL_WAIT)}"
     return [f"--{name}={shlex.quote(value)}" if value else f"--{name}" for name, value in _merged(wanted, spec)]
 
 
 def with_gpus_of_nodes(spec: Spec) -> Spec:
-    """Return the spec with as many GPUs on each node as its ``slurm`` asks for, for the tasks there to share."""
+    """Return the spec with the GPUs per node that its ``slurm`` requests, for the tasks there to share."""
     asked = spec.slurm.get("gpus-per-node", "").rpartition(":")[2]
     if not asked.isdecimal():
         return spec
@@ -57,12 +57,12 @@ def with_gpus_of_nodes(spec: Spec) -> Spec:
 
 
 def cores(cpu: str) -> int:
-    """Return a number of cores as Slurm counts them: whole ones."""
+    """Round a number of cores up, because Slurm takes only whole ones."""
     return math.ceil(float(cpu))
 
 
 def _gpus(plan: Plan) -> Counter[str]:
-    """How many GPUs are wanted on each node."""
+    """Return the number of GPUs needed on each node."""
     wanted: Counter[str] = Counter()
     for process in plan.processes():
         wanted[process.host] += len(devices(process) or ())

@@ -1,4 +1,4 @@
-"""A bash script for a plan: all tasks on this machine, with the TF_CONFIG of the plan."""
+"""Render a plan as a bash script: all tasks on this machine, with the plan's TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ Exit code: 0, or that of the first task that failed. INT, TERM and HUP end all t
 
 
 def render(plan: Plan, directory: str, server_program: str, container: Container) -> str:
-    """Return the text of a script for bash, with setsid of util-linux and env of coreutils 8.28."""
+    """Return the text of a bash script, which needs setsid of util-linux and env of coreutils 8.28."""
     head = "#!/usr/bin/env bash\n" + bash.comment(_HEAD.format(name=plan.name))
     return bash.script(plan, head, lambda _: ())

@@ -1,4 +1,4 @@
-"""An sbatch script for a plan: a step of its own for every task, on the nodes that Slurm gives."""
+"""Render a plan as an sbatch script: one job step per task, on the nodes that Slurm allocates."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ step=({step})
 first_port=$(({lowest} + SLURM_JOB_ID % {slots} * {slot}))  # jobs that share a node use different ports
 """
 FIRST_PORT = 100_000
-"""Stands for the first port that the job chooses: higher than any port that exists."""
+"""Placeholder for the first port that the job chooses: higher than any valid port."""
 
-_LOWEST_PORT, _BEHIND_PORTS = 10_000, 32_768  # where Linux begins to choose ports for outgoing connections
-_PORTS_OF_JOB = 64  # at least: jobs with the same number of ports and consecutive numbers never collide
+_LOWEST_PORT, _BEHIND_PORTS = 10_000, 32_768  # where Linux's range for outgoing connections begins
+_PORTS_OF_JOB = 64  # minimum: jobs with equal port counts and consecutive IDs never collide
 _NODE = "<node {} of the job>"
-_STEP = 3  # in what `split` returns: the text between two nodes, and the two groups of the pattern
+_STEP = 3  # length of a group in `split`'s result: the text between two nodes, and the pattern's two groups
 _NODES_IN_TEXT = re.compile(r"<node (\d+) of the job>(?::(1\d{5})(?!\d))?")
-"""Stands for the name of a node, and maybe a port: what no user writes, JSON leaves as it is, and a shell quotes."""
+"""Placeholder for a node name and an optional port: not written by users, unchanged by JSON, quoted by shells."""
 
 
 def placed(spec: Spec) -> Spec:
@@ -42,9 +42,9 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
 
     Args:
         plan: of a `placed` spec, with fixed ports.
-        directory: not used, as the plan's directories are those of the nodes, too.
-        server_program: likewise.
-        spec: of which the resources and the options are asked for.
+        directory: unused, because the plan's directories apply on the nodes, too.
+        server_program: unused for the same reason.
+        spec: the source of the requested resources and options.
     """
     options = [f"#SBATCH {option}" for option in sbatch.options(plan._replace(elastic=None), spec)]
     head = "\n".join(["#!/bin/bash", *options, bash.comment(_HEAD.format(name=plan.name))])
@@ -62,23 +62,23 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
 
 
 def _ports(plan: Plan) -> int:
-    """Return how many ports the job chooses on the fullest of its nodes."""
+    """Return how many ports the job chooses on the node with the most tasks."""
     chosen = [task.address.port for task in plan.tasks if task.address is not None and task.address.port is not None]
     return max(chosen, default=0) - FIRST_PORT + 1
 
 
 def _without_devices(process: TaskPlan) -> TaskPlan:
-    """Leave GPUs to srun, which shows each step those of the job; a task without GPUs hides them from itself."""
+    """Leave GPUs to srun, which shows each step the job's; a task without GPUs still hides them."""
     return without_devices(process) if devices(process) else process
 
 
 def _starter(process: TaskPlan) -> Sequence[str]:
-    """The tasks of a node share its allocation, which `--overlap` lets their steps do."""
+    """Return the srun call for a task; `--overlap` lets the steps of a node share its allocation."""
     return ('"${step[@]}"', f'--nodelist="{_expanded(process.host)}"')
 
 
 def _quote(text: str) -> str:
-    """Quote text, in which the names of nodes and the ports that the job chooses are left to the shell."""
+    """Quote text, but let the shell expand node names and the ports that the job chooses."""
     literals = _NODES_IN_TEXT.split(text)[::_STEP]
     variables = [f'"{_expanded(found[0])}"' for found in _NODES_IN_TEXT.finditer(text)]
     words = [bash.quoted(literal) if literal else "" for literal in literals]

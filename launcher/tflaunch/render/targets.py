@@ -1,4 +1,4 @@
-"""The engines that a spec can be written for: the one table of them. Pure."""
+"""The table of engines that a spec can be rendered for. Pure."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def _as_it_is(spec: Spec) -> Spec:
 
 
 def _for(write: Callable[[Plan, str, str, Container], str]) -> Callable[[Plan, str, str, Spec], str]:
-    """What an engine needs that looks at nothing of the spec but its container."""
+    """Adapt a renderer that needs only the container of the spec."""
     return lambda plan, directory, server_program, spec: write(plan, directory, server_program, spec.container)
 
 
 class Engine(NamedTuple):
-    """How a spec is written for an engine.
+    """How a spec is rendered for an engine.
 
-    ``rules`` find what it cannot express; ``placed`` gives the tasks the addresses that they have there;
-    ``has_server``: the program of `server: true` is mounted, else its text is part of the command; ``first_port``: from
-    which on tasks get ports that the spec does not give.
+    ``rules`` find what it cannot express; ``placed`` gives the tasks their addresses there; ``has_server``: the program
+    of `server: true` is mounted, otherwise its text is part of the command; ``first_port``: the first port for tasks
+    whose port the spec does not set.
     """
 
     write: Callable[[Plan, str, str, Spec], str]
@@ -72,12 +72,12 @@ def problems(engine: str, spec: Spec, machine: Machine) -> list[Problem]:
 
 
 def plan(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> Plan:
-    """Return the plan that is written for an engine.
+    """Return the plan to render for an engine.
 
     Args:
         engine: a name in `ENGINES`.
         spec: a spec without errors and without `problems`.
-        directory: where the spec's file is.
+        directory: the directory of the spec's file.
         machine: the machine on which tflaunch runs.
         server_text: the program of `server: true`.
     """
@@ -87,6 +87,6 @@ def plan(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_
 
 
 def render(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> str:
-    """Return what an engine needs to start the tasks of a spec; arguments as of `plan`."""
+    """Return the files with which an engine starts the tasks of a spec; arguments as in `plan`."""
     made = plan(engine, spec, directory, machine, server_text)
     return ENGINES[engine].write(made, str(directory), machine.server_program, spec)

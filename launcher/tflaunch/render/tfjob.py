@@ -1,4 +1,4 @@
-"""A TFJob of Kubeflow for a plan: its operator makes TF_CONFIG, except where that would be wrong."""
+"""Render a plan as a Kubeflow TFJob: its operator makes TF_CONFIG, unless that would be wrong."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ What stands beside the TFJob does not end with it: kubectl delete -f FILE
 """
 _REPLICAS = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 _REPLICA_INDEX = Index("REPLICA_INDEX", "metadata.labels['training.kubeflow.org/replica-index']")
-_PORT = "tfjob-port"  # by which the operator finds it
+_PORT = "tfjob-port"  # the name under which the operator looks for it
 _CONFIG = "TF_CONFIG"
 
 
 def placed(spec: Spec) -> Spec:
-    """Return the spec with the pods of a TFJob, each of which has a Service of its own; sidecars are Jobs."""
+    """Return the spec placed on the pods of a TFJob, each with its own Service; sidecars are Jobs."""
 
     def name_of(job: str, role: str, index: int) -> str:
         return f"{job}-{role}-{index}" if role in _REPLICAS else f"{job}-{role}-{index}.{job}"
@@ -39,8 +39,8 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
     Args:
         plan: of a `placed` spec, with fixed ports.
         directory: the spec's.
-        server_program: not used, as its text is in the plan.
-        container: the image, and what the pods are given.
+        server_program: unused, because its text is in the plan.
+        container: the image, and the pods' resources and volumes.
     """
     groups = pods.groups(plan)
     replicas = {
@@ -77,7 +77,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
 def _with_config(plan: Plan, tasks: Sequence[TaskPlan]) -> list[TaskPlan]:
     """Give tasks a TF_CONFIG where the operator's would be wrong.
 
-    It puts its own behind the variables of the pod, where it counts; only the command can still say otherwise.
+    The operator appends its own to the pod's variables, so it takes precedence; only the command can override it.
     """
     is_wrong = _CONFIG in tasks[0].env and _made_by_operator(plan) != json.loads(tasks[0].env[_CONFIG])["cluster"]
     return [
@@ -90,7 +90,7 @@ def _with_config(plan: Plan, tasks: Sequence[TaskPlan]) -> list[TaskPlan]:
 
 
 def _made_by_operator(plan: Plan) -> dict[str, list[str]] | None:
-    """The cluster in the operator's TF_CONFIG: without evaluators, also in their own; none for a single task."""
+    """Return the cluster in the operator's TF_CONFIG: never with evaluators; none for a single task."""
     if len(plan.tasks) == 1:
         return None
     cluster: dict[str, list[str]] = {}
