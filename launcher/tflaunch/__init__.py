@@ -1,3 +1,3 @@
-"""tflaunch: start, watch and end distributed TensorFlow training from one cluster spec."""
+"""tflaunch: start, monitor and stop distributed TensorFlow training from one cluster spec."""
 
 __version__ = "0.1.0"

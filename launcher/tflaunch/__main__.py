@@ -1,4 +1,4 @@
-"""The command: `tflaunch`, and `python -m tflaunch`."""
+"""Entry point of `tflaunch` and `python -m tflaunch`."""
 
 import gc
 import os
@@ -8,9 +8,9 @@ import sys
 def main() -> None:
     """Run the command line and exit with its code."""
     _open_missing_streams()
-    # What a start makes stays: to search it for garbage again and again would be a tenth of the start.
+    # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
     gc.set_threshold(50_000)
-    may_start_tasks = sys.argv[1:2] in (["up"], ["run"])  # most of them on this machine
+    may_start_tasks = sys.argv[1:2] in (["up"], ["run"])  # usually on this machine
     if may_start_tasks:
         from tflaunch.transport import local
 
@@ -21,30 +21,30 @@ def main() -> None:
     if may_start_tasks:
         local.dismiss_early()
     code = _flush(code)
-    os._exit(code)  # nothing is left to clean up, and the interpreter's farewell takes its time
+    os._exit(code)  # nothing is left to clean up, and finalizing the interpreter is slow
 
 
 def _open_missing_streams() -> None:
-    """Open /dev/null where stdin, stdout or stderr is closed: else the next file or socket would become it."""
+    """Open /dev/null where stdin, stdout or stderr is closed, so that no file or socket takes its number."""
     for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
             os.set_inheritable(descriptor, True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", errors="replace", closefd=False))
 
 
 def _flush(code: int) -> int:
-    """Write what is still buffered; return the exit code, which tells if that failed."""
+    """Flush stdout and stderr; return the exit code, 125 if that failed after a success."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
-            pass  # the reader has gone
+            pass  # the reader is gone
         except OSError:
-            code = code or 125  # a full disk, of which nothing can be said here any more
+            code = code or 125  # a full disk, which can no longer be reported here
     return code
 
 

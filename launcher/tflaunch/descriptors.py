@@ -1,4 +1,4 @@
-"""How many files this process may have open, and how many a run needs."""
+"""Check and raise the limit of open files, given what a run needs."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import resource
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
 from tflaunch.explain.wording import counted
 
-_OF_TASK = 2  # its log, and the index of when it was written
+_OF_TASK = 2  # its log, and the index of the log's times
 _OF_HOST = 1  # its link
 _OTHERS = 100
 
 
 def raise_limit() -> None:
-    """Allow this process as many as it may have; agents were started before, and hand on the user's own limit."""
+    """Raise the soft limit to the hard limit; agents, started earlier, pass on the user's own limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def needed(hosts: int, tasks: int) -> int:
-    """Return how many a supervisor may have open at the same time."""
+    """Return the maximum number of files that a supervisor has open at once."""
     return _OF_HOST * hosts + _OF_TASK * tasks + _OTHERS
 
 
 def require(hosts: int, tasks: int) -> None:
-    """See that a run of so many hosts and tasks can have the files that it needs.
+    """Check that the limit suffices for a run with this many hosts and tasks.
 
     Raises:
-        TflaunchError: it cannot.
+        TflaunchError: the hard limit is too low.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and needed(hosts, tasks) > most:

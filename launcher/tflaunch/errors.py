@@ -1,4 +1,4 @@
-"""What can go wrong before a job runs, and the exit codes that users can rely on."""
+"""Errors before a job runs, and the exit codes that users can rely on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_SENTENCE = 10_000
 
 
 class Problem(NamedTuple):
-    """Something wrong in a spec: where, what, and what to do about it.
+    """A problem in a spec, with its place and a remedy.
 
     ``severity`` is ``error`` or ``warning``; ``where`` is a place such as ``cluster.worker[1]``.
     """
@@ -34,7 +34,7 @@ class Problem(NamedTuple):
 
 
 class TflaunchError(Exception):
-    """A mistake or mishap that ends the command with one sentence and an exit code."""
+    """An error that ends the command with one sentence and an exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class TflaunchError(Exception):
 
 
 class SpecError(Exception):
-    """A spec that cannot be used: every problem in it, at least one of them an error."""
+    """An unusable spec: all its problems, at least one of them an error."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         super().__init__(f"{source}: {len(problems)} problems")

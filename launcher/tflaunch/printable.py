@@ -1,4 +1,4 @@
-"""Text from outside, as one line that is safe to show on a terminal and to keep in the journal."""
+"""Make foreign text safe to show on a terminal and to store in the journal, as one line."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from __future__ import annotations
 def printable(text: str, longest: int = 1000) -> str:
     """Return the text as one line without control characters.
 
-    What could move the cursor, start another line, or not be encoded is written as Python escapes it. The result is
-    its own printable form.
+    Characters that move the cursor, start a new line, or cannot be encoded are escaped as in Python. The function
+    is idempotent.
 
     Args:
-        text: anything that a host, a program or a file gave us.
-        longest: how many characters are kept; a longer text ends in "...".
+        text: any text from a host, a program or a file.
+        longest: maximum number of characters; a longer text ends in "...".
     """
     if len(text) > longest:
         text = text[: longest - 3] + "..."

@@ -1,4 +1,4 @@
-"""Directories and files that belong to this user alone: made so whatever the umask, refused where others can write."""
+"""Create private directories and files whatever the umask; reject those that other users can write."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def make_directories(path: Path) -> None:
-    """Make a directory and its missing parents, all of them with mode 0700.
+    """Create a directory and its missing parents, all with mode 0700.
 
     Raises:
-        OSError: one of them cannot be made, or is not a directory.
+        OSError: one of them cannot be created, or is not a directory.
     """
     if not path.is_dir():
         if path.parent != path:
@@ -25,7 +25,7 @@ def make_directories(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file with mode 0600, in place of what is there.
+    """Write a file with mode 0600, replacing an existing one.
 
     Raises:
         OSError: it cannot be written.
@@ -35,20 +35,20 @@ def write_text(path: Path, text: str) -> None:
 
 
 def require_own(path: Path, *, is_base: bool = False) -> None:
-    """Refuse a directory in which another user could have put files that we would trust, or run commands from.
+    """Reject a directory where another user could have put files that tflaunch would trust or run.
 
     Args:
         path: the directory.
-        is_base: only directories of ours are used in it, each of which is checked, too: then it may belong to root,
-            and have the sticky bit as /tmp has.
+        is_base: only our own directories are used in it, each checked as well; then it may belong to root, and
+            have the sticky bit like /tmp.
 
     Raises:
-        OSError: it cannot be looked at.
+        OSError: it cannot be examined.
         TflaunchError: it belongs to another user, or others can write to it.
     """
     status = path.stat()
     trusted = {os.getuid(), 0} if is_base else {os.getuid()}
-    foreign = {path.lstat().st_uid, status.st_uid} - trusted  # of a link, its owner decides where it leads
+    foreign = {path.lstat().st_uid, status.st_uid} - trusted  # the owner of a symlink decides where it leads
     if foreign:
         owner = _user_name(foreign.pop())
         message = f"{path} belongs to {owner}; run tflaunch as {owner}, or set TFLAUNCH_HOME to a directory of yours"
@@ -64,7 +64,7 @@ def require_own(path: Path, *, is_base: bool = False) -> None:
 
 
 def _is_group_of_one(status: os.stat_result) -> bool:
-    """Whether the group is the owner's private one, for which the usual umask of 002 lets directories be writable."""
+    """Whether the group is the owner's private one, which the usual umask of 002 allows to write."""
     import grp
     import pwd
 
