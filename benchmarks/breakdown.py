@@ -1,9 +1,9 @@
-"""What the time of `tflaunch up` is spent on: from its own journal, and three marks of a program that calls it.
+"""Break down the time of `tflaunch up`, from its journal and three timestamps of a calling program.
 
-The journal says when the run began, the agent had joined, and so on. What lies before it is marked by the program that
-is started instead of the `tflaunch` command: it writes the time when the interpreter has come to its first line, and
-when it begins to import what reads a spec, and what starts a run. The plain command is measured in the same round, so
-that it shows what the marks add.
+The journal says when the run began, when the agent joined, and so on. Everything before it is timed by a program
+that is started in place of the `tflaunch` command: it records when the interpreter reaches its first line, when it
+begins to import the spec reader, and when it begins to import what starts a run. The plain command is measured in
+the same round, which shows the overhead of the timestamps.
 """
 
 import itertools
@@ -57,7 +57,7 @@ in the same run; budgets are in [budgets](budgets.md).
 
 
 def measure(bench: Bench) -> dict[str, Found]:
-    """Measure `tflaunch up` with and without marks."""
+    """Measure `tflaunch up` with and without timestamps."""
     found = {}
     launcher = launchers(bench.peers)[TFLAUNCH]
     with workshop("breakdown") as (brood, scratch):
@@ -70,7 +70,7 @@ def measure(bench: Bench) -> dict[str, Found]:
                     argv = [sys.executable, "-c", PROGRAM, *argv[1:]]
                 return _one(brood, argv, job.directory, is_marked=name == MARKED)
 
-            one(MARKED)  # warms up
+            one(MARKED)  # warm-up
             found[str(size)] = Found(in_turn(f"breakdown, {size} tasks", (TFLAUNCH, MARKED), bench.repeats, one), {})
     return found
 
@@ -92,7 +92,7 @@ def _one(brood: Brood, argv: list[str], directory: Path, *, is_marked: bool) -> 
         _last(records, "ports_held"),
         _last(records, "task_started", "at"),
         _last(records, "task_gone"),
-        _last(records, "ended", "time") - wall,  # the one record without a monotonic time
+        _last(records, "ended", "time") - wall,  # the only record without a monotonic time
         begun + run.seconds,
     ]
     spans = [1000 * (later - earlier) for earlier, later in itertools.pairwise(marks)]

@@ -1,4 +1,4 @@
-"""The processes that are measured: started, looked at in /proc, and ended for certain.
+"""Start the measured processes, inspect them in /proc, and make sure that they end.
 
 Standard library only, Linux only (/proc, pidfd, prctl).
 """
@@ -18,18 +18,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-SETTLE = 1.0  # seconds that a launcher's last processes have to vanish after it returned
+SETTLE = 1.0  # seconds that a launcher's last processes have to disappear after it returned
 
 _PR_SET_CHILD_SUBREAPER = 36
 _T = TypeVar("_T")
 
 
 class Stuck(Exception):
-    """What was waited for did not come."""
+    """What was waited for did not happen."""
 
 
 class Run(NamedTuple):
-    """One whole command, start to return; `exit_code` is None where it hung."""
+    """One whole command, from start to return; `exit_code` is None if it hung."""
 
     seconds: float
     exit_code: int | None
@@ -40,16 +40,16 @@ class Brood:
     """Every process that descends from this one, orphans included, and no other."""
 
     def __init__(self) -> None:
-        """Adopt orphans from now on; children that were here before are not ours to end."""
-        # A launcher's child that made itself a session and lost its parent would be out of reach
-        # of any process group, so this process takes the place of init for its descendants.
+        """Adopt orphans from now on; children that existed before are left alone."""
+        # A launcher's child that has its own session and lost its parent is beyond the reach of any process
+        # group, so this process takes the place of init for its descendants.
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
         self._strangers = set(_descendants(os.getpid()))
 
     def start(self, argv: list[str], directory: Path, output: Path | None, errors: Path | None = None) -> "Started":
-        """Start a command in its directory, its output in a file; None means a pipe, and errors to nowhere."""
+        """Start a command in its directory, with output to a file; None means a pipe, with errors discarded."""
         with contextlib.ExitStack() as files:
             sink = files.enter_context(output.open("wb")) if output else subprocess.PIPE
             other = errors or output
@@ -67,11 +67,11 @@ class Brood:
         return Started(process, begun)
 
     def run(self, argv: list[str], directory: Path, output: Path, limit: float) -> Run:
-        """Run a command to its end, or to the limit."""
+        """Run a command to its end, or to the time limit."""
         return self.finish(self.start(argv, directory, output), limit)
 
     def finish(self, started: "Started", limit: float) -> Run:
-        """Wait for the end of what was started, or for the limit; nothing lives afterwards."""
+        """Wait for a started command until its end or the time limit, then kill whatever is left."""
         ended = started.wait(limit)
         seconds = time.monotonic() - started.begun
         left = self.left_running() if ended else 0
@@ -79,18 +79,18 @@ class Brood:
         return Run(seconds, started.process.returncode if ended else None, left)
 
     def living(self) -> list[int]:
-        """Return all that live."""
+        """Return the PIDs of all living processes."""
         return [pid for pid in _descendants(os.getpid()) if pid not in self._strangers]
 
     def left_running(self) -> int:
-        """Count those that outlive the time to settle."""
+        """Count the processes that outlive the settling time."""
         deadline = time.monotonic() + SETTLE
         while (living := len(self.living())) and time.monotonic() < deadline:
             time.sleep(0.01)
         return living
 
     def end(self) -> None:
-        """Kill all, those included that they start meanwhile."""
+        """Kill all processes, including those that they start in the meantime."""
         while living := self.living():
             for pid in living:
                 with contextlib.suppress(ProcessLookupError):
@@ -102,15 +102,15 @@ class Brood:
 
 
 class Started(NamedTuple):
-    """A command that runs, and when it was started (on the monotonic clock)."""
+    """A running command, and its start time on the monotonic clock."""
 
     process: subprocess.Popen[bytes]
     begun: float
 
     def wait(self, limit: float) -> bool:
-        """Wait for its end; return whether it came within so many seconds of its start."""
+        """Wait for the command's end; return whether it came within ``limit`` seconds of its start."""
         if self.process.poll() is None:
-            # Popen.wait(timeout) sleeps up to 50 ms between looks; a pidfd wakes at the exit itself.
+            # Popen.wait(timeout) polls at intervals of up to 50 ms; a pidfd wakes on the exit itself.
             if not all_ended([self.process.pid], self.begun + limit):
                 return False
             self.process.wait()
@@ -119,7 +119,7 @@ class Started(NamedTuple):
 
 @contextlib.contextmanager
 def workshop(name: str) -> Iterator[tuple[Brood, Path]]:
-    """Give a brood and a directory; nothing is left of either afterwards."""
+    """Yield a brood and a temporary directory; kill and remove both on exit."""
     brood = Brood()
     with tempfile.TemporaryDirectory(prefix=f"{name}-", ignore_cleanup_errors=True) as scratch:
         try:
@@ -129,7 +129,7 @@ def workshop(name: str) -> Iterator[tuple[Brood, Path]]:
 
 
 def forked(work: Callable[[], _T]) -> _T:
-    """Do the work in a process of its own, whose descendants are those that it starts, and return what it returns."""
+    """Run a function in a separate process, so that its descendants are its own, and return its result."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=lambda: sender.send(work()))
@@ -146,7 +146,7 @@ def forked(work: Callable[[], _T]) -> _T:
 
 
 def all_ended(pids: Iterable[int], deadline: float) -> bool:
-    """Wait until none of some processes lives, or until a time of the monotonic clock."""
+    """Wait until all of the processes have ended, or until a time on the monotonic clock."""
     for pid in pids:
         try:
             pidfd = os.pidfd_open(pid)
@@ -161,7 +161,7 @@ def all_ended(pids: Iterable[int], deadline: float) -> bool:
 
 
 def wait_for(look: Callable[[], _T], limit: float, *, pause: float = 0.01) -> _T:
-    """Look until there is something to see, and return it."""
+    """Poll until ``look`` returns something truthy, and return that."""
     end = time.monotonic() + limit
     while not (seen := look()):
         if time.monotonic() > end:
@@ -171,7 +171,7 @@ def wait_for(look: Callable[[], _T], limit: float, *, pause: float = 0.01) -> _T
 
 
 def cpu_seconds(pids: Iterable[int], *, with_ended_children: bool = False) -> float:
-    """Return the seconds of processor time that some processes have used, in ticks of 10 ms."""
+    """Return the CPU seconds that some processes have used, in ticks of 10 ms."""
     last = 15 if with_ended_children else 13
     ticks = 0
     for pid in pids:
@@ -181,13 +181,13 @@ def cpu_seconds(pids: Iterable[int], *, with_ended_children: bool = False) -> fl
 
 
 def cpu_of_children() -> float:
-    """Return the processor time of all descendants that have ended and were waited for, in seconds."""
+    """Return the CPU seconds of all descendants that have ended and were waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def command_of(pid: int) -> tuple[str, ...]:
-    """Return the command line of a process, nothing when it is gone."""
+    """Return the command line of a process, empty if it is gone."""
     try:
         return tuple(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")[:-1])
     except OSError:
@@ -195,12 +195,12 @@ def command_of(pid: int) -> tuple[str, ...]:
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent of a process that lives."""
+    """Return the parent of a living process."""
     return int(_stat(pid)[1])
 
 
 def status_of(pid: int, task: int | None = None) -> dict[str, str]:
-    """Return the fields of a process, or of one of its threads; none when it is gone."""
+    """Return the status fields of a process, or of one of its threads; empty if it is gone."""
     where = Path(f"/proc/{pid}/task/{task}/status" if task else f"/proc/{pid}/status")
     try:
         return dict(line.split(":", 1) for line in where.read_text().splitlines())
@@ -209,7 +209,7 @@ def status_of(pid: int, task: int | None = None) -> dict[str, str]:
 
 
 def _stat(pid: int) -> list[str]:
-    # The command's name stands in parentheses and may itself hold some.
+    # The command's name is in parentheses and may itself contain some.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -217,14 +217,14 @@ def _environment(directory: Path) -> dict[str, str]:
     environment = {
         **os.environ,
         "NO_COLOR": "1",
-        "OMP_NUM_THREADS": "1",  # else torchrun warns about it
-        # GNU parallel takes the shell that it descends from, else; bash becomes the task, where dash stays beside it.
+        "OMP_NUM_THREADS": "1",  # otherwise torchrun warns about it
+        # Otherwise GNU parallel uses its parent shell; bash is replaced by the task, dash stays as its parent.
         "PARALLEL_SHELL": shutil.which("bash") or "/bin/sh",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "TFLAUNCH_HOME": str(directory / "home"),
         "TMPDIR": str(directory),  # torchrun and mpirun leave directories behind
     }
-    # Either would make every Python launcher pay for what a user's does not.
+    # Either would slow down every Python launcher in a way that users do not see.
     for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
         environment.pop(name, None)
     return environment

@@ -1,4 +1,4 @@
-"""Makes docs/benchmarks.md from the results of the parts."""
+"""Generate docs/benchmarks.md from the results of the parts."""
 
 import json
 import os
@@ -20,38 +20,38 @@ WIDTH = 116
 
 
 class Machine(NamedTuple):
-    """What seconds depend on."""
+    """The facts about a machine that timings depend on."""
 
     cores: int
     python: str
     system: str
 
     def __str__(self) -> str:
-        """Say it."""
+        """Return a description."""
         return f"{self.cores} cores, Python {self.python}, {self.system}"
 
 
 class Result(NamedTuple):
-    """What a part has given, and when."""
+    """The result of a part, and when it was measured."""
 
     date: str
     machine: Machine
     versions: dict[str, str]
     load: tuple[float, float]
-    """Average of the last minute, at the start and at the end."""
+    """Load average of the last minute, at the start and at the end."""
     repeats: int
     seconds: float
     found: dict[str, Found]
 
 
 def this_machine() -> Machine:
-    """Return what this machine is."""
+    """Return the facts about this machine."""
     system = f"{platform.system()} {platform.release()}"
     return Machine(len(os.sched_getaffinity(0)), platform.python_version(), system)
 
 
 def save(result: Result, path: Path) -> None:
-    """Keep a result."""
+    """Write a result to a file."""
     found = {key: one._asdict() for key, one in result.found.items()}
     raw = {**result._asdict(), "machine": result.machine._asdict(), "found": found}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def save(result: Result, path: Path) -> None:
 
 
 def load(path: Path) -> Result:
-    """Read a result that was kept."""
+    """Read a result from a file."""
     raw = json.loads(path.read_text())
     found = {key: Found(**one) for key, one in raw["found"].items()}
     first, last = raw["load"]
@@ -67,7 +67,7 @@ def load(path: Path) -> Result:
 
 
 def write(parts: dict[str, Part], results: dict[str, Result]) -> str:
-    """Return the document. A part without a result is left out."""
+    """Return the document, without parts that have no result."""
     newest = max(results.values(), key=lambda result: result.date)
     versions = ", ".join(f"{name} {version}" for name, version in newest.versions.items())
     blocks = ["# Benchmarks", _wrapped(TEXT), _wrapped(f"{newest.machine}; {versions}.")]

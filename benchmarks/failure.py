@@ -1,4 +1,4 @@
-"""One of 8 tasks is killed: how long until the others are dead, and until the launcher returns."""
+"""Kill one of 8 tasks, and measure how long until the others are dead, and until the launcher returns."""
 
 import os
 import random
@@ -17,7 +17,7 @@ OPTIONS = {PARALLEL: ("--halt", "now,fail=1")}
 ROWS = (TFLAUNCH, PARALLEL, "honcho", "torchrun", "mpirun")
 LIMIT = 15.0
 MOMENT = (1.0, 1.5)
-"""The kill comes so many seconds after the last task has started, at random: some launchers look only now and then."""
+"""Seconds after the last task's start at which to kill, at random: some launchers only poll now and then."""
 TEXT = f"""\
 One of {TASKS} tasks (`sleep 1000`) is killed (SIGKILL): seconds until the last of the others is dead, and until
 the launcher has returned. tflaunch is told not to restart (`restart.max` 0), GNU parallel `--halt now,fail=1`.
@@ -26,7 +26,7 @@ supervisord, a shell script and a bare `Popen` have no part here: they leave the
 
 
 def measure(bench: Bench) -> dict[str, Found]:
-    """Measure all launchers that end the others when one has failed."""
+    """Measure all launchers that end the other tasks when one fails."""
     known = launchers(bench.peers)
     able = [name for name in ROWS if known[name].program]
     missing = {name: [known[name].remedy] for name in ROWS if name not in able}
@@ -37,7 +37,7 @@ def measure(bench: Bench) -> dict[str, Found]:
             return _one(brood, known[name], job)
 
         for name in able:
-            one(name)  # warms up
+            one(name)  # warm-up
         return {str(TASKS): Found(in_turn("failure", able, bench.repeats, one), missing)}
 
 
@@ -66,7 +66,7 @@ def _one(brood: Brood, launcher: Launcher, job: Job) -> Sample:
 
 
 def _sleepers(brood: Brood) -> list[int]:
-    """Return the tasks, once all have started."""
+    """Return the PIDs of the tasks, empty until all have started."""
     found = [pid for pid in brood.living() if command_of(pid) == COMMAND]
     return found if len(found) == TASKS else []
 

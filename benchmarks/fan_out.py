@@ -1,6 +1,6 @@
-"""How long a client takes to run `true` on N hosts over SSH: the whole command, start to return.
+"""Measure how long a client takes for `true` on N hosts over SSH: the whole command, start to return.
 
-The hosts are sshd processes on this machine. Each round is compared with its own OpenSSH.
+The hosts are sshd processes on this machine. Each round is compared with its own OpenSSH baseline.
 """
 
 import json
@@ -21,13 +21,13 @@ from rounds import Found, Sample, figures, in_turn, measured, median, remarks, t
 from sshd_hosts import SSHD, USER, Hosts, running
 
 SIZES = (8, 32, 100)
-AT_ONCE = 32  # what OpenSSH and pdsh are told
+AT_ONCE = 32  # the concurrency of OpenSSH and pdsh
 BASE = f"OpenSSH, `xargs -P{AT_ONCE}`"
 CURVE = "the same, KexAlgorithms=curve25519-sha256"
 PDSH = f"pdsh -f{AT_ONCE}"
 NEW = "tflaunch up, on new hosts"
 NOTHING = ("true",)
-SAMPLE = 0.01  # seconds between two looks at a client's memory
+SAMPLE = 0.01  # seconds between two samples of a client's memory
 LIMIT = 30.0
 TEXT = """\
 `true` once on each of N hosts, which are sshd processes on this machine and share its cores with the client.
@@ -48,7 +48,7 @@ def measure(bench: Bench) -> dict[str, Found]:
     found = {}
     for size in SIZES:
         with tempfile.TemporaryDirectory(prefix="hosts-") as scratch, running(Path(scratch), size) as hosts:
-            # In another process: the hosts must not be descendants of who measures, as the clients are.
+            # In another process: the hosts must not be descendants of the measuring process, as the clients are.
             found[str(size)] = forked(partial(_compare, hosts, bench.repeats))
     return found
 
@@ -77,18 +77,18 @@ class Fan:
         self._hosts = hosts
 
     def out(self, client: Launcher, job: Job, output: Path | None = None) -> tuple[Run, Sample]:
-        """Run it, until the hosts are done too."""
+        """Run the client, until the hosts are done as well."""
         argv = client.argv(job)
         own, machine = cpu_of_children(), _cpu_of_machine()
         run = self._brood.run(argv, job.directory, output or nothing(), LIMIT)
         own = cpu_of_children() - own
-        # Also so that the next client does not pay for what this one left to do.
+        # Waiting also keeps the next client from paying for this one's leftovers.
         left = run.left_running + self._hosts.left_running()
         cpu = {"client_cpu": own, "all_cpu": _cpu_of_machine() - machine}
         return run, outcome(run.exit_code, seconds=run.seconds, left=left, **cpu)
 
     def verify(self, client: Launcher, job: Job) -> tuple[bool, list[str]]:
-        """See with tasks that leave a mark that each host runs one; this warms up, too."""
+        """Verify, with tasks that write to a file, that each host runs one; this is also the warm-up."""
         if not client.program:
             return False, [client.remedy]
         marks, script, output = (job.directory / name for name in ("marks", "mark.sh", "output"))
@@ -103,7 +103,7 @@ class Fan:
         return not run.exit_code, said
 
     def weigh(self, client: Launcher, job: Job) -> Sample:
-        """Run it once more and look all the time: it is not timed, as that would slow it down."""
+        """Run the client once more and sample it continuously, untimed because sampling slows it down."""
         seen = [(0, 0)]
         done = threading.Event()
 
@@ -124,14 +124,14 @@ class Fan:
 
 
 def _clients(hosts: Hosts) -> list[Launcher]:
-    """Return every row of the table, the base first."""
+    """Return every row of the table, the baseline first."""
     ssh = peers.find("ssh")
 
     def openssh(*options: str) -> Callable[[str, Job], list[str]]:
         def argv(program: str, job: Job) -> list[str]:
             client = [program, "-n", "-F", str(hosts.ssh_config), *options, "@", shlex.join(job.command)]
-            # A session for each, as pdsh has them: whatever else runs on the machine then takes as much
-            # processor time from one as from the other (Linux shares it among sessions first).
+            # Like pdsh, use a session for each: Linux divides CPU time among sessions first, so other load on the
+            # machine then slows both clients equally.
             return ["xargs", "-a", str(hosts.names), f"-P{AT_ONCE}", "-I@", "setsid", "--wait", *client]
 
         return argv

@@ -1,4 +1,4 @@
-"""How long it takes until N mirrored workers have trained a step, and until they do again after one was killed."""
+"""Measure how long N mirrored workers take to train a step, and to do so again after one was killed."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from rounds import Found, Sample, in_turn, measured, remarks, table
 from training import ONE_STEP, PRELOAD, SCRIPT, VICTIM, WAYS, Workers
 
 SIZES = (2, 4, 8)
-KILLED = 4  # of so many workers one is killed
+KILLED = 4  # one worker is killed in the run with this many
 TEXT = """\
 N workers of MultiWorkerMirroredStrategy on this machine, from the start of the command until each has trained
 its first step. CPU is that of all processes until then: the workers, the process that imports, agent, launcher.
@@ -22,8 +22,8 @@ The ratio is to the shell script.
 
 
 def measure(bench: Bench) -> dict[str, Found]:
-    """Measure all ways with each number of workers."""
-    _one(SIZES[0], SCRIPT)  # warms up
+    """Measure all ways of starting with each number of workers."""
+    _one(SIZES[0], SCRIPT)  # warm-up
     found = {}
     for size in SIZES:
         rounds = in_turn(f"first step, {size} workers", WAYS, bench.repeats, partial(_one, size))

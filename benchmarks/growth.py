@@ -1,4 +1,4 @@
-"""What a job costs the supervisor's core as it grows. No process is started: what hosts would say is said here."""
+"""Measure the cost of a growing job in the supervisor's core, with simulated events, no processes."""
 
 import itertools
 import json
@@ -42,7 +42,7 @@ seconds are of the processor.
 
 
 class _Job:
-    """A job to which everything happens that hosts would tell."""
+    """A job that receives every event that hosts would report."""
 
     def __init__(self, directory: Path, size: int) -> None:
         spec = directory / "growth.json"
@@ -53,7 +53,7 @@ class _Job:
         self.job = step.begin("growth", self.plan, self.now)
 
     def happens(self, event: Event) -> list[Action]:
-        """Let the supervisor decide, and tell."""
+        """Apply an event to the core, and produce its messages."""
         self.now += 1e-6
         before = self.job
         self.job, actions = step.step(before, event, self.now)
@@ -62,7 +62,7 @@ class _Job:
         return actions
 
     def prepare(self) -> list[StartTask]:
-        """Do all that comes before tasks are started; return which are to be started."""
+        """Complete the preparation, and return the tasks to start."""
         waiting: list[Action] = [action for host in self.plan.hosts for action in self.happens(HostJoined(host.host))]
         started = []
         while waiting:
@@ -79,7 +79,7 @@ class _Job:
         return started
 
     def live(self, started: Iterable[StartTask]) -> int:
-        """Let the tasks live and end; return how many events that were."""
+        """Let the tasks run and end; return the number of events."""
         tasks = [(action.host, action.task, action.attempt) for action in started]
         events: list[Event] = [TaskStarted(*task, 1, 0.0) for task in tasks]
         events += [PortOpened(*task) for task in tasks]
@@ -116,7 +116,7 @@ def _one(directory: Path, size: int) -> Sample:
 
 
 def _memory(directory: Path, size: int) -> float:
-    """MiB that a job holds when all its tasks are started."""
+    """Return the MiB that a job holds when all its tasks are started."""
     tracemalloc.start()
     try:
         job = _Job(directory, size)

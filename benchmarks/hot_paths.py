@@ -1,4 +1,4 @@
-"""What the paths cost that all goes through (a frame, a record, 64 KiB of output), and each verb as a whole."""
+"""Measure hot paths (a frame, a record, 64 KiB of output), and each verb as a whole."""
 
 import json
 import os
@@ -27,7 +27,7 @@ BASES = {"paths": "json", "verbs": "python"}
 VERBS = ("check", "plan", "ls", "ps", "logs", "events", "down")
 OF_A_SPEC = ("check", "plan")
 TIMES = 500
-CHUNK = b"step 120: loss 0.31, accuracy 0.94\n" * 1872  # 64 KiB, as an agent reads it
+CHUNK = b"step 120: loss 0.31, accuracy 0.94\n" * 1872  # 64 KiB, the size that an agent reads
 LIMIT = 20.0
 TASK = "worker:0"
 EVENT = TaskStarted("localhost", TASK, 0, 4711, 62873.782086271)
@@ -60,7 +60,7 @@ def measure(bench: Bench) -> dict[str, Found]:
             return outcome(run.exit_code, cost=1000 * run.seconds)
 
         for name in verbs:
-            verb(name)  # warms up
+            verb(name)  # warm-up
         found["verbs"] = Found(in_turn("verbs", [*verbs], bench.repeats, verb), {})
         return found
 
@@ -123,7 +123,7 @@ PATHS = {
 
 @contextmanager
 def _no_stdout() -> Iterator[None]:
-    """Have nobody read what is written to stdout."""
+    """Discard what is written to stdout."""
     kept = os.dup(1)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
@@ -136,7 +136,7 @@ def _no_stdout() -> Iterator[None]:
 
 
 def _verbs(brood: Brood, directory: Path, bench: Bench) -> dict[str, list[str]]:
-    """Return the command of each verb, after a run that they can tell of."""
+    """Return the command of each verb, after creating a run for them to show."""
     known = launchers(bench.peers)
     up = known[TFLAUNCH].argv(Job(8, ("/bin/true",), directory))
     brood.run(up, directory, nothing(), LIMIT)

@@ -1,4 +1,4 @@
-"""What launchers need while 64 tasks sleep: processor time, wake-ups, memory. All idle at the same time, in one run."""
+"""Measure CPU, wake-ups and memory of launchers while 64 tasks sleep, all idle at once in one run."""
 
 import re
 import time
@@ -13,21 +13,21 @@ from rounds import Found, Sample, figures, median, remarks, table
 TASKS = 64
 COMMAND = ("/bin/sleep", "1000")
 DETACHED = "tflaunch up -d"
-WINDOW = 12.0  # seconds of a round
+WINDOW = 12.0  # seconds per round
 CALM = 15.0  # seconds between the last start and the first round
-LIMIT = 60.0  # seconds in which 64 tasks must have been started
-QUIET = 1.0  # seconds in which nothing new was started
+LIMIT = 60.0  # seconds within which 64 tasks must have started
+QUIET = 1.0  # seconds without new processes
 
 
 class Idler(NamedTuple):
-    """A launcher that has started its tasks: its own processes."""
+    """A launcher that has started its tasks, and its own processes."""
 
     name: str
     pids: tuple[int, ...]
 
 
 class Use(NamedTuple):
-    """What some processes have used since they were started."""
+    """The resources that some processes have used since their start."""
 
     seconds: float
     switches: int
@@ -43,7 +43,7 @@ opened the ports that TensorFlow would; behind `-d` supervisor and agent hold a 
 
 
 def measure(bench: Bench) -> dict[str, Found]:
-    """Start all launchers one after the other, then look at all of them."""
+    """Start all launchers one after the other, then measure them together."""
     known = launchers(bench.peers)
     missing = {name: [launcher.remedy] for name, launcher in known.items() if not launcher.program}
     names = [*(name for name in known if name not in missing), DETACHED]
@@ -62,7 +62,7 @@ def measure(bench: Bench) -> dict[str, Found]:
 
 
 def _start(brood: Brood, argv: list[str], directory: Path) -> tuple[int, ...]:
-    """Start a launcher; return its processes once all tasks run and nothing else is started any more."""
+    """Start a launcher; return its processes once all tasks run and no new processes appear."""
     before = set(brood.living())
     brood.start(argv, directory, nothing())
 
@@ -100,7 +100,7 @@ def _use(idler: Idler) -> Use:
     seconds, switches = 0.0, 0
     for pid in idler.pids:
         for task in Path(f"/proc/{pid}/task").iterdir():
-            # Nanoseconds, where /proc/PID/stat has ticks of 10 ms.
+            # In nanoseconds; /proc/PID/stat has only ticks of 10 ms.
             seconds += int((task / "schedstat").read_text().split()[0]) / 1e9
             status = status_of(pid, int(task.name))
             switches += sum(int(count) for name, count in status.items() if name.endswith("ctxt_switches"))

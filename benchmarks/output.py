@@ -1,4 +1,4 @@
-"""How long a launcher takes for 80 MB of lines of 4 tasks, what arrives of them, and what processor time it needs."""
+"""Measure a launcher's time and CPU for 80 MB of lines of 4 tasks, and count lost and torn lines."""
 
 import sys
 from collections import Counter
@@ -17,7 +17,7 @@ LINES = 200_000
 MODES = {"block": "block-buffered", "line": "flushed after each line"}
 MEGABYTES = TASKS * LINES * (writer.LENGTH + 1) / 1e6
 LIMIT = 60.0
-PREFIX = 40  # the most characters that a launcher may put before a line
+PREFIX = 40  # maximum length of a launcher's prefix
 
 
 class Way(NamedTuple):
@@ -26,7 +26,7 @@ class Way(NamedTuple):
     launcher: str
     options: tuple[str, ...] = ()
     files: str = ""
-    """Where the lines are, if not in the launcher's own output: a pattern."""
+    """Glob pattern of the output files, if the lines are not in the launcher's own output."""
     modes: tuple[str, ...] = tuple(MODES)
 
 
@@ -68,7 +68,7 @@ def measure(bench: Bench) -> dict[str, Found]:
 
             names = [name for name in able if mode in WAYS[name].modes]
             for name in names:
-                one(name, count=1)  # warms up
+                one(name, count=1)  # warm-up
             found[mode] = Found(in_turn(f"output, {words}", names, bench.repeats, one), missing)
     return found
 
@@ -93,10 +93,10 @@ def _one(brood: Brood, launcher: Launcher, job: Job, files: str, written: frozen
 
 
 def _damage(files: list[Path], written: frozenset[bytes]) -> tuple[int, int]:
-    """Return how many lines did not arrive whole, and how many arrived that nobody wrote, or that came again.
+    """Return how many lines did not arrive intact, and how many were never written or arrived again.
 
-    Whole is a line that is, after the launcher's prefix, exactly what a task wrote; what the launcher says by itself
-    does not count.
+    A line is intact if it is exactly what a task wrote, apart from the launcher's prefix; the launcher's own messages
+    do not count.
     """
     seen = Counter(line[-writer.LENGTH :] if len(line) <= writer.LENGTH + PREFIX else line for line in _lines(files))
     whole = seen.keys() & written

@@ -1,4 +1,4 @@
-"""What a part of the benchmarks is, and what it needs."""
+"""Define a part of the benchmarks, and the helpers that parts share."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from rounds import Found, Sample
 
 
 class Bench(NamedTuple):
-    """How a part measures."""
+    """The parameters of a measurement."""
 
     repeats: int
     peers: Path
-    """The virtual environment of the launchers that are compared."""
+    """The virtual environment of the launchers in the comparison."""
 
 
 class Part(NamedTuple):
@@ -23,37 +23,37 @@ class Part(NamedTuple):
 
     title: str
     text: str
-    """What the figures mean."""
+    """The meaning of the figures."""
     measure: Callable[[Bench], dict[str, Found]]
-    """Return what was found, by what was asked for (such as the number of tasks)."""
+    """Returns the findings, by what was varied (such as the number of tasks)."""
     section: Callable[[dict[str, Found]], list[str]]
-    """Return the lines of the document that say it."""
+    """Returns the section's lines in the document."""
     has_peers: bool = False
     """Whether it needs the virtual environment of other launchers."""
 
 
 def own_directory(scratch: Path) -> Path:
-    """Return a new directory, so that nobody finds the files of another."""
+    """Return a new directory, so that no two commands share files."""
     return Path(tempfile.mkdtemp(dir=scratch))
 
 
 def last_line(output: Path) -> str:
-    """Return the last line of an output that says something, fit for a table."""
+    """Return the last non-blank line of an output, escaped for a table."""
     lines = output.read_text(errors="replace").split("\n")
     return next((line.strip().replace("|", "/") for line in reversed(lines) if line.strip()), "no output")
 
 
 def nothing() -> Path:
-    """Return where output goes that nobody reads."""
+    """Return the path that discards output."""
     return Path(os.devnull)
 
 
 def outcome(exit_code: int | None, **figures: float) -> Sample:
-    """Return a sample of a command that ought to exit with 0; None means that it hung."""
+    """Return a sample of a command that should exit with 0; None means that it hung."""
     return {**figures, "hung": float(exit_code is None), "failed": float(exit_code not in (None, 0))}
 
 
 def journal(directory: Path) -> list[dict[str, Any]]:
-    """Return the journal of the only run that tflaunch has made in a directory; `now` and `at` are monotonic times."""
+    """Return the journal of the only tflaunch run in a directory; `now` and `at` are monotonic times."""
     (path,) = directory.glob("home/runs/*/events.jsonl")
     return [json.loads(line) for line in path.read_text().splitlines()]

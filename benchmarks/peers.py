@@ -1,4 +1,4 @@
-"""The launchers that are compared: where each is found, and how each is told to run N tasks."""
+"""The launchers in the comparison: where each is installed, and its command to run N tasks."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PYPI = {"honcho": "honcho==2.0.0", "supervisord": "supervisor==4.3.0", "torchrun": "torch==2.13.0"}
-"""Program to what brings it."""
+"""The package that provides each program."""
 APT = "apt-get install --no-install-recommends {}"
 POPEN = "bare Popen + wait"
 SHELL = "shell script, `&` and `wait`"
@@ -22,22 +22,22 @@ PARALLEL = "GNU parallel"
 
 
 class Job(NamedTuple):
-    """What a launcher is asked to do: run `command` `tasks` times, its files in `directory`."""
+    """The work for a launcher: run `command` `tasks` times, with its files in `directory`."""
 
     tasks: int
     command: tuple[str, ...]
     directory: Path
     options: tuple[str, ...] = ()
-    """What else its command line says."""
+    """Additional command-line options."""
 
 
 class Launcher(NamedTuple):
-    """One row of the tables; `program` is empty where it is not installed."""
+    """One row of the tables; `program` is empty if it is not installed."""
 
     name: str
     program: str
     source: str
-    """What installs it."""
+    """The command that installs it."""
     build: Callable[[str, Job], list[str]]
 
     def argv(self, job: Job) -> list[str]:
@@ -46,12 +46,12 @@ class Launcher(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What is to be said where it is not installed."""
+        """The note to show if it is not installed."""
         return f"not installed: `{self.source}`"
 
 
 def launchers(venv: Path) -> dict[str, Launcher]:
-    """Return all of them by name."""
+    """Return all launchers by name."""
 
     def from_pypi(name: str, build: Callable[[str, Job], list[str]]) -> Launcher:
         return Launcher(name, find(name, venv), f"pip install {PYPI[name]}", build)
@@ -70,7 +70,7 @@ def launchers(venv: Path) -> dict[str, Launcher]:
 
 
 def install(venv: Path) -> None:
-    """Put into the peers' own virtual environment what is missing there: they never meet tflaunch's dependencies."""
+    """Install missing packages into the peers' own virtual environment, apart from tflaunch's packages."""
     missing = [package for program, package in PYPI.items() if not (venv / "bin" / program).exists()]
     if not missing:
         return
@@ -83,7 +83,7 @@ def install(venv: Path) -> None:
 
 
 def versions(venv: Path) -> dict[str, str]:
-    """Return the versions of those that are installed."""
+    """Return the versions of the installed launchers."""
     distributions = [
         path.name.removesuffix(".dist-info") for path in venv.glob("lib/python*/site-packages/*.dist-info")
     ]
@@ -98,20 +98,20 @@ def versions(venv: Path) -> dict[str, str]:
 
 
 def find(program: str, venv: Path | None = None) -> str:
-    """Return where a program is, absolute; "" when it is nowhere. PATH never stands in for a venv."""
+    """Return a program's absolute path, "" if there is none. PATH is not searched if a venv is given."""
     found = shutil.which(program, path=str(venv / "bin")) if venv else shutil.which(program)
     return str(Path(found).absolute()) if found else ""
 
 
 def tflaunch() -> str:
-    """Return the tflaunch beside this interpreter: PATH may hold an older one."""
+    """Return the tflaunch next to this interpreter, because PATH may have an older one."""
     program = Path(sys.executable).with_name("tflaunch")
     if not program.exists():
         raise SystemExit(f"no {program}: install tflaunch for this Python (`make benchmark` does)")
     return str(program)
 
 
-# How each launcher is told what to run.
+# The command line of each launcher.
 
 
 def _popen(program: str, job: Job) -> list[str]:
@@ -131,7 +131,7 @@ def _shell(program: str, job: Job) -> list[str]:
 
 def _tflaunch(program: str, job: Job) -> list[str]:
     spec = job.directory / "job.json"
-    # Never restarted: no peer does that either.
+    # Without restarts, like all the peers.
     document = {"cluster": {"worker": job.tasks}, "command": job.command, "restart": {"max": 0}}
     spec.write_text(json.dumps(document))
     return [program, "up", *job.options, str(spec)]

@@ -1,10 +1,9 @@
-"""What ten other terminals cost a run of 64 tasks: five times `ps --watch`, five times `logs -f`, some of them stopped.
+"""Measure how five `ps --watch` and five `logs -f`, some of them stopped, affect a run of 64 tasks.
 
-The tasks mostly wait: each writes a line, sleeps a while, and does so again. On a machine whose cores were all busy
-the terminals' own need of CPU would slow every run, and say nothing about the supervisor. What would show is a task
-that is held up when it writes: its pauses are between its lines, so every delay adds to its time. An evaluator that
-ends and asks for a restart, again and again, shows how soon the supervisor gets to what has happened: from each of its
-exits to the start of the next attempt.
+The tasks mostly wait: each writes a line, sleeps, and repeats. If all cores were busy, the terminals' own CPU use
+would slow every run, which says nothing about the supervisor. Here a task shows a delay only if its writes block:
+it sleeps between its lines, so every delay adds to its time. An evaluator that repeatedly exits and requests a
+restart shows how fast the supervisor reacts: from each of its exits to the start of the next attempt.
 """
 
 import json
@@ -24,10 +23,10 @@ LINES = 160
 PAUSE = 0.05  # seconds between two lines
 KINDS = (["ps", "--watch"], ["logs", "-f"])
 STOPPED = 2
-"""Of each kind."""
+"""Number of stopped readers of each kind."""
 ALONE, WATCHED = "alone", "with 10 readers"
 EACH = {ALONE: 0, WATCHED: 5}
-"""Readers of each kind."""
+"""Number of readers of each kind."""
 LIMIT = 120.0
 WORDS = {
     "duration": "first line to last line, s",
@@ -38,7 +37,7 @@ WORDS = {
     "slowest_ms": "the slowest of these, ms",
 }
 PULSE = "until test -e go; do sleep 0.1; done; sleep 0.7; exit 42"
-"""42 means \"saved, start me again\", which costs no budget."""
+"""42 means \"saved, restart me\", which is not charged to the budget."""
 PROGRAM = f"""
 import os, time
 def wait_for(name):
@@ -97,7 +96,7 @@ class Watched:
         self._agent = parent_of(started[0]["pid"])
 
     def watch(self, count: int) -> None:
-        """Open so many terminals of each kind, and stop some of them once all show something."""
+        """Open ``count`` terminals of each kind, and stop some of them once all have output."""
         for words in KINDS:
             shown = [self._directory / f"{words[0]}-{number}" for number in range(count)]
             readers = [self._start(path, *words) for path in shown]
@@ -107,7 +106,7 @@ class Watched:
             self._readers += readers
 
     def measure(self) -> Sample:
-        """Let the tasks work."""
+        """Let the tasks run, and measure."""
         who = [[self._supervisor], [self._agent], [reader.process.pid for reader in self._readers]]
         before = [cpu_seconds(pids) for pids in who]
         (self._directory / "go").touch()

@@ -1,10 +1,10 @@
-"""How long it takes until training goes on after one of two mirrored workers was killed.
+"""Measure how long it takes until training continues after one of two mirrored workers was killed.
 
-The same program is run under `tflaunch up`, with and without `preload`, and by a plain restart loop as a process
-manager does it: whoever has died is waited for, then all are started again. There the survivor ends when TensorFlow
-itself notices.
+The same program runs under `tflaunch up`, with and without `preload`, and under a plain restart loop, as in a
+process manager: it waits for all workers to end, then starts all of them again. There the survivor ends when
+TensorFlow itself notices.
 
-TensorFlow notices in the collective that waits for the dead peer, so the kill meets the workers once in their
+TensorFlow notices in the collective that waits for the dead peer, so the workers are killed once during their
 steps, which follow each other without a pause, and once while they do something else for a second.
 """
 
@@ -25,7 +25,7 @@ COUNT = 2
 LOOP = "restart loop"
 WAYS = (LOOP, TFLAUNCH, PRELOAD)
 PAUSES = {"in a step": 0, "between two steps": 1}
-"""What the kill meets: seconds that a worker does something else after each step."""
+"""When the worker is killed: seconds that a worker does something else after each step."""
 WORDS = {"gone": "last old process gone", "started": "all new processes started", "stepped": "first new step"}
 TEXT = f"""\
 One of {COUNT} mirrored workers is killed (SIGKILL) in training, once in a step and once between two steps. The ratio
@@ -35,8 +35,8 @@ step is TensorFlow's own start.
 
 
 def measure(bench: Bench) -> dict[str, Found]:
-    """Measure all ways with each moment of the kill."""
-    _one(MANY_STEPS.format(pause=0), LOOP)  # warms up
+    """Measure all ways of restarting with each moment of the kill."""
+    _one(MANY_STEPS.format(pause=0), LOOP)  # warm-up
     found = {}
     for moment, pause in PAUSES.items():
         what = MANY_STEPS.format(pause=pause)
@@ -64,7 +64,7 @@ def _one(what: str, way: str) -> Sample:
 
 
 def _again(brood: Brood, directory: Path, workers: Workers, what: str) -> Workers:
-    """Start all again as soon as the script has seen all end."""
+    """Start all workers again as soon as the script has seen all of them end."""
     workers.started.process.wait()
     return Workers(brood, directory, SCRIPT, COUNT, what)
 

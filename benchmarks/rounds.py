@@ -1,7 +1,7 @@
-"""Rounds in which all take turns, the figures that come out of them, and tables of those.
+"""Measure competitors in rotating rounds, and compute figures and tables from the results.
 
-A busy moment of the machine meets each of them alike, and a ratio is formed within one round: what disturbed the
-machine then disturbed both.
+A busy moment of the machine affects all of them alike, and a ratio is computed within one round, so that a
+disturbance of the machine affects both of its terms.
 """
 
 import math
@@ -13,21 +13,21 @@ from typing import NamedTuple
 from brood import Stuck
 
 Sample = dict[str, float]
-"""What one turn gave, by the name of the figure. One that has `hung` or `failed` counts for nothing else."""
+"""The figures of one turn, by name. One that has `hung` or `failed` is excluded from all other figures."""
 Rounds = dict[str, list[Sample]]
-"""Who was measured, to a sample per round."""
+"""The samples of each competitor, one per round."""
 MISHAPS = {"hung": "hung", "failed": "failed", "left": "left processes running"}
 
 
 class Found(NamedTuple):
-    """What was found by one comparison, and what has to be said of somebody in it."""
+    """The results of one comparison, and remarks on its competitors."""
 
     rounds: Rounds
     notes: dict[str, list[str]]
 
 
 def in_turn(what: str, names: Sequence[str], repeats: int, measure: Callable[[str], Sample]) -> Rounds:
-    """Measure each once per round, in an order that rotates."""
+    """Measure each competitor once per round, in an order that rotates."""
     rounds: Rounds = {name: [] for name in names}
     for turn in range(repeats):
         print(f"{what}: round {turn + 1} of {repeats}", file=sys.stderr, flush=True)
@@ -42,18 +42,18 @@ def in_turn(what: str, names: Sequence[str], repeats: int, measure: Callable[[st
 
 
 def values(found: Found, name: str, figure: str) -> list[float]:
-    """Return one figure of all sound rounds."""
+    """Return one figure of all valid rounds."""
     return [sample[figure] for sample in found.rounds.get(name, []) if _is_sound(sample) and figure in sample]
 
 
 def median(found: Found, name: str, figure: str) -> float | None:
-    """Return the median over the rounds, None where nothing was measured."""
+    """Return the median over the rounds, None if there are no measurements."""
     seen = values(found, name, figure)
     return statistics.median(seen) if seen else None
 
 
 def ratio(found: Found, name: str, base: str, figure: str, of_base: str = "") -> float | None:
-    """Return the median of the ratios to the base in the same round: to the same figure, or to one ``of_base``."""
+    """Return the median of the per-round ratios to the base's same figure, or to its figure ``of_base``."""
     unit_figure = of_base or figure
     pairs = zip(found.rounds.get(name, []), found.rounds.get(base, []), strict=False)
     ratios = [
@@ -65,7 +65,7 @@ def ratio(found: Found, name: str, base: str, figure: str, of_base: str = "") ->
 
 
 def figure(value: float | None) -> str:
-    """Return a number with three digits that count; nothing for None."""
+    """Return a number with three significant digits; "" for None."""
     if value is None:
         return ""
     if value == 0:
@@ -84,14 +84,14 @@ def measured(found: Iterable[Found], name: str, base: str, figure: str) -> list[
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a table in Markdown: words in the first column, numbers in the others; ours stand out."""
+    """Return a Markdown table: names in the first column, numbers in the others; tflaunch in bold."""
     named = ([f"**{first}**" if first.startswith("tflaunch up") else first, *rest] for first, *rest in rows)
     lines = [f"| {' | '.join(cells)} |" for cells in (head, *named)]
     return [lines[0], f"|---|{'---:|' * (len(head) - 1)}", *lines[1:]]
 
 
 def remarks(found: Mapping[str, Found], label: str = "{}") -> list[str]:
-    """Return a line of a list for each of whom something has to be said; the label says what a key is."""
+    """Return a list item per competitor that has remarks; ``label`` formats the comparisons' keys."""
     lines = []
     for name in dict.fromkeys(name for one in found.values() for name in [*one.rounds, *one.notes]):
         where: dict[str, list[str]] = {}
@@ -107,7 +107,7 @@ def remarks(found: Mapping[str, Found], label: str = "{}") -> list[str]:
 
 
 def _notes(found: Found, name: str) -> list[str]:
-    """Return what was noted of one, and what went wrong how often."""
+    """Return the remarks on a competitor, and how often it failed in which way."""
     samples = found.rounds.get(name, [])
     counts = {words: sum(sample.get(mishap, 0) > 0 for sample in samples) for mishap, words in MISHAPS.items()}
     wrong = [f"{words} in {count} of {len(samples)} rounds" for words, count in counts.items() if count]

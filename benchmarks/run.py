@@ -51,10 +51,10 @@ PARTS: dict[str, Part] = {
 
 
 def main() -> int:
-    """Run what is asked for."""
+    """Run the requested parts."""
     arguments = _arguments()
     for number in (signal.SIGINT, signal.SIGTERM):
-        # By way of an exception, so that what is under way is ended too.
+        # Exit through an exception, so that running processes are ended, too.
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     broken = []
     if not arguments.table_only:
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def _measure(parts: list[str], repeats: int, venv: Path, directory: Path) -> list[str]:
-    """Measure and keep some parts; return a sentence for each that broke off."""
+    """Measure some parts and save their results; return a message for each that failed."""
     broken = []
     if any(PARTS[name].has_peers for name in parts):
         peers.install(venv)
@@ -114,7 +114,7 @@ def _count(text: str) -> int:
 def _result(name: str, repeats: int, venv: Path) -> document.Result:
     date = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d %H:%M} UTC"
     begun, load = time.monotonic(), os.getloadavg()[0]
-    # In a process of its own: what one part leaves behind is none of the next one's business.
+    # In a separate process, so that leftovers of one part do not affect the next one.
     found = forked(partial(PARTS[name].measure, Bench(repeats, venv)))
     return document.Result(
         date=date,

@@ -1,4 +1,4 @@
-"""What a job of many tasks on many hosts costs its supervisor, of which every part but the screen is there.
+"""Measure what a job of many tasks and hosts costs its supervisor, complete except for the screen.
 
 The hosts are simulated by another process (`simulated_hosts`), over a socket each.
 """
@@ -38,7 +38,7 @@ from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
 SHAPES = {"1 task on a host": (1, (100, 1_000, 5_000, 10_000)), "10 tasks on a host": (10, (100, 1_000, 10_000))}
-"""How many tasks are on a host, and in all."""
+"""Number of tasks per host, and in total."""
 MOST_ROUNDS = 3
 TEXT = """\
 A job of mirrored workers, from its spec to its end, with all that a supervisor consists of but the screen: plan,
@@ -48,15 +48,15 @@ the others are ended, all start again; then all end well. CPU is that of the sup
 memory the most that it has held above what it began with. In parentheses: where each task, or event, costs more than
 1.2 times as much as with the fewest tasks, how many times.
 """
-_SPARE = 100  # files that are open besides
-_QUIET, _IDLE = 1.0, 4.0  # seconds after the launch, and seconds in which it is idle
+_SPARE = 100  # other open files
+_QUIET, _IDLE = 1.0, 4.0  # seconds after the launch, and seconds of the idle measurement
 _NOTABLE = 1.2
 _NAME = "supervisor"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class _Conductor:
-    """Watches a run (`run.Watcher`), notes when what was, and has a task killed and all ended."""
+    """Watches a run (`loop.Watcher`), records times, and triggers a task's kill and the end of all."""
 
     def __init__(self, hosts: socket.socket, mailbox: Mailbox) -> None:
         self.marks: dict[str, float] = {}
@@ -66,7 +66,7 @@ class _Conductor:
         self._mailbox = mailbox
 
     def watch(self, job: Job, now: float) -> None:
-        """Look at the job after a step."""
+        """Take the job's state after a step."""
         self.events += 1
         if job.phase is Phase.PREPARING:
             self._note("joined")
@@ -115,13 +115,13 @@ def measure(bench: Bench) -> dict[str, Found]:
 
 
 def _missing_files(tasks: int, hosts: int) -> str:
-    """Say that so many files cannot be open here."""
+    """Return a note if this many files cannot be open here, otherwise ""."""
     needed, (_, most) = hosts + tasks + _SPARE, resource.getrlimit(resource.RLIMIT_NOFILE)
     return f"not measured: it needs {needed} open files, and the limit is {most}" if needed > most else ""
 
 
 def _one(directory: Path, size: int, hosts: int) -> Sample:
-    """Let a run happen in this process."""
+    """Execute a run in this process."""
     os.environ["TFLAUNCH_HOME"] = str(directory / "home")
     before, began = _memory("VmRSS"), time.monotonic()
     plan = _plan(directory, size, hosts)
@@ -163,13 +163,13 @@ def _plan(directory: Path, size: int, hosts: int) -> Plan:
 
 
 def _host(number: int) -> str:
-    """A name of four letters: with longer ones, ten thousand tasks have no room in a TF_CONFIG."""
+    """Return a name of four letters: with longer ones, ten thousand tasks do not fit in a TF_CONFIG."""
     return "".join(_LETTERS[number // 26**place % 26] for place in (3, 2, 1, 0))
 
 
 @contextmanager
 def _hosts(directory: Path) -> Iterator[tuple[Door, socket.socket]]:
-    """Have simulated hosts beside this process; give the way to them, and who conducts them."""
+    """Run simulated hosts in another process; yield their connector, and the socket that controls them."""
     path = directory / "hosts"
     ours, theirs = socket.socketpair()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -193,7 +193,7 @@ def _be_hosts(listener: socket.socket, conductor: socket.socket, other_end: sock
 
 
 def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door, conductor: _Conductor) -> int:
-    """Run a plan to its end, put together as `desk` does it; return the exit code."""
+    """Run a plan to its end, with the collaborators that `wiring` opens; return the exit code."""
     job = step.begin(directory.run, plan, mailbox.now())
     record = serialize.as_record(plan)
     directory.write_plan(record)
@@ -210,7 +210,7 @@ def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door
             mailbox, journal, words, sessions, lambda _: None, str(directory.logs), watchers=(conductor,)
         )
         run = Run(job, parts)
-        with mock.patch.object(descriptors, "require"):  # of tasks that say nothing there are no indices
+        with mock.patch.object(descriptors, "require"):  # tasks without output have no index files
             run.execute({})
     journal.record_end(run.exit_code, words.trouble())
     for part in (words, journal, mailbox):
@@ -219,7 +219,7 @@ def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door
 
 
 def _memory(what: str) -> float:
-    """MiB of this process."""
+    """Return a memory figure of this process in MiB."""
     return int(status_of(os.getpid())[what].split()[0]) / 1024
 
 
@@ -254,7 +254,7 @@ def section(found: dict[str, Found]) -> list[str]:
 
 
 def _cell(one: Found, fewest: Found, what: str, times: float) -> str:
-    """A figure of a job with ``times`` as many tasks as the one with the fewest, and how much more of it each has."""
+    """Return a figure of a job with ``times`` as many tasks as the smallest, and its growth per task."""
     value, least = median(one, _NAME, what), median(fewest, _NAME, what)
     (text,) = figures([value])
     if value is None or not least:

@@ -1,7 +1,7 @@
-"""Hosts that are only said to be there: one process that answers for all of their agents, over real sockets.
+"""Simulate hosts: one process that answers for all of their agents, over real sockets.
 
-What comes is taken as an agent takes it, and what agents say is said in their own frames; but no process is started. So
-all that is left of a run's cost is the supervisor's.
+It parses messages and sends frames as an agent does, but starts no processes, so the remaining cost of a run is
+the supervisor's alone.
 """
 
 import json
@@ -17,11 +17,11 @@ from typing import Any
 from tflaunch_worker import wire
 
 KILL, FINISH = b"k", b"f"
-"""What the conductor of a run says: one task fails; all tasks end well."""
+"""Commands of a run's conductor: fail one task; end all tasks successfully."""
 
 _HEADER = struct.Struct("!II")
 _RECEIVE = 1024 * 1024
-# An order to start a task has the addresses of all: a host would read it, but here all hosts share one processor.
+# An order to start a task contains all addresses. A host would parse it, but here all hosts share one processor.
 _START = re.compile(rb'\{"kind":"start_task","order":(\d+),"task":"([^"]+)","attempt":(\d+)')
 
 
@@ -39,7 +39,7 @@ class _Agent:
         self._living: dict[str, int] = {}
 
     def serve(self) -> None:
-        """Take what has come, and answer."""
+        """Read what has arrived, and answer."""
         try:
             data = self.connection.recv(_RECEIVE)
         except BlockingIOError:
@@ -107,7 +107,7 @@ class _Agent:
         self._tell("port_opened", **about)
 
     def end(self, task: str, code: int | None = None, signal: int | None = None, was_told: bool = False) -> None:
-        """Let a task exit, and nothing of it be left."""
+        """Let a task exit and its processes disappear."""
         attempt = self._living.pop(task, None)
         if attempt is None:
             return
@@ -118,7 +118,7 @@ class _Agent:
         self._tell("task_gone", **about)
 
     def end_all(self) -> None:
-        """Let all tasks end well."""
+        """Let all tasks end successfully."""
         for task in list(self._living):
             self.end(task, code=0)
         self.flush()
@@ -128,21 +128,21 @@ class _Agent:
         return next(iter(self._living), None)
 
     def flush(self) -> None:
-        """Send what the socket takes."""
+        """Send as much as the socket accepts."""
         try:
             del self._out[: self.connection.send(self._out) if self._out else 0]
         except BlockingIOError:
             pass
         except OSError:
-            self._out.clear()  # the supervisor has hung up
+            self._out.clear()  # the supervisor has disconnected
         self._hosts.watch(self, is_full=bool(self._out))
 
 
 class SimulatedHosts:
-    """All hosts of a run. ``told_to_stop``: when the last task was told to, on the monotonic clock."""
+    """All hosts of a run. ``told_to_stop``: when the last task got its stop order, on the monotonic clock."""
 
     def __init__(self, listener: socket.socket, conductor: socket.socket) -> None:
-        """Wait for supervisors at ``listener`` and for what ``conductor`` says."""
+        """Accept supervisors at ``listener`` and commands from ``conductor``."""
         self.told_to_stop = 0.0
         self._killed_at = 0.0
         self._conductor = conductor
@@ -153,7 +153,7 @@ class SimulatedHosts:
         self._is_over = False
 
     def serve(self) -> None:
-        """Serve until the conductor hangs up."""
+        """Serve until the conductor disconnects."""
         while not self._is_over:
             for key, _ in self._selector.select():
                 if self._selector.get_map().get(key.fd) is key:
@@ -167,13 +167,13 @@ class SimulatedHosts:
         self._selector.register(connection, selectors.EVENT_READ, agent.serve)
 
     def watch(self, agent: _Agent, is_full: bool) -> None:
-        """Call an agent also when its socket can take more, or no longer."""
+        """Start or stop calling an agent also when its socket is writable."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
         if agent.connection.fileno() >= 0 and self._selector.get_key(agent.connection).events != wanted:
             self._selector.modify(agent.connection, wanted, agent.serve)
 
     def left(self, agent: _Agent) -> None:
-        """An agent has hung up."""
+        """Close the connection of an agent."""
         if agent.connection.fileno() >= 0:
             self._selector.unregister(agent.connection)
             agent.connection.close()
@@ -196,10 +196,10 @@ class SimulatedHosts:
 
 
 class Door:
-    """The way to each of the simulated hosts, as `hosts.link.AgentConnector` has it."""
+    """Connects to each of the simulated hosts; implements `transport.base.AgentConnector`."""
 
     def __init__(self, path: Path) -> None:
-        """Connect to the socket at ``path``."""
+        """Prepare to connect to the socket at ``path``."""
         self._path = str(path)
 
     def open(self) -> "Connection":
@@ -213,7 +213,7 @@ class Door:
         return self.open()
 
     def end(self) -> None:
-        """Nothing is left of a run here."""
+        """Do nothing: a simulated run leaves nothing behind."""
 
 
 class Connection:
@@ -223,5 +223,5 @@ class Connection:
         self.socket = end
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self.socket.close()

@@ -1,6 +1,6 @@
-"""N hosts for SSH clients: an sshd each, on this machine, at 127.0.0.2 and the addresses after it.
+"""Run N hosts for SSH clients: an sshd each, on this machine, at 127.0.0.2 and the addresses after it.
 
-Standard library only, Linux only; needs OpenSSH's server and client. Who is not root reaches only himself.
+Standard library only, Linux only; needs OpenSSH's server and client. Without root, only the current user can log in.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ from pathlib import Path
 SSHD = "/usr/sbin/sshd"
 USER = pwd.getpwuid(os.getuid()).pw_name
 
-_START = 30.0  # seconds for all to listen
-_SETTLE = 5.0  # seconds for hosts to be done with a client that has returned
+_START = 30.0  # seconds until all must listen
+_SETTLE = 5.0  # seconds for hosts to finish with a client that has returned
 _SSHD_CONFIG = """\
 HostKey {directory}/host_key
 AuthorizedKeysFile {directory}/client_key.pub
@@ -53,7 +53,7 @@ Host *
 
 @dataclass(frozen=True)
 class Host:
-    """One of them; a session on it has `home` as HOME."""
+    """One host; a session on it has `home` as HOME."""
 
     name: str
     address: str
@@ -62,7 +62,7 @@ class Host:
 
 @contextlib.contextmanager
 def running(directory: Path, count: int) -> Iterator["Hosts"]:
-    """Give hosts for as long as the `with` lasts."""
+    """Yield running hosts, and stop them on exit."""
     hosts = Hosts(directory, count)
     try:
         hosts.start()
@@ -72,7 +72,7 @@ def running(directory: Path, count: int) -> Iterator["Hosts"]:
 
 
 class Hosts:
-    """All of them, and what a client needs to reach them."""
+    """All hosts, and what a client needs to reach them."""
 
     def __init__(self, directory: Path, count: int) -> None:
         """Describe `count` hosts; all files will be in an existing directory."""
@@ -83,14 +83,14 @@ class Hosts:
             self.port: int = probe.getsockname()[1]
         self.client_key = directory / "client_key"
         self.client_home = directory / "client"
-        """HOME of a client: .ssh has config and known_hosts."""
+        """A client's HOME: .ssh has config and known_hosts."""
         self.ssh_config = self.client_home / ".ssh" / "config"
         self.names = directory / "names"
         """A file with one name per line."""
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Start all, and return when all answer."""
+        """Start all hosts, and return when all of them answer."""
         self._write_files()
         for host in self.hosts:
             self._processes.append(self._start(host))
@@ -99,7 +99,7 @@ class Hosts:
             _wait_for(host, self.port, process, deadline)
 
     def stop(self) -> None:
-        """End what was started here, and what sessions have left."""
+        """Kill the hosts, and what sessions have left behind."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -112,13 +112,13 @@ class Hosts:
             time.sleep(0.01)
 
     def empty_homes(self) -> None:
-        """Let nothing be on the hosts that a client has brought."""
+        """Remove from the hosts everything that a client has copied there."""
         for host in self.hosts:
             shutil.rmtree(host.home, ignore_errors=True)
             host.home.mkdir(parents=True)
 
     def left_running(self) -> int:
-        """Count the processes that outlive the time to settle: of sessions, and connections of sshd."""
+        """Count the processes that outlive the settling time: of sessions, and connections of sshd."""
         deadline = time.monotonic() + _SETTLE
         while (count := self._connections() + len(self._of_sessions())) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -148,7 +148,7 @@ class Hosts:
             Path("/run/sshd").mkdir(exist_ok=True)
         config = _SSHD_CONFIG.format(directory=self.directory)
         if _version() >= (9, 8):
-            config += "PerSourcePenalties no\n"  # all clients have one address here
+            config += "PerSourcePenalties no\n"  # all clients have the same address here
         (self.directory / "sshd_config").write_text(config)
         key = " ".join((self.directory / "host_key.pub").read_text().split()[:2])
         self.ssh_config.parent.mkdir(parents=True)
@@ -162,8 +162,8 @@ class Hosts:
     def _start(self, host: Host) -> subprocess.Popen[bytes]:
         own = [f"ListenAddress={host.address}:{self.port}", f"SetEnv=HOME={host.home}"]
         options = [word for option in own for word in ("-o", option)]
-        # No session for each: Linux shares the processor among sessions before it does among processes
-        # (autogroups), and a hundred hosts would push a client aside that has another machine to itself elsewhere.
+        # Share one session: Linux divides CPU time among sessions before processes (autogroups), so a hundred
+        # sessions would starve a client, which has a machine to itself in practice.
         with (self.directory / "sshd.log").open("ab") as log:
             return subprocess.Popen(
                 [SSHD, "-D", "-e", "-f", self.directory / "sshd_config", *options],

@@ -1,4 +1,4 @@
-"""How long a launcher takes for N tasks that do nothing: the whole command, start to return."""
+"""Measure how long a launcher takes for N tasks that do nothing: the whole command, start to return."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from supervisord import shut_down_when_done
 SIZES = (8, 64, 256)
 NOTHING = ("/bin/true",)
 LIMIT = 10.0  # seconds until a run counts as hung
-COLD = 20.0  # the same when nothing is in memory yet
+COLD = 20.0  # the same with cold caches
 TEXT = f"""\
 The whole command, from its start to its return. The ratio is to a bare `subprocess.Popen` of the same tasks. A
 round that lasts {LIMIT:g} s is killed and counts as hung; the figures are of the other rounds. honcho ends all
@@ -52,7 +52,7 @@ def _run(brood: Brood, launcher: Launcher, job: Job, output: Path, limit: float)
 
 
 def _verify(brood: Brood, launcher: Launcher, job: Job) -> tuple[bool, list[str]]:
-    """See with tasks that leave a mark that all of them run; this warms up, too."""
+    """Verify, with tasks that write to a file, that all of them run; this is also the warm-up."""
     print(f"startup, {job.tasks} tasks: {launcher.name} is tried", file=sys.stderr)
     if not launcher.program:
         return False, [launcher.remedy]
@@ -64,7 +64,7 @@ def _verify(brood: Brood, launcher: Launcher, job: Job) -> tuple[bool, list[str]
     if (ran := len(marks.read_text().split())) != job.tasks:
         said.append(f"of {job.tasks} tasks {ran} ran to their end")
     if run.exit_code is None:
-        said.append("hung when it was tried")  # sometimes only: the rounds may still end
+        said.append("hung when it was tried")  # perhaps only sometimes: the rounds may still end
     elif run.exit_code:
         said.append(f"exit code {run.exit_code}: {last_line(output)}")
     return not run.exit_code, said

@@ -1,4 +1,4 @@
-"""Ends supervisord once all its programs have: it never ends by itself."""
+"""Shut down supervisord once all its programs have ended, since it never exits by itself."""
 
 import contextlib
 import http.client
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from brood import Started
 
-PAUSE = 0.005  # seconds between two questions
+PAUSE = 0.005  # seconds between two polls
 
 
 class _Connection(http.client.HTTPConnection):
@@ -33,14 +33,14 @@ class _Transport(xmlrpc.client.Transport):
 
 
 def shut_down_when_done(started: Started, directory: Path, limit: float) -> None:
-    """Ask it over its socket until all programs have ended, and shut it down.
+    """Poll supervisord over its socket until all programs have ended, and shut it down.
 
-    Asking from here rather than through supervisorctl spares it the start of a second interpreter, so its figure is the
-    best that it can do.
+    Polling from here rather than through supervisorctl saves the start of a second interpreter, so its figure is the
+    best possible one.
     """
     with xmlrpc.client.ServerProxy("http://localhost", transport=_Transport(directory / "s.sock")) as server:
         while started.process.poll() is None and time.monotonic() < started.begun + limit:
-            # Not listening yet, or about to go: both are met again at the next turn.
+            # Not listening yet, or about to exit: either way the next poll finds out.
             with contextlib.suppress(OSError, http.client.HTTPException, xmlrpc.client.Fault):
                 if _all_exited(server.supervisor.getAllProcessInfo()):
                     server.supervisor.shutdown()

@@ -1,4 +1,4 @@
-"""Mirrored TensorFlow workers, started by a shell script, by tflaunch, or by tflaunch with `preload`."""
+"""Start mirrored TensorFlow workers by a shell script, by tflaunch, or by tflaunch with `preload`."""
 
 import json
 import os
@@ -61,23 +61,23 @@ while True:
 
 
 class Workers:
-    """Workers that were started together, and their steps as they are written."""
+    """Workers that were started together, and their steps as they are reported."""
 
     def __init__(self, brood: Brood, directory: Path, way: str, count: int, what: str) -> None:
-        """Start so many of them in one way; they do a step or many."""
+        """Start ``count`` workers in one way; ``what`` makes them do one step or many."""
         (directory / "train.py").write_text(PROGRAM + what)
         self.count = count
         self._errors = directory / "errors"
         self.started: Started = brood.start(_argv(directory, way, count), directory, None, self._errors)
         self.by_index: dict[int, int] = {}
-        """The process that did the last step, of each worker."""
+        """The PID that did the last step, for each worker."""
         self._steps: dict[int, list[float]] = {}
         self._changed = threading.Condition()
         assert self.started.process.stdout is not None
         threading.Thread(target=self._read, args=(self.started.process.stdout,), daemon=True).start()
 
     def wait_for(self, *, steps: int = 1, workers: int | None = None, but: frozenset[int] = frozenset()) -> float:
-        """Wait until workers (all) have each done so many steps, those of other processes not counted; return when."""
+        """Wait until workers (all) have each done ``steps`` steps, ignoring processes in ``but``; return when."""
         wanted = workers or self.count
 
         def done() -> list[float]:
@@ -108,7 +108,7 @@ def _argv(directory: Path, way: str, count: int) -> list[str]:
     spec = {
         "cluster": {"worker": count},
         "command": [sys.executable, "train.py"],
-        "restart": {"backoff": [0, 0]},  # who is compared does not wait either
+        "restart": {"backoff": [0, 0]},  # the restart loop does not wait either
     }
     (directory / "job.json").write_text(json.dumps(spec))
     return [peers.tflaunch(), "up", *(["--preload"] if way == PRELOAD else []), "job.json"]
@@ -116,7 +116,7 @@ def _argv(directory: Path, way: str, count: int) -> list[str]:
 
 def _script(count: int) -> str:
     cluster = {"worker": [f"127.0.0.1:{port}" for port in _free_ports(count)]}
-    # The same share of the cores that tflaunch gives each of them.
+    # The same share of the cores that tflaunch gives each worker.
     lines = [f"export TF_NUM_INTRAOP_THREADS={max(1, len(os.sched_getaffinity(0)) // count)}"]
     for index in range(count):
         config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
@@ -125,7 +125,7 @@ def _script(count: int) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return free ports, but none of those that the kernel gives to connections: one could take it meanwhile."""
+    """Return free ports, outside the kernel's range for connections, which could take one at any time."""
     found: set[int] = set()
     while len(found) < count:
         port = random.randrange(10_000, 32_000)

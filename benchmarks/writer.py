@@ -1,6 +1,7 @@
-"""Writes numbered lines: a task of `output.py`. Arguments: a directory of its own kind, lines, and `block` or `line`.
+"""Write numbered lines, as a task of `output.py`; arguments: directory, lines, `block` or `line`.
 
-Each takes the first number that is free, whoever has started it. At its end it writes the processor time that it used.
+The tasks share the directory; each takes the lowest free number, whichever launcher started it. At its end it writes
+its CPU time.
 """
 
 import itertools
@@ -10,19 +11,19 @@ import time
 from collections.abc import Iterator
 
 LENGTH = 99
-"""Of a line, without its end."""
+"""Length of a line, without its newline."""
 FILLER = "~-" * LENGTH
-"""No launcher says this by itself, so that pieces of lines are known."""
+"""Text that no launcher prints by itself, so that fragments of lines can be recognized."""
 
 
 def lines(number: int, count: int) -> Iterator[str]:
-    """Return the lines of one task; no two are equal."""
+    """Yield the lines of one task, all of them different."""
     for index in range(count):
         yield f"{number}.{index:06d}.{FILLER}"[:LENGTH]
 
 
 def main() -> None:
-    """Write."""
+    """Write the lines."""
     directory, count, mode = sys.argv[1:]
     for number in itertools.count():
         try:
