@@ -25,7 +25,7 @@ HEAD = """\
 Made by `python docs/commands.py` from what `tflaunch COMMAND --help` prints. Results go to stdout, errors and
 progress to stderr. RUN is the name of a run or of its job, or the beginning of one. Of several the live one is meant,
 else the newest; without RUN, of all runs.
-What the exit codes mean stands in the [README](../README.md).
+What the exit codes mean is in the [README](../README.md).
 
 ![`tflaunch --help`](pictures/help.svg)
 """
