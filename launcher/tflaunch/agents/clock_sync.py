@@ -1,28 +1,28 @@
-"""A host's clock, compared with ours through the words that go to and fro. Its own time of day is never believed."""
+"""Estimate a host's clock offset from message round trips. The host's time of day is never trusted."""
 
 from __future__ import annotations
 
 from collections import deque
 
-_RECENT = 16  # clocks drift apart by some milliseconds a minute: old comparisons must not win
+_RECENT = 16  # clocks drift by a few milliseconds per minute, so old samples must expire
 
 
 class HostClock:
-    """Turns moments of a host's monotonic clock into ours; both are seconds."""
+    """Converts times of a host's monotonic clock to ours, both in seconds."""
 
     def __init__(self) -> None:
         self._comparisons: deque[tuple[float, float]] = deque(maxlen=_RECENT)
 
     def compare(self, sent: float, theirs: float, heard: float) -> None:
-        """Learn from a word that we sent at ``sent``, that they answered at ``theirs``, and that we heard at ``heard``.
+        """Add a sample: we sent at ``sent``, they replied at ``theirs``, we received the reply at ``heard``.
 
-        They are ahead of us by less than they seem to be while the word was on its way there, and by more than
-        they seem to be while the answer was on its way here.
+        The network delay of the request makes their clock look further ahead than it is, that of the reply less far:
+        the two differences are an upper and a lower bound of the offset.
         """
         self._comparisons.append((theirs - sent, theirs - heard))
 
     def ours(self, theirs: float) -> float:
-        """Return what our clock showed when theirs showed ``theirs``: the fastest way of each direction counts."""
+        """Convert ``theirs`` to our clock, using the fastest recent trip in each direction."""
         if not self._comparisons:
             return theirs
         most = min(most for most, _ in self._comparisons)

@@ -1,4 +1,4 @@
-"""Which of an agent's events were heard, and which of them are in the journal."""
+"""Track which of an agent's events were received, and which of those are in the journal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tflaunch.core.events import Event
 
 
 class EventCursor:
-    """Counts the events of one agent. ``seen`` is the number of the last that came, ``recorded`` of the last kept."""
+    """Event numbers of one agent: ``seen`` is the last received, ``recorded`` the last in the journal."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -16,21 +16,21 @@ class EventCursor:
         self._unrecorded: deque[tuple[Event, int]] = deque()
 
     def is_new(self, number: int) -> bool:
-        """Whether an event of this number comes for the first time: after a lost link all are sent again."""
+        """Return whether this event number is new; after a lost link, unacknowledged events are sent again."""
         return number > self.seen
 
     def note(self, event: Event, number: int) -> None:
-        """An event came."""
+        """Count a received event."""
         self.seen = number
         self._unrecorded.append((event, number))
 
     def recall(self) -> None:
-        """One more event had come to an earlier supervisor, and was recorded."""
+        """Count an event that an earlier supervisor received and recorded."""
         self.seen += 1
         self.recorded = self.seen
 
     def record(self, event: Event) -> bool:
-        """An event is in the journal; return whether it was the agent's, which may forget it now."""
+        """Note that an event is in the journal; return whether it is this agent's, which may discard it."""
         if not self._unrecorded or self._unrecorded[0][0] is not event:
             return False
         _, self.recorded = self._unrecorded.popleft()

@@ -1,4 +1,4 @@
-"""What one agent was asked for: it is believed about that alone, not about the tasks and ports of other hosts."""
+"""Accept from an agent only what it was asked for, not events about other hosts' tasks and ports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tflaunch.core import events
 
 
 class ExpectedReplies:
-    """Remembers the orders that an agent got, as far as its events answer them."""
+    """Remembers the commands sent to an agent, as far as its events answer them."""
 
     def __init__(self) -> None:
         self._started: set[tuple[str, int]] = set()
@@ -20,7 +20,7 @@ class ExpectedReplies:
         self._has_offered_files = False
 
     def note(self, kind: str, fields: dict[str, Any]) -> None:
-        """Remember an order: its kind and fields."""
+        """Remember a command by its kind and fields."""
         match kind:
             case "start_task":
                 self._started.add((fields["task"], fields["attempt"]))
@@ -39,18 +39,18 @@ class ExpectedReplies:
 
     @property
     def starts(self) -> int:
-        """How many attempts the agent was asked to start."""
+        """The number of attempts that the agent was asked to start."""
         return len(self._started)
 
     def has_started(self, task: str, attempt: int) -> bool:
-        """Whether the agent was asked to start this attempt."""
+        """Return whether the agent was asked to start this attempt."""
         return (task, attempt) in self._started
 
     def check(self, event: events.Event) -> None:
-        """Check that an event of the agent answers something that it was asked for.
+        """Check that an event answers a command that the agent was sent.
 
         Raises:
-            ValueError: it does not.
+            ValueError: the agent was not asked for it.
         """
         match event:
             case events.TaskSilent() | events.TaskSpoke():

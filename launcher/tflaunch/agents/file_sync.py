@@ -1,4 +1,4 @@
-"""Bringing the user's code to one agent: offered by hashes, sent in parts, a few of them ahead."""
+"""Send the user's code to one agent: offer it by hash, then send the missing parts, a few ahead."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tflaunch_worker import wire
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code, Part
 
-_AHEAD = 8  # parts under way: few enough that a slow link still carries the heartbeat in time
+_AHEAD = 8  # unacknowledged parts: few enough that a slow link still delivers heartbeats in time
 _MOST_ANSWERS = 2
 
 
 class Upload:
-    """The user's code on its way to one agent."""
+    """An upload of the user's code to one agent."""
 
     def __init__(self, code: Code, send: Callable[[bytes], None]) -> None:
         """Prepare to send frames with ``send``."""
@@ -25,22 +25,22 @@ class Upload:
         self._under_way = 0
         self._is_answered = False
         self._answers = 0
-        self._taken_late = 0  # parts of the offer that it has not taken when it answers the offer of a lost link
+        self._taken_late = 0  # parts of the offer still unacknowledged when the agent answers one sent over a lost link
 
     def offer(self) -> None:
-        """Tell the agent what there is; also when a new link has replaced a lost one."""
+        """Offer all files to the agent; repeated over each new link."""
         self._is_answered = False
         self._answers = 0
         self._begin(self._code.offers())
 
     def begin(self, wanted: Iterable[object]) -> None:
-        """Send what the agent does not have: [hash, offset] each, the content with this hash from a byte on.
+        """Send what the agent lacks: each [hash, offset] is a content's hash and the byte to continue at.
 
-        Only its first answer over a link counts: it may have one more, to what was asked over the lost link.
+        Only the first answer over a link counts; a second one may arrive, to the offer sent over the lost link.
 
         Raises:
-            OSError: a file cannot be read any more.
-            ValueError: the agent asks for what was not offered, or asks again.
+            OSError: a file can no longer be read.
+            ValueError: the agent asks for a file that was not offered, or asks repeatedly.
         """
         self._answers += 1
         if self._answers > _MOST_ANSWERS:
@@ -50,11 +50,11 @@ class Upload:
             self._begin(_frame(part) for part in self._code.parts(self._checked(wanted)))
 
     def part_taken(self) -> None:
-        """The agent has one more part, of the offer or of a file.
+        """Count a part, of the offer or of a file, that the agent acknowledged, and send more.
 
         Raises:
-            OSError: a file cannot be read any more.
-            ValueError: no part is under way.
+            OSError: a file can no longer be read.
+            ValueError: no part is unacknowledged.
         """
         if self._under_way:
             self._under_way -= 1

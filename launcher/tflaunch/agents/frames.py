@@ -1,4 +1,4 @@
-"""A link as a stream of frames in both directions, as long as it lasts."""
+"""Send and receive frames over a link until it is lost."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tflaunch.transport.base import Link
 from tflaunch_worker import wire
 
 _RECEIVE = 1024 * 1024
-_MOST_MESSAGE = 4 * 1024 * 1024  # the longest is the list of 50,000 files that a host lacks
-_MOST_UNSENT = 65_536  # pieces of frames that may wait for a host that does not read
+_MOST_MESSAGE = 4 * 1024 * 1024  # the longest message lists 50,000 files that a host lacks
+_MOST_UNSENT = 65_536  # pieces of frames queued for a host that is not reading
 
 Frame = tuple[bytes, ...]
-"""The pieces of a frame, in their order. Frames of a kind may share some."""
+"""The pieces of a frame in order. Similar frames may share some of them."""
 
 
 class Frames:
-    """Sends and receives over one link, without ever waiting. ``heard_at``: when something came last."""
+    """Sends and receives over one link without blocking. ``heard_at``: when data last arrived."""
 
     def __init__(
         self,
@@ -29,14 +29,14 @@ class Frames:
         lost: Callable[[str], None],
         violated: Callable[[str], None],
     ) -> None:
-        """Watch a link.
+        """Start watching a link.
 
         Args:
             link: the link.
-            mailbox: waits for it, and tells the time.
+            mailbox: the event loop that watches it, and its clock.
             heard: takes each message and its body; raises ValueError for one that breaks the protocol.
-            lost: takes the reason when the link can be used no longer; it is not closed yet.
-            violated: called instead of ``lost`` when the other side broke the protocol.
+            lost: takes the reason when the link is no longer usable; the link is not closed yet.
+            violated: called instead of ``lost`` when the peer breaks the protocol.
         """
         self._link = link
         self._mailbox = mailbox
@@ -52,7 +52,7 @@ class Frames:
         mailbox.watch(link.socket.fileno(), self.look)
 
     def send(self, frame: Frame) -> None:
-        """Send a frame, now or when the link can take it."""
+        """Send a frame now, or queue it until the link is writable."""
         if self._is_open:
             self._out.extend(map(memoryview, frame))
             self._flush()
@@ -60,7 +60,7 @@ class Frames:
                 self._mailbox.call(self._give_up_unread)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the link."""
         if self._is_open:
             self._is_open = False
             self._mailbox.forget(self._link.socket.fileno())
@@ -79,7 +79,7 @@ class Frames:
             except BlockingIOError:
                 break
             except OSError:
-                self._out.clear()  # the read side will notice that the link is down
+                self._out.clear()  # the read side will notice that the link is lost
                 break
             self._out[0] = self._out[0][sent:]
             if not self._out[0]:
@@ -89,7 +89,7 @@ class Frames:
             self._mailbox.watch_writable(link.fileno(), self._is_full)
 
     def look(self) -> None:
-        """Send and read what can be at once."""
+        """Send and receive as much as possible without blocking."""
         self._flush()
         try:
             data = self._link.socket.recv(_RECEIVE)

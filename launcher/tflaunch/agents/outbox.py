@@ -1,4 +1,4 @@
-"""Orders to one agent: numbered, and sent again over every new link until the agent has obeyed them."""
+"""Queue numbered commands for one agent, and resend them over new links until they are executed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tflaunch.agents.frames import Frame
 from tflaunch_worker import wire
 
 COMMON = os.urandom(16).hex()
-"""Stands in an order for a text that many orders have in common."""
+"""Placeholder in a command for a text that many commands share."""
 
 _WORTH_SHARING = 4096  # bytes
-_HEADER = struct.Struct("!II")  # as `wire` has it
+_HEADER = struct.Struct("!II")  # the same as in `wire`
 
 
 class CommandOutbox:
-    """What an agent was asked for since it was started. ``are_kept``: its link may be restored."""
+    """The commands sent to an agent since its start. ``are_kept``: keep them, as the link may be restored."""
 
     def __init__(self, are_kept: bool) -> None:
         self._are_kept = are_kept
@@ -29,7 +29,7 @@ class CommandOutbox:
         self._last = 0
 
     def add(self, kind: str, common: str = "", /, **fields: object) -> Frame:
-        """Return the frame of the next order; ``common`` is the text for which `COMMON` stands in it."""
+        """Number the next command and return its frame; ``common`` is the text that replaces `COMMON` in it."""
         self._last += 1
         frame = _frame({"kind": kind, "order": self._last, **fields}, common)
         if kind == "start_task":
@@ -40,36 +40,36 @@ class CommandOutbox:
 
     @property
     def last(self) -> int:
-        """The number of the last order, 0 before the first."""
+        """The number of the last command, 0 before the first."""
         return self._last
 
     def forget(self, obeyed: int | None = None) -> None:
-        """Forget the orders up to number ``obeyed``, without one all that wait."""
+        """Discard the commands up to number ``obeyed``, or all of them without a number."""
         while self._waiting and (obeyed is None or self._waiting[0][0] <= obeyed):
             self._waiting.popleft()
 
     def waiting(self) -> list[Frame]:
-        """Return the frames that the agent may not have got."""
+        """Return the frames that the agent may not have received."""
         return [frame for _, frame in self._waiting]
 
     def silent_attempts(self, obeyed: int, streams: Iterable[Iterable[object]]) -> list[tuple[str, int]]:
-        """Return the attempts that the agent has started and has nothing more to say of.
+        """Return the attempts that the agent has started and holds no more output of.
 
-        An earlier supervisor has heard them to their end, and that was acknowledged.
+        An earlier supervisor received their output to the end and acknowledged it.
 
         Args:
-            obeyed: the number of the last order that the agent has obeyed.
-            streams: task and attempt of all whose output it keeps.
+            obeyed: the number of the last command that the agent has executed.
+            streams: task and attempt of every output that the agent still holds.
         """
         kept = {tuple(stream) for stream in streams}
         return [about for about, number in self._starts.items() if number <= obeyed and about not in kept]
 
 
 def _frame(message: dict[str, object], common: str) -> Frame:
-    """Return the frame of a message with ``common`` in the place of `COMMON`, as bytes that other frames have too.
+    """Return the frame of a message with ``common`` in place of `COMMON`, in pieces that frames share.
 
-    A thousand orders with the addresses of a thousand tasks may wait for agents at the same time: the text is made fit
-    for JSON once, and stands in memory once.
+    A thousand commands with the addresses of a thousand tasks may be queued at the same time: the text is escaped for
+    JSON once and kept in memory once.
     """
     frame = wire.encode(message)
     before, _, behind = frame.partition(COMMON.encode("ascii"))
@@ -85,5 +85,5 @@ def _frame(message: dict[str, object], common: str) -> Frame:
 
 @functools.lru_cache(maxsize=4)  # the clusters of two attempts, each with and without the evaluator
 def _as_written(text: str) -> bytes:
-    """How a text is written within a JSON string."""
+    """Escape a text for use inside a JSON string."""
     return json.dumps(text)[1:-1].encode("ascii")

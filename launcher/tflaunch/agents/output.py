@@ -1,4 +1,4 @@
-"""The output of one host's tasks as its agent sends it: each byte kept once, and acknowledged when it is."""
+"""Receive the output of one host's tasks: write each byte once, and acknowledge it when written."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _MOST_UNACKNOWLEDGED = WINDOW + CHUNK
 
 
 Times = list[tuple[int, float]]
-"""When the parts of some output were read on its host: position in it, and seconds; the first one at position 0."""
+"""When parts of an output were read on its host: (position, seconds) pairs, the first at position 0."""
 
 
 class OutputWriter(Protocol):
-    """Where the output of tasks goes."""
+    """Stores the output of tasks."""
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Keep output, with times of our monotonic clock; call ``done`` when it is kept: its host may forget it."""
+        """Store output, with times of our monotonic clock; call ``done`` when its host may discard it."""
 
     def kept(self, task: str, attempt: int) -> int | None:
-        """Return how many bytes of an attempt an earlier supervisor has kept, None when there was none."""
+        """Return how many bytes of an attempt an earlier supervisor stored, None without such a supervisor."""
 
     def lose(self, task: str, attempt: int, size: int) -> None:
-        """State that output is missing."""
+        """Record that ``size`` bytes of output are missing."""
 
     def end(self, task: str, attempt: int) -> None:
-        """An attempt will say no more."""
+        """Record that an attempt will write no more output."""
 
 
 class Output:
-    """Passes on what was not heard before, and notes what the agent may forget."""
+    """Passes on new output, and collects what to acknowledge so that the agent may discard it."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class Output:
         ours: Callable[[float], float],
         may_write: Callable[[str, int], bool],
     ) -> None:
-        """Prepare for the output of one host.
+        """Prepare to receive the output of one host.
 
         Args:
-            words: takes the output.
-            noted: called whenever something can be acknowledged.
-            ours: turns a moment of the host's monotonic clock into ours; both are seconds.
+            words: stores the output.
+            noted: called whenever there is something to acknowledge.
+            ours: converts a time of the host's monotonic clock to ours, both in seconds.
             may_write: whether the host was asked to start this attempt of this task.
         """
         self._words = words
@@ -62,10 +62,10 @@ class Output:
         self._acknowledged: dict[tuple[str, int], int] = {}
 
     def read(self, message: dict[str, Any], body: bytes) -> None:
-        """Take a frame of one of the `KINDS`.
+        """Process a frame of one of the `KINDS`.
 
         Raises:
-            ValueError: the frame is malformed, output is missing before it, or it was not asked for.
+            ValueError: the frame is malformed, leaves a gap, or is of an attempt that the host was not asked to start.
         """
         task, attempt = fields.text(message, "task"), fields.integer(message, "attempt")
         offset = fields.integer(message, "offset")
@@ -81,13 +81,13 @@ class Output:
                 self._read_end(task, attempt, offset)
 
     def end(self, task: str, attempt: int) -> None:
-        """An attempt has ended, and its agent has nothing more to say of it."""
+        """End an attempt's output: its agent will send no more of it."""
         if (task, attempt) not in self._ended:
             self._ended.add((task, attempt))
             self._words.end(task, attempt)
 
     def take_notes(self) -> list[list[object]]:
-        """Return what to acknowledge since the last time: [task, attempt, offset, has it ended] each."""
+        """Return what to acknowledge since the last call, as [task, attempt, offset, has it ended] each."""
         notes: list[list[object]] = [[task, attempt, *state] for (task, attempt), state in self._offsets.items()]
         self._acknowledged.update({about: offset for about, (offset, _) in self._offsets.items()})
         self._offsets.clear()
@@ -99,7 +99,7 @@ class Output:
         if offset > known:
             if not is_first or self._words.kept(task, attempt) is None:
                 raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
-            self._words.lose(task, attempt, offset - known)  # acknowledged, but a full disk had not kept it
+            self._words.lose(task, attempt, offset - known)  # acknowledged, but not stored as the disk was full
             known = self._acknowledged[(task, attempt)] = offset
         end = offset + len(body)
         if end > known and (task, attempt) in self._ended:
@@ -110,7 +110,7 @@ class Output:
         def written() -> None:
             self._note(task, attempt, end)
 
-        if end > known:  # the rest was sent before a link was lost, and not acknowledged in time
+        if end > known:  # the bytes before `known` were received over a lost link, and not acknowledged in time
             self._received[(task, attempt)] = end
             since_known = [(at, self._ours(seconds)) for at, seconds in _from(times, known)]
             self._words.write(task, attempt, body[known - offset :], since_known, written)
@@ -130,23 +130,23 @@ class Output:
         self._note(task, attempt, offset, is_complete=True)
 
     def _known(self, task: str, attempt: int) -> int:
-        """How much of an attempt's output was heard."""
+        """Return how many bytes of an attempt's output were received."""
         if (task, attempt) not in self._received:
             self._received[(task, attempt)] = self._words.kept(task, attempt) or 0
         return self._received[(task, attempt)]
 
     def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:
-        # The end can be noted before the last bytes are kept: neither may hide the other.
+        # The end can be noted before the last bytes are stored; neither note may overwrite the other.
         noted, was_complete = self._offsets.get((task, attempt), (0, False))
         self._offsets[(task, attempt)] = (max(noted, offset), was_complete or is_complete)
         self._noted()
 
 
 def _checked(times: list[Any], offset: int, size: int) -> Times:
-    """Return the times of a frame with the bytes from ``offset`` on.
+    """Return the checked times of a frame that holds ``size`` bytes from ``offset`` on.
 
     Raises:
-        ValueError: they are not in order, or not of those bytes.
+        ValueError: they are not in order, or refer to other bytes.
     """
     checked: Times = []
     end = offset + size
@@ -163,6 +163,6 @@ def _checked(times: list[Any], offset: int, size: int) -> Times:
 
 
 def _from(times: Times, start: int) -> Times:
-    """Return the times of what comes from offset ``start`` on, by position in that."""
+    """Return the times of the output from offset ``start`` on, with positions relative to ``start``."""
     now_valid = max(at for at, _ in times if at <= start)
     return [(max(at - start, 0), seconds) for at, seconds in times if at >= now_valid]

@@ -1,4 +1,4 @@
-"""Finding the agent of one host: it is started, or looked for again, in threads that may wait."""
+"""Start one host's agent or reconnect to it, in threads that may block."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from tflaunch.mailbox import Mailbox
 from tflaunch.transport.base import AgentConnector, AgentGone, Link, LinkError
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds before another try to restore a link
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds between attempts to restore a link
 STEADY = 5.0
-"""Seconds that a link must last before the next one is sought without a wait."""
+"""Seconds that a link must last for the next reconnect to start without a delay."""
 
 
 class Reconnector:
-    """Brings links. What was begun before something newer, or before `stop`, brings nothing any more."""
+    """Opens links. A newer call or `stop` cancels whatever is still in progress."""
 
     def __init__(
         self,
@@ -22,10 +22,10 @@ class Reconnector:
         run_in_thread: Callable[[Callable[[], None]], None],
         found: Callable[[Link], None],
     ) -> None:
-        """Prepare to seek.
+        """Prepare to connect.
 
         Args:
-            way: how the agent is reached.
+            way: how to reach the agent.
             mailbox: calls back in the supervisor's thread.
             run_in_thread: runs a blocking function in another thread.
             found: takes the link.
@@ -40,20 +40,20 @@ class Reconnector:
         self._found_at: float | None = None
 
     def start(self, failed: Callable[[str], None]) -> None:
-        """Start the agent; ``failed`` takes the reason when that is impossible."""
+        """Start the agent; ``failed`` takes the reason if that is not possible."""
         self._seek(lambda: self._open(failed))
 
     def find(self, gone: Callable[[str], None]) -> None:
-        """Look for the agent until it is found; ``gone`` takes its last words when it has ended."""
+        """Retry until the agent is found; ``gone`` takes the last line of its log if it has exited."""
         now = self._mailbox.now()
         if self._found_at is None or now - self._found_at >= STEADY:
             self._wait = _FIRST_WAIT
             self._look_at(self._not_before, gone)
-        else:  # a host that takes every link and loses it at once must not keep us busy
+        else:  # back off from a host that accepts every link and drops it at once
             self._look_at(max(self._not_before, now + self._next_wait()), gone)
 
     def find_or_start(self, failed: Callable[[str], None]) -> None:
-        """Look for the agent once, and start it if it is not there."""
+        """Look for the agent once, and start it if it is not found."""
 
         def work() -> Link | Callable[[], None]:
             try:
@@ -64,7 +64,7 @@ class Reconnector:
         self._seek(work)
 
     def explain(self, reason: str, failed: Callable[[str], None]) -> None:
-        """Find out why an agent hung up before it had said a word; ``reason`` is what is known of it."""
+        """Find out why an agent closed the link before its first message; ``reason`` is what is known so far."""
 
         def work() -> Callable[[], None]:
             words = reason
@@ -73,17 +73,17 @@ class Reconnector:
             except AgentGone as gone:
                 words = str(gone) or reason
             except LinkError:
-                pass  # the first reason says more
+                pass  # the first reason is more specific
             return lambda: failed(words)
 
         self._seek(work)
 
     def pause(self, until: float) -> None:
-        """Look for nothing before the mailbox's clock shows ``until``."""
+        """Do not reconnect before the mailbox's clock reaches ``until``."""
         self._not_before = until
 
     def stop(self) -> None:
-        """Nothing that is under way is wanted any more."""
+        """Cancel everything in progress."""
         self._effort += 1
 
     def _open(self, failed: Callable[[str], None]) -> Link | Callable[[], None]:
@@ -94,7 +94,7 @@ class Reconnector:
             return lambda: failed(reason)
 
     def _look_at(self, when: float, gone: Callable[[str], None]) -> None:
-        """Look for the agent now, or when the clock shows ``when``."""
+        """Look for the agent now, or when the clock reaches ``when``."""
 
         def work() -> Link | Callable[[], None]:
             try:
@@ -119,7 +119,7 @@ class Reconnector:
         return wait
 
     def _seek(self, work: Callable[[], Link | Callable[[], None]]) -> None:
-        """Do ``work`` in another thread; use the link that it brings, or call here what it brings instead."""
+        """Run ``work`` in another thread; use the link that it returns, or call the function in this thread."""
         self._effort += 1
         effort = self._effort
 

@@ -1,4 +1,4 @@
-"""What an agent answers besides events and output, as typed values: checked here, and nowhere else."""
+"""Parse an agent's replies, other than events and output, into checked, typed values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MOST_ATTEMPTS = 2**31
 
 
 class Pulse(NamedTuple):
-    """What every answer to a sign of life holds.
+    """The fields of every reply to a keep-alive.
 
-    ``obeyed`` is the number of the last order that was obeyed; ``sent`` the time of our clock that it answers, and
-    ``time`` that of its own clock, both in seconds.
+    ``obeyed`` is the number of the last command that was executed; ``sent`` is the time of our clock in the message
+    that it answers, and ``time`` that of the agent's own clock, both in seconds.
     """
 
     obeyed: int
@@ -24,9 +24,9 @@ class Pulse(NamedTuple):
 
 
 class Greeting(NamedTuple):
-    """The answer to ``hello``.
+    """The reply to ``hello``.
 
-    ``is_leaving``: the agent ends its tasks by itself. ``streams``: task and attempt of all whose output it keeps.
+    ``is_leaving``: the agent is stopping its tasks on its own. ``streams``: task and attempt of every output it holds.
     """
 
     is_leaving: bool
@@ -35,7 +35,7 @@ class Greeting(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """The answer to ``look``: living tasks to attempt and process number, and the seconds that the lease still runs."""
+    """The reply to ``look``: live tasks mapped to attempt and PID, and the seconds left of the lease."""
 
     tasks: dict[str, tuple[int, int]]
     lease_left: float
@@ -45,19 +45,19 @@ def read_pulse(message: Mapping[str, Any], last_order: int, now: float) -> Pulse
     """Return the pulse in a message.
 
     Args:
-        message: what the agent said.
-        last_order: the number of the last order that it got.
-        now: what our clock shows.
+        message: the agent's message.
+        last_order: the number of the last command sent to it.
+        now: the time of our clock.
 
     Raises:
-        ValueError: the message is malformed, or answers what was not asked.
+        ValueError: the message is malformed, or answers a message that was never sent.
     """
     obeyed = fields.integer(message, "obeyed", 0, last_order)
     return Pulse(obeyed, fields.number(message, "sent", 0, now), fields.number(message, "time"))
 
 
 def read_greeting(message: Mapping[str, Any], last_order: int, now: float) -> Greeting:
-    """Return the greeting in a message; arguments and errors as of `read_pulse`."""
+    """Return the greeting in a message; arguments and errors are those of `read_pulse`."""
     streams = []
     for stream in fields.items(message, "streams"):
         match stream:
@@ -69,7 +69,7 @@ def read_greeting(message: Mapping[str, Any], last_order: int, now: float) -> Gr
 
 
 def read_sight(message: Mapping[str, Any]) -> Sight:
-    """Return what an agent shows to an onlooker.
+    """Return the reply to ``look`` in a message.
 
     Raises:
         ValueError: the message is malformed.

@@ -1,4 +1,4 @@
-"""A short conversation with an agent that was started only to be asked."""
+"""Query an agent that was started only to answer requests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
 
 _RECEIVE = 256 * 1024
-_MOST_UNASKED = 1000  # messages that wait for a question
+_MOST_UNASKED = 1000  # messages received before a request asks for them
 
 
 class AgentRpc:
-    """Asks one thing after the other, in a thread that may wait. The agent ends when we hang up."""
+    """Sends blocking requests, one after the other. The agent exits when the link is closed."""
 
     def __init__(self, link: Link, run: str) -> None:
-        """Introduce ourselves to an agent that was just started.
+        """Greet an agent that was just started.
 
         Raises:
-            LinkError: it does not answer.
+            LinkError: the agent does not answer.
         """
         self._link = link
         self._decoder = wire.Decoder()
@@ -37,27 +37,29 @@ class AgentRpc:
         self._hear(("greeted",), 10.0)
 
     def ask(self, kind: str, *answers: str, wait: float, **fields: Any) -> dict[str, Any]:
-        """Give an order and return the answer, which is of one of the kinds ``answers``.
+        """Send a command and return the reply, which is of one of the kinds ``answers``.
 
         Args:
-            kind: the order's.
-            answers: the kinds of answers to it.
-            wait: how many seconds the answer may take.
-            fields: the order's.
+            kind: the command's kind.
+            answers: the kinds of replies to it.
+            wait: the timeout for the reply, in seconds.
+            fields: the command's fields.
 
         Raises:
-            LinkError: it does not answer in time, or not at all.
+            LinkError: the agent does not answer in time, or the link is lost.
         """
         self._order += 1
         self._say(kind, order=self._order, **fields)
         return self._hear(answers, wait)
 
     def send_code(self, code: Code, wait: float) -> None:
-        """Bring the user's code to the host, as a run does; the agent answers each part within ``wait`` seconds.
+        """Send the user's code to the host as a run does.
+
+        The agent has ``wait`` seconds to acknowledge each part.
 
         Raises:
-            LinkError: it cannot be kept there, or the agent does not answer.
-            OSError: a file cannot be read any more.
+            LinkError: the host cannot store it, or the agent does not answer.
+            OSError: a file can no longer be read.
         """
         upload = Upload(code, self._send)
         upload.offer()
@@ -73,7 +75,7 @@ class AgentRpc:
                 upload.part_taken()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the link."""
         self._link.close()
 
     def _say(self, kind: str, **fields: Any) -> None:
@@ -112,10 +114,10 @@ class AgentRpc:
 
 
 def _checked(message: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer; one that is an event is checked like those of a run.
+    """Return a reply; if it is an event, check it like the events of a run.
 
     Raises:
-        LinkError: it is malformed.
+        LinkError: the event is malformed.
     """
     if not events.is_of_agents(message["kind"]):
         return message

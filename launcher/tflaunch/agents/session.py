@@ -1,7 +1,7 @@
-"""A session: the conversation with one agent. Frames become events and words; actions become frames.
+"""The session with one agent: turns frames into events and output, and actions into frames.
 
-It outlives its links: a lost one is replaced while the agent's lease runs. Orders are numbered and sent
-again until the agent has obeyed them; output goes on at its byte offset.
+A session outlives its links: a lost link is replaced while the agent's lease runs. Commands are numbered and resent
+until the agent has executed them; output continues at its byte offset.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from tflaunch_worker import fields, wire
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
 
-_BEATS = 3  # words per heartbeat limit: two may be late without harm
+_BEATS = 3  # keep-alives per heartbeat timeout: two may be late without harm
 _LONGEST_REASON = 200
-_MOST_VIOLATIONS = 3  # of the protocol by one agent, before its host is given up
-_MOST_USELESS_LINKS = 8  # in a row that are greeted and lost again, without anything new
-_MOST_UNANSWERED_LINKS = 3  # in a row that are greeted, and over which no keep_alive was ever answered
-_EVENTS_AT_ONCE = 1000  # that an agent may tell of, besides those of its tasks
+_MOST_VIOLATIONS = 3  # protocol violations by one agent before its host is given up
+_MOST_USELESS_LINKS = 8  # consecutive links that are greeted and lost at once without a new event
+_MOST_UNANSWERED_LINKS = 3  # consecutive links that are greeted, but over which no keep_alive is answered
+_EVENTS_AT_ONCE = 1000  # that an agent may report, apart from those of its tasks
 _EVENTS_PER_ATTEMPT = 20
-_EVENTS_PER_SECOND = 10  # of silences, and of whatever else takes time
+_EVENTS_PER_SECOND = 10  # for output stalls and other events that recur over time
 _CLOCK = os.urandom(8).hex()
-"""Names the clock of this process, with which agents compare theirs."""
+"""Identifies the clock of this process, with which agents compare theirs."""
 
 
 class Terms(NamedTuple):
-    """What an agent is told when a session begins. Times are in seconds.
+    """The terms sent to an agent when a session begins. Times are in seconds.
 
-    ``fencing`` is the supervisor's number in the run: an agent that has heard a later one does not obey it.
+    ``fencing`` is the supervisor's number in the run: an agent that has seen a higher one refuses its commands.
     """
 
     run: str
@@ -55,7 +55,7 @@ class Terms(NamedTuple):
 
 
 class Session:
-    """Speaks with the agent of one host."""
+    """The session with the agent of one host."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class Session:
         words: OutputWriter,
         run_in_thread: Callable[[Callable[[], None]], None],
     ) -> None:
-        """Prepare a session; nothing is reached yet.
+        """Prepare a session without connecting.
 
         Args:
             host: the host's name in the plan.
-            way: how its agent is reached.
-            terms: what the agent is told.
-            mailbox: takes the events and watches the link.
-            words: takes the output.
+            way: how to reach its agent.
+            terms: sent to the agent when the session begins.
+            mailbox: receives the events and watches the link.
+            words: stores the output.
             run_in_thread: runs a blocking function in another thread.
         """
         self.host = host
@@ -107,7 +107,7 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether the agent is being spoken with, or is hoped to be again."""
+        """Whether the agent is connected, or may be reconnected."""
         return self._is_wanted
 
     @property
@@ -117,24 +117,24 @@ class Session:
 
     @property
     def silence(self) -> float | None:
-        """Seconds since the agent was last heard, None when there is no link to it."""
+        """Seconds since data last arrived from the agent, None without a link."""
         return None if self._frames is None else self._mailbox.now() - self._frames.heard_at
 
     # ---- reaching the agent
 
     def join(self) -> None:
-        """Have an agent started: `HostJoined` or `HostUnreachable` will follow."""
+        """Start an agent; `HostJoined` or `HostUnreachable` will follow."""
         self._begin()
         if not self._is_recalling:
             self._seeker.start(self._unreachable)
 
     def join_over(self, link: Link) -> None:
-        """Speak with an agent that was started already."""
+        """Use the link to an agent that is already started."""
         self._begin()
         self._use(link)
 
     def _begin(self) -> None:
-        """Forget the agent before: a new one counts its events and orders from the start."""
+        """Reset the state of the previous agent: a new one numbers its events and commands from the start."""
         self.abandon()
         self._is_wanted = True
         self._has_joined = False
@@ -152,12 +152,12 @@ class Session:
     # ---- taking over from a supervisor that was killed
 
     def begin_recall(self) -> None:
-        """Know from now on what an earlier supervisor did, without doing it again: until `resume`."""
+        """Replay what an earlier supervisor did without doing it again, until `resume`."""
         self._is_recalling = True
         self._begin()
 
     def recall(self, event: events.Event) -> None:
-        """The earlier supervisor has recorded this event of our host."""
+        """Replay an event of this host that the earlier supervisor recorded."""
         match event:
             case events.HostJoined():
                 self._has_joined = True
@@ -167,7 +167,7 @@ class Session:
                 self._heard.recall()
 
     def resume(self) -> None:
-        """Find the agent that the earlier supervisor spoke with, if there should be one."""
+        """Reconnect to the agent of the earlier supervisor, if there should be one."""
         self._is_recalling = False
         if not self._is_wanted:
             return
@@ -175,7 +175,7 @@ class Session:
         if self._has_joined:
             self._mailbox.put(events.LinkLost(self.host, "its supervisor was killed, and another one took over"))
             self._seeker.find(self._gone)
-        else:  # the earlier supervisor may not have come to start it
+        else:  # the earlier supervisor may not have started it
             self._seeker.find_or_start(self._unreachable)
 
     # ---- the link
@@ -202,9 +202,9 @@ class Session:
         return {"clock": _CLOCK, "sent": self._mailbox.now()}
 
     def _beat(self, frames: Frames) -> None:
-        """Tell the agent that we live, and see that it does; until this link is lost."""
+        """Send a keep-alive and check for the agent's, repeatedly until this link is lost."""
         if self._frames is frames:
-            frames.look()  # we may have been busy, and its words have come, only not been read
+            frames.look()  # if we were busy, its messages may have arrived but not been read
         if self._frames is not frames:
             return
         now = self._mailbox.now()
@@ -213,7 +213,7 @@ class Session:
             self._lose(f"nothing was heard for {silence:.1f} s")
             return
         unanswered = self._asked - self._answered
-        if unanswered >= self._terms.lease / 2:  # it may say much and hear nothing
+        if unanswered >= self._terms.lease / 2:  # its messages may arrive while ours do not
             self._unanswered_links += 1
             self._lose(f"nothing that was said in the last {unanswered:.1f} s was answered")
             return
@@ -223,7 +223,7 @@ class Session:
         self._mailbox.call_at(now + self._terms.heartbeat / _BEATS, lambda: self._beat(frames))
 
     def _lose(self, reason: str) -> None:
-        """Give up this link; the agent may live, and is looked for."""
+        """Close this link and reconnect, as the agent may be alive."""
         is_useless = self._is_greeted and self._is_useless
         self._useless_links = self._useless_links + 1 if is_useless else 0
         self._hang_up()
@@ -243,13 +243,13 @@ class Session:
 
     @property
     def _is_useless(self) -> bool:
-        """Whether the link has neither lasted nor brought an event."""
+        """Whether the link has neither lasted nor delivered a new event."""
         return self._mailbox.now() - self._linked_at < STEADY and self._heard.seen == self._seen_at_link
 
     def _punish(self, reason: str) -> None:
-        """The agent broke the protocol: give up this link, and after several such links the host.
+        """Give up this link after a protocol violation, and the host after several of them.
 
-        Its tasks are not awaited any more: a correct agent never does this, and what lives there ends with the lease.
+        A host given up is not waited for: a correct agent never breaks the protocol, and its tasks end with the lease.
         Another agent starts on that host only when the lock there is free.
         """
         self._violations += 1
@@ -261,15 +261,15 @@ class Session:
         else:
             self._lose(reason)
 
-    # ---- what we say
+    # ---- sending
 
     def order(self, kind: str, common: str = "", /, **about: Any) -> None:
-        """Have the agent do something exactly once, even when the link is lost in between.
+        """Send a command that the agent executes exactly once, even if the link is lost in between.
 
         Args:
-            kind: the command.
+            kind: the command's kind.
             common: as in `CommandOutbox.add`.
-            **about: its fields.
+            **about: the command's fields.
         """
         self._given.note(kind, about)
         frame = self._orders.add(kind, common, **about)
@@ -277,38 +277,38 @@ class Session:
             self._send(frame)
 
     def signal(self, task: str, attempt: int, number: int) -> None:
-        """Have a task signalled, if its agent can be heard."""
+        """Send a signal to a task, if its agent is connected."""
         if self._is_greeted:
             self._say("signal_task", task=task, attempt=attempt, signal=number)
 
     def measure(self) -> bool:
-        """Ask what the tasks use and how far they are (see `tell_measures`); return whether the agent can be heard."""
+        """Request the tasks' usage and progress (see `tell_measures`); return whether the agent is connected."""
         if self._is_greeted:
             self._say("measure")
         return self._is_greeted
 
     def tell_measures(self, tell: Callable[[dict[str, Measure], float], None]) -> None:
-        """Have ``tell`` called with every answer to `measure`: the living tasks' measures, and when they were taken.
+        """Call ``tell`` with every reply to `measure`: the live tasks' measures, and when they were taken.
 
         The time is of our monotonic clock, in seconds.
         """
         self._tell_measures = tell
 
     def cut(self, seconds: float) -> None:
-        """Give up the link, and look for the agent again only after so many seconds: for drills."""
+        """Close the link, and reconnect only after ``seconds``: for fault injection."""
         self._seeker.pause(self._mailbox.now() + seconds)
         if self._frames is not None:
             self._lose(f"it was cut for {seconds:g} s")
 
     def send_files(self, code: Code) -> None:
-        """Bring the user's code to the host: `FilesPlaced` or `FilesRefused` will follow."""
+        """Send the user's code to the host; `FilesPlaced` or `FilesRefused` will follow."""
         self._given.note_files()
         self._upload = Upload(code, lambda frame: self._send((frame,)))
         if self._is_greeted:
             self._upload.offer()
 
     def leave(self) -> None:
-        """Ask the agent to end what still lives and to exit; the session closes when it has."""
+        """Ask the agent to stop its remaining tasks and exit; the session closes when it has."""
         self._is_leaving = True
         if self._frames is None and not self._is_resuming:
             self.abandon()
@@ -316,7 +316,7 @@ class Session:
             self._say("leave", grace=0)
 
     def abandon(self) -> None:
-        """Expect nothing more: the agent has certainly ended, or will by itself when its lease is over."""
+        """Stop without waiting: the agent has exited, or will on its own when its lease expires."""
         self._seeker.stop()
         self._is_wanted = False
         self._orders.forget()
@@ -335,10 +335,10 @@ class Session:
         if self._frames is not None:
             self._frames.send(frame)
 
-    # ---- what the agent says
+    # ---- receiving
 
     def _read(self, message: dict[str, Any], body: bytes) -> None:
-        """Take a message of the agent.
+        """Process a message of the agent.
 
         Raises:
             ValueError: it breaks the protocol.
@@ -374,7 +374,13 @@ class Session:
         self._mailbox.put(event)
 
     def _count_event(self) -> None:
-        """Bound what an agent can make us write down: tasks cause few events, but for silences, which take time."""
+        """Limit how many events an agent can make us record.
+
+        Tasks cause few events, apart from output stalls, which take time.
+
+        Raises:
+            ValueError: the agent exceeds the limit.
+        """
         self._event_count += 1
         seconds = self._mailbox.now() - self._began_at
         most = _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * self._given.starts + _EVENTS_PER_SECOND * seconds
@@ -382,7 +388,7 @@ class Session:
             raise ValueError("it tells of more events than its tasks can cause")
 
     def _may_write(self, task: str, attempt: int) -> bool:
-        """Whether the agent was asked to start an attempt, so that its output is believed."""
+        """Return whether the agent was asked to start an attempt, so that its output is accepted."""
         return self._given.has_started(task, attempt)
 
     def _read_greeting(self, message: dict[str, Any]) -> None:
@@ -398,7 +404,7 @@ class Session:
         for task, attempt in self._orders.silent_attempts(greeting.pulse.obeyed, greeting.streams):
             self._output.end(task, attempt)
         if not self._heard.seen:
-            self._say("keep_alive", **self._time())  # an agent that starts answers late, so clocks compare badly
+            self._say("keep_alive", **self._time())  # a starting agent answers late, which makes a poor clock sample
         self._is_resuming = False
         self._take_pulse(greeting.pulse)
         for frame in self._orders.waiting():
@@ -410,7 +416,7 @@ class Session:
 
     def _serve_upload(self, message: dict[str, Any]) -> None:
         if self._upload is None:
-            return  # it was refused, and the agent answers to parts that were under way
+            return  # the files were refused, and the agent acknowledges parts sent before that
         try:
             if message["kind"] == "files_wanted":
                 self._upload.begin(fields.items(message, "wanted"))
@@ -425,7 +431,7 @@ class Session:
         self._take_pulse(replies.read_pulse(message, self._orders.last, self._mailbox.now()))
 
     def _take_pulse(self, pulse: replies.Pulse) -> None:
-        """Forget the orders that were obeyed, and compare the clocks."""
+        """Discard the commands that were executed, and compare the clocks."""
         self._answered = max(self._answered, pulse.sent)
         self._clock.compare(pulse.sent, pulse.time, self._mailbox.now())
         self._orders.forget(pulse.obeyed)
@@ -438,16 +444,16 @@ class Session:
             self._tell_measures(known, moment)
 
     def _ours(self, theirs: float) -> float:
-        """Return a moment of the agent's clock by ours."""
+        """Convert a time of the agent's clock to ours."""
         return self._clock.ours(theirs)
 
     def recorded(self, event: events.Event) -> None:
-        """An event of our host is in the journal, so that its agent may forget it."""
+        """Mark an event of this host as written to the journal, so that its agent may discard it."""
         if self._heard.record(event):
             self._acknowledge_soon()
 
     def _acknowledge_soon(self) -> None:
-        """Acknowledge once for everything that is read in one round."""
+        """Send one acknowledgement for everything read in one round of the loop."""
         if not self._is_acknowledging:
             self._is_acknowledging = True
             self._mailbox.call(self._acknowledge)
@@ -455,7 +461,7 @@ class Session:
     def _acknowledge(self) -> None:
         self._is_acknowledging = False
         if not self._is_greeted:
-            return  # what is noted is acknowledged over the next link
+            return  # acknowledged over the next link instead
         self._say("acknowledge", seen=self._heard.recorded, streams=self._output.take_notes())
 
     _ANSWERS: ClassVar = {

@@ -1,4 +1,4 @@
-"""Looking at agents without being their supervisor: when a run has none, its tasks' true state is theirs to tell."""
+"""Query agents read-only, for the true state of tasks in a run whose supervisor is gone."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tflaunch.printable import printable
 from tflaunch.transport.base import AgentConnector, AgentGone, Link, LinkError
 from tflaunch_worker import wire
 
-_PATIENCE = 5.0  # seconds for an agent's answer
+_PATIENCE = 5.0  # seconds for an agent's reply
 _AT_ONCE = 32
 _RECEIVE = 64 * 1024
 _LONGEST_ANSWER = 1024 * 1024
 
 
 class AgentSnapshot(NamedTuple):
-    """What was seen on a host.
+    """The state of one host.
 
-    ``tasks``: those that live, to their attempt and process number; None when the host could not be looked at, for
-    a ``reason``. ``lease_left``: how many seconds they may live on without a supervisor.
+    ``tasks``: live tasks mapped to attempt and PID; None if the host could not be queried, for ``reason``.
+    ``lease_left``: how many seconds the tasks may go on without a supervisor.
     """
 
     host: str
@@ -32,7 +32,7 @@ class AgentSnapshot(NamedTuple):
 
 
 def look_at(ways: Mapping[str, AgentConnector]) -> dict[str, AgentSnapshot]:
-    """Return what is seen on each host. Hosts are looked at side by side."""
+    """Return the state of each host, queried in parallel."""
     if not ways:
         return {}
     with ThreadPoolExecutor(min(len(ways), _AT_ONCE), "look") as pool:
@@ -59,7 +59,7 @@ def _look(host: str, way: AgentConnector) -> AgentSnapshot:
 
 
 def _answer(link: Link) -> dict[str, Any]:
-    """Return the first message over a link, which must come as a whole within `_PATIENCE`."""
+    """Return the first message over a link, which must arrive completely within `_PATIENCE`."""
     decoder = wire.Decoder(_LONGEST_ANSWER)
     end = time.monotonic() + _PATIENCE
     while True:

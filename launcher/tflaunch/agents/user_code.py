@@ -1,4 +1,4 @@
-"""The user's code that is to be on every host: which files, and their bytes, in parts."""
+"""Collect the user's code for all hosts, and read it in parts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PART = 64 * 1024
 """Bytes of a file in one frame."""
 
 _MOST_FILES = 50_000  # the list of their hashes must fit into one message
-_OFFERED_AT_ONCE = 200  # the longest paths of so many fit into one
+_OFFERED_AT_ONCE = 200  # files, which fit into one message even with the longest paths
 _READ = 1024 * 1024
 
 
 class File(NamedTuple):
-    """A file: its path relative to the spec's directory, its permissions, its content's SHA-256 and size."""
+    """A file: path relative to the spec's directory, permissions, SHA-256 and size of its content."""
 
     path: str
     mode: int
@@ -33,7 +33,7 @@ class File(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Some bytes of the content with a hash, from ``offset`` on."""
+    """Bytes from ``offset`` on of the content with a hash."""
 
     sha256: str
     offset: int
@@ -42,14 +42,14 @@ class Part(NamedTuple):
 
 
 class Code(NamedTuple):
-    """All that travels. ``links``: (path, target) of symbolic links to directories, and of those that lead out."""
+    """All that is sent. ``links``: (path, target) of symbolic links to directories or to the outside."""
 
     directory: Path
     files: tuple[File, ...]
     links: tuple[tuple[str, str], ...]
 
     def offers(self) -> Iterator[bytes]:
-        """Return the frames that tell an agent what there is. Each is answered: a slow link must be no silent one."""
+        """Yield the frames that offer all files; each is acknowledged, so that a slow link is never silent."""
         end = max(len(self.files), len(self.links), 1)
         for start in range(0, end, _OFFERED_AT_ONCE):
             some = slice(start, start + _OFFERED_AT_ONCE)
@@ -58,10 +58,10 @@ class Code(NamedTuple):
             yield wire.encode({"kind": "offer_files", **about, "files": files, "links": self.links[some]})
 
     def parts(self, wanted: Iterable[tuple[str, int]]) -> Iterator[Part]:
-        """Read contents, each given by its hash and the number of bytes that need not be sent again.
+        """Yield the parts of contents, each given by its hash and the number of bytes already on the host.
 
         Raises:
-            OSError: a file cannot be read any more.
+            OSError: a file can no longer be read.
         """
         files = {file.sha256: file for file in self.files}
         for sha256, offset in wanted:
@@ -70,10 +70,10 @@ class Code(NamedTuple):
 
 
 def gather(sync: SyncPlan) -> Code:
-    """Return the files that a spec's ``sync`` names.
+    """Return the files selected by a spec's ``sync``.
 
     Raises:
-        TflaunchError: a path is not there or cannot be read, or they are too many.
+        TflaunchError: a path does not exist or cannot be read, or there are too many files.
     """
     root = Path(sync.directory)
     real_root = os.path.realpath(root)
@@ -116,7 +116,7 @@ def _patterns(exclude: Sequence[str]) -> list[str]:
 
 
 def _walk(root: Path, start: Path, exclude: Sequence[str]) -> Iterator[Path]:
-    """Every file below ``start``, and links, without what is excluded."""
+    """Yield every file and link below ``start`` that is not excluded."""
     if start != root and _is_excluded(start.relative_to(root).as_posix(), exclude):
         return
     kind = _kind(start)
@@ -132,7 +132,7 @@ def _walk(root: Path, start: Path, exclude: Sequence[str]) -> Iterator[Path]:
 
 
 def _kind(path: Path) -> str | None:
-    """Return "directory", "file" or, for pipes and the like, "other"; None for nothing, and for a link to it."""
+    """Return "directory", "file", or "other" for pipes etc.; None for a missing file or a dangling link."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -145,15 +145,15 @@ def _kind(path: Path) -> str | None:
 
 
 def _is_below(real_root: str, path: Path) -> bool:
-    """Whether a path is in the code with all of its links followed: what is elsewhere is not ours to copy."""
+    """Return whether a path with all links resolved is inside the code; only then may it be copied."""
     return os.path.commonpath([real_root, os.path.realpath(path)]) == real_root
 
 
 def _target(root: Path, path: Path) -> str:
-    """Return where a link leads on a host.
+    """Return the target of a link on a host.
 
-    One that leads to somewhere in the code does so there, too. One that leads out of it, relatively or
-    not, leads to what has the same absolute path there: a shared file system, or nothing.
+    A link to a path inside the code becomes relative, and so works there, too. A link to a path outside of it, relative
+    or not, becomes absolute: there it leads to a shared file system, or nowhere.
     """
     try:
         target = os.path.normpath(path.parent / os.readlink(path))
@@ -182,7 +182,7 @@ def _file(path: Path, relative: str) -> File:
 
 
 def _parts_of(path: Path, file: File, offset: int) -> Iterator[Part]:
-    """Read a file as long as it was; the agent notices if it is another one by now."""
+    """Yield the parts of a file up to its recorded size; the agent detects if the file has changed."""
     with path.open("rb") as stream:
         stream.seek(offset)
         while True:
