@@ -1,1 +1,1 @@
-"""How a byte stream to a host's agent is opened: locally, through a command, over SSH."""
+"""Open a byte stream to a host's agent: locally, through a command, or over SSH."""

@@ -1,6 +1,6 @@
-"""Ways and links: how the agent of a host is reached, and the byte stream to it.
+"""Define how a host's agent is reached (`AgentConnector`) and the byte stream to it (`Link`).
 
-Only these differ between kinds of hosts.
+Kinds of hosts differ in nothing else.
 """
 
 from __future__ import annotations
@@ -10,41 +10,41 @@ from typing import Protocol
 
 
 class LinkError(Exception):
-    """A host could not be reached: one sentence."""
+    """A host could not be reached; the message is one sentence."""
 
 
 class AgentGone(Exception):
-    """The agent has ended, and no process of the run is left on its host: its last words, if any."""
+    """The agent has exited, with no process of the run left there; the message is its last log line or ""."""
 
 
 class Link(Protocol):
-    """What a session needs of a link."""
+    """The byte stream to an agent."""
 
     @property
     def socket(self) -> socket.socket:
-        """The stream, as a socket that a selector can wait for."""
+        """The stream as a socket that a selector can wait for."""
 
     def close(self) -> None:
-        """Give the stream up. Never waits."""
+        """Close the stream without blocking."""
 
 
 class AgentConnector(Protocol):
-    """How to reach the agent of one host. Both methods may wait, and are called by a thread of their own."""
+    """Reaches the agent of one host. The methods may block."""
 
     def open(self) -> Link:
         """Start an agent.
 
         Raises:
-            LinkError: why that is impossible.
+            LinkError: it cannot be started, and why.
         """
 
     def resume(self) -> Link:
-        """Find the agent again that was started before.
+        """Reconnect to the agent that was started before.
 
         Raises:
-            AgentGone: it has ended.
-            LinkError: why it cannot be reached, for now.
+            AgentGone: it has exited.
+            LinkError: it cannot be reached at present, and why.
         """
 
     def end(self) -> None:
-        """Wait until nothing of the run is left: the agent was told to leave, and has hung up."""
+        """Wait until no process of the run is left, once the agent was asked to leave and closed the link."""

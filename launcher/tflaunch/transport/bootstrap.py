@@ -1,8 +1,8 @@
-"""Bringing a fresh byte stream on a host to the agent there, however the stream came about.
+"""Connect a new byte stream on a host, of whatever transport, to the agent there.
 
-Nothing but a small program without any value of the spec stands on the command line there. The rest
-travels through the stream: the host's interpreter, our first program (`tflaunch_worker.boot`), its
-request and, if the host does not have it yet, the agent. Environments follow as orders to the agent.
+The command line on the host holds only a small program and no value of the spec. The rest is sent through the
+stream: the host's interpreter, our first program (`tflaunch_worker.boot`), its request and, if the host does not
+have it yet, the agent. Environments follow as commands to the agent.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.bundle import Archive
 from tflaunch_worker import fields, wire
 
-_MOST_NOISE = 1024 * 1024  # bytes that a login may print before our program speaks
+_MOST_NOISE = 1024 * 1024  # bytes that a login shell may print before our program starts
 _LONGEST_ANSWER = 64 * 1024
 _MOST_VALUES = 100
-_TOO_OLD = 38  # exit code of our own, for a Python that cannot run the agent
+_TOO_OLD = 38  # our own exit code for a Python that cannot run the agent
 _NO_PYTHON = 127
 
-# For whatever shell the user has there (sh, bash, zsh, fish, csh): one line, and inside the single quotes
-# neither a single quote nor an exclamation mark. The marker is printed in two parts in another order than
-# they stand here, so that a shell which shows its commands does not print it.
+# Works in any login shell (sh, bash, zsh, fish, csh): one line, with neither a single quote nor an exclamation mark
+# inside the single quotes. The marker is printed as two parts in the reverse of their order here, so that a shell
+# that echoes its commands does not print it.
 _COMMAND = (
     "exec /bin/sh -c '"
     'printf "%s%s\\n" {second} {first}; read -r p; '
@@ -40,41 +40,41 @@ _COMMAND = (
 
 
 class Stream(Protocol):
-    """A way of running one command on a host. Times are in seconds."""
+    """Runs one command on a host. Times are in seconds."""
 
     def execute(self, command: str) -> None:
-        """Have the host's shell execute a line."""
+        """Run a command line in the host's shell."""
 
     def send(self, data: bytes, patience: float) -> None:
-        """Send to the command's input.
+        """Send to the command's standard input.
 
         Raises:
-            TimeoutError: it did not take it in time.
+            TimeoutError: the command did not read it in time.
         """
 
     def receive(self, patience: float) -> bytes:
-        """Return some of its output, b"" at the end.
+        """Return part of its standard output, b"" at the end.
 
         Raises:
-            TimeoutError: nothing came in time.
+            TimeoutError: nothing arrived in time.
         """
 
     def errors(self) -> bytes:
-        """Return what there is of its other output, without waiting long."""
+        """Return what is available of its standard error, without waiting long."""
 
     def exit_code(self, patience: float) -> int:
-        """Return the command's exit code, once it has ended; -1 if it does not in time."""
+        """Return the command's exit code once it has exited, or -1 if it does not in time."""
 
     def failure(self, code: int, said: str) -> str:
-        """Return a sentence about a command that ended with ``code`` before it began; it ``said`` something, or ""."""
+        """Describe a command that exited with ``code`` before our program ran; ``said``: its message or ""."""
 
 
 def request(
     mode: str, run: str, host: HostPlan, agent: Archive, patience: float, holds: bool = False
 ) -> dict[str, object]:
-    """Return what `tflaunch_worker.boot` is asked for: to ``start`` the agent of a run, or to ``resume`` it.
+    """Return the request to `tflaunch_worker.boot`, to ``start`` a run's agent or to ``resume`` it.
 
-    ``holds``: the agent ends with the command that starts it, which has to outlive the link.
+    ``holds``: the agent ends with the command that starts it, so that command must outlive the link.
     """
     return {
         "mode": mode,
@@ -91,7 +91,7 @@ def request(
 
 
 class _Answer(NamedTuple):
-    """A line of `tflaunch_worker.boot`. ``text``: why it ``failed``, or the last words of an agent that is ``gone``."""
+    """A reply of `tflaunch_worker.boot`; ``text``: why it ``failed``, or a ``gone`` agent's last log line."""
 
     kind: str
     text: str = ""
@@ -101,10 +101,10 @@ _TEXTS = {"failed": "reason", "gone": "words"}
 
 
 def _read_answer(line: bytes) -> _Answer:
-    """Return the answer in a line.
+    """Parse a line as a reply.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the line is not a reply.
     """
     message = wire.parse(line, _MOST_VALUES)
     if not isinstance(message, dict):
@@ -118,7 +118,7 @@ def _shown(data: bytes) -> str:
 
 
 class Boot:
-    """Brings a stream to the agent."""
+    """Connects a stream to the agent."""
 
     def __init__(self, stream: Stream, host: HostPlan, end: float) -> None:
         self._stream = stream
@@ -127,11 +127,11 @@ class Boot:
         self._received = b""
 
     def bring(self, request: dict[str, object], agent: Archive) -> None:
-        """Have the request served; afterwards the stream is the agent's.
+        """Send the request and wait until it is served; afterwards the stream is the agent's.
 
         Raises:
-            AgentGone: there is no agent any more.
-            LinkError: there will be none, and why.
+            AgentGone: the agent has exited.
+            LinkError: the agent cannot be reached or started, and why.
         """
         boot = agent.boot + b"\nmain(sys.stdin.buffer)\n"
         first, second = os.urandom(8).hex(), os.urandom(8).hex()
@@ -157,7 +157,7 @@ class Boot:
         return f"fix this on the host, or set TFLAUNCH_HOME in hosts.{self._host.host}.env to another directory"
 
     def _skip_noise(self, marker: bytes) -> None:
-        """Read past whatever the login prints, up to our marker."""
+        """Discard whatever the login shell prints before our marker."""
         while marker not in self._received:
             if len(self._received) > _MOST_NOISE:
                 raise LinkError("its login prints without end; look at the shell's start-up files there")

@@ -1,4 +1,4 @@
-"""The agent as it travels: one archive of source, the same bytes for the same version on every machine."""
+"""Pack the agent's source into one archive, identical on every machine for the same version."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import NamedTuple
 import tflaunch_worker
 
 _BOOT = "boot.py"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that the format knows
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in the zip format
 _MODE = 0o600 << 16
 
 
 class Archive(NamedTuple):
-    """The agent's archive, its SHA-256 in hexadecimal, and the source of the program that starts it."""
+    """The agent's archive, its hexadecimal SHA-256, and the source of the program that starts it."""
 
     data: bytes
     sha256: str
@@ -24,9 +24,9 @@ class Archive(NamedTuple):
 
 
 def make() -> Archive:
-    """Return the archive of the agent of this version, and of the library for training programs.
+    """Return the archive of this version's agent and of the library for training programs.
 
-    Nothing is compressed: a host's Python may lack zlib, and compressed bytes differ between versions of it.
+    It is not compressed: a host's Python may lack zlib, and compressed bytes differ between zlib versions.
     """
     root = Path(tflaunch_worker.__file__).parent
     folders = [root, *(init.parent for init in root.glob("*/__init__.py"))]
@@ -42,5 +42,5 @@ def make() -> Archive:
 def _add(file: zipfile.ZipFile, name: str, data: bytes) -> None:
     entry = zipfile.ZipInfo(name, _EPOCH)
     entry.external_attr = _MODE
-    entry.create_system = 3  # Unix, on whatever machine this runs
+    entry.create_system = 3  # Unix, on every machine
     file.writestr(entry, data)

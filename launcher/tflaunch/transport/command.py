@@ -1,4 +1,4 @@
-"""Hosts on which a command runs a shell for us, such as `docker exec` or `srun`: its input and output are the link."""
+"""Reach hosts through a command such as `docker exec` or `srun`, whose input and output are the link."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.bundle import Archive
 
 _CHUNK = 64 * 1024
-_END_PATIENCE = 5.0  # seconds for a command to end once nobody speaks with it
+_END_PATIENCE = 5.0  # seconds for a command to exit once its link is closed
 
 
 class CommandAccess(NamedTuple):
-    """How a command is run on one host.
+    """How to run a command on one host.
 
-    ``words`` stand before those of a shell there. ``holds``: what was started ends with the command, which therefore
-    stays until the agent has ended. ``is_over``: whether nothing that was started there can live; it may wait.
+    ``words``: the arguments before those of a shell there. ``holds``: all that was started ends with the command, which
+    therefore stays until the agent has exited. ``is_over``: returns whether nothing that was started there can still be
+    alive; may block.
     """
 
     words: tuple[str, ...]
@@ -33,26 +34,26 @@ class CommandAccess(NamedTuple):
 
 
 class CommandWays:
-    """Makes the ways to all such hosts of one run."""
+    """Creates the connectors for all such hosts of one run."""
 
     def __init__(self, run: str, patience: float) -> None:
-        """Prepare what they share.
+        """Prepare what the connectors share.
 
         Args:
             run: the run's name.
-            patience: seconds that reaching a host may take.
+            patience: the timeout for reaching a host, in seconds.
         """
         self.run = run
         self.patience = patience
         self.archive: Archive = bundle.make()
 
     def way(self, host: HostPlan, access: CommandAccess) -> CommandConnector:
-        """Return the way to a host."""
+        """Return the connector for a host."""
         return CommandConnector(self, host, access)
 
 
 class CommandConnector:
-    """How the agent on one host is reached."""
+    """Reaches the agent of one host through a command."""
 
     def __init__(self, ways: CommandWays, host: HostPlan, access: CommandAccess) -> None:
         self._ways = ways
@@ -64,7 +65,7 @@ class CommandConnector:
         """Start an agent.
 
         Raises:
-            LinkError: why that is impossible.
+            LinkError: it cannot be started, and why.
         """
         link = self._reach("start")
         if self._access.holds:
@@ -72,11 +73,11 @@ class CommandConnector:
         return link
 
     def resume(self) -> CommandLink:
-        """Find the agent again that was started before.
+        """Reconnect to the agent that was started before.
 
         Raises:
-            AgentGone: it has ended.
-            LinkError: why it cannot be reached, for now.
+            AgentGone: it has exited.
+            LinkError: it cannot be reached at present, and why.
         """
         try:
             return self._reach("resume")
@@ -86,7 +87,7 @@ class CommandConnector:
             raise
 
     def end(self) -> None:
-        """Wait, within reason, for the command that holds the agent; others end when the agent's guard has."""
+        """Give the command that holds the agent 5 s to exit; other commands exit with the agent's guard."""
         if self._holding is not None:
             try:
                 self._holding.wait(_END_PATIENCE)
@@ -108,7 +109,7 @@ class CommandConnector:
 
 
 class CommandLink:
-    """The byte stream to an agent: input and output of a command (also the `booting.Stream` before that)."""
+    """The byte stream to an agent: a command's input and output (and before that the `bootstrap.Stream`)."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         self._words = words
@@ -123,15 +124,15 @@ class CommandLink:
         return self._ours
 
     def execute(self, command: str) -> None:
-        """Have a shell there execute a line.
+        """Run a command line in a shell on the host.
 
         Raises:
-            LinkError: there is no such command here.
+            LinkError: the command is not installed here.
         """
         program = shutil.which(self._words[0])
         if program is None:
             raise LinkError(f"there is no command `{self._words[0]}` here; install it")
-        # In a session of its own: Ctrl-C is the supervisor's, and not for the client that carries its words.
+        # In its own session: Ctrl-C is for the supervisor, not for the client that carries its messages.
         self._process = subprocess.Popen(
             [program, *self._words[1:], "/bin/sh", "-c", command],
             stdin=self._theirs.fileno(),
@@ -144,28 +145,28 @@ class CommandLink:
         self._errors_in = -1
 
     def keep(self) -> subprocess.Popen[bytes]:
-        """Leave the command running when this link is closed, and return it."""
+        """Return the command, and leave it running when this link is closed."""
         assert self._process is not None
         self._is_kept = True
         return self._process
 
     def send(self, data: bytes, patience: float) -> None:
-        """Send to the command's input.
+        """Send to the command's standard input.
 
         Raises:
-            TimeoutError: it did not take it in time.
+            TimeoutError: the command did not read it in time.
         """
         self._ours.settimeout(patience)
         try:
             self._ours.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # what it says before its end tells why
+            pass  # the command's last output tells why
 
     def receive(self, patience: float) -> bytes:
-        """Return some of its output, b"" at the end.
+        """Return part of its standard output, b"" at the end.
 
         Raises:
-            TimeoutError: nothing came in time.
+            TimeoutError: nothing arrived in time.
         """
         self._ours.settimeout(patience)
         try:
@@ -174,12 +175,12 @@ class CommandLink:
             return b""
 
     def errors(self) -> bytes:
-        """Return what there is of its other output."""
+        """Return what is available of its standard error within 0.2 s."""
         is_there = bool(select.select([self._errors], [], [], 0.2)[0])
         return os.read(self._errors, _CHUNK) if is_there else b""
 
     def exit_code(self, patience: float) -> int:
-        """Return the command's exit code, once it has ended; -1 if it does not in time."""
+        """Return the command's exit code once it has exited, or -1 if it does not in time."""
         assert self._process is not None
         try:
             return self._process.wait(patience)
@@ -187,13 +188,13 @@ class CommandLink:
             return -1
 
     def failure(self, code: int, said: str) -> str:
-        """Return a sentence about a command that came to nothing."""
+        """Describe a command that exited before our program started."""
         words = f", and said {said!r}" if said else ""
         name = " ".join(word for word in self._words[:2] if not word.startswith("-"))
         return f"`{name}` ended with code {code}{words}; does `{' '.join(self._words)} true` work?"
 
     def close(self) -> None:
-        """Hang up. The command ends by itself when its input does, or is ended, unless it is kept."""
+        """Close the link, and terminate the command unless it is kept."""
         self._ours.close()
         os.close(self._errors)
         if self._process is None:

@@ -1,4 +1,4 @@
-"""Which way leads to which host of a plan."""
+"""Choose the connector for each host of a plan."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class Directory(Protocol):
-    """What is needed of a run directory."""
+    """The part of a run directory that connectors need."""
 
     run: str
 
     def agent_directory(self, host: str) -> Path:
-        """Return the place of the agent's directory on this machine."""
+        """Return the path of the agent's directory on this machine."""
 
 
 def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector]:
-    """Return the way to every host of a plan. Nothing is reached yet.
+    """Return the connector for each host of a plan, without connecting.
 
     Raises:
-        TflaunchError: a host needs an engine that is not installed here.
+        TflaunchError: a host needs a discovery engine that is not installed here.
     """
     found: dict[str, AgentConnector] = {
         host.host: LocalWay(directory.agent_directory(host.host), directory.run) for host in plan.hosts if host.is_local
@@ -49,7 +49,7 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
 
 
 def _access(host: HostPlan) -> CommandAccess:
-    """How a command is run on a host that needs no SSH."""
+    """Return how to run a command on a host that needs no SSH."""
     from tflaunch.transport.command import CommandAccess
 
     if host.docker is not None:

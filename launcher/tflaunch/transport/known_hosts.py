@@ -1,6 +1,6 @@
 """Check host keys against OpenSSH's known_hosts files, see sshd(8).
 
-Own code, as paramiko's `HostKeys` knows neither patterns with "!", `@revoked` nor `@cert-authority`.
+Own code, as paramiko's `HostKeys` supports neither patterns with "!", nor `@revoked`, nor `@cert-authority`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DEFAULT_PORT = 22
 _REVOKED = "@revoked"
 _AUTHORITY = "@cert-authority"
 _HASH = "|1|"
-_RSA = ("rsa-sha2-512", "rsa-sha2-256")  # how an ssh-rsa key signs
+_RSA = ("rsa-sha2-512", "rsa-sha2-256")  # signature algorithms of an ssh-rsa key
 _CERTIFIED = tuple(
     f"{kind}-cert-v01@openssh.com"
     for kind in ("ssh-ed25519", *(f"ecdsa-sha2-nistp{bits}" for bits in (256, 384, 521)), *_RSA)
@@ -38,7 +38,7 @@ _CERTIFIED = tuple(
 
 
 class Line(NamedTuple):
-    """A line of a known_hosts file: ``blob`` is the key of these names, or what ``marker`` says it is for them."""
+    """A line of a known_hosts file: ``blob`` is a key of ``names``, in the role given by ``marker``."""
 
     file: str
     number: int
@@ -49,16 +49,16 @@ class Line(NamedTuple):
 
 
 class KnownHosts:
-    """The host keys that the user and the system know. Their files are read once."""
+    """The host keys known to the user and the system. Each file is read once."""
 
     def __init__(self, files: Sequence[str]) -> None:
-        """Read files; those that do not exist are empty, lines that make no sense are passed over.
+        """Read files; missing files count as empty, and malformed lines are skipped.
 
         Raises:
-            LinkError: a file cannot be read, or is far too large.
+            LinkError: a file cannot be read, or is larger than `MAX_BYTES`.
         """
         self._files = files
-        # Files may know thousands of hosts, and are asked for hundreds: plain names are found without a search.
+        # Files may hold thousands of hosts, and hundreds are looked up, so plain names are indexed.
         self._by_name: dict[str, list[Line]] = {}
         self._others: list[Line] = []
         for line in (line for file in files for line in _lines(file)):
@@ -69,11 +69,11 @@ class KnownHosts:
                 self._by_name.setdefault(name.lower(), []).append(line)
 
     def key_types(self, name: str, port: int) -> list[str]:
-        """Return the host key algorithms to ask a host for, as it is known by such keys; none if it is not known.
+        """Return the host key algorithms to ask a host for: those of its known keys, none if it is not known.
 
         Args:
-            name: as in known_hosts, without a port.
-            port: of its sshd.
+            name: the host's name in known_hosts, without a port.
+            port: the port of its sshd.
         """
         found: dict[str, None] = {}
         for line in self._about(name, port):
@@ -84,17 +84,17 @@ class KnownHosts:
         return list(found)
 
     def check(self, name: str, port: int, key: paramiko.PKey, command: str, rsa_bits: int = 1024) -> None:
-        """Make sure that the key of a host is the one that is known.
+        """Check the key of a host against the known keys.
 
         Args:
-            name: as in known_hosts, without a port.
-            port: of its sshd.
-            key: what it has shown.
-            command: with which the user can look at the key and make it known.
-            rsa_bits: the fewest bits that an RSA key may have.
+            name: the host's name in known_hosts, without a port.
+            port: the port of its sshd.
+            key: the key that it presented.
+            command: the command that lets the user inspect and accept the key.
+            rsa_bits: the minimum size of an RSA key, in bits.
 
         Raises:
-            LinkError: the key is not known, is not the one that is known, or is revoked.
+            LinkError: the key is unknown, differs from the known one, is revoked, or is too short.
         """
         lines = self._about(name, port)
         blob = key.asbytes()
@@ -112,7 +112,7 @@ class KnownHosts:
         raise LinkError(self._verdict(_with_port(name, port), lines, key, objection, command))
 
     def _verdict(self, name: str, lines: Sequence[Line], key: paramiko.PKey, objection: str, command: str) -> str:
-        """Return what is wrong with a key, and what to do."""
+        """Return what is wrong with a key, and what to do about it."""
         kind, shown = key.get_name(), fingerprint(key.asbytes())
         for line in lines:
             if line.marker == "" and line.kind == kind and _covers(line, name):
@@ -133,7 +133,7 @@ class KnownHosts:
         return f"its host key {shown} ({kind}) is not in {where} as that of {name}; {remedy}"
 
     def _about(self, name: str, port: int) -> list[Line]:
-        """Return the lines for a host. Like ssh, what is known of it without a port counts for every port."""
+        """Return the lines for a host. As in ssh, lines without a port apply to every port."""
         names = dict.fromkeys((_with_port(name, port), name.lower()))
         return [
             line
@@ -143,7 +143,7 @@ class KnownHosts:
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
-    """Return whether a name fits at least one of some patterns, and none of those that begin with "!"."""
+    """Return whether a name matches at least one of the patterns, and none of those that begin with "!"."""
     is_match = False
     for pattern in patterns:
         is_negated = pattern.startswith("!")
@@ -156,8 +156,8 @@ def matches(patterns: Iterable[str], name: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern, in which "*" stands for any text and "?" for one character."""
-    # In what `translate` returns each "*" takes the shortest text and never tries again: the time stays linear.
+    """Compile a pattern, in which "*" matches any text and "?" one character."""
+    # In the result of `translate` each "*" matches as little as possible without backtracking: the time stays linear.
     return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
 
 
@@ -171,7 +171,7 @@ def _with_port(name: str, port: int) -> str:
 
 
 def _lines(path: str) -> Iterator[Line]:
-    """Yield what can be understood of a file."""
+    """Yield the well-formed lines of a file."""
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -195,7 +195,7 @@ def _lines(path: str) -> Iterator[Line]:
 
 
 def _covers(line: Line, name: str) -> bool:
-    """Return whether a line is about a name in small letters, with its port if that is not 22."""
+    """Return whether a line covers a name in lower case, which includes the port if that is not 22."""
     if line.names.startswith(_HASH):
         salt, _, digest = line.names.removeprefix(_HASH).partition("|")
         try:
@@ -215,7 +215,7 @@ def _refuse_revoked(lines: Sequence[Line], blob: bytes) -> None:
 
 
 def _objection(blob: bytes, name: str, lines: Sequence[Line]) -> str:
-    """Return why a host certificate proves nothing, "" if it does: the rules of sshkey_cert_check_host in OpenSSH."""
+    """Return why a host certificate is invalid, or "", by the rules of OpenSSH's sshkey_cert_check_host."""
     kind_end = 4 + int.from_bytes(blob[:4], "big")
     try:
         certificate = serialization.load_ssh_public_identity(blob[4:kind_end] + b" " + base64.b64encode(blob))
@@ -229,7 +229,7 @@ def _objection(blob: bytes, name: str, lines: Sequence[Line]) -> str:
     _refuse_revoked(lines, authority_blob)
     if not any(line.marker == _AUTHORITY and line.blob == authority_blob for line in lines):
         return f"its host certificate is signed by {fingerprint(authority_blob)}, which is no @cert-authority for it"
-    # A signature with SHA-1 proves nothing; the name of its algorithm stands before it and its length.
+    # A SHA-1 signature proves nothing; the name of the algorithm precedes the signature and its length.
     if isinstance(authority, RSAPublicKey) and not blob[: -authority.key_size // 8 - 4].endswith(
         tuple(map(str.encode, _RSA))
     ):
@@ -239,6 +239,6 @@ def _objection(blob: bytes, name: str, lines: Sequence[Line]) -> str:
     if not certificate.valid_after <= time.time() < certificate.valid_before:
         return "its host certificate has expired or is not valid yet"
     principals = [principal.decode(errors="replace") for principal in certificate.valid_principals]
-    if principals and name not in principals:  # OpenSSH, too, takes no patterns here
+    if principals and name not in principals:  # no patterns here, as in OpenSSH
         return f"its host certificate is for {', '.join(principals)[:200]}, not for {name}"
     return ""

@@ -1,4 +1,4 @@
-"""The shortest link: an agent on this machine, born with one end of a socket pair."""
+"""Start an agent on this machine, connected through a socket pair that it inherits."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _END_PATIENCE = 10.0
 
 
 class _Newborn(NamedTuple):
-    """A guard that has not been told yet what to guard, and our end of its agent's connection."""
+    """A guard that still waits for its arguments, and our end of its agent's connection."""
 
     guard: subprocess.Popen[bytes]
     connection: socket.socket
 
     def tell(self, directory: Path, run: str) -> None:
-        """Let it begin."""
+        """Send the guard its arguments, so that it begins."""
         assert self.guard.stdin is not None
         with self.guard.stdin as orders:
             orders.write(b"\0".join((os.fsencode(directory), os.fsencode(f"{_TITLE}{run}"), b"")))
 
     def leave(self) -> None:
-        """Let go of it."""
+        """Close our ends of its pipe and connection."""
         assert self.guard.stdin is not None
         self.guard.stdin.close()
         self.connection.close()
 
     def dismiss(self) -> None:
-        """End it: it has done nothing yet."""
+        """Kill it, which is safe as it has done nothing yet."""
         self.guard.kill()
         self.guard.wait()
         self.connection.close()
@@ -52,21 +52,21 @@ _early: list[_Newborn] = []
 
 
 def start_early() -> None:
-    """Start a guard before it is known for which run: it starts while this process imports."""
+    """Start a guard before its run is known, so that it starts while this process imports."""
     try:
         _early.append(_start())
     except OSError:
-        pass  # it is tried again when it is needed, and told
+        pass  # it is retried, and reported, when a guard is needed
 
 
 def dismiss_early() -> None:
-    """End a guard that was started early and that no run has taken."""
+    """Kill a guard that was started early and that no run has used."""
     while _early:
         _early.pop().dismiss()
 
 
 def leave_early() -> None:
-    """Let go of a guard that was started early: a fork of this process has it."""
+    """Close our ends of a guard that was started early and now belongs to a fork of this process."""
     while _early:
         _early.pop().leave()
 
@@ -79,7 +79,7 @@ def _start() -> _Newborn:
     """
     ours, theirs = socket.socketpair()
     root = str(Path(tflaunch_worker.__file__).parent.parent)
-    # -I -S: nothing of the user's environment can change what the agent is or how fast it starts.
+    # -I -S: nothing in the user's environment can change which agent starts, or how fast.
     argv = [sys.executable, "-I", "-S", "-c", _BOOT.format(root=root), str(theirs.fileno()), _TITLE]
     try:
         guard = subprocess.Popen(argv, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.PIPE)
@@ -92,13 +92,13 @@ def _start() -> _Newborn:
 
 
 class LocalWay:
-    """Starts guard and agent of a run on this machine."""
+    """Starts a run's guard and agent on this machine."""
 
     def __init__(self, directory: Path, run: str) -> None:
-        """Prepare to start them.
+        """Prepare to start guard and agent.
 
         Args:
-            directory: a private directory for the agent's socket, spools and log; made when it is missing.
+            directory: a private directory for the agent's socket, spools and log; created if it is missing.
             run: the run's name, shown in process lists.
         """
         self._directory = directory
@@ -107,10 +107,10 @@ class LocalWay:
         self._guard_end: int | None = None
 
     def open(self) -> LocalLink:
-        """Start them, unless they have been started early.
+        """Start guard and agent, or use those that were started early.
 
         Raises:
-            LinkError: the process could not be started.
+            LinkError: the process cannot be started.
         """
         try:
             private_files.make_directories(self._directory)
@@ -122,24 +122,24 @@ class LocalWay:
         return LocalLink(newborn.connection)
 
     def _told(self) -> _Newborn:
-        """A guard that has been told what to guard."""
+        """Return a guard that has its arguments."""
         if _early:
             newborn = _early.pop()
             try:
                 newborn.tell(self._directory, self._run)
                 return newborn
             except BrokenPipeError:
-                newborn.dismiss()  # it has waited for too long, and ended
+                newborn.dismiss()  # it has waited too long, and exited
         newborn = _start()
         newborn.tell(self._directory, self._run)
         return newborn
 
     def resume(self) -> LocalLink:
-        """Find the agent by its socket, or wait for the guard, which outlives it and every task.
+        """Connect to the agent's socket, or wait for the guard, which outlives the agent and every task.
 
         Raises:
-            AgentGone: it has ended, and nothing is left of its tasks; with its last words.
-            LinkError: the guard, or something that a killed guard has left, does not end.
+            AgentGone: the agent has exited and no process of its tasks is left; with the last line of its log.
+            LinkError: the guard, or a process that a killed guard left behind, does not exit.
         """
         link = self._connected()
         if link is not None:
@@ -153,18 +153,21 @@ class LocalWay:
         raise AgentGone(self._last_words())
 
     def end(self) -> None:
-        """Wait for the guard's end, within reason, and kill what it has left if it was killed."""
+        """Wait up to 10 s for the guard to exit, and kill what a killed guard left behind."""
         self._wait_for_guard()
         self._kill_orphans()
 
     def _kill_orphans(self) -> list[int]:
-        """Kill what a killed guard has left; return what does not die. A guard that ends by itself removes its lock."""
+        """Kill what a killed guard left behind; return the PIDs that survive.
+
+        A guard that exits by itself removes its lock.
+        """
         if not (self._directory / tflaunch_worker.LOCK_NAME).exists():
             return []
         return orphans.sweep(str(self._directory))
 
     def _wait_for_guard(self) -> None:
-        """Wait for the guard's end, within reason; `Popen.wait` with a timeout would poll."""
+        """Wait up to 10 s for the guard to exit; `Popen.wait` with a timeout would poll."""
         if self._guard_end is not None:
             has_ended = bool(select.select([self._guard_end], [], [], _END_PATIENCE)[0])
             os.close(self._guard_end)
@@ -173,7 +176,7 @@ class LocalWay:
                 self.guard.wait()
 
     def _connected(self) -> LocalLink | None:
-        """The agent's socket, for a supervisor that did not start it."""
+        """Connect to the agent's socket, for a supervisor that did not start it; None if there is no agent."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with short_path(str(self._directory)) as directory:
@@ -188,11 +191,11 @@ class LocalWay:
         return LocalLink(connection)
 
     def _is_locked(self) -> bool:
-        """Whether a guard lives."""
+        """Return whether a guard is alive."""
         return linux.is_lock_free(str(self._directory / tflaunch_worker.LOCK_NAME)) is False
 
     def _last_words(self) -> str:
-        """The last line of the agent's log: how a Python traceback ends."""
+        """Return the last line of the agent's log, which is the exception of a Python traceback."""
         try:
             lines = (self._directory / tflaunch_worker.LOG_NAME).read_text(errors="replace").split("\n")
         except OSError:
@@ -212,5 +215,5 @@ class LocalLink:
         return self._socket
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the link."""
         self._socket.close()

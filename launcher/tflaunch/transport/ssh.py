@@ -1,4 +1,4 @@
-"""Hosts at the end of an SSH connection: the agent is brought there, started, and found again."""
+"""Reach hosts over SSH: upload the agent, start it, and reconnect to it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CHUNK = 256 * 1024
 
 
 class SshWays:
-    """Makes the ways to all SSH hosts of one run; they share connections to jump hosts, keys, and the agent."""
+    """Creates connectors for a run's SSH hosts, which share jump host connections, keys, and the agent."""
 
     def __init__(self, run: str, patience: float) -> None:
-        """Prepare what they share.
+        """Prepare what the connectors share.
 
         Args:
             run: the run's name.
-            patience: seconds that reaching a host may take.
+            patience: the timeout for reaching a host, in seconds.
         """
         self.run = run
         self.patience = patience
@@ -36,23 +36,23 @@ class SshWays:
         self._lock = threading.Lock()
 
     def way(self, host: HostPlan) -> SshWay:
-        """Return the way to a host."""
+        """Return the connector for a host."""
         return SshWay(self, host)
 
     def target(self, host: HostPlan) -> Target:
-        """Return what the user's SSH configuration says of a host.
+        """Return how to connect to a host, by the user's SSH configuration.
 
         Raises:
             LinkError: the configuration cannot be used.
         """
-        with self._lock:  # only for the first: then many hosts are looked up at the same time
+        with self._lock:  # held only to create the configuration: hosts are looked up in parallel
             if self._config is None:
                 self._config = SshConfig()
         return self._config.resolve(host.host, host)
 
 
 class SshWay:
-    """How the agent of one host is reached."""
+    """Reaches the agent of one host over SSH."""
 
     def __init__(self, ways: SshWays, host: HostPlan) -> None:
         self._ways = ways
@@ -62,24 +62,24 @@ class SshWay:
         """Start an agent.
 
         Raises:
-            LinkError: why that is impossible.
+            LinkError: it cannot be started, and why.
         """
         return self._reach("start")
 
     def resume(self) -> SshLink:
-        """Find the agent again that was started before.
+        """Reconnect to the agent that was started before.
 
         Raises:
-            AgentGone: it has ended.
-            LinkError: why it cannot be reached, for now.
+            AgentGone: it has exited.
+            LinkError: it cannot be reached at present, and why.
         """
         return self._reach("resume")
 
     def end(self) -> None:
-        """Nothing is left to wait for: the other end hangs up when the agent's guard has ended."""
+        """Do nothing: the host closes the stream only when the agent's guard has exited."""
 
     def _reach(self, mode: str) -> SshLink:
-        target = self._ways.target(self._host)  # before the clock runs: the configuration is no fault of the host
+        target = self._ways.target(self._host)  # before the timeout starts: a slow lookup is not the host's fault
         end = time.monotonic() + self._ways.patience
         transport = self._ways.connector.connect(target, self._ways.patience)
         try:
@@ -98,7 +98,7 @@ class SshWay:
 
 
 class _Channel:
-    """A channel of an SSH connection, as `booting` uses it."""
+    """A channel of an SSH connection as a `bootstrap.Stream`."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
@@ -135,7 +135,7 @@ class _Channel:
 
 
 class SshLink:
-    """The byte stream to an agent, through a channel. One thread passes bytes to and from a socket pair."""
+    """The byte stream to an agent through a channel. One thread copies bytes between it and a socket pair."""
 
     def __init__(self, transport: paramiko.Transport, channel: paramiko.Channel) -> None:
         self._transport = transport
@@ -150,13 +150,13 @@ class SshLink:
         return self._socket
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the link."""
         self._socket.close()
         self._transport.close()
 
     def _pass_on(self) -> None:
         inner, outer = self._inner.fileno(), self._channel.fileno()
-        poll = select.poll()  # select() cannot wait for a descriptor above 1023
+        poll = select.poll()  # select() cannot wait for descriptors above 1023
         poll.register(inner, select.POLLIN)
         poll.register(outer, select.POLLIN)
         try:
@@ -175,11 +175,11 @@ class SshLink:
                             break
                         self._inner.sendall(data)
         except (OSError, EOFError, paramiko.SSHException):
-            pass  # the supervisor sees the end of its stream, and looks for the agent
+            pass  # the supervisor sees the end of its stream, and reconnects
         finally:
             self._inner.close()
 
     def _drop_errors(self) -> None:
-        """Forget what a login printed on its other output: the same descriptor tells of both."""
+        """Discard what the login wrote to standard error, which makes the same descriptor readable."""
         while self._channel.recv_stderr_ready():
             self._channel.recv_stderr(_CHUNK)

@@ -1,4 +1,4 @@
-"""Choose the algorithms of a connection: OpenSSH 9.2's defaults, or the user's list, as far as paramiko has them."""
+"""Choose a connection's algorithms: the user's or OpenSSH 9.2's defaults, if paramiko has them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEYWORDS = {
     "kexalgorithms": "KexAlgorithms",
     "hostkeyalgorithms": "HostKeyAlgorithms",
 }
-"""The keywords of ssh_config that choose algorithms, by their names in small letters."""
+"""The keywords of ssh_config that choose algorithms, by their names in lower case."""
 
 _HOST_KEYS = (
     *("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
@@ -38,15 +38,15 @@ _DEFAULTS: Mapping[str, Sequence[str]] = {
 
 
 def allowed(keyword: str, wish: str, supported: Sequence[str]) -> tuple[str, ...]:
-    """Return the algorithms to offer, the preferred one first.
+    """Return the algorithms to offer, in order of preference.
 
     Args:
         keyword: one of `KEYWORDS`.
-        wish: the names in the user's list, separated by commas; "" for our defaults.
-        supported: what paramiko can do.
+        wish: the user's comma-separated list; "" for our defaults.
+        supported: the algorithms that paramiko supports.
 
     Raises:
-        LinkError: nothing is left.
+        LinkError: paramiko supports none of them.
     """
     names = wish.split(",") if wish else _DEFAULTS[keyword]
     chosen = tuple(name for name in dict.fromkeys(names) if name in supported)

@@ -1,6 +1,6 @@
-"""Resolve how a host is reached over SSH: by the spec, then by the user's OpenSSH configuration (`ssh_lookup`).
+"""Resolve how to reach a host over SSH: by the spec, then by the user's configuration (`ssh_lookup`).
 
-`StrictHostKeyChecking` is deliberately not obeyed: host keys are always checked.
+`StrictHostKeyChecking` is ignored on purpose: host keys are always checked.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _MAX_JUMPS = 16
 
 
 class Target(NamedTuple):
-    """Where to connect, as whom, and what proves who is there.
+    """Where to connect, as which user, and how to authenticate both sides.
 
     Attributes:
-        host: the name for messages: the host's in the spec, a jump host's in ProxyJump.
-        address: a name or an address to connect to, seen from the last of the jump hosts.
+        host: the name for messages: the host's in the spec, or a jump host's in ProxyJump.
+        address: the name or address to connect to, as seen from the last jump host.
         port: the port of its sshd.
-        user: the name to log in with.
-        identity_files: private keys in the order in which they are tried.
-        is_identity_required: whether the first of them is named in the spec, and therefore has to be usable.
-        identities_only: whether the ssh-agent's other keys are left alone.
+        user: the user to log in as.
+        identity_files: private keys in the order to try them.
+        is_identity_required: whether the first of them is named in the spec, and therefore must be usable.
+        identities_only: whether not to use the ssh-agent's other keys.
         agent: the ssh-agent's socket, None for no agent.
-        known_hosts_files: where host keys are looked up.
-        host_key_name: under which name; `address`, unless HostKeyAlias says otherwise.
-        jumps: the jump hosts on the way, the first that is connected to first; their own ways are parts of it.
+        known_hosts_files: the files to look host keys up in.
+        host_key_name: the name to look them up under: `address`, unless HostKeyAlias is set.
+        jumps: the jump hosts in the order to connect to them, including the jump hosts of each.
         proxy_command: the command whose input and output are the connection, "" for none; not with jump hosts.
-        connect_timeout: the limit for the connection and the handshake in seconds.
+        connect_timeout: the timeout for the connection and the handshake, in seconds.
         algorithms: the user's Ciphers and the like (`ssh_algorithms.KEYWORDS`), by keyword.
-        rsa_bits: the fewest bits that an RSA host key may have.
-        command: connects by hand, asking whether an unknown host key is right.
+        rsa_bits: the minimum size of an RSA host key, in bits.
+        command: the command to connect by hand, which asks whether to accept an unknown host key.
     """
 
     host: str
@@ -75,10 +75,10 @@ class Target(NamedTuple):
 
 
 class SshConfig:
-    """The user's SSH configuration. Each destination is looked up once, however many threads ask for it."""
+    """The user's SSH configuration. Each destination is looked up once, even if many threads ask for it."""
 
     def __init__(self, lookup: Lookup | None = None) -> None:
-        """Prepare to look destinations up: by default with OpenSSH's client, or paramiko where there is none.
+        """Prepare to look destinations up, by default with OpenSSH's client if installed, else with paramiko.
 
         Raises:
             LinkError: the configuration cannot be read.
@@ -92,9 +92,9 @@ class SshConfig:
 
         Args:
             host: its name in the spec.
-            settings: `ssh` is "user@address:port", where only the address is needed. The address, or the
-                host's name if there is no `ssh`, is looked up like a destination on ssh's command line; the spec
-                takes precedence over what is found.
+            settings: `ssh` is "user@address:port", where only the address is required. The address, or the
+                host's name without `ssh`, is looked up like a destination on ssh's command line; the spec takes
+                precedence over the result.
 
         Raises:
             LinkError: the configuration cannot be used for this host.
@@ -113,19 +113,19 @@ class SshConfig:
         jumps: tuple[Target, ...] | None = None,
         trail: tuple[str, ...] = (),
     ) -> Target:
-        """Look a destination up; what is given takes precedence.
+        """Look a destination up; arguments take precedence.
 
         Args:
             host: the name for messages.
-            alias: what is looked up.
-            user: to log in with, None for the configuration's.
-            port: likewise.
-            identity_file: the key that the spec names.
-            jumps: the way to it, None for the configuration's.
-            trail: whose jump host it is, up to the host in the spec.
+            alias: the destination to look up.
+            user: the user to log in as, None for the configuration's.
+            port: the port to connect to, None for the configuration's.
+            identity_file: the key named in the spec.
+            jumps: the jump hosts to reach it through, None for the configuration's.
+            trail: the destinations that led to this jump host, starting with the host in the spec.
         """
         options = _Options(alias, self._lookup(alias, user, port))
-        is_direct = jumps is not None  # from a jump host, whose own ProxyJump and ProxyCommand have led there
+        is_direct = jumps is not None  # reached through jump hosts, so its own ProxyJump and ProxyCommand do not apply
         if jumps is None:
             jumps = self._jumps(options, (*trail, alias))
         return Target(
@@ -157,17 +157,17 @@ class SshConfig:
                 found.set_result(self._ask(alias, user, port))
             except BaseException as error:
                 with self._lock:
-                    del self._found[key]  # the user may correct it before the next attempt
+                    del self._found[key]  # the user may fix the configuration before the next attempt
                 found.set_exception(error)
                 if not isinstance(error, LinkError):
                     raise
         try:
             return found.result()
         except LinkError as error:
-            raise LinkError(str(error)) from None  # each thread has its own
+            raise LinkError(str(error)) from None  # threads must not share an exception
 
     def _jumps(self, options: _Options, trail: tuple[str, ...]) -> tuple[Target, ...]:
-        """Return the jump hosts on the way to the last in the trail."""
+        """Return the jump hosts that lead to the last destination of the trail."""
         value = options.get("proxyjump", "none")
         if value.lower() == "none":
             return ()
@@ -181,7 +181,7 @@ class SshConfig:
                     f"ProxyJump {alias} leads to {alias} again; "
                     f"keep it from applying to the jump host itself: `Host * !{alias}`"
                 )
-            # Only the first is reached as its own configuration says; the others are reached through those before.
+            # Only the first is reached by its own configuration; each other one through those before it.
             hop = self._target(alias, alias, user, port, jumps=way if index else None, trail=trail)
             way = (*hop.jumps, hop)
         return way
@@ -214,7 +214,7 @@ class _Options:
         return self.get(key).lower() in ("yes", "true")
 
     def expand(self, text: str) -> str:
-        """Fill in ``%x`` and ``${VARIABLE}``, which `ssh -G` leaves in commands and names of key files."""
+        """Expand ``%x`` and ``${VARIABLE}``, which `ssh -G` leaves in commands and names of key files."""
         tokens = self._tokens()
 
         def value(found: re.Match[str]) -> str:
@@ -232,7 +232,7 @@ class _Options:
         return {"%": "%", "u": _local_user(), **there, **ours}
 
     def path(self, text: str) -> str:
-        """Return a path with its ~, tokens and variables filled in."""
+        """Return a path with its ~, tokens and variables expanded."""
         return self.expand(os.path.expanduser(text))
 
 

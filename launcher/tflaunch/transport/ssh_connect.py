@@ -1,4 +1,4 @@
-"""Connect to hosts over SSH: directly, through jump hosts or a ProxyCommand; check the host key; log in."""
+"""Connect over SSH, directly or through jump hosts or a ProxyCommand; check the host key; log in."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tflaunch.transport.ssh_keys import AgentKey, Keys, Offer
 from tflaunch.transport.ssh_proxy import ProxySocket
 from tflaunch.transport.ssh_transport import Limit, Transport, dial, shake_hands, spot, tunnel
 
-_LOOK = 1.0  # seconds between looks whether a connection still lives
-_ANSWER_PATIENCE = 3.0  # seconds for a jump host that is connected to already
+_LOOK = 1.0  # seconds between checks whether a connection is alive
+_ANSWER_PATIENCE = 3.0  # seconds for a jump host that is already connected to answer
 _MOST_NAMED = 6
 
 
 class Connector:
-    """Makes connections, for many threads at once; they share keys, known hosts and connections to jump hosts."""
+    """Opens connections for many threads, which share keys, known hosts and connections to jump hosts."""
 
     def __init__(self) -> None:
         self._keys = Keys()
@@ -34,19 +34,19 @@ class Connector:
         self._retired: list[Future[Transport]] = []
 
     def connect(self, target: Target, timeout: float) -> paramiko.Transport:
-        """Return a connection that is logged in to a host whose key is known.
+        """Return a connection to a host, with its key checked and the user logged in.
 
         Args:
             target: the host.
-            timeout: the limit for all of it, in seconds.
+            timeout: the timeout for all steps together, in seconds.
 
         Raises:
-            LinkError: what is wrong and what to do about it; the host itself is not named.
+            LinkError: with the cause and the remedy, but not the host's name.
         """
         return self._connect(target, Limit.of(timeout))
 
     def close(self) -> None:
-        """Hang up on the jump hosts, and thereby on all that is reached through them."""
+        """Close the connections to jump hosts, and thereby all connections through them."""
         with self._lock:
             jumps = [jump for jump in (*self._jumps.values(), *self._retired) if _is_alive(jump)]
             self._jumps.clear()
@@ -60,7 +60,7 @@ class Connector:
             remedy = "add one to the ssh-agent with ssh-add, or name its file as identity_file in the spec"
             raise LinkError(f"there is no key to log in with: {reason}; {remedy}")
         known = self._known_hosts(target.known_hosts_files)
-        # known_hosts has an alias without a port, an address with it.
+        # In known_hosts an alias has no port, an address has one.
         port = target.port if target.host_key_name == target.address else DEFAULT_PORT
         there = spot(target.address, target.port)
         if target.jumps:
@@ -88,7 +88,7 @@ class Connector:
         return transport
 
     def _known_hosts(self, files: Sequence[str]) -> KnownHosts:
-        """Return what files say now: the user may add a key while we run."""
+        """Return the current contents of files: the user may add a key while we run."""
         state = tuple((path, *_state(path)) for path in files)
         with self._lock:
             if state not in self._known:
@@ -96,7 +96,7 @@ class Connector:
             return self._known[state]
 
     def _jump(self, target: Target, limit: Limit) -> Transport:
-        """Return the connection to a jump host, made by the first thread that needs it."""
+        """Return the connection to a jump host, opened by the first thread that needs it."""
         way = tuple((hop.address, hop.port, hop.user, hop.proxy_command) for hop in (*target.jumps, target))
         self._retire(way, min(_ANSWER_PATIENCE, limit.left() / 3))
         with self._lock:
@@ -114,29 +114,29 @@ class Connector:
         try:
             return jump.result(limit.left())
         except _AtJumpHost as error:
-            raise _AtJumpHost(str(error)) from None  # each thread has its own
+            raise _AtJumpHost(str(error)) from None  # threads must not share an exception
         except LinkError as error:
             raise _AtJumpHost(f"jump host {target.host}: {error}") from None
         except FutureTimeout:
             raise _AtJumpHost(f"jump host {target.host}: there is no connection within {limit}") from None
 
     def _retire(self, way: tuple[object, ...], patience: float) -> None:
-        """Use a jump host's connection no longer if that is dead without knowing it, as when a cable was cut."""
+        """Stop using a jump host's connection if it does not answer, as when a cable was cut."""
         jump = self._jumps.get(way)
         if jump is None or not _is_alive(jump) or jump.result().is_answering(patience):
             return
         with self._lock:
             if self._jumps.get(way) is jump:
-                # It stays open: should it only be slow, others still need it.
+                # It stays open: if it is only slow, other hosts still need it.
                 self._retired.append(self._jumps.pop(way))
 
 
 class _AtJumpHost(LinkError):
-    """Says already which jump host it is about."""
+    """An error that already names its jump host."""
 
 
 class _Login:
-    """Logs in with one key after the other."""
+    """Tries one key after the other."""
 
     def __init__(self, transport: Transport, user: str, there: str, limit: Limit) -> None:
         self._transport = transport
@@ -145,11 +145,11 @@ class _Login:
         self._limit = limit
 
     def log_in(self, offers: Sequence[Offer], problems: Sequence[str]) -> None:
-        """Log in.
+        """Log in with the first key that is accepted.
 
         Args:
-            offers: the keys to try, in this order.
-            problems: why further keys cannot be tried.
+            offers: the keys to try, in order.
+            problems: why other keys cannot be tried.
 
         Raises:
             LinkError: no key is accepted.
@@ -167,7 +167,7 @@ class _Login:
         raise LinkError(self._refusal(verdict, tried, problems))
 
     def _try(self, offer: Offer, tried: Sequence[str]) -> None:
-        """Offer a key and wait for the answer."""
+        """Offer a key and wait for the reply."""
         done = threading.Event()
         try:
             self._transport.auth_publickey(self._user, offer.key, done)

@@ -1,4 +1,4 @@
-"""The user's keys: those of the ssh-agent, and those in files, in the order in which OpenSSH tries them."""
+"""Load the user's keys, from the ssh-agent and from files, in the order in which OpenSSH tries them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tflaunch.transport.ssh_config import Target
 
 MAX_BYTES = 1024 * 1024
 
-_LISTED = 12  # the agent protocol's answer with a list of keys
+_LISTED = 12  # the agent protocol's reply with a list of keys
 _LIST_PATIENCE = 3.0
 _SIGN_PATIENCE = 60.0  # the user may have to confirm
 _MAGIC = b"openssh-key-v1\0"
@@ -37,21 +37,21 @@ _ENCRYPTED = "is encrypted and not in the ssh-agent"
 
 
 class Offer(NamedTuple):
-    """A key to log in with, and how to call it in a message."""
+    """A key to log in with, and its name for messages."""
 
     name: str
     key: paramiko.PKey
 
 
 class AgentKey(paramiko.PKey):
-    """A key that the ssh-agent keeps.
+    """A key held by the ssh-agent.
 
-    Unlike paramiko's it can be shared by threads, as every signature has a connection of its own, and a refusal
-    leaves the connection to the host open, so that another key can be tried.
+    Unlike paramiko's, it can be shared by threads, as every signature uses its own connection, and a refusal leaves
+    the connection to the host open, so that another key can be tried.
     """
 
     def __init__(self, path: str, blob: bytes) -> None:
-        """Take a key from an agent's list.
+        """Describe a key from an agent's list.
 
         Args:
             path: the agent's socket.
@@ -76,18 +76,18 @@ class AgentKey(paramiko.PKey):
         return self.blob
 
     def sign_ssh_data(self, data: bytes, algorithm: str | None = None) -> paramiko.Message:
-        """Return the agent's signature, an empty one if it refuses."""
+        """Return the agent's signature, or an empty one if it refuses."""
         self.is_refused = False
         try:
             with closing(_Agent(self._path, _SIGN_PATIENCE)) as agent:
                 return paramiko.Message(_Signer(agent, self.blob).sign_ssh_data(data, algorithm))  # type: ignore[arg-type]
-        except Exception:  # noqa: BLE001 (what is not an agent makes paramiko raise whatever it likes)
+        except Exception:  # noqa: BLE001 (paramiko raises arbitrary errors when the peer is not an agent)
             self.is_refused = True
             return paramiko.Message()
 
 
 class _Signer(paramiko.AgentKey):
-    """Signs with a certificate as well: paramiko asks the agent for the key in it, which it need not have."""
+    """Signs with a certificate, too; paramiko asks the agent for its key, which the agent may not have."""
 
     def asbytes(self) -> bytes:
         blob: bytes = self.blob
@@ -95,16 +95,16 @@ class _Signer(paramiko.AgentKey):
 
 
 class _Agent(paramiko.Agent):
-    """The ssh-agent at a socket: paramiko's is the one in SSH_AUTH_SOCK, is waited for without a limit, and trusted."""
+    """An ssh-agent at any socket, with timeouts and checks; paramiko's is at SSH_AUTH_SOCK, without them."""
 
     def __init__(self, path: str, patience: float) -> None:
-        """Connect, and list the keys; `patience` is the limit for each step in seconds."""
+        """Connect and list the keys; `patience` is the timeout for each step, in seconds."""
         super(paramiko.Agent, self).__init__()
         seconds, parts = divmod(int(max(patience, 0.001) * 1_000_000), 1_000_000)
         limit = struct.pack("ll", seconds, parts)
         connection = socket.socket(socket.AF_UNIX)
         try:
-            # With Python's own timeout a connection would fail at once when many threads ask together.
+            # With Python's own timeout a connection would fail at once when many threads connect together.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             connection.connect(path)
@@ -127,7 +127,7 @@ class _Agent(paramiko.Agent):
 
 
 def agent_keys(path: str | None, patience: float) -> list[AgentKey]:
-    """Return the keys of the ssh-agent at a socket; none if there is no agent, or it does not answer soon."""
+    """Return the keys of the ssh-agent at a socket; none if it does not exist or answer in time."""
     if path is None:
         return []
     try:
@@ -138,7 +138,7 @@ def agent_keys(path: str | None, patience: float) -> list[AgentKey]:
 
 
 class _File(NamedTuple):
-    """A private key's file: its public half, the keys to try, or why there are none."""
+    """A private key file: its public half, and the keys to try or why there are none."""
 
     public: bytes | None = None
     offers: tuple[Offer, ...] = ()
@@ -147,21 +147,21 @@ class _File(NamedTuple):
 
 
 class Keys:
-    """The keys of the user. Every file is read once, however many hosts it opens, by whatever thread."""
+    """The user's keys. Each usable file is read once for all hosts and threads."""
 
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
         self._lock = threading.Lock()
 
     def offers(self, target: Target, patience: float) -> tuple[list[Offer], list[str]]:
-        """Return the keys to try, and what is wrong with the files that give none.
+        """Return the keys to try, and why the other files are not usable.
 
         Args:
             target: where to log in.
-            patience: how many seconds may pass, at most.
+            patience: the timeout in seconds.
 
         Raises:
-            LinkError: the key that the spec names cannot be used.
+            LinkError: the key named in the spec cannot be used.
         """
         of_agent = {key.blob: key for key in agent_keys(target.agent, patience) if key.get_name() != "ssh-dss"}
         files = {path: self._file(path) for path in target.identity_files}
@@ -176,7 +176,7 @@ class Keys:
             key = of_agent.pop(file.public, None) if file.public is not None else None
             offers = [*_certified(path, key), _agent_offer(key)] if key is not None else [*file.offers]
             is_required = index == 0 and target.is_identity_required
-            # Which key is in an encrypted file cannot always be told: then it may be any of the agent's.
+            # The key in an encrypted file cannot always be identified; then it may be any of the agent's.
             if is_required and not offers and not (file.public is None and file.problem == _ENCRYPTED and of_agent):
                 raise LinkError(f"the identity file {path} {file.problem}; {file.remedy}")
             if not offers:
@@ -188,7 +188,7 @@ class Keys:
     def _file(self, path: str) -> _File:
         with self._lock:
             file = self._files.get(path) or _load(path)
-            if file.offers:  # else it may be mended before the next attempt
+            if file.offers:  # otherwise the user may fix the file before the next attempt
                 self._files[path] = file
             return file
 
@@ -214,7 +214,7 @@ def _load(path: str) -> _File:
         key = _private_key(raw)
     except TypeError:
         return locked
-    except Exception:  # noqa: BLE001 (corrupt keys make the two libraries raise whatever they like)
+    except Exception:  # noqa: BLE001 (the two libraries raise arbitrary errors for corrupt keys)
         if (public := _public_key(raw)) is not None:
             remedy = f"name the private key: {path.removesuffix('.pub')}"
             return _File(public, problem="is a public key whose private half is not in the ssh-agent", remedy=remedy)
@@ -228,7 +228,7 @@ def _load(path: str) -> _File:
 
 
 def _is_open(path: str) -> bool:
-    """Return whether others may use a file of ours; like ssh, other users' files are left to them."""
+    """Return whether other users can access our file; like ssh, do not check files of other users."""
     state = os.stat(path)
     return state.st_uid == os.getuid() and bool(state.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
 
@@ -239,15 +239,15 @@ def _read(path: str) -> bytes:
 
 
 def _private_key(raw: bytes) -> paramiko.PKey:
-    """Return a key in any of the formats that ssh-keygen writes.
+    """Load a key in any of the formats that ssh-keygen writes.
 
     Raises:
-        TypeError: it is encrypted, in a format other than OpenSSH's own.
+        TypeError: it is encrypted in a format other than OpenSSH's own.
         ValueError: it is not a key.
-        UnsupportedAlgorithm: it is of no use.
+        UnsupportedAlgorithm: it is of an unsupported kind.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of kinds that are out of date
+        warnings.simplefilter("ignore")  # about obsolete kinds of keys
         try:
             key = serialization.load_ssh_private_key(raw, None)
         except ValueError:
@@ -265,7 +265,7 @@ def _private_key(raw: bytes) -> paramiko.PKey:
 
 
 def _public_half(path: str) -> bytes | None:
-    """Return the public key in the file beside a private key's."""
+    """Return the public key from the .pub file next to a private key, None without one."""
     try:
         return _public_key(_read(f"{path}.pub"))
     except OSError:
@@ -282,7 +282,7 @@ def _public_key(raw: bytes) -> bytes | None:
 
 
 def _openssh_header(raw: bytes) -> tuple[bytes, bytes | None]:
-    """Return cipher and public key of a private key in OpenSSH's own format, where these can be read by anybody."""
+    """Return cipher and public key of a private key in OpenSSH's own format, where they are unencrypted."""
     try:
         data = base64.b64decode(b"".join(raw.strip().split(b"\n")[1:-1]))
     except binascii.Error:
@@ -296,7 +296,7 @@ def _openssh_header(raw: bytes) -> tuple[bytes, bytes | None]:
 
 
 def _certified(path: str, key: paramiko.PKey) -> Sequence[Offer]:
-    """Return a key with the user's certificate beside its file, if there is one that is right."""
+    """Return the key with the certificate next to its file, if there is a valid one."""
     certificate = f"{path}-cert.pub"
     if not os.path.exists(certificate):
         return []

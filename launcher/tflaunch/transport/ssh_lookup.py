@@ -1,7 +1,7 @@
 """Look a destination up in the user's OpenSSH configuration.
 
-`ssh -G` answers where an OpenSSH client is installed: what it prints is what `ssh` does. Elsewhere paramiko's
-`SSHConfig` reads ~/.ssh/config and /etc/ssh/ssh_config; what it cannot read is an error instead of a guess.
+Where an OpenSSH client is installed, `ssh -G` prints exactly what `ssh` would use. Elsewhere paramiko's `SSHConfig`
+reads ~/.ssh/config and /etc/ssh/ssh_config; what it cannot parse is an error rather than a guess.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SYSTEM_FILE = Path("/etc/ssh/ssh_config")
 MAX_BYTES = 4 * 1024 * 1024
 
 Values = Mapping[str, Sequence[str]]
-"""Values by keyword in lower case. A list of algorithms or key files is missing unless the user has set it."""
+"""Values by keyword in lower case. Lists of algorithms and key files are present only if the user set them."""
 
-_TIMEOUT = 10.0  # seconds for `ssh -G`, which may run the commands of `Match exec` and look names up
-_PARALLEL = 8  # `ssh -G` at a time: each takes about 6 ms of CPU
+_TIMEOUT = 10.0  # seconds for `ssh -G`, which may run the commands of `Match exec` and resolve names
+_PARALLEL = 8  # concurrent `ssh -G` processes: each takes about 6 ms of CPU
 _LINE = re.compile(r"([A-Za-z0-9]+)(?: (.*))?")
 _FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
-# paramiko passes over an Include, and takes criteria of Match that it does not know for fulfilled.
+# paramiko ignores an Include, and treats unknown criteria of Match as fulfilled.
 _INCLUDE = re.compile(r"include\b[\s=]*(.*)", re.IGNORECASE)
 _UNKNOWN = re.compile(
     r"(?i:match)\b(?!\s+(?:!?(?:all|canonical|final|(?:host|originalhost|user|localuser)\s+[^\s\"=]+)(?:\s+|$))+$)"
@@ -48,32 +48,32 @@ _REMEDY = "install an OpenSSH client (`ssh`), which reads it completely"
 
 
 Lookup = Callable[[str, str | None, int | None], Values]
-"""Return the options for a destination, a user and a port, `hostname`, `user` and `port` among them; or a LinkError."""
+"""Returns the options for a destination, user and port, including `hostname`, `user`, `port`; or raises LinkError."""
 
 
 def find_lookup(system_file: Path = SYSTEM_FILE) -> Lookup:
-    """Return how to ask OpenSSH's client, or how to use paramiko where there is no such client."""
+    """Return a lookup that asks OpenSSH's client, or one that uses paramiko where there is no such client."""
     program = shutil.which("ssh")
     if program is not None:
         try:
             return OpenSshReader(program, system_file).lookup
         except LinkError:
-            pass  # another program of this name, or a client older than 6.8, which has no -G
+            pass  # another program of this name, or a client older than 6.8, which lacks -G
     return ParamikoReader(system_file).lookup
 
 
 class OpenSshReader:
-    """Asks `ssh -G`. Any number of threads may ask at once."""
+    """Asks `ssh -G`. Thread-safe."""
 
     def __init__(self, program: str, system_file: Path = SYSTEM_FILE) -> None:
         """Ask the client for its defaults.
 
         Args:
-            program: the client.
-            system_file: is read after the user's.
+            program: the path of the client.
+            system_file: the configuration file to read after the user's.
 
         Raises:
-            LinkError: it is not an OpenSSH client that knows -G.
+            LinkError: it is not an OpenSSH client that supports -G.
         """
         self._program = program
         self._slots = threading.BoundedSemaphore(_PARALLEL)
@@ -88,7 +88,7 @@ class OpenSshReader:
         words += ["-l", user] if user is not None else []
         words += ["-p", str(port)] if port is not None else []
         found = self._ask(words, alias)
-        # A default of the client is not the user's choice: ours prefer what is fast here, and what paramiko can do.
+        # Drop the client's own defaults: ours prefer what is fast here and what paramiko supports.
         return {
             key: value
             for key, value in found.items()
@@ -101,7 +101,7 @@ class OpenSshReader:
             files.seek(0)
             command = [self._program, "-T", "-G", *words, "--", alias]
             try:
-                # A session of its own, to end what `Match exec` has started, too.
+                # In its own session, so that what `Match exec` started is killed, too.
                 process = subprocess.Popen(
                     command, stdin=files, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
                 )
@@ -124,14 +124,14 @@ class OpenSshReader:
 
 
 def parse_answer(raw: bytes, alias: str) -> Values:
-    """Return what `ssh -G` prints as values by keyword.
+    """Parse the output of `ssh -G` into values by keyword.
 
     Args:
-        raw: its output: a line for each value, a keyword before it.
-        alias: what it was asked for, for messages.
+        raw: its output: one line per value, preceded by the keyword.
+        alias: the destination that was looked up, for messages.
 
     Raises:
-        LinkError: this is not the output of `ssh -G`.
+        LinkError: `raw` is not the output of `ssh -G`.
     """
     values: dict[str, list[str]] = {}
     for line in raw[:MAX_BYTES].decode(errors="replace").removesuffix("\n").split("\n"):
@@ -139,7 +139,7 @@ def parse_answer(raw: bytes, alias: str) -> Values:
         if match is None or not line.replace("\t", " ").isprintable():
             raise LinkError(f"`{_by_hand(alias)}` prints {shown(line)}, which is not a keyword with a value")
         key, value = match[1].lower(), match[2] or ""
-        # Names of files are separated by spaces and not quoted, but are absolute by then.
+        # File names are separated by spaces and not quoted, but absolute at this point.
         values.setdefault(key, []).extend(re.split(r" +(?=[/~]|none\b)", value) if key in _FILE_LISTS else [value])
     for key in ("hostname", "user", "port"):
         if not values.get(key, [""])[0]:
@@ -148,15 +148,15 @@ def parse_answer(raw: bytes, alias: str) -> Values:
 
 
 def _substitute_files(system_file: Path) -> str:
-    """Return a configuration that stands for the user's and the system's, "" if `ssh` finds these by itself.
+    """Return a configuration including the user's and the system's files, "" if `ssh` finds them itself.
 
-    It takes the home directory from the user database, and so would miss the files of a HOME that differs.
+    `ssh` takes the home directory from the user database, and so would miss the files of a different HOME.
     """
     home = os.path.expanduser("~")
     try:
         is_usual = os.path.realpath(home) == os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        is_usual = True  # `ssh` has a sentence for users that do not exist
+        is_usual = True  # `ssh` reports users that do not exist
     if is_usual and system_file == SYSTEM_FILE:
         return ""
     return (
@@ -166,13 +166,13 @@ def _substitute_files(system_file: Path) -> str:
 
 
 class ParamikoReader:
-    """Reads ~/.ssh/config, then the system's file, each once, as far as paramiko understands them."""
+    """Reads ~/.ssh/config, then the system's file, each once, as far as paramiko supports them."""
 
     def __init__(self, system_file: Path = SYSTEM_FILE) -> None:
-        """Read the files; one that does not exist is empty.
+        """Read the files; a missing file counts as empty.
 
         Raises:
-            LinkError: a file cannot be read, or says what paramiko does not understand.
+            LinkError: a file cannot be read, or holds lines that paramiko does not support.
         """
         self._texts = [_text(Path("~/.ssh/config").expanduser()), _text(system_file)]
 
@@ -189,13 +189,13 @@ class ParamikoReader:
                 for key, value in found.items()
                 if value is not None
             }
-        except Exception as error:  # noqa: BLE001 (paramiko's reader raises whatever a line makes Python raise)
+        except Exception as error:  # noqa: BLE001 (paramiko's parser raises arbitrary errors for malformed lines)
             reason = _printable(str(error).encode()).replace("\n", " ")[:200] or type(error).__name__
             raise LinkError(f"the SSH configuration cannot be used for {alias}: {reason}; {_REMEDY}") from None
 
 
 def _without_second_proxy(found: dict[str, Any]) -> dict[str, Any]:
-    """Like ssh, obey the first of ProxyJump and ProxyCommand; a ProxyJump of none says nothing about the other."""
+    """Like ssh, keep the first of ProxyJump and ProxyCommand; `ProxyJump none` does not disable the other."""
     said = [key for key in found if key in ("proxyjump", "proxycommand")]
     if len(said) == 2:
         first, second = said
@@ -204,7 +204,7 @@ def _without_second_proxy(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    """Return a file's text, if paramiko understands it and no other user can write commands into it."""
+    """Return a file's text, checked to be supported by paramiko and not writable by other users."""
     try:
         state, text = path.stat(), path.read_text(errors="replace")
     except FileNotFoundError:
@@ -237,5 +237,5 @@ def _printable(raw: bytes) -> str:
 
 
 def shown(text: str) -> str:
-    """Return text from a file as it can be put into a message."""
+    """Quote and shorten text from a file for a message."""
     return repr(text if len(text) <= 80 else f"{text[:77]}...")

@@ -1,7 +1,7 @@
-"""Run a ProxyCommand: its input and output carry a connection.
+"""Run a ProxyCommand, whose input and output carry a connection.
 
-Own code instead of `paramiko.ProxyCommand`, which starts no shell, spins when the command ends, cannot wait for a
-descriptor above 1023, and leaves the command running when tflaunch is killed.
+Own code instead of `paramiko.ProxyCommand`, which starts no shell, spins when the command exits, cannot wait for
+descriptors above 1023, and leaves the command running when tflaunch is killed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import threading
 from tflaunch.transport.base import LinkError
 
 _MAX_LINES = 2
-_MAX_ERRORS = 4096  # bytes of what a command says last
+_MAX_ERRORS = 4096  # bytes kept of a command's last messages
 
-# A shell watches the command, and ends it when tflaunch closes the pipe that is the shell's input, or is killed.
-# The socket is the command's alone: when it exits, the connection ends. HUP is how ssh ends a ProxyCommand.
+# A shell watches the command, and ends it when tflaunch closes the pipe to the shell's input, or is killed.
+# Only the command holds the socket, so the connection ends when it exits. ssh, too, ends a ProxyCommand with HUP.
 _WATCH = """\
 "$1" -c "exec $2" <&1 &
 command=$!
@@ -36,16 +36,16 @@ kill -KILL 0
 class WakingSocket(socket.socket):
     """A socket that wakes its connection's thread when it is closed, which the kernel does not do.
 
-    Its descriptor lives until that thread has ended: the thread may be about to wait for it, and by then its
-    number could be another connection's.
+    Its descriptor stays open until that thread has ended: the thread may be about to wait for it, and its number could
+    by then belong to another connection.
     """
 
     def close(self) -> None:
-        """Hang up."""
+        """Shut the connection down, but keep the descriptor until `release`."""
         try:
             self.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it was not connected, or is not any more
+            pass  # not connected, or no longer
 
     def release(self) -> None:
         """Close the descriptor."""
@@ -53,16 +53,16 @@ class WakingSocket(socket.socket):
 
 
 class ProxySocket(WakingSocket):
-    """The connection that a ProxyCommand makes. The command ends with it, at the latest with tflaunch."""
+    """A connection through a ProxyCommand, which ends with the connection, or at the latest with tflaunch."""
 
     def __init__(self, command: str) -> None:
-        """Start a command, as `ssh` does: by the user's shell.
+        """Start a command in the user's shell, as `ssh` does.
 
         Args:
-            command: with all tokens filled in.
+            command: the command with all tokens expanded.
 
         Raises:
-            LinkError: there can be no more processes.
+            LinkError: the system allows no more processes or threads.
         """
         ours, theirs = socket.socketpair()
         super().__init__(fileno=ours.detach())
@@ -77,7 +77,7 @@ class ProxySocket(WakingSocket):
                 stdin=lifeline,
                 stdout=theirs.fileno(),
                 stderr=errors_in,
-                start_new_session=True,  # its processes get a group to be ended by, and no terminal to ask on
+                start_new_session=True,  # a process group to kill, and no terminal to prompt on
             )
             threading.Thread(target=self._read_errors, args=(process, errors), name="proxy", daemon=True).start()
         except (OSError, RuntimeError) as error:  # no more processes, no more threads
@@ -97,12 +97,12 @@ class ProxySocket(WakingSocket):
             os.close(lifeline)
 
     def last_words(self, patience: float) -> bytes:
-        """Return the last lines that the command wrote on standard error, once it has ended or after some seconds."""
+        """Return the command's last lines on standard error, once it has exited or after ``patience`` seconds."""
         self._over.wait(patience)
         return b"; ".join(self._said.split(b"\n")[-_MAX_LINES - 1 :]).strip(b"; \r")
 
     def _read_errors(self, process: subprocess.Popen[bytes], errors: int) -> None:
-        """Read all that the command says, so that it never waits for a reader; then reap it."""
+        """Read all of the command's standard error, so that it never blocks; then reap it."""
         with open(errors, "rb", buffering=0) as stream:
             while data := stream.read(_MAX_ERRORS):
                 self._said = (self._said + data)[-_MAX_ERRORS:]

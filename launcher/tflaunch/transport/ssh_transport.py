@@ -1,6 +1,6 @@
 """Connect: TCP, tunnels and the SSH handshake, each with a time limit.
 
-What is done here instead of by paramiko says why at its place.
+Where this module replaces a part of paramiko, a comment there says why.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from tflaunch.transport.base import LinkError
 from tflaunch.transport.ssh_algorithms import allowed
 from tflaunch.transport.ssh_proxy import ProxySocket, WakingSocket
 
-# paramiko logs what goes wrong, tracebacks included; where no handler takes that, Python prints it.
+# paramiko logs errors with their tracebacks, which Python prints if there is no handler.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
 
-_DISCONNECT, _CHANNEL_OPEN, _CHANNEL_OPEN_FAILURE = 1, 90, 92  # messages of SSH, RFC 4250
-_PROHIBITED = 1  # reason of the last
+_DISCONNECT, _CHANNEL_OPEN, _CHANNEL_OPEN_FAILURE = 1, 90, 92  # SSH messages, RFC 4250
+_PROHIBITED = 1  # a reason code of _CHANNEL_OPEN_FAILURE
 _LONGEST_GREETING = 16 * 1024
-_IDLE = 60.0  # seconds after which a sleeping connection looks around; closing wakes it
+_IDLE = 60.0  # seconds until a sleeping connection wakes up on its own; closing wakes it at once
 _JUST_NOW = 0.5  # seconds
 _MOST_SHOWN = 60
-_ERRORS_PATIENCE = 2.0  # seconds for a ProxyCommand to end once its connection is closed
+_ERRORS_PATIENCE = 2.0  # seconds for a ProxyCommand to exit once its connection is closed
 
 
 class Limit(NamedTuple):
-    """A limit of time: how many seconds, and when they are over."""
+    """A timeout in seconds and the time at which it ends."""
 
     seconds: float
     end: float
 
     @classmethod
     def of(cls, seconds: float) -> Limit:
-        """Return a limit that begins now."""
+        """Return a timeout that starts now."""
         return cls(seconds, time.monotonic() + seconds)
 
     def at_most(self, seconds: float | None) -> Limit:
-        """Return this limit, or one of `seconds` from now if that is sooner."""
+        """Return this timeout, or one of `seconds` from now if that ends sooner."""
         other = self if seconds is None else Limit.of(seconds)
         return other if other.end < self.end else self
 
     def left(self) -> float:
-        """Return how many seconds are left."""
+        """Return the seconds left, at least 0."""
         return max(self.end - time.monotonic(), 0.0)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Limit(NamedTuple):
 
 
 class Packets(Packetizer):
-    """Keep what messages about failures need and paramiko only logs: greetings, disconnects, refused channels."""
+    """Keeps what error messages need and paramiko only logs: greetings, disconnects, refused channels."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -71,12 +71,12 @@ class Packets(Packetizer):
         self._refusals: dict[int, tuple[int, str]] = {}
 
     def start_handshake(self, timeout: float) -> None:
-        """Start no timer: paramiko's is a thread for each connection, and `shake_hands` has a limit."""
+        """Start no timer: paramiko's is a thread per connection, and `shake_hands` has its own timeout."""
 
     def readline(self, timeout: float) -> str:
-        """Read a line that comes before the first packet, and keep it.
+        """Read and keep a line that arrives before the first packet.
 
-        paramiko reads at most 100 such lines, each of any length, and quotes none of them.
+        paramiko reads at most 100 such lines, each of any length, and reports none of them.
         """
         line = b""
         while not line.endswith(b"\n"):
@@ -87,9 +87,9 @@ class Packets(Packetizer):
         return line.rstrip(b"\r\n").decode(errors="replace")
 
     def read_message(self) -> tuple[int, paramiko.Message]:
-        """Read a packet, and keep why the server disconnects or refuses a channel.
+        """Read a packet, and keep the reason if the server disconnects or refuses a channel.
 
-        paramiko drops the reason of a disconnect, and has one place for the refusals that all threads are waiting for.
+        paramiko drops the reason of a disconnect, and keeps only one refusal for all waiting threads.
         """
         kind, message = super().read_message()
         self.heard_at = time.monotonic()
@@ -104,7 +104,7 @@ class Packets(Packetizer):
         return kind, message
 
     def send_message(self, data: paramiko.Message) -> None:
-        """Send a packet; if it opens a channel, this thread may ask for its refusal."""
+        """Send a packet; if it opens a channel, remember its number for this thread's `refusal`."""
         raw = data.asbytes()
         if raw[0] == _CHANNEL_OPEN:
             message = paramiko.Message(raw[1:])
@@ -113,7 +113,7 @@ class Packets(Packetizer):
         super().send_message(data)
 
     def refusal(self) -> tuple[int, str] | None:
-        """Return code and text of the refusal of the channel that this thread has just asked for."""
+        """Return code and text of the refusal of this thread's last channel request, None without one."""
         return self._refusals.pop(self._opening.__dict__.pop("channel", -1), None)
 
 
@@ -126,12 +126,12 @@ class Transport(paramiko.Transport):
         """Prepare a connection.
 
         Args:
-            stream: what it goes over.
+            stream: the stream to run it over.
             key_types: the host key algorithms to prefer.
-            algorithms: the user's, by the keywords of `ssh_algorithms`.
+            algorithms: the user's lists, by the keywords of `ssh_algorithms`.
 
         Raises:
-            LinkError: it leaves nothing to use.
+            LinkError: a list leaves no usable algorithm.
         """
         super().__init__(stream, packetizer_class=Packets)
         stream.settimeout(_IDLE)
@@ -143,18 +143,18 @@ class Transport(paramiko.Transport):
         self._host_keys = allowed("hostkeyalgorithms", algorithms.get("hostkeyalgorithms", ""), super().preferred_keys)
 
     def run(self) -> None:
-        """Serve the connection until it ends, and only then close its descriptor (see `WakingSocket`)."""
+        """Serve the connection until it ends, then close its descriptor (see `WakingSocket`)."""
         try:
             super().run()
         finally:
             _release(self.sock)
 
     def is_answering(self, patience: float) -> bool:
-        """Return whether the other side answers within ``patience`` seconds, or has said something just now."""
+        """Return whether the server answers within ``patience`` seconds, or sent data in the last 0.5 s."""
         if time.monotonic() - self.packets.heard_at < _JUST_NOW:
             return True
         try:
-            # It has to refuse a channel that it does not know. paramiko's own requests wait without a limit.
+            # A server must refuse a channel of an unknown type. paramiko's own requests have no timeout.
             self.open_channel("ping@tflaunch", timeout=patience).close()
         except (paramiko.SSHException, EOFError, OSError):
             return self.packets.refusal() is not None
@@ -162,13 +162,13 @@ class Transport(paramiko.Transport):
 
     @property
     def packets(self) -> Packets:
-        """What has been said."""
+        """The packet reader, with what the server has sent."""
         assert isinstance(self.packetizer, Packets)
         return self.packetizer
 
     @property
     def preferred_keys(self) -> Sequence[str]:
-        """Host key algorithms, those first by which the host is known; paramiko's order ignores known_hosts."""
+        """Host key algorithms, those of the host's known keys first; paramiko's order ignores known_hosts."""
         return tuple(sorted(self._host_keys, key=lambda name: name not in self._key_types))
 
 
@@ -179,17 +179,17 @@ def _release(stream: socket.socket | paramiko.Channel) -> None:
 
 
 def dial(address: str, port: int, limit: Limit) -> socket.socket:
-    """Return a TCP connection to the first of a name's addresses that accepts it.
+    """Open a TCP connection to the first of a name's addresses that accepts one.
 
     Raises:
-        LinkError: none does.
+        LinkError: no address accepts one.
     """
     found = _resolve(address, port, limit)
     problem = OSError("it has no address")
     for index, (family, kind, protocol, _, place) in enumerate(found):
         stream = WakingSocket(family, kind, protocol)
         try:
-            # Each gets its share: an address that swallows packets must not hide the next one.
+            # Split the time left: an address that drops packets must not use up the time of the next one.
             stream.settimeout(limit.left() / (len(found) - index) + 0.001)
             stream.connect(place)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -202,10 +202,10 @@ def dial(address: str, port: int, limit: Limit) -> socket.socket:
 
 
 def tunnel(jump: Transport, address: str, port: int, limit: Limit) -> paramiko.Channel:
-    """Return a TCP connection that a jump host makes for us.
+    """Open a TCP connection through a jump host.
 
     Raises:
-        LinkError: it does not.
+        LinkError: the jump host refuses, or cannot connect in time.
     """
     there = spot(address, port)
     try:
@@ -231,17 +231,17 @@ def shake_hands(
     limit: Limit,
     algorithms: Mapping[str, str] | None = None,
 ) -> Transport:
-    """Return an encrypted connection to a server whose host key is still to be checked.
+    """Return an encrypted connection to a server whose host key has not been checked yet.
 
     Args:
-        stream: a connection, which is closed if this fails.
-        there: where it leads, for messages.
+        stream: the connection to use, which is closed if this fails.
+        there: its destination, for messages.
         key_types: the host key algorithms to prefer.
-        limit: of time.
-        algorithms: the user's, by the keywords of `ssh_algorithms`.
+        limit: the timeout.
+        algorithms: the user's lists, by the keywords of `ssh_algorithms`.
 
     Raises:
-        LinkError: there is no usable SSH server, or the configuration leaves nothing to use.
+        LinkError: there is no usable SSH server, or the configuration leaves no usable algorithm.
     """
     try:
         transport = Transport(stream, key_types, algorithms or {})
@@ -266,12 +266,12 @@ def shake_hands(
 
 
 def spot(address: str, port: int) -> str:
-    """Return address and port as text."""
+    """Format address and port."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _resolve(address: str, port: int, limit: Limit) -> list[Any]:
-    """Return the addresses of a name, in time: the system's own resolver knows no limit."""
+    """Return the addresses of a name within a timeout, which the system's resolver lacks."""
     try:
         return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
@@ -308,7 +308,7 @@ def _unreachable(error: OSError, there: str, limit: Limit) -> str:
 
 
 def _failure(transport: Transport, problem: Exception | None, there: str, late: str) -> str:
-    """Return why there was no handshake; ``late``: within what time."""
+    """Describe a failed handshake; ``late`` is the timeout that expired, or ""."""
     packets = transport.packets
     if not transport.remote_version:
         if said := _shown(bytes(packets.greeting).strip()):
@@ -333,7 +333,7 @@ def _failure(transport: Transport, problem: Exception | None, there: str, late: 
 
 
 def _proxy_failure(stream: ProxySocket, there: str, late: str) -> str:
-    """Return why a ProxyCommand brought nothing; ``late``: within what time."""
+    """Describe a ProxyCommand that gave no connection; ``late`` is the timeout that expired, or ""."""
     said = _shown(stream.last_words(_ERRORS_PATIENCE), 3 * _MOST_SHOWN)
     quoted = f' and says "{said}"' if said else ""
     what = f"brings no answer within {late}" if late else "ends before SSH begins"
@@ -341,6 +341,6 @@ def _proxy_failure(stream: ProxySocket, there: str, late: str) -> str:
 
 
 def _shown(raw: bytes, most: int = _MOST_SHOWN) -> str:
-    """Return the first line of what a stranger says, made fit for a terminal."""
+    """Return the first line of an untrusted text, made safe for a terminal."""
     text = raw.partition(b"\n")[0].strip().decode(errors="replace")
     return "".join(sign if sign.isprintable() else "?" for sign in text)[:most]
