@@ -1,1 +1,1 @@
-"""The run directory on disk: the journal and the tasks' logs."""
+"""Store a run on disk: its directory, its journal, and the tasks' logs."""

@@ -1,4 +1,4 @@
-"""Files that grow line by line, and whose writer may be killed at any moment."""
+"""Append to files of lines whose writer may be killed at any time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _BLOCK = 64 * 1024
 
 
 def open_to_append(path: Path) -> int:
-    """Open a file of lines, which only we read; a last line that was cut off is removed.
+    """Open or create a file of lines, private to this user; truncate an incomplete last line.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     end = os.fstat(descriptor).st_size
@@ -28,7 +28,7 @@ def open_to_append(path: Path) -> int:
 
 
 def append(descriptor: int, lines: bytes) -> bool:
-    """Append lines to such a file, all of them or none; return whether there was room on the disk."""
+    """Append all of the lines or none; return whether the disk had room."""
     try:
         kept = os.write(descriptor, lines)
     except OSError:

@@ -1,4 +1,4 @@
-"""The journal of a run: every event and action, one line each, plan first."""
+"""Read and write a run's journal: the plan, then every event and action, one line each."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tflaunch_worker import wire
 
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 _RESERVE = 64 * 1024
-_MOST_VALUES = 1 << 24  # of a record: a plan of 10,000 tasks has a tenth of that
+_MOST_VALUES = 1 << 24  # per record: a plan of 10,000 tasks has a tenth of that
 _MOST_WAITING = 16 * 1024 * 1024
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the records of the journal in a run's directory; a last line that was cut off is left out.
+    """Return the records of the journal in a run's directory, without an incomplete last line.
 
     Raises:
         TflaunchError: there is no journal, or it is damaged.
@@ -42,7 +42,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:
-    """Return the records of the journal in a run's directory, and the job after them.
+    """Return the records of the journal in a run's directory, and the job state after them.
 
     Raises:
         TflaunchError: there is no journal, or it is damaged or empty.
@@ -53,10 +53,10 @@ def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:
 
 
 def parse_record(line: bytes, number: int) -> dict[str, Any]:
-    """Return the record in a line of a journal; ``number`` is its place, counted from 0.
+    """Parse a line of a journal; ``number`` is its index, from 0.
 
     Raises:
-        DamagedRecordError: no supervisor can have written it.
+        DamagedRecordError: the line is not a record that a supervisor can have written.
     """
     try:
         record = wire.parse(line, max_values=_MOST_VALUES)
@@ -67,7 +67,7 @@ def parse_record(line: bytes, number: int) -> dict[str, Any]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn what is wrong with a record of the journal in a run's directory into a sentence.
+    """Turn an error in a record of the journal in a run's directory into a `TflaunchError`.
 
     Raises:
         TflaunchError: the journal is damaged.
@@ -85,12 +85,12 @@ def readable(path: Path) -> Iterator[None]:
 class Journal:
     """Appends to ``events.jsonl``.
 
-    Records for which the disk has no room wait, so that none is ever missing before another. A full disk may cost
-    the last records, never the job.
+    Records that do not fit on the disk are queued, so that the journal never has a gap. A full disk may cost the last
+    records, never the job.
     """
 
     def __init__(self, directory: RunDirectory, records: int = 0) -> None:
-        """Go on with the journal of a run, which has so many records."""
+        """Open the journal of a run, which already has ``records`` records."""
         self._file = open_to_append(directory.path / JOURNAL_NAME)
         self._seq = records
         self._waiting = b""
@@ -100,41 +100,41 @@ class Journal:
 
     @property
     def lost(self) -> int:
-        """How many records were not written."""
+        """The number of records that were not written."""
         return self._waiting.count(b"\n") + self._dropped
 
     def _keep_reserve(self) -> None:
-        """Take room for the last records now."""
+        """Reserve disk space for the last records."""
         try:
             private_files.write_text(self._reserve, "\0" * _RESERVE)
         except OSError:
             pass  # the disk is full already
 
     def settle(self) -> None:
-        """Write what waits, with the room that was kept for it: only the end is to come."""
+        """Release the reserved space and write the queued records; only the last record may follow."""
         self._reserve.unlink(missing_ok=True)
         self._write([])
 
     def record_plan(self, directory: RunDirectory, plan: dict[str, Any], now: float) -> None:
-        """Write the first record; ``now`` is the time at which the job began."""
+        """Write the first record; ``now`` is the time at which the job started."""
         self._write([{"kind": "plan", "now": now, "run": directory.run, "logs": str(directory.logs), "plan": plan}])
 
     def record_supervisor(self, number: int) -> None:
-        """Write that another supervisor, the ``number``-th after the first, has taken over."""
+        """Write that a new supervisor, the ``number``-th after the first, has taken over."""
         self._write([{"kind": "supervisor", "number": number, "pid": os.getpid()}])
 
     def record_end(self, exit_code: int, losses: list[str], state: str) -> None:
         """Write the last record.
 
         Args:
-            exit_code: tflaunch's.
-            losses: sentences on what could not be kept and how a drill went.
-            state: of the run, as `status.state_of_run` gives it.
+            exit_code: the exit code of tflaunch.
+            losses: sentences about what could not be stored and the outcome of a drill.
+            state: the state of the run, as returned by `status.state_of_run`.
         """
         self._write([{"kind": "ended", "exit_code": exit_code, "losses": losses, "state": state}])
 
     def record(self, event: Event, actions: list[Action], now: float) -> None:
-        """Write an event and the actions that it led to; ``now`` is the time that `step` was given."""
+        """Write an event and the resulting actions; ``now`` is the time passed to `step`."""
         entries = [{"kind": kind_of(type(event)), "now": now, **event._asdict()}]
         entries += [{"kind": kind_of(type(action)), **action._asdict()} for action in actions]
         self._write(entries)
@@ -153,7 +153,7 @@ class Journal:
             while self._waiting:
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]
         except OSError:
-            pass  # it is tried again with the next record
+            pass  # retried with the next record
 
     def close(self) -> None:
         """Close the file."""

@@ -1,4 +1,4 @@
-"""Reading a journal while it grows, or only its two ends."""
+"""Read a journal while it grows, or only its first and last record."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LAST = 64 * 1024
 
 
 class JournalReader:
-    """Gives the records of a run's journal, each once."""
+    """Returns each record of a run's journal once."""
 
     def __init__(self, directory: Path) -> None:
-        """Begin at the first record of the run in ``directory``.
+        """Open the journal of the run in ``directory`` at its first record.
 
         Raises:
             TflaunchError: there is no journal.
@@ -30,13 +30,13 @@ class JournalReader:
         self._partial = b""
         self._count = 0
         try:
-            self._file = FileIO(self._path)  # which closes itself when it is no longer used
+            self._file = FileIO(self._path)  # closes itself when it is no longer used
         except OSError as error:
             reason = batch.not_begun(directory) or f"{self._path}: {error.strerror}"
             raise TflaunchError(reason, EXIT_INTERNAL) from None
 
     def new_records(self) -> list[dict[str, Any]]:
-        """Return the records that came since the last call; a last line that is not whole is left for later.
+        """Return the records written since the last call; an incomplete last line is left for the next one.
 
         Raises:
             TflaunchError: the journal is damaged.
@@ -56,10 +56,10 @@ class JournalReader:
 
 
 def first_record(directory: Path) -> dict[str, Any] | None:
-    """Return the first record of a run's journal, None when there is none yet.
+    """Return the first record of a run's journal, None if there is none yet.
 
     Raises:
-        TflaunchError: it is damaged.
+        TflaunchError: the record is damaged.
     """
     try:
         with open(directory / JOURNAL_NAME, "rb") as file:
@@ -71,16 +71,16 @@ def first_record(directory: Path) -> dict[str, Any] | None:
 
 
 def ends(directory: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return the first and the last record of a journal, None when it has none that can be read.
+    """Return the first and the last record of a journal, None if they cannot be read.
 
-    They may be the same. Of the last one only the kind and, at a run's end, the exit code are sound.
+    They may be the same. In the last one only the kind and, at a run's end, the exit code are reliable.
     """
     try:
         with open(directory / JOURNAL_NAME, "rb") as file:
             first = file.readline()
             size = os.fstat(file.fileno()).st_size
             file.seek(max(size - _LAST, 0))
-            *lines, _ = file.read().split(b"\n")  # after the last newline stands nothing, or a torn line
+            *lines, _ = file.read().split(b"\n")  # the last newline is followed by nothing, or by an incomplete line
         head = parse_record(first, 0)
         if not lines or lines[-1] + b"\n" == first:
             return head, head

@@ -1,4 +1,4 @@
-"""When the words in a log were written: entries beside it, which grow with it and are found by time or by place."""
+"""Index when the output in a log was written: a file of entries, searchable by time or by position."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 INTERVAL = 0.05
-"""Seconds within which words share an entry."""
+"""Seconds within which output shares an entry."""
 
 _ENTRY = struct.Struct("!dQ")
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _LATEST, _FARTHEST = 2.0**33, 1 << 62  # seconds since the epoch, bytes: beyond any clock and any log
-_BLOCK = 256  # entries that are read at once
-_VARIANCE = 60.0  # a clock that was set back by more than clocks are compared wrongly is believed
+_BLOCK = 256  # entries read at once
+_VARIANCE = 60.0  # seconds; a larger step back is a clock that was set, not an inexact comparison of clocks
 
 
 class Entry(NamedTuple):
-    """From byte ``at`` of the log on, the words were written at ``time``, in seconds since the epoch."""
+    """From byte ``at`` of the log on, the output was written at ``time``, in seconds since the epoch."""
 
     time: float
     at: int
 
 
 class TimeIndex:
-    """The index of one log while it grows. A full disk costs entries, never the job."""
+    """Writes the index of one log. A full disk costs entries, never the job."""
 
     def __init__(self, path: Path, size: int) -> None:
-        """Go on with the index at ``path`` of a log that has ``size`` bytes; it is made with the first entry.
+        """Open the index at ``path`` of a log of ``size`` bytes; the file is created with the first entry.
 
         Raises:
-            OSError: it is there, and cannot be opened.
+            OSError: the index exists but cannot be opened.
         """
         self._path = path
         self._file = -1
@@ -49,11 +49,11 @@ class TimeIndex:
 
     @property
     def last(self) -> float | None:
-        """The time of the last entry, None without any."""
+        """The time of the last entry, None if there is none."""
         return None if self._last is None else self._last.time
 
     def add(self, entry: Entry) -> None:
-        """Keep an entry, unless the one before does for it; time does not go back for small differences of clocks."""
+        """Write an entry unless the previous one covers it; small steps back in time are flattened."""
         last = self._last
         if last is not None:
             if 0 <= last.time - entry.time < _VARIANCE:
@@ -73,7 +73,7 @@ class TimeIndex:
         self._last = entry
 
     def cut(self, size: int) -> None:
-        """Forget entries for what stands behind byte ``size`` of the log: it was not written."""
+        """Remove the entries after byte ``size`` of the log, whose output was not written."""
         if self._file < 0:
             return
         while (last := _entry(self._file, self._count - 1)) is not None and last.at > size:
@@ -91,10 +91,10 @@ class TimeIndex:
 
 
 class IndexReader:
-    """The index of a log as it stands, which another process may be writing."""
+    """Reads the index of a log, which another process may be writing."""
 
     def __init__(self, path: Path) -> None:
-        """Read the index at ``path``; without one, no time is known."""
+        """Prepare to read the index at ``path``; if it does not exist, no time is known."""
         self._path = path
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class IndexReader:
         return found[0]
 
     def entries(self, first: int, count: int) -> list[Entry]:
-        """Return up to ``count`` entries from number ``first`` on."""
+        """Return up to ``count`` entries, starting with number ``first``."""
         try:
             with self._path.open("rb", buffering=0) as file:
                 file.seek(first * _ENTRY.size)
@@ -120,15 +120,15 @@ class IndexReader:
         return [_sound(*fields) for fields in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])]
 
     def clock(self, position: int) -> Clock:
-        """Return what tells when bytes from ``position`` on were written."""
+        """Return a clock that dates bytes from ``position`` on."""
         return Clock(self, max(bisect.bisect_right(self, position, key=lambda entry: entry.at) - 1, 0))
 
 
 class Clock:
-    """Tells when bytes were written, one after the other: asked for ever later places."""
+    """Tells when bytes were written, for increasing positions."""
 
     def __init__(self, index: IndexReader, number: int) -> None:
-        """Begin with an entry by its number in the index."""
+        """Start with entry ``number`` of the index."""
         self._index = index
         self._number = number
         self._entries: list[Entry] = []
@@ -137,7 +137,7 @@ class Clock:
         self.look()
 
     def look(self) -> None:
-        """Know entries that have come; to be called when words were read, whose entries then are there."""
+        """Load new entries; call it after reading output, whose entries are written before it."""
         del self._entries[: self._next]
         self._next = 0
         come = self._index.entries(self._number, _BLOCK - len(self._entries))
@@ -145,7 +145,7 @@ class Clock:
         self._entries += come
 
     def at(self, position: int) -> float:
-        """Return when the byte at ``position`` was written, in seconds since the epoch; 0.0 where nobody knows."""
+        """Return when the byte at ``position`` was written, in seconds since the epoch; 0.0 if unknown."""
         while self._next < len(self._entries) and self._entries[self._next].at <= position:
             self._time = self._entries[self._next].time
             self._next += 1
@@ -155,7 +155,7 @@ class Clock:
 
 
 def _sound(moment: float, at: int) -> Entry:
-    """An entry as it was read: a damaged one tells no time, and a place that no log has."""
+    """Return an entry as read; a damaged one gets time 0.0 and a position beyond any log."""
     return Entry(moment if 0 <= moment < _LATEST else 0.0, min(at, _FARTHEST))
 
 

@@ -1,4 +1,4 @@
-"""Lines of logs."""
+"""The type of a log line, and of a position in a log."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ class Line(NamedTuple):
     """A line of a task's log."""
 
     time: float
-    """When its end was read on the task's host, in seconds since the epoch; 0.0 where nobody knows."""
+    """When the end of the line was read on the task's host, in seconds since the epoch; 0.0 if unknown."""
     task: str
     attempt: int
     text: bytes
-    """Without the newline, and without what a progress bar has overwritten."""
+    """The line without its newline, and without text that a progress bar overwrote."""
 
 
 class Kept(NamedTuple):
-    """Where some output is in a task's log: the log's path, and the position of the first byte."""
+    """The location of output in a task's log: the log's path, and the position of the first byte."""
 
     path: str
     start: int
 
 
 def last_state(line: bytes) -> bytes:
-    """Return what a terminal would show of a line in which a progress bar overwrote itself."""
+    """Return what a terminal shows of a line in which a progress bar overwrote itself."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]

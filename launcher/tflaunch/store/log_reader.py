@@ -1,4 +1,4 @@
-"""Reading the logs of a run's tasks: merged by the time at which their lines were written."""
+"""Read the logs of a run's tasks, merged by the time at which their lines were written."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tflaunch.store.task_log_reader import OneLog
 
 
 class LogReader:
-    """The logs of a run, which may be live."""
+    """Reads the logs of a run, which may be live."""
 
     def __init__(self, directory: Path, logs: Path, tasks: Sequence[str]) -> None:
         """Prepare to read.
 
         Args:
-            directory: the run's.
-            logs: where its logs are.
-            tasks: whose logs to read; lines of the same time come in this order.
+            directory: the run's directory.
+            logs: the directory of its logs.
+            tasks: the tasks whose logs to read; lines with the same time are returned in this order.
         """
         run = RunDirectory.existing(directory, logs)
         self._logs = {task: OneLog(task, path_of(logs, task), times_of(run.times, task)) for task in tasks}
@@ -30,28 +30,28 @@ class LogReader:
         self._mark_lines = 0
 
     def read(self, since: float | None = None, attempt: int | None = None, tail: int | None = None) -> Iterator[Line]:
-        """Return the whole lines that are there now, merged by time.
+        """Return all complete lines written so far, merged by time.
 
         Args:
-            since: only lines that were written since then, in seconds since the epoch.
-            attempt: only lines of this attempt; holds for what is read later, too.
-            tail: only so many of each task's last lines of those.
+            since: return only lines written since this time, in seconds since the epoch.
+            attempt: return only lines of this attempt, also in later calls.
+            tail: return only this many of each task's last such lines.
         """
         self._read_marks()
         return _merged([log.read(since, attempt, tail) for log in self._logs.values()])
 
     def new_lines(self) -> Iterator[Line]:
-        """Return the whole lines that have come since the last call of this or of `read`, merged by time."""
+        """Return the complete lines written since the last call of this or of `read`, merged by time."""
         self._read_marks()
         return _merged([log.new_lines() for log in self._logs.values()])
 
     def rest(self) -> Iterator[Line]:
-        """Return last lines that are not finished; they count as read."""
+        """Return the incomplete last lines; they count as read."""
         self._read_marks()
         return _merged([log.rest() for log in self._logs.values()])
 
     def _read_marks(self) -> None:
-        """Know the marks that have come. They are written before the words for which they are."""
+        """Read new marks, which are written before the output that they mark."""
         try:
             with self._marks.open("rb") as file:
                 file.seek(self._marks_read)

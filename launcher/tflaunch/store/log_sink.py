@@ -1,4 +1,4 @@
-"""The output of all tasks on its way to their logs and to the screen."""
+"""Write the output of all tasks to their logs and to the screen."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, times_of
 
 
 class OutputScreen(Protocol):
-    """Shows output of tasks, and never waits for a reader."""
+    """Shows the output of tasks without blocking."""
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
-        """Show output as it came; ``kept`` is where its log has it, None if there was no room for it."""
+        """Show output as received; ``kept`` is its location in the log, None if the disk had no room for it."""
 
     def finish(self, task: str) -> None:
-        """Show what a task wrote without ending its line."""
+        """Show a task's incomplete last line."""
 
 
 class LogSink:
-    """Keeps each task's log and shows it (the `OutputWriter` of a session)."""
+    """Writes and shows each task's log (the `OutputWriter` of a session)."""
 
     def __init__(self, directory: Path, marks: Marks, times: Path, screen: OutputScreen, mailbox: Mailbox) -> None:
-        """Prepare to keep logs.
+        """Prepare to write logs.
 
         Args:
-            directory: where they are.
-            marks: holds where in them the attempts' own words are.
-            times: the directory for the indices of when their words were written.
-            screen: shows the words.
-            mailbox: calls back, and tells the time.
+            directory: the directory of the logs.
+            marks: records where in the logs the attempts' own output is.
+            times: the directory of the time indices of the logs.
+            screen: shows the output.
+            mailbox: the event loop, for its clock.
         """
         descriptors.raise_limit()
         self._directory = directory
@@ -48,24 +48,24 @@ class LogSink:
         self._open_attempts: dict[str, set[int]] = {}
 
     def tell_change(self, changed: Callable[[], None]) -> None:
-        """Have ``changed`` called whenever a log has grown."""
+        """Call ``changed`` whenever a log has grown."""
         self._changed = changed
 
     def begin(self, task: str, attempt: int) -> None:
-        """An attempt of a task is about to start."""
+        """Prepare for the output of an attempt that is about to start."""
         self._open_attempts.setdefault(task, set()).add(attempt)
         if task not in self._logs:
             self._logs[task] = TaskLog(task, path_of(self._directory, task), self._marks, times_of(self._times, task))
 
     def kept(self, task: str, attempt: int) -> int | None:
-        """Return how many bytes of an attempt an earlier supervisor has kept, None when there was none."""
+        """Return how many bytes of an attempt an earlier supervisor stored, None without such a supervisor."""
         mark = self._marks.of_earlier(task)
         if mark is None or mark.attempt != attempt or task not in self._logs:
             return None
         return mark.offset + max(self._logs[task].first_size - mark.at, 0)
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Keep and show output of a task. It is done when it is in the log: a reader may take its time."""
+        """Store and show a task's output; call ``done`` once it is in the log, however slow the screen is."""
         dated = [(position, self._wall(moment)) for position, moment in times]
         kept = self._log_of(task, attempt, dated[0][1]).append(data, dated)
         done()
@@ -73,11 +73,11 @@ class LogSink:
         self._changed()
 
     def lose(self, task: str, attempt: int, size: int) -> None:
-        """State a gap: output that its host could not keep."""
+        """Log a gap: output that the task's host could not store."""
         self._log_of(task, attempt, self._now()).lose(size, missing(size), self._now())
 
     def end(self, task: str, attempt: int) -> None:
-        """An attempt has said its last word."""
+        """Finish an attempt, which will write no more output."""
         self._log_of(task, attempt, self._now())
         self._screen.finish(task)
         self._close(task, attempt)
@@ -89,7 +89,7 @@ class LogSink:
             self._open_attempts.pop(task, None)
 
     def _log_of(self, task: str, attempt: int, moment: float) -> TaskLog:
-        """Return the task's log, with a marked line where a new attempt begins to speak, at ``moment``."""
+        """Return the task's log; add a header line, dated ``moment``, if the attempt is new."""
         log = self._logs[task]
         if attempt > log.attempt:
             log.begin_attempt(attempt, f"{task} attempt {attempt}", moment)
@@ -99,33 +99,33 @@ class LogSink:
         return self._wall(self._mailbox.now())
 
     def _wall(self, moment: float) -> float:
-        """Return a moment of our monotonic clock, which is not to come, in seconds since the epoch."""
+        """Convert a time of our monotonic clock, limited to now, to seconds since the epoch."""
         now = self._mailbox.now()
         return time.time() - now + min(moment, now)
 
     def abandon(self, task: str) -> None:
-        """Expect nothing more of a task: its host is lost, and what it could not say any more with it."""
+        """Give up a task's output: its host is lost, and with it whatever was not received."""
         for attempt in sorted(self._open_attempts.get(task, ())):
             log = self._log_of(task, attempt, self._now())
             log.lose(0, "the end of this output may be missing: its host was lost", self._now())
             self._close(task, attempt)
 
     def leave_to_others(self) -> None:
-        """Expect nothing more of any task: another supervisor hears them."""
+        """Stop waiting for output of any task: another supervisor has taken over."""
         self._open_attempts.clear()
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was ever begun has ended."""
+        """Whether all attempts that began have ended."""
         return not self._open_attempts
 
     def tail(self, task: str, lines: int) -> list[str]:
-        """Return the last lines of a task's last attempt."""
+        """Return the last ``lines`` lines of a task's last attempt."""
         log = self._logs.get(task)
         return log.tail(lines) if log is not None else []
 
     def trouble(self) -> list[str]:
-        """Return a sentence for each log that could not be kept."""
+        """Return a sentence for each log that could not be written completely."""
         return [sentence for log in self._logs.values() if (sentence := log.trouble())]
 
     def close(self) -> None:

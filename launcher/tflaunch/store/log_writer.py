@@ -1,4 +1,4 @@
-"""The log of one task on disk, where in it the task's own words are, and when they were written."""
+"""Write one task's log, and record where in it the task's own output is and when it was written."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tflaunch.store.log_line import Kept, last_state
 from tflaunch_worker import wire
 
 TAIL_BYTES = 64 * 1024
-"""How far back a log is looked at for what a task said last."""
+"""How many bytes at the end of a log are searched for a task's last lines."""
 
 OURS = "---- tflaunch: "
-"""How a line of ours in a log begins."""
+"""The prefix of tflaunch's own lines in a log."""
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Mark(NamedTuple):
-    """From byte ``at`` of a log on stand the words of an attempt, from byte ``offset`` of all that it wrote on."""
+    """At log offset ``at``, the attempt's own output continues at its byte ``offset``."""
 
     task: str
     attempt: int
@@ -35,19 +35,19 @@ class Mark(NamedTuple):
 
 
 class Marks:
-    """Where in the logs the tasks' own words begin again after words of ours: on disk, for a later supervisor."""
+    """Stores, for a later supervisor, where in the logs the tasks' output continues after our own lines."""
 
     def __init__(self, path: Path) -> None:
-        """Keep marks in the file at ``path``, and know those that are there."""
+        """Open the file of marks at ``path``, and read the marks in it."""
         self._earlier = {mark.task: mark for mark in _read_marks(path)}
         self._file = open_to_append(path)
 
     def of_earlier(self, task: str) -> Mark | None:
-        """Return a task's last mark of an earlier supervisor."""
+        """Return a task's last mark from an earlier supervisor, None if there is none."""
         return self._earlier.get(task)
 
     def add(self, mark: Mark) -> bool:
-        """Keep a mark, if there is room; called before the words of ours that it follows are written."""
+        """Write a mark, before the lines of ours that end at it are written; return whether the disk had room."""
         return append(self._file, (json.dumps(mark) + "\n").encode("ascii"))
 
     def close(self) -> None:
@@ -64,10 +64,10 @@ def _read_marks(path: Path) -> list[Mark]:
 
 
 def parse_mark(path: Path, number: int, line: bytes) -> Mark:
-    """Return the mark in a line of the file at ``path``; ``number`` is the line's, from 1.
+    """Parse a line of the file at ``path``; ``number`` is the line number, from 1.
 
     Raises:
-        TflaunchError: it holds none.
+        TflaunchError: the line is not a mark.
     """
     try:
         task, *places = wire.parse(line)
@@ -81,14 +81,14 @@ def parse_mark(path: Path, number: int, line: bytes) -> Mark:
 
 
 class TaskLog:
-    """Bytes as the task wrote them, with marked lines of our own between attempts and where something is missing.
+    """A task's output byte for byte, with lines of our own between attempts and where output is missing.
 
-    A full disk costs output, never the job; when there is room again, the log first says how much is missing. The same
-    holds for a log that cannot be opened: that is tried again with all that follows.
+    A full disk costs output, never the job; when there is room again, the log first states how much is missing. The
+    same holds for a log that cannot be opened: opening is retried with each output.
     """
 
     def __init__(self, task: str, path: Path, marks: Marks, times: Path) -> None:
-        """Go on with the log at ``path``, whose index of times is at ``times``."""
+        """Open the log at ``path``, with its time index at ``times``."""
         self._task = task
         self._path = path
         self._marks = marks
@@ -105,15 +105,15 @@ class TaskLog:
         earlier = marks.of_earlier(task)
         self.attempt = 0 if earlier is None else earlier.attempt
         is_open = self._open()
-        # --log-dir may hold the words of an earlier run
+        # with --log-dir, the log may hold the output of an earlier run
         self._attempt_start = self.first_size if earlier is None else earlier.at
         if earlier is not None:
             self._written = earlier.offset + max(self.first_size - earlier.at, 0)
-        if is_open and (earlier is None or self.first_size < earlier.at):  # our words after that mark are not there
+        if is_open and (earlier is None or self.first_size < earlier.at):  # our lines before that mark were not written
             self._mark_start()
 
     def _open(self) -> bool:
-        """Open the log and the index of its times; return whether that was possible."""
+        """Open the log and its time index; return whether that succeeded."""
         try:
             file = open_own_log(self._path)
         except OSError as error:
@@ -133,26 +133,26 @@ class TaskLog:
         self._marks.add(Mark(self._task, self.attempt, self.first_size, self._written))
 
     def _is_open(self) -> bool:
-        """Whether the log is open; if not, it is tried again."""
+        """Return whether the log is open, after another attempt to open it if it was not."""
         if self._file < 0 and self._open():
             self._mark_start()
         return self._file >= 0
 
     def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> Kept | None:
-        """Keep output of the task.
+        """Append output of the task.
 
         Args:
             data: the output.
-            times: position in it, and seconds since the epoch at which it was written from there on.
+            times: (position, seconds since the epoch) pairs: when the output from each position on was written.
 
         Returns:
-            Where the log has it; None if there was no room for all of it.
+            Its location in the log; None if the disk had no room for all of it.
         """
         lost = self._lost
         has_room = self._say_all(times[0][1])
         start = self._size
         if has_room and self._times is not None:
-            for position, moment in times:  # before the words, so that who reads them knows their time
+            for position, moment in times:  # before the output, so that its readers know its time
                 self._times.add(Entry(moment, self._size + position))
             self._write(data, self._times)
         else:
@@ -179,7 +179,7 @@ class TaskLog:
         self._lost += size
 
     def begin_attempt(self, attempt: int, text: str, moment: float) -> None:
-        """Mark where a new attempt begins to speak, at ``moment`` (seconds since the epoch)."""
+        """Log that a new attempt begins, at ``moment`` (seconds since the epoch)."""
         self._tell_gap()
         self.attempt = attempt
         self._written = 0
@@ -187,9 +187,9 @@ class TaskLog:
         self._attempt_start = self._size
 
     def lose(self, size: int, text: str, moment: float) -> None:
-        """Mark where bytes are missing: at ``moment`` (seconds since the epoch), or with what was written last."""
+        """Log that bytes are missing, dated like the last output or else ``moment`` (seconds since the epoch)."""
         self._written += size
-        # What follows may have been written before we hear of the gap, and shall not seem to be from then.
+        # Date the gap with the previous timestamp: later output may be older than our notice of the gap.
         last = None if self._times is None else self._times.last
         self._say(text, moment if last is None else last)
 
@@ -204,7 +204,7 @@ class TaskLog:
             self._gap = 0
 
     def _say_all(self, moment: float) -> bool:
-        """Write what we have to say; return whether there was room for all of it, so that words may follow."""
+        """Write our pending lines; return whether the disk had room for all, so that output may follow."""
         if not self._is_open() or self._times is None:
             return False
         texts = [*self._unsaid, missing(self._gap)] if self._gap else self._unsaid
@@ -224,14 +224,14 @@ class TaskLog:
         return True
 
     def tail(self, lines: int) -> list[str]:
-        """Return the last lines of the last attempt."""
+        """Return the last ``lines`` lines of the last attempt."""
         if self._file < 0:
             return []
         size = os.fstat(self._file).st_size
         return _last_lines(os.pread(self._file, TAIL_BYTES, max(self._attempt_start, size - TAIL_BYTES)), lines)
 
     def trouble(self) -> str:
-        """Say what could not be kept."""
+        """Return a sentence about what could not be written, "" if nothing."""
         return f"{self._path}: {self._lost} bytes could not be written: {self._trouble}" if self._lost else ""
 
     def close(self) -> None:
@@ -243,10 +243,10 @@ class TaskLog:
 
 
 def open_own_log(path: Path) -> int:
-    """Open a log to read and append to it; it is made if it is missing.
+    """Open a log for reading and appending; create it if it is missing.
 
     Raises:
-        OSError: it cannot be opened, or is not a file of this user alone.
+        OSError: the log cannot be opened, or is not a regular file that belongs to this user alone.
     """
     try:
         descriptor = os.open(path, _FLAGS, 0o600)
@@ -262,28 +262,28 @@ def open_own_log(path: Path) -> int:
 
 
 def require_own_logs(directory: Path, tasks: Iterable[str]) -> None:
-    """Refuse a directory for logs in which others have put something in their place.
+    """Check that no other user has put files in place of the logs.
 
     Args:
-        directory: where the logs are to be.
+        directory: the directory of the logs.
         tasks: the names of the tasks.
 
     Raises:
-        TflaunchError: a log is there, and is not a file of this user alone.
+        TflaunchError: a log exists, and is not a regular file that belongs to this user alone.
     """
     for task in tasks:
         path = path_of(directory, task)
         try:
             reason = _objection(path.lstat())
         except OSError:
-            continue  # it is not there, or will be told when it is opened
+            continue  # it does not exist, or the error is reported when it is opened
         if reason:
             message = f"--log-dir: {path} {reason}; remove it, or use a directory in which only you can write"
             raise TflaunchError(message, EXIT_USAGE)
 
 
 def _objection(found: os.stat_result) -> str:
-    """Return why a file cannot be a log of ours: what is written into it may end up elsewhere."""
+    """Return why a file is not safe as a log, as writes to it may end up elsewhere; "" if it is."""
     if stat.S_ISLNK(found.st_mode):
         return "is a symbolic link"
     if not stat.S_ISREG(found.st_mode):
@@ -294,22 +294,22 @@ def _objection(found: os.stat_result) -> str:
 
 
 def missing(size: int) -> str:
-    """Return what a log says where bytes of a task are missing."""
+    """Return the text logged where bytes of a task's output are missing."""
     return f"{size} bytes of output are missing here: there was no room for them"
 
 
 def path_of(directory: Path, task: str) -> Path:
-    """Return where the log of a task is."""
+    """Return the path of a task's log."""
     return directory / f"{task.replace(':', '-')}.log"
 
 
 def times_of(directory: Path, task: str) -> Path:
-    """Return where the index of times of a task's log is in the directory of such."""
+    """Return the path of the time index of a task's log in the directory of indices."""
     return directory / task.replace(":", "-")
 
 
 def tail(directory: Path, task: str, lines: int) -> list[str]:
-    """Return the last lines of a task's log, none if there is none."""
+    """Return the last ``lines`` lines of a task's log, none if there is no log."""
     try:
         with open(path_of(directory, task), "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
@@ -319,6 +319,6 @@ def tail(directory: Path, task: str, lines: int) -> list[str]:
 
 
 def _last_lines(data: bytes, count: int) -> list[str]:
-    """The last lines that are not empty in the end of a log."""
+    """Return the last ``count`` lines of the end of a log that are not blank."""
     lines = (last_state(line).decode("utf-8", "replace") for line in data.split(b"\n"))
     return [line for line in lines if line.strip()][-count:]

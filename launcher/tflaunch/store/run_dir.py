@@ -1,4 +1,4 @@
-"""The directory of a run, and what the files in it are called."""
+"""Create and open run directories, and name the files in them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ RESERVE_NAME = "reserve"
 SOCKET_NAME = "control.sock"
 """The socket on which the supervisor answers other processes of this user."""
 SUPERVISOR_LOG = "supervisor.log"
-"""The messages of a detached supervisor."""
+"""The log of a detached supervisor's messages."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 def home() -> Path:
-    """Return the directory for everything that tflaunch keeps: $TFLAUNCH_HOME or the platform's place.
+    """Return the directory for all of tflaunch's files: $TFLAUNCH_HOME or the platform's default.
 
     Raises:
-        TflaunchError: it is there, and another user could have put files into it.
+        TflaunchError: the directory exists, and another user could have put files into it.
     """
     configured = os.environ.get("TFLAUNCH_HOME")
     if configured:
@@ -40,10 +40,10 @@ def home() -> Path:
 
 
 def runs_directory() -> Path:
-    """Return the directory that holds those of all runs.
+    """Return the directory that contains all run directories.
 
     Raises:
-        TflaunchError: it is there, and another user could have put files into it.
+        TflaunchError: the directory exists, and another user could have put files into it.
     """
     path = home() / "runs"
     _require_own(path)
@@ -51,10 +51,10 @@ def runs_directory() -> Path:
 
 
 def open_run(path: Path) -> Path:
-    """Return the directory of a run for which everything above it has been checked, or a path that was handed to us.
+    """Return a run's directory after checking it; its parents were checked, or the path was passed to us.
 
     Raises:
-        TflaunchError: it is not there, or another user could have put files into it.
+        TflaunchError: the directory does not exist, or another user could have put files into it.
     """
     try:
         private_files.require_own(path)
@@ -67,7 +67,7 @@ def _require_own(path: Path, *, is_base: bool = False) -> None:
     try:
         private_files.require_own(path, is_base=is_base)
     except (FileNotFoundError, NotADirectoryError):
-        pass  # it is made when something is written, which tells what is in the way
+        pass  # created on the first write, which reports any obstacle
     except OSError as error:
         raise TflaunchError(f"{path}: {error.strerror}; set TFLAUNCH_HOME", EXIT_INTERNAL) from None
 
@@ -76,14 +76,14 @@ class RunDirectory:
     """The private directory of one run."""
 
     def __init__(self, name: str, log_directory: Path | None = None) -> None:
-        """Make the directory, with a name that no other run has.
+        """Create the directory, with a unique name.
 
         Args:
             name: the job's name.
-            log_directory: where the tasks' logs go instead of into the run directory.
+            log_directory: the directory for the tasks' logs, by default inside the run directory.
 
         Raises:
-            TflaunchError: the directory cannot be made or belongs to somebody else.
+            TflaunchError: the directory cannot be created or belongs to another user.
         """
         self.run = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
         runs = home() / "runs"
@@ -102,27 +102,27 @@ class RunDirectory:
 
     @classmethod
     def existing(cls, path: Path, logs: Path) -> RunDirectory:
-        """Return the directory of a run that was begun before."""
+        """Return the directory of an existing run."""
         directory = cls.__new__(cls)
         directory.run, directory.path, directory.logs = path.name, path, logs
         return directory
 
     @property
     def marks(self) -> Path:
-        """The file with the `Marks` of the logs."""
+        """The path of the file with the `Marks` of the logs."""
         return self.path / "marks.jsonl"
 
     @property
     def times(self) -> Path:
-        """The directory for the indices of when the words in the logs were written; made when needed."""
+        """The path of the directory for the logs' time indices, created when needed."""
         return self.path / "times"
 
     def agent_directory(self, host: str) -> Path:
-        """Return the place of the agent on this machine that serves ``host``."""
+        """Return the directory of the agent on this machine that serves ``host``."""
         return self.path / "agents" / host
 
     def keep_spec(self, suffix: str, data: bytes) -> None:
-        """Keep what the user wrote, as it was; ``suffix`` is that of its file."""
+        """Save the user's spec unchanged; ``suffix`` is that of its file."""
         descriptor = os.open(self.path / f"spec{suffix}", _FLAGS, 0o600)
         with open(descriptor, "wb") as file:
             file.write(data)

@@ -1,4 +1,4 @@
-"""Reading one task's log: the part that a run has written, by time, by attempt, from its end, as it grows."""
+"""Read a run's part of one task's log: by time, by attempt, from its end, or as it grows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tflaunch.store.log_line import Line, last_state
 from tflaunch.store.log_writer import Mark
 
 LONGEST = 64 * 1024
-"""Bytes of a line; a longer one comes in pieces."""
+"""The maximum bytes of a line; a longer line is returned in pieces."""
 
 _BLOCK = 64 * 1024
 
 
 class OneLog:
-    """What a run has written into a task's log. Memory does not depend on how much that is."""
+    """Reads what a run has written to a task's log, in constant memory."""
 
     def __init__(self, task: str, path: Path, times: Path) -> None:
-        """Prepare to read the log at ``path``, with the index of its times at ``times``."""
+        """Prepare to read the log at ``path``, with its time index at ``times``."""
         self._task = task
         self._path = path
         self._index = IndexReader(times)
@@ -34,9 +34,9 @@ class OneLog:
         self._clock: Clock | None = None
 
     def add_mark(self, mark: Mark) -> None:
-        """Know where an attempt begins. The first mark is where this run begins: --log-dir may hold earlier ones."""
+        """Add the start of an attempt. This run starts at the first mark: --log-dir may hold earlier runs."""
         while self._places and self._places[-1] > mark.at:
-            # Its words were not written any more: the supervisor was killed, and the next one marked where it went on.
+            # Our lines before it were never written: the supervisor was killed, and the next one set a new mark.
             self._places.pop()
             self._attempts.pop()
         if not self._attempts or self._attempts[-1] != mark.attempt:
@@ -44,12 +44,12 @@ class OneLog:
             self._attempts.append(mark.attempt)
 
     def read(self, since: float | None, attempt: int | None, tail: int | None) -> Iterator[Line]:
-        """Return the whole lines that are there now.
+        """Return all complete lines written so far.
 
         Args:
-            since: only what was written since then, in seconds since the epoch.
-            attempt: only lines of this attempt, also in what is read later.
-            tail: only so many of the last of them.
+            since: return only lines written since this time, in seconds since the epoch.
+            attempt: return only lines of this attempt, also in later calls.
+            tail: return only this many of the last such lines.
         """
         self._attempt = attempt
         if not self._places:
@@ -65,14 +65,14 @@ class OneLog:
         return self._lines(start, end, self._index.clock(start))
 
     def new_lines(self) -> Iterator[Line]:
-        """Return the whole lines that have come since lines were read; to be taken before any more are asked for."""
+        """Return the complete lines written since the last call; consume them before the next call."""
         taken = self._take_new()
         return iter(()) if taken is None else self._lines(*taken, self._clock_from(taken[0]))
 
     def rest(self) -> Iterator[Line]:
-        """Return the last line if it is not finished; it counts as read.
+        """Return the last line if it is incomplete; it counts as read.
 
-        Only its end is returned where only the last lines were wanted.
+        If `read` was called with ``tail``, only the line's end is returned.
         """
         start, size = self._begin(), self._size()
         if start is None or size <= start:
@@ -82,16 +82,16 @@ class OneLog:
         self._position = self._searched = size
         return self._lines(start, size, self._clock_from(start), has_unfinished=True)
 
-    # ---- places in the log
+    # ---- positions in the log
 
     def _begin(self) -> int | None:
-        """Where reading goes on, None when the run has not begun to write."""
+        """Return where to continue reading, None if the run has not written anything."""
         if self._position is None and self._places:
             self._position = self._searched = self._places[0]
         return self._position
 
     def _take_new(self) -> tuple[int, int] | None:
-        """Return from where to where there are whole lines that were not read; they now are."""
+        """Return the range of new complete lines, and mark them as read; None without any."""
         start = self._begin()
         if start is None:
             return None
@@ -104,7 +104,7 @@ class OneLog:
         return start, end
 
     def _of_attempt(self, start: int, end: int, attempt: int | None) -> tuple[int, int]:
-        """Narrow a range to the lines of an attempt, which begin with our line that names it."""
+        """Narrow a range to the lines of an attempt, which start with our line that names it."""
         if attempt is None:
             return start, end
         if attempt not in self._attempts:
@@ -117,7 +117,7 @@ class OneLog:
         return start, end
 
     def _at_time(self, since: float, end: int) -> int:
-        """Where the line begins that was being written at a time."""
+        """Return the start of the line that was being written at a time."""
         count = len(self._index)
         number = bisect.bisect_left(self._index, since, key=lambda entry: entry.time)
         if count and number >= count:
@@ -125,12 +125,12 @@ class OneLog:
         return self._line_start(min(self._index[number].at, end)) if number < count else self._places[0]
 
     def _line_start(self, position: int) -> int:
-        """Where the line begins to which the byte at a position belongs."""
+        """Return the start of the line that contains the byte at a position."""
         begin = self._places[0]
         return self._after_newline(begin, position) or begin
 
     def _after_newline(self, low: int, high: int) -> int | None:
-        """The place behind the last newline between two places, None when there is none."""
+        """Return the position after the last newline in a range, None if there is none."""
         while high > low:
             start = max(high - _BLOCK, low)
             found = self._read(start, high).rfind(b"\n")
@@ -140,7 +140,7 @@ class OneLog:
         return None
 
     def _back(self, count: int, low: int, high: int) -> int:
-        """Where the last ``count`` lines between two places begin, the higher one being behind a newline."""
+        """Return the start of the last ``count`` lines in a range that ends after a newline."""
         if count <= 0:
             return high
         wanted = count + 1  # the newline before the first of them
@@ -159,13 +159,13 @@ class OneLog:
     # ---- lines
 
     def _clock_from(self, start: int) -> Clock:
-        """What tells the times while the log is followed: it goes on where it was."""
+        """Return the clock for following the log, which continues where it was."""
         if self._clock is None:
             self._clock = self._index.clock(start)
         return self._clock
 
     def _lines(self, start: int, end: int, clock: Clock, has_unfinished: bool = False) -> Iterator[Line]:
-        """Return the wanted lines between two places, with ``has_unfinished`` also what follows the last newline."""
+        """Yield the wanted lines in a range, with ``has_unfinished`` also the text after the last newline."""
         partial, here = b"", start
         while here < end and (block := self._read(here, min(here + _BLOCK, end))):
             clock.look()
@@ -190,7 +190,7 @@ class OneLog:
         return self._attempt is None or self._attempt == self._attempt_at(end)
 
     def _attempt_at(self, end: int) -> int:
-        """The attempt of a line with its end there: a mark is for the place behind our line that names the attempt."""
+        """Return the attempt of a line by its end: a mark is the position after our line naming the attempt."""
         return self._attempts[max(bisect.bisect_right(self._places, end) - 1, 0)]
 
     def _size(self) -> int:
@@ -200,7 +200,7 @@ class OneLog:
             return 0
 
     def _read(self, start: int, end: int) -> bytes:
-        """Read from the log, which is not kept open: there may be more logs than a process may have files."""
+        """Read a range of the log, which is not kept open: there may be more logs than file descriptors."""
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
