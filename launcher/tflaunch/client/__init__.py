@@ -1,1 +1,1 @@
-"""Runs as seen from another process than their supervisor."""
+"""Observe and control runs from processes other than their supervisor."""

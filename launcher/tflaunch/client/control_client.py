@@ -1,4 +1,4 @@
-"""Speaking with the supervisor of a run from another process."""
+"""Send requests to a run's supervisor from another process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import wire
 from tflaunch_worker.short_path import short_path
 
-_PATIENCE = 10.0  # seconds for an answer: a supervisor never waits itself
+_PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never blocks
 _RECEIVE = 1024 * 1024
 
 
 class NoSupervisor(Exception):
-    """Nobody listens, or nobody any more."""
+    """The run has no supervisor, or has it no longer."""
 
 
 class ControlClient:
@@ -30,7 +30,7 @@ class ControlClient:
         """Connect to the supervisor of the run in ``directory``.
 
         Raises:
-            NoSupervisor: there is none.
+            NoSupervisor: the run has no supervisor.
         """
         self._run = directory.name
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -48,11 +48,11 @@ class ControlClient:
             self._socket, self._carrier = connected
 
     def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Ask for something and return the answer.
+        """Send a request and return the reply.
 
         Raises:
-            NoSupervisor: it has gone.
-            TflaunchError: it refuses, with the reason; or it does not answer.
+            NoSupervisor: the supervisor has exited.
+            TflaunchError: the supervisor refuses, with the reason, or does not answer within 10 s.
         """
         self.say(kind, **fields)
         answer = self.hear(_PATIENCE)
@@ -64,10 +64,10 @@ class ControlClient:
         return answer
 
     def say(self, kind: str, **fields: Any) -> None:
-        """Say something.
+        """Send a message.
 
         Raises:
-            NoSupervisor: it has gone.
+            NoSupervisor: the supervisor has exited.
         """
         try:
             self._socket.sendall(wire.encode({"kind": kind, **fields}))
@@ -75,10 +75,10 @@ class ControlClient:
             raise NoSupervisor(str(error)) from None
 
     def hear(self, patience: float | None = None) -> dict[str, Any] | None:
-        """Return the next message; None when none has come within ``patience`` seconds.
+        """Return the next message, None if none arrives within ``patience`` seconds.
 
         Raises:
-            NoSupervisor: it has gone.
+            NoSupervisor: the supervisor has exited.
         """
         until = None if patience is None else time.monotonic() + patience
         while not self._messages:
@@ -89,7 +89,7 @@ class ControlClient:
         return self._messages.pop(0)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
         if self._carrier is not None:
             self._carrier.terminate()

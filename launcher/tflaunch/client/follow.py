@@ -1,4 +1,4 @@
-"""A live run in another terminal: its words and its news as `tflaunch up` shows them."""
+"""Show a live run's output and events in another terminal, as `tflaunch up` does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AT_ONCE = 1024 * 1024  # bytes that wait in memory for the terminal
 
 
 def until_end(observer: Observer, say: Callable[[str], None]) -> int:
-    """Tell the news until the job has ended, then its last words; return its exit code.
+    """Show the messages about a run until it ends, then its summary; return its exit code.
 
     Raises:
         TflaunchError: its supervisor was killed.
@@ -36,7 +36,7 @@ def until_end(observer: Observer, say: Callable[[str], None]) -> int:
 
 
 def until_running(observer: Observer, say: Callable[[str], None]) -> int | None:
-    """Tell the news until all that trains has started; return the exit code if the run ended before that.
+    """Show messages until all training tasks have started; return the exit code if the run ended first.
 
     Raises:
         TflaunchError: its supervisor was killed.
@@ -51,7 +51,7 @@ def until_running(observer: Observer, say: Callable[[str], None]) -> int | None:
 
 
 def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
-    """Tell what is worth telling of what has happened since."""
+    """Show messages about what has happened since the last call."""
     for seen in observer.catch_up():
         logs = Logs(str(observer.logs), lambda task, count: tail(observer.logs, task, count))
         for message in news(seen.before, seen.event, seen.job, seen.now, logs):
@@ -59,7 +59,7 @@ def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
 
 
 def last_words(observer: Observer, say: Callable[[str], None], is_shown: bool = False) -> int:
-    """Say how the job ended, and return its exit code. ``is_shown`` is as for `diagnosis.summary`.
+    """Show how the job ended, and return its exit code. ``is_shown`` is passed to `summary.summary`.
 
     Raises:
         TflaunchError: its supervisor was killed.
@@ -78,7 +78,7 @@ def last_words(observer: Observer, say: Callable[[str], None], is_shown: bool = 
 
 
 def lost(observer: Observer) -> str:
-    """Return a sentence about a run whose end is not known: as a rule its supervisor was killed."""
+    """Return a sentence about a run whose end is not recorded, usually because its supervisor was killed."""
     run, lease = observer.job.run, observer.job.plan.lease
     job = batch.job_of(observer.directory)
     if job is not None:
@@ -93,7 +93,7 @@ def lost(observer: Observer) -> str:
 
 
 class Follower:
-    """Shows a run's lines as they come."""
+    """Shows a run's log lines as they are written."""
 
     def __init__(self, observer: Observer, sink: OutputSink, tasks: Iterable[str]) -> None:
         self._observer = observer
@@ -103,10 +103,10 @@ class Follower:
         self._viewed_at = 0.0
 
     def run(self, tail_lines: int | None) -> int:
-        """Show the last lines of each task, then all that comes, until the run has ended; return its exit code.
+        """Show the last lines of each task, then new ones until the run ends; return its exit code.
 
         Args:
-            tail_lines: how many of each; None for all of them, and for all news, too.
+            tail_lines: how many lines of each task; None for all of them, and all messages, too.
 
         Raises:
             TflaunchError: its supervisor was killed.
@@ -126,7 +126,7 @@ class Follower:
         return last_words(self._observer, self._sink.say, is_shown=True)
 
     def _show(self, lines: Iterable[Line]) -> None:
-        """Show lines, and wait until they are written: what the terminal does not take stays in the logs."""
+        """Show lines, and wait until they are written: what a slow terminal cannot take yet stays in the logs."""
         size = 0
         for line in lines:
             self._sink.show(line.task, line.text + b"\n", None)
@@ -137,7 +137,7 @@ class Follower:
         self._sink.wait_until_written()
 
     def _draw(self) -> None:
-        """Show how the run stands, once per second."""
+        """Update the status display, at most once per second."""
         if self._status is None or time.monotonic() - self._viewed_at < _BETWEEN_VIEWS:
             return
         self._viewed_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""A run as it is seen from another process: its journal folded as it grows, and word of every change."""
+"""Observe a run from another process: replay its journal as it grows, and wait for changes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tflaunch.store.journal_reader import JournalReader
 
 
 class Outcome(Enum):
-    """What is known of a run's end."""
+    """Whether and how a run has ended, as far as known."""
 
     LIVE = "live"
-    """Its supervisor is there."""
+    """Its supervisor is running."""
     ENDED = "ended"
     """It has ended, with an exit code."""
     LOST = "lost"
-    """Its supervisor was killed; its tasks may live until their lease is over."""
+    """Its supervisor was killed; its tasks may run until their lease expires."""
 
 
 class Seen(NamedTuple):
@@ -39,18 +39,18 @@ class Seen(NamedTuple):
 class Observer:
     """Follows one run.
 
-    ``epoch`` turns times of its supervisor's clock into seconds since the epoch; ``losses`` are sentences about what
-    an ended run could not keep, and how a drill went.
+    ``epoch``, added to a time of its supervisor's clock, gives seconds since the epoch; ``losses`` are sentences about
+    what an ended run could not store, and the outcome of a drill.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Look at the run in ``directory``; without a supervisor, kill what a killed agent left on this machine.
+        """Open the run in ``directory``; without a supervisor, kill what a killed agent left on this machine.
 
         Raises:
-            TflaunchError: it has no journal, or that is damaged.
+            TflaunchError: the run has no journal, or the journal is damaged.
         """
         self.directory = directory
-        self.client = self._connect()  # before the journal is read, so that no change is missed between
+        self.client = self._connect()  # before reading the journal, so that no change is missed in between
         if self.client is None:
             runs.kill_orphans(directory)
         self._journal = JournalReader(directory)
@@ -66,7 +66,7 @@ class Observer:
         self._unread = first
 
     def catch_up(self) -> list[Seen]:
-        """Return what happened since the last call."""
+        """Return the steps since the last call."""
         records, self._unread = self._unread + self._journal.new_records(), []
         seen = []
         with readable(self.directory):
@@ -79,13 +79,13 @@ class Observer:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the run goes on, as far as it was caught up with."""
+        """Whether the run is live, as of the last call of `catch_up` or `wait`."""
         if self.exit_code is not None:
             return Outcome.ENDED
         return Outcome.LIVE if self.client is not None else Outcome.LOST
 
     def wait(self, patience: float | None = None) -> None:
-        """Wait until something has changed or the supervisor is gone, but no longer than ``patience`` seconds."""
+        """Wait until something has changed or the supervisor is gone, for at most ``patience`` seconds."""
         if self.client is None:
             return
         try:

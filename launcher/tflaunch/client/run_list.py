@@ -1,4 +1,4 @@
-"""All runs of this user on this machine, one line each."""
+"""List all runs of this user on this machine, one line each."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tflaunch.store import journal, run_dir
 from tflaunch.store.journal_reader import ends
 
 _STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "stopped"}
-"""What an exit code says of a run whose journal does not name its state."""
+"""The state that an exit code implies for a run whose journal does not name its state."""
 
 _COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED")
 
 
 def overview() -> list[dict[str, Any]]:
-    """Return all runs, the newest first; kill what the killed agent of a lost one left on this machine.
+    """Return all runs, newest first; for a lost run, kill what a killed agent left on this machine.
 
-    Each has ``run``, ``name``, ``state``, ``exit_code``, ``tasks`` (how many) and ``started`` (seconds since 1970).
-    The state is the phase of a live run, ``queued`` by Slurm, ``succeeded``, ``failed``, ``stopped``, ``interrupted``,
-    ``lost`` or ``unreadable``.
+    Each has ``run``, ``name``, ``state``, ``exit_code``, ``tasks`` (a count) and ``started`` (seconds since 1970).
+    The state is the phase of a live run, ``queued`` (by Slurm), ``succeeded``, ``failed``, ``stopped``,
+    ``interrupted``, ``lost`` or ``unreadable``.
     """
     return [_entry(directory) for directory in runs.newest_first()]
 
@@ -54,7 +54,7 @@ def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
     if last["kind"] == "ended":
         code = int(last["exit_code"])
         return str(last.get("state") or _STATES.get(code, "failed")), code
-    is_live = runs.is_live(directory)  # before its journal is read: it may end meanwhile
+    is_live = runs.is_live(directory)  # before reading the journal, as the run may end in between
     _, job = journal.read_job(directory)
     if job.phase is Phase.ENDED:
         return state_of_run(job, None), job.exit_code
@@ -64,7 +64,7 @@ def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
 
 
 def table(entries: list[dict[str, Any]], now: float) -> str:
-    """Return the runs as aligned text; ``now`` is in seconds since the epoch."""
+    """Format the runs as aligned text; ``now`` is in seconds since the epoch."""
     rows = [_COLUMNS, *(_row(entry, now) for entry in entries)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)

@@ -1,7 +1,7 @@
-"""The runs on this machine: where they are, and which of them are live.
+"""Find the runs on this machine, and tell which of them are live.
 
-A run is live as long as its supervisor holds the lock in its directory. The kernel lets go of a lock with
-the process, however it ends.
+A run is live while its supervisor holds the lock in its directory. The kernel releases the lock when the process
+ends, in whatever way.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
 
 LOCK_NAME = "lock"
-"""In the directory of a run; its supervisor holds it."""
+"""The lock file in a run's directory, held by its supervisor."""
 _SHOWN = 8
 
 
 def find(name: str | None) -> Path:
-    """Return the directory of a run: of those that match, the live one, else the newest.
+    """Return the directory of the run that matches: the live one of several, or else the newest.
 
     Args:
-        name: the run's name, the name of its job, or a beginning of it; None for any run.
+        name: the run's name, its job's name, or a prefix of the run's name; None for any run.
 
     Raises:
-        TflaunchError: no run matches, several live ones do, or another user could have written to its directory.
+        TflaunchError: no run matches, several live runs match, or another user could have written to its directory.
     """
     known = newest_first()
     found = known if name is None else _matching(known, name)
@@ -46,17 +46,17 @@ def find(name: str | None) -> Path:
 
 
 def _matching(known: list[Path], name: str) -> list[Path]:
-    """The runs with a name: the run that is called so, else those of the job that is, else those that begin so."""
+    """Return the run with this name, else the runs of the job with this name, else those with this prefix."""
     of_run = [path for path in known if path.name == name]
     of_job = [path for path in known if _job_name(path.name) == name]
     return of_run or of_job or [path for path in known if name and path.name.startswith(name)]
 
 
 def newest_first() -> list[Path]:
-    """Return the directories of all runs.
+    """Return the directories of all runs, newest first.
 
     Raises:
-        TflaunchError: they cannot be listed, or another user could have put runs there.
+        TflaunchError: the runs cannot be listed, or another user could have put runs there.
     """
     runs = runs_directory()
     try:
@@ -66,12 +66,12 @@ def newest_first() -> list[Path]:
         return []
     except OSError as error:
         raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
-    # A name holds the second of its run's start; what its directory went through later says less.
+    # A run's name contains its start time in seconds, which is more reliable than its directory's mtime.
     return [runs / run for _, run in sorted(found, key=lambda pair: (_start(pair[1]), pair), reverse=True)]
 
 
 def is_live(path: Path) -> bool:
-    """Whether a run has a supervisor: one that holds its lock, or a job of Slurm that may be on another machine.
+    """Return whether a run has a supervisor: one holding its lock, or a Slurm job, maybe on another host.
 
     Args:
         path: the run's directory.
@@ -80,7 +80,7 @@ def is_live(path: Path) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a supervisor holds the lock of a run; looking does not take it."""
+    """Return whether a supervisor holds a run's lock, without keeping the lock."""
     try:
         descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -97,13 +97,13 @@ def _is_locked(path: Path) -> bool:
 
 
 def take(path: Path) -> int:
-    """Take the lock of a run until the returned descriptor is closed, at the latest with this process.
+    """Take a run's lock; it is held until the returned descriptor is closed or this process ends.
 
     Args:
         path: the run's directory.
 
     Raises:
-        TflaunchError: another supervisor has it, or there can be no lock.
+        TflaunchError: another supervisor holds the lock, or the file cannot be locked.
     """
     try:
         descriptor = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -121,9 +121,9 @@ def take(path: Path) -> int:
 
 
 def kill_orphans(path: Path) -> None:
-    """Kill what is left on this machine of a run whose supervisor, agent and guard were killed.
+    """Kill the processes left on this machine by a run whose supervisor, agent and guard were killed.
 
-    Without such a run this costs a look into its directory: a guard that ends by itself removes its lock.
+    For any other run this only lists its directory, as a guard that exits by itself removes its lock.
 
     Args:
         path: the run's directory.
@@ -134,7 +134,7 @@ def kill_orphans(path: Path) -> None:
 
 
 def wait_for_end(path: Path) -> None:
-    """Wait until no process is the supervisor of a run any more; who has told of the end may still be ending.
+    """Wait until a run's supervisor has exited; it reports the run's end before it exits.
 
     Args:
         path: the run's directory.
@@ -152,7 +152,7 @@ def wait_for_end(path: Path) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """Take a lock for ourselves alone; somebody who only looks holds it for a moment."""
+    """Take an exclusive lock, retrying briefly, as a process that only checks it holds it for a moment."""
     for _ in range(20):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,17 +168,17 @@ def _is_run(entry: os.DirEntry[str]) -> bool:
 
 
 def _start(name: str) -> str:
-    """The date and time in a run's name, "" if there is none."""
+    """Return the date and time in a run's name, "" if there is none."""
     return "".join(_parts(name)[1:3])
 
 
 def _job_name(name: str) -> str:
-    """The name of a run's job."""
+    """Return the name of a run's job."""
     return _parts(name)[0]
 
 
 def _parts(name: str) -> list[str]:
-    """A run's name as job, date, time and random digits; where it is not made of these, as it is."""
+    """Split a run's name into job, date, time and random digits; a name of another form is one part."""
     parts = name.rsplit("-", 3)
     return parts if len(parts) == 4 and "".join(parts[1:3]).isdigit() else [name]
 

@@ -1,4 +1,4 @@
-"""Waiting for a run that Slurm starts, and may start again: each of its lives is followed."""
+"""Follow a run that Slurm starts, and may requeue and start again."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import NoSlurmHere, SlurmError, SlurmJob
 from tflaunch.store.run_dir import SUPERVISOR_LOG
 
-_BETWEEN_LOOKS = 1.0  # seconds: Slurm tells nobody by itself
+_BETWEEN_LOOKS = 1.0  # seconds: Slurm sends no notifications, so it is polled
 _BETWEEN_TRIES = 5.0
 _LAST_LINES = 5
 
 
 def follow(directory: Path, say: Callable[[str], None], watch: Callable[[Observer], int]) -> int:
-    """Return the exit code of a run, once it has ended for good.
+    """Follow a run until it has ended for good, and return its exit code.
 
     Args:
-        directory: the run's.
+        directory: the run's directory.
         say: shows a message.
-        watch: follows one life to its end, and returns the exit code.
+        watch: follows the run until its supervisor ends, and returns the exit code.
 
     Raises:
-        TflaunchError: its supervisor was killed, or Slurm has ended its job.
+        TflaunchError: the run's supervisor was killed, or Slurm has ended its job.
     """
     job = batch.job_of(directory)
     if job is None:
@@ -42,7 +42,7 @@ def follow(directory: Path, say: Callable[[str], None], watch: Callable[[Observe
             return code
         end = _until_settled(directory, job, say)
         if end is not None and not end.is_over:
-            continue  # it begins again
+            continue  # Slurm will start it again
         if lost is not None:
             state = "" if end is None else f" ({end.state})"
             raise TflaunchError(f"Slurm has ended job {job}{state}; start the spec again", EXIT_INTERNAL) from None
@@ -50,10 +50,10 @@ def follow(directory: Path, say: Callable[[str], None], watch: Callable[[Observe
 
 
 def until_begun(directory: Path, say: Callable[[str], None]) -> None:
-    """Wait until a run has a journal that can be read.
+    """Wait until a run has a readable journal.
 
     Raises:
-        TflaunchError: its job has ended before.
+        TflaunchError: the run's job ended before that.
     """
     job = batch.job_of(directory)
     if job is not None:
@@ -80,7 +80,7 @@ def _until_begun(directory: Path, job: str, say: Callable[[str], None]) -> None:
 
 
 def _until_settled(directory: Path, job: str, say: Callable[[str], None]) -> SlurmJob | None:
-    """Wait until a job whose supervisor is gone has ended, or waits to begin again."""
+    """Wait until a job whose supervisor is gone has ended, or is queued again."""
     while True:
         seen = _look(job, say)
         if seen is None or seen.is_over or seen.is_waiting or not batch.has_begun(directory, seen):
@@ -89,7 +89,7 @@ def _until_settled(directory: Path, job: str, say: Callable[[str], None]) -> Slu
 
 
 def _look(job: str, say: Callable[[str], None]) -> SlurmJob | None:
-    """How a job stands. While Slurm does not answer, that is said once, and it is asked again."""
+    """Return a job's state, None if unknown to Slurm; report once if Slurm does not answer, and retry."""
     is_told = False
     while True:
         try:
@@ -104,7 +104,7 @@ def _look(job: str, say: Callable[[str], None]) -> SlurmJob | None:
 
 
 def _stillborn(directory: Path, job: str, seen: SlurmJob) -> str:
-    """What is known of a job that never became a run."""
+    """Return a message about a job that ended before its run began, with the supervisor's last messages."""
     try:
         lines = (directory / SUPERVISOR_LOG).read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
     except OSError:

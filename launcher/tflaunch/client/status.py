@@ -1,4 +1,4 @@
-"""How a run stands, for another process: its supervisor tells; without one, the journal and the agents do."""
+"""Get a run's status in another process: from its supervisor, else from the journal and the agents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def standing(directory: Path) -> dict[str, Any]:
     """Return the status of the run in ``directory``, as `status.status` describes it.
 
     Raises:
-        TflaunchError: there is no journal, it is damaged, or the supervisor does not answer.
+        TflaunchError: there is no journal, the journal is damaged, or the supervisor does not answer.
     """
     current = _told(directory)
     if current is None:
@@ -31,7 +31,7 @@ def standing(directory: Path) -> dict[str, Any]:
 
 
 def _told(directory: Path) -> dict[str, Any] | None:
-    """What the supervisor says; None without one."""
+    """Return the status from the supervisor, None without a supervisor."""
     try:
         client = ControlClient(directory)
     except NoSupervisor:
@@ -46,9 +46,9 @@ def _told(directory: Path) -> dict[str, Any] | None:
 
 
 def unheard_hosts(observer: Observer) -> list[str]:
-    """Look at the hosts of a lost run, which kills what killed agents left there.
+    """Query the hosts of a lost run, which kills what killed agents left there.
 
-    Returns a sentence for each host that cannot be looked at.
+    Returns a sentence for each host that cannot be queried.
     """
     run = RunDirectory.existing(observer.directory, observer.logs)
     seen = look_at(connectors_for(observer.job.original, run))
@@ -56,7 +56,7 @@ def unheard_hosts(observer: Observer) -> list[str]:
 
 
 def _remembered(directory: Path) -> dict[str, Any]:
-    """What the journal says; of a run whose supervisor was killed, what the agents say, too."""
+    """Return the status from the journal, corrected by the agents if the run's supervisor was killed."""
     observer = Observer(directory)
     observer.catch_up()
     now = time.time() - observer.epoch
@@ -69,7 +69,7 @@ def _remembered(directory: Path) -> dict[str, Any]:
 
 
 def _correct(current: dict[str, Any], seen: dict[str, AgentSnapshot]) -> None:
-    """Put what was seen on the hosts in place of what the journal knew last."""
+    """Replace the journal's last known state by what the agents report."""
     for host in current["hosts"]:
         sighting = seen[host["host"]]
         if sighting.tasks is None:

@@ -1,4 +1,4 @@
-"""A run in one file, for somebody else to look at: what was planned, what happened, what was said; no secrets."""
+"""Pack a run into one file to share: its plan, its events and its output, without secrets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tflaunch.store.log_writer import path_of
 from tflaunch_worker import wire
 
 _HIDDEN = b"***"
-_SHORTEST = 6  # shorter values stand in too many harmless places
+_SHORTEST = 6  # shorter values occur in too many harmless places
 _LOG_TAIL = 4 * 1024 * 1024
 _CHUNK = 1024 * 1024
 _MOST_PLAN = 256 * 1024 * 1024
@@ -44,14 +44,14 @@ _OPTION_WORDS = (
 )
 _CAMEL = "[a-z][a-z0-9]{0,40}(?:Password|Passphrase|Token|Secret|Key|Credentials?|Jwt|SessionId)"  # --authToken
 _OPTION = re.compile(rf"--?(?:(?:[A-Za-z0-9]{{1,40}}[-_]){{0,6}}(?i:{_OPTION_WORDS})|{_CAMEL})")
-_SHORT_OPTION = "-p"  # of many programs the password, of many others a port or a path
+_SHORT_OPTION = "-p"  # in many programs the password, in many others a port or a path
 _NO_PASSWORD = re.compile(r"[\d.:,/-]*|[./~].*")
 
-# What looks secret by its place or its form, whatever the plan says. Each pattern keeps its first group: what is before
-# the value. All are bounded, so that hostile text takes no longer than other text, and begin with a literal where they
-# can, which makes them ten times faster.
+# Text that looks secret by its context or its form, whatever the plan says. The first group of each pattern, the text
+# before the value, is kept. All are bounded, so that hostile text takes no longer than other text, and begin with a
+# literal where possible, which makes them ten times faster.
 _IS = rb"[\"'\\]{0,4}[ \t]{0,3}[:=][ \t]{0,3}"
-_VALUE = (  # quoted, or quoted within a string of JSON, or bare; a group of its own says which
+_VALUE = (  # quoted, quoted within a JSON string, or bare; a separate group tells which
     rb"(?:(\")|\\{1,3}\"|\\{0,3}')?)(?!(?:None|null|true|false)\b|\*\*\*)"
     rb"(?(2)(?:[^\"\\\n]|\\[^\n]){1,4000}|[^\s\"'\\;&]{1,4000})"
 )
@@ -72,16 +72,16 @@ _PLACES = (
     # https://user:PASSWORD@host, https://TOKEN@host
     rb"(://[^\s/:@\"'\\]{0,200}:)[^\s/@\"'\\]{1,1000}(?=@)",
     rb"(https?://)[^\s/:@\"'\\]{1,1000}(?=@)",
-    # --token VALUE, --authToken=VALUE, also as two words of a list in JSON
+    # --token VALUE, --authToken=VALUE, also as two items of a list in JSON
     rb"(--?(?:(?:[A-Za-z0-9]{1,40}[-_]){0,6}(?i:%s)|%s)(?:=| |\",\s{0,40}\"))[^\s\"'\\]{1,4000}"
     % (_OPTION_WORDS.encode(), _CAMEL.encode()),
     rb"(\"-p\",\s{0,40}\")(?!(?:%s)\")(?:[^\"\\\n]|\\[^\n]){1,4000}" % _NO_PASSWORD.pattern.encode(),
     # API_KEY=VALUE, "API_KEY": "VALUE"
     rb"(\b(?:[A-Z0-9]{1,40}_){0,8}(?:%s)(?:_[A-Z0-9]{1,40}){0,4}(?:=|\": ?\"))[^\s\"'\\]{1,4000}"
     % "|".join(sorted(_WORDS, key=len, reverse=True)).encode(),
-    # password=VALUE, "password": "VALUE", Password=VALUE;, password: VALUE; in JSON within JSON as well
+    # password=VALUE, "password": "VALUE", Password=VALUE;, password: VALUE; also in JSON within JSON
     *(rb"(%s%s%s" % (name, _IS, _VALUE) for name in _NAMES),
-    # token: VALUE, unless it is a word or a number, as tokens of a language model are
+    # token: VALUE, unless it is a plain word or number, like the tokens of a language model
     rb"((?i:token)%s(?:\\{0,3}[\"'])?)%s" % (_IS, _MIXED),
     # Authorization: Bearer VALUE
     rb"((?i:authorization)%s(?:\\{0,3}[\"'])?(?:(?i:bearer|basic|digest|token) )?)[^\s\"'\\]{1,4000}" % _IS,
@@ -89,9 +89,9 @@ _PLACES = (
     # https://host/path?sig=VALUE
     rb"([?&](?i:sig|signature|sas|token|key|code|x-amz-(?:signature|credential|security-token)|x-goog-signature"
     rb"|(?:api|access|account|auth)[_-]?(?:key|token))=)[^\s&\"'\\<>]{1,4000}",
-    # A private key, to its end or as far as it is there
+    # A private key, to its end or as far as it is present
     rb"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?:[A-Za-z0-9+/=\s\\:,]|-(?!----)){1,16000}",
-    # Tokens that the list of detect-secrets lacks or cuts: of Hugging Face, GitHub, Google, Anthropic, OpenAI,
+    # Tokens that detect-secrets does not find, or only in part: Hugging Face, GitHub, Google, Anthropic, OpenAI,
     # Databricks, Telegram, and JSON Web Tokens
     rb"()hf_[A-Za-z0-9]{20,200}",
     rb"()github_pat_\w{20,200}",
@@ -107,17 +107,17 @@ _LONGEST_PLACE = 20_000
 
 
 def looks_secret(name: str) -> bool:
-    """Whether the value of a variable should not be shown, as far as its name says: API_KEY, not KEYBOARD."""
+    """Return whether a variable's name suggests that its value is secret: API_KEY, but not KEYBOARD."""
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # authToken
     words = [word for word in re.split(r"[^A-Z0-9]+", parted.upper()) if word]
-    is_password = "PWD" in words and len(words) > 1  # alone it is the working directory
+    is_password = "PWD" in words and len(words) > 1  # PWD alone is the working directory
     return is_password or any(word in _WORDS or word.endswith(_ENDINGS) for word in words)
 
 
 class Entry(NamedTuple):
-    """A file of a report: ``size`` is in bytes, ``hidden`` how many secrets were replaced in it.
+    """A file of a report: ``size`` is in bytes, ``hidden`` is the number of secrets replaced in it.
 
-    ``note`` says what of the file is there, "" if all of it.
+    ``note`` says which part of the file is included, "" for all of it.
     """
 
     name: str
@@ -127,16 +127,16 @@ class Entry(NamedTuple):
 
 
 def pack(run: Path, diagnosis: str, target: Path | IO[bytes], *, replace: bool = False) -> list[Entry]:
-    """Write the report on a run, a tar file packed with gzip, and return what is in it.
+    """Write the report on a run, a tar file compressed with gzip, and return its entries.
 
     Args:
         run: the run's directory.
-        diagnosis: what happened, in words.
-        target: the file to make, or a stream to write to.
-        replace: whether a file that exists may be replaced.
+        diagnosis: a text about what happened.
+        target: the file to create, or a stream to write to.
+        replace: whether to replace an existing file.
 
     Raises:
-        OSError: something cannot be read or written; a file that was begun is removed.
+        OSError: something cannot be read or written; an incomplete file is removed.
     """
     if not isinstance(target, Path):
         return _write(run, diagnosis, target)
@@ -154,7 +154,7 @@ def pack(run: Path, diagnosis: str, target: Path | IO[bytes], *, replace: bool =
 
 
 def preview(run: Path, diagnosis: str, out: IO[bytes] | None = None) -> list[Entry]:
-    """Return what the report on a run would hold, and write its text to ``out``, each file below a line with its name.
+    """Return the entries of a report, and write their text to ``out``, each below a line with its name.
 
     Raises:
         OSError: something cannot be read or written.
@@ -170,7 +170,7 @@ def preview(run: Path, diagnosis: str, out: IO[bytes] | None = None) -> list[Ent
 
 
 class _Source(NamedTuple):
-    """A file of the run; ``most`` is how many of its last bytes are packed, None for all."""
+    """A file of the run; ``most`` is how many bytes at its end are packed, None for all."""
 
     name: str
     path: Path
@@ -192,14 +192,14 @@ def _write(run: Path, diagnosis: str, out: IO[bytes]) -> list[Entry]:
 
 
 def _contents(run: Path, diagnosis: str) -> Iterator[tuple[Entry, IO[bytes] | None]]:
-    """The files of a report without secrets, one after the other; those that cannot be read have no data."""
+    """Yield the files of a report without secrets; those that cannot be read have no data."""
     values = _secrets(run)
     for name, text in (("diagnosis.txt", diagnosis), ("machine.txt", _machine())):
         curtain = Curtain(values)
         data = curtain.hide(text.rstrip("\n") + "\n")
         yield Entry(name, len(data), curtain.hidden, ""), io.BytesIO(data)
     for source in _sources(run):
-        # The size must be known before the data is packed, and is not that of the file.
+        # The size must be known before the data is packed, and differs from the file's.
         with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY) as shown:
             curtain = Curtain(values)
             try:
@@ -213,14 +213,14 @@ def _contents(run: Path, diagnosis: str) -> Iterator[tuple[Entry, IO[bytes] | No
 
 
 class _NotPackedError(Exception):
-    """A file cannot be read, or is not a file."""
+    """A file cannot be read, or is not a regular file."""
 
 
 def _sources(run: Path) -> Iterator[_Source]:
     for path in [*sorted(run.glob("spec.*")), run / "plan.json", run / "events.jsonl"]:
         yield _Source(path.name, path, None)
     found = sorted(run.glob("logs/*"))
-    if (run / "logs").is_symlink():  # --log-dir, where other things may stand beside them
+    if (run / "logs").is_symlink():  # --log-dir, which may contain other files
         names = {path_of(run, _field(task, "task", str)).name for task in _tasks(run)}
         found = [path for path in found if path.name in names]
     for path in found:
@@ -228,13 +228,13 @@ def _sources(run: Path) -> Iterator[_Source]:
 
 
 def _copy(source: _Source, out: IO[bytes], curtain: Curtain) -> str:
-    """Copy a file without secrets, and return a note about what of it is there.
+    """Copy a file without secrets, and return a note about which part of it is included.
 
-    Where a beginning is cut off, so may be half a secret, which could not be recognized: what comes before
-    the first whole line is left out, too.
+    Cutting off the beginning of a file may cut a secret in half, which is then not recognized: the text before the
+    first complete line is left out, too.
 
     Raises:
-        _NotPackedError: it cannot be read.
+        _NotPackedError: the file cannot be read.
     """
     try:
         descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -248,7 +248,7 @@ def _copy(source: _Source, out: IO[bytes], curtain: Curtain) -> str:
         if is_cut and source.most is not None:
             file.seek(state.st_size - source.most)
         doubtful = curtain.longest if is_cut else 0
-        for shown in curtain.through(_pieces(file, state.st_size - file.tell())):  # it may grow meanwhile
+        for shown in curtain.through(_pieces(file, state.st_size - file.tell())):  # the file may be growing
             doubtful, certain = _without(doubtful, shown)
             out.write(certain)
     return f"the last {_LOG_TAIL // 2**20} MiB of {state.st_size / 2**20:.0f}" if is_cut else ""
@@ -261,7 +261,7 @@ def _pieces(file: IO[bytes], limit: int) -> Iterator[bytes]:
 
 
 def _without(doubtful: int, data: bytes) -> tuple[int, bytes]:
-    """Leave out so many bytes, at most those of the first line; return how many are yet to be left out."""
+    """Drop up to ``doubtful`` bytes, at most the first line; return how many remain to drop, and the data."""
     line = data.find(b"\n", 0, doubtful)
     return (0, data[line + 1 :]) if line >= 0 else (max(0, doubtful - len(data)), data[doubtful:])
 
@@ -275,44 +275,44 @@ def _add(archive: tarfile.TarFile, name: str, data: IO[bytes], size: int) -> Non
 
 
 _Find = Callable[[bytes, int], Iterator[tuple[int, int, bytes]]]
-"""Finds in data from a place on what to hide: from where to where, and what of it to keep before."""
+"""Finds what to hide in data from a position on: start, end, and the text before the value to keep."""
 
 
 class Curtain:
-    """Hides values, then what looks secret by its place, then what is secret by its form."""
+    """Hides given values, then what looks secret by its context, then what is secret by its form."""
 
     def __init__(self, values: set[str]) -> None:
-        """Prepare.
+        """Prepare to hide secrets.
 
         Args:
-            values: what must not be seen, as text; short ones are let through.
+            values: the values to hide, as text; those shorter than `_SHORTEST` are not hidden.
         """
         forms = {form for value in values for form in _forms(value) if len(form) >= _SHORTEST}
-        ordered = sorted(forms, key=lambda form: (-len(form), form))  # the longest first, as one may begin another
+        ordered = sorted(forms, key=lambda form: (-len(form), form))  # longest first, as one may be a prefix of another
         self.longest = max([_LONGEST_PLACE, *map(len, ordered)])
-        """No match is longer, in bytes."""
+        """The maximum length of a match, in bytes."""
         self.hidden = 0
-        """How many values were hidden."""
-        # One after the other, as a value may go on behind what looks like its end at a place.
+        """The number of values hidden so far."""
+        # In separate passes, as a given value may continue after what looks like its end in a context.
         self._stages: list[_Find] = [_matches_of(_places()), _known_forms]
         if ordered:
             self._stages.insert(0, _matches_of([re.compile(b"|".join(map(re.escape, ordered)))]))
 
     def hide(self, text: str) -> bytes:
-        """Return a whole text without secrets."""
+        """Return a complete text without secrets."""
         return b"".join(self.through([text.encode("utf-8", "surrogateescape")]))
 
     def through(self, pieces: Iterable[bytes]) -> Iterable[bytes]:
-        """Return what can be shown of a text that comes in pieces, in pieces."""
+        """Yield a text without secrets, from and in pieces."""
         for find in self._stages:
             pieces = self._replace(find, pieces)
         return pieces
 
     def _replace(self, find: _Find, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        data, begin = b"", 0  # what stands before `begin` was shown, and is kept for what follows to depend on
+        data, begin = b"", 0  # the data before `begin` was shown, and is kept as context for what follows
         for piece in pieces:
             data += piece
-            safe = len(data) - self.longest  # what begins before it has ended, too
+            safe = len(data) - self.longest  # a match that begins before it is complete
             if safe > begin:
                 shown, end = self._split(find, data, begin, safe)
                 yield shown
@@ -321,14 +321,14 @@ class Curtain:
         yield self._split(find, data, begin, len(data))[0]
 
     def _split(self, find: _Find, data: bytes, begin: int, safe: int) -> tuple[bytes, int]:
-        """Return what can be shown of all that begins between two places, and where it ends."""
+        """Return the data from ``begin`` to ``safe`` without the secrets that begin in it, and where it ends."""
         shown, position = [], begin
         for start, end, kept in find(data, begin):
             if start >= max(safe, position):
                 break
             if start >= position:
                 shown += [data[position:start], kept, _HIDDEN]
-                self.hidden += data[start + len(kept) : end] != _HIDDEN  # an earlier stage has counted it
+                self.hidden += data[start + len(kept) : end] != _HIDDEN  # otherwise an earlier stage has counted it
             position = max(position, end)
         end = max(position, safe)
         return b"".join([*shown, data[position:end]]), end
@@ -356,7 +356,7 @@ def _known_forms(data: bytes, begin: int) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _forms(value: str) -> set[bytes]:
-    """How a value may stand in a file: as it is, line by line, in JSON, in JSON within JSON, in a URL."""
+    """Return a value's forms in files: unchanged, line by line, in JSON, in JSON within JSON, in a URL."""
     forms = {value, value.strip(), *(line.strip() for line in value.splitlines()), quote(value, safe="")}
     for is_ascii in (True, False):
         once = json.dumps(value, ensure_ascii=is_ascii)[1:-1]
@@ -365,7 +365,7 @@ def _forms(value: str) -> set[bytes]:
 
 
 def _secrets(run: Path) -> set[str]:
-    """The values that the plan, and the environment of whoever asks, show to be secret."""
+    """Return the values that the plan and this process's environment show to be secret."""
     found = _of_environment(os.environ)
     for task in _tasks(run):
         found |= _of_environment(_field(task, "env", dict)) | _of_command(_field(task, "argv", list))
@@ -373,7 +373,7 @@ def _secrets(run: Path) -> set[str]:
 
 
 def _tasks(run: Path) -> list[Any]:
-    """The tasks of the plan; none when the run ended before it was written."""
+    """Return the tasks of the plan; none if the run ended before the plan was written."""
     try:
         with (run / "plan.json").open("rb") as file:
             plan = wire.parse(file.read(_MOST_PLAN), max_values=_MOST_PLAN)
@@ -383,7 +383,7 @@ def _tasks(run: Path) -> list[Any]:
 
 
 def _field(task: Any, name: str, kind: type[Any]) -> Any:
-    """A field of a task, empty when it is damaged."""
+    """Return a field of a task, empty if it is damaged."""
     value = task.get(name) if isinstance(task, dict) else None
     return value if isinstance(value, kind) else kind()
 
@@ -396,7 +396,7 @@ def _of_environment(environment: Mapping[str, Any]) -> set[str]:
 
 
 def _of_command(argv: list[Any]) -> set[str]:
-    """``--token=VALUE`` and ``--token VALUE``."""
+    """Return the secrets in a command: ``--token=VALUE`` and ``--token VALUE``."""
     found, words = set(), [str(word) for word in argv]
     for word, following in zip(words, [*words[1:], ""], strict=False):
         found |= _passwords(word)
@@ -424,7 +424,7 @@ def _passwords(text: str) -> set[str]:
 
 
 def _machine() -> str:
-    """What this installation is made of; nothing is imported to find out."""
+    """Describe this machine and the versions of tflaunch and its packages, without importing the packages."""
     import platform
     from importlib import metadata
 
