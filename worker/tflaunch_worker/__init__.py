@@ -1,16 +1,16 @@
-"""Everything of tflaunch that runs on the hosts of a cluster: the agent, and help for training programs."""
+"""The part of tflaunch that runs on the hosts of a cluster: the agent, and helpers for training programs."""
 
 LOG_NAME = "agent.log"
-"""What goes wrong in an agent itself is written to this file in its directory."""
+"""File in the agent's directory to which the agent logs its own errors."""
 
 SOCKET_NAME = "agent.sock"
-"""Where a supervisor that has lost its link finds the agent again, in the agent's directory."""
+"""Socket in the agent's directory through which a supervisor reconnects after losing its link."""
 
 LOCK_NAME = "lock"
-"""A file in the agent's directory that is locked as long as anything of the run may live on the host."""
+"""File in the agent's directory that stays locked while any process of the run may live on the host."""
 
 CODE_NAME = "code"
-"""The directory of the user's code, in the agent's directory."""
+"""Directory of the user's code, inside the agent's directory."""
 
 TASKS_NAME = "tasks"
-"""The directory of the tasks' private scratch, in the agent's directory."""
+"""Directory of the tasks' private scratch directories, inside the agent's directory."""

@@ -21,7 +21,7 @@ _FIRST_WORDS = ("hello", "look")
 
 
 class Acceptor:
-    """Hold the connections whose first frame has not arrived."""
+    """Holds connections until their first frame arrives."""
 
     def __init__(self, loop: Loop, agent: Agent) -> None:
         self._loop = loop
@@ -29,7 +29,7 @@ class Acceptor:
         self._waiting: Dict[int, socket.socket] = {}
 
     def accept(self, connection: socket.socket) -> None:
-        """Wait for a connection's first frame."""
+        """Wait for a connection's first frame; when too many wait, the oldest is closed."""
         if len(self._waiting) >= _MOST_WAITING:
             self._forget(next(iter(self._waiting.values()))).close()
         connection.setblocking(False)
@@ -57,7 +57,7 @@ class Acceptor:
         return connection
 
     def _open(self, connection: socket.socket, message: Dict[str, Any], heard: bytes) -> None:
-        """Act on a first frame; ``heard`` is all that was received."""
+        """Handle a connection's first frame; ``heard`` is everything received so far."""
         kind = message.get("kind")
         try:
             if message:
@@ -69,5 +69,5 @@ class Acceptor:
                 answer = self._agent.superseded() if kind == "hello" else self._agent.appearance()
                 connection.send(wire.encode(answer))
         except (OSError, ValueError):
-            pass  # the peer has gone, or sent something else
+            pass  # the peer has disconnected or sent an invalid message
         connection.close()

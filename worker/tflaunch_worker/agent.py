@@ -1,9 +1,8 @@
-"""The agent: starts, watches and ends the tasks of one run on one host, as its supervisor says.
+"""The agent: starts, watches and stops the tasks of one run on one host, as its supervisor orders.
 
-It is a daemon. Its supervisor is a client of its socket and may vanish: the agent's *lease* is how
-long the tasks may then live (seconds). When it is over, the agent ends them with the stop ladder and
-exits. A lease of 0 means that nobody will come back: the tasks are killed the moment the connection
-is lost.
+The agent is a daemon; its supervisor is a client of its socket and may disappear. The *lease* is the time in seconds
+that tasks may keep running without contact. When it expires, the agent stops the tasks with the stop ladder and exits.
+With a lease of 0 no supervisor will reconnect, so the tasks are killed as soon as the connection is lost.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -34,11 +33,11 @@ if TYPE_CHECKING:
 
 
 _OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code")
-_IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to come back
+_IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
 
 class Agent:
-    """Serve one run on this host."""
+    """Serves one run on this host."""
 
     def __init__(self, loop: Loop, host: Host) -> None:
         self._loop = loop
@@ -57,29 +56,29 @@ class Agent:
         self._is_leaving = False
         self._watch_lease()
 
-    # ---- what its process tells it
+    # ---- called by the agent's process
 
     def connect(self, connection: socket.socket) -> None:
         """Serve this client from now on."""
         self._link.connect(connection)
 
     def admit(self, message: dict[str, Any], connection: socket.socket, heard: bytes) -> None:
-        """Serve the supervisor that said this ``hello`` (checked) and all of ``heard``; dismiss an earlier one."""
+        """Make the sender of this checked ``hello`` the supervisor, closing any other; ``heard``: bytes received."""
         if (message.get("fencing") or 0) > self._fencing:
             self._fencing = message["fencing"]
             self._link.dismiss(self.superseded())
         self._link.connect(connection, heard)
 
     def is_superseded(self, message: dict[str, Any]) -> bool:
-        """Whether who says this ``hello`` is an earlier supervisor than one that was here: its time is over."""
+        """Return whether this ``hello`` comes from a supervisor that a newer one has replaced."""
         return (message.get("fencing") or 0) < self._fencing
 
     def superseded(self) -> dict[str, object]:
-        """Return what a supervisor is told whose time is over."""
+        """Return the message for a supervisor that a newer one has replaced."""
         return {"kind": "superseded", "by": self._fencing}
 
     def appearance(self) -> dict[str, object]:
-        """Return what an onlooker sees: the tasks that live, without becoming their supervisor."""
+        """Return a read-only snapshot of the live tasks and the lease; the caller does not become the supervisor."""
         tasks = {
             task.name: {"attempt": task.attempt, "pid": task.pid} for task in self._tasks.values() if not task.is_gone
         }
@@ -87,23 +86,23 @@ class Agent:
         return {"kind": "seen", "tasks": tasks, "lease_left": left, "is_leaving": self._is_leaving}
 
     def disconnect(self) -> None:
-        """Hang up."""
+        """Close the connection to the supervisor."""
         self._link.disconnect()
 
     def drain(self) -> None:
-        """Somebody on this host wants it to be free: give the tasks their grace, and end."""
+        """Stop the tasks with their grace period, then exit: the host is being drained."""
         self._end_by_itself("its agent was terminated there", is_drain=True)
 
     def give_up(self, reason: str) -> None:
-        """The agent cannot go on: it ends its tasks, and itself."""
+        """Stop the tasks and exit, because the agent cannot continue."""
         self._end_by_itself(reason, is_drain=False)
 
     def check_exits(self) -> None:
-        """Some child may have exited."""
+        """Check every task for an exit, since some child may have exited."""
         for task in list(self._tasks.values()):
             task.check_exit()
 
-    # ---- what the supervisor says
+    # ---- orders of the supervisor
 
     def _obey(self, message: dict[str, Any], body: bytes) -> None:
         order = self._ORDERS.get(message["kind"])
@@ -112,7 +111,7 @@ class Agent:
             if message["kind"] in ("offer_files", "file_part"):
                 self._take_files(message, body)
             elif message["kind"] in _OF_DOCTORS:
-                from tflaunch_worker.inspect.doctor import DoctorService  # most agents never meet a doctor
+                from tflaunch_worker.inspect.doctor import DoctorService  # most runs never use the doctor
 
                 DoctorService(self._loop, self._host, self._link).obey(message)
             elif order is None:
@@ -123,7 +122,7 @@ class Agent:
             self._link.refuse(f"malformed order {message['kind'][:40]!r}: {error}")
 
     def _is_new(self, message: dict[str, Any]) -> bool:
-        """Whether an order is obeyed for the first time: after a lost link it is sent again."""
+        """Return whether an order is new; orders are sent again after a lost link."""
         number = message.get("order") or 0
         if 0 < number <= self._obeyed:
             return False
@@ -145,12 +144,12 @@ class Agent:
         self._link.greet(message["seen"], **about, **self._pulse(message))
 
     def _keep_alive(self, message: dict[str, Any]) -> None:
-        """Being heard renews the lease; the answer tells the supervisor that the link works both ways."""
+        """Renew the lease; the answer shows the supervisor that the link works both ways."""
         self._lease.renew(message["sent"])
         self._link.answer("alive", **self._pulse(message))
 
     def _pulse(self, message: dict[str, Any]) -> dict[str, object]:
-        """What every answer holds: how far we are, and both clocks."""
+        """Return the fields common to all answers: the last order obeyed, and both clocks."""
         return {"obeyed": self._obeyed, "sent": message["sent"], "time": self._loop.now()}
 
     def _acknowledge(self, message: dict[str, Any]) -> None:
@@ -172,13 +171,13 @@ class Agent:
         else:
             self._link.say("ports_held", ports=held)
             for task in held:
-                self._host.task_directory(task)  # now, as nobody waits for us: the supervisor compiles TF_CONFIG
+                self._host.task_directory(task)  # now, while the supervisor is still compiling TF_CONFIG
 
     def _look_up_names(self, message: dict[str, Any]) -> None:
         self._host.look_up(message["names"], lambda found: self._link.say("names_found", found=found))
 
     def _try_peers(self, message: dict[str, Any]) -> None:
-        """Listen on the ports of this host's tasks until they start, and connect to those of the others."""
+        """Listen on the ports of this host's tasks until they start, and connect to the other hosts' tasks."""
         try:
             self._host.listeners.listen(message["ports"], message["run"])
         except OSError as error:
@@ -189,7 +188,7 @@ class Agent:
         self._host.try_peers(message["peers"], message["run"], message["patience"], found)
 
     def _take_files(self, message: dict[str, Any], body: bytes) -> None:
-        """The supervisor offers files for the tasks, or sends a part of one."""
+        """Handle an offer of files, or a part of a file."""
         if self._offer is None:
             self._offer = self._host.offer(self._link)
         self._offer.obey(message, body)
@@ -238,11 +237,11 @@ class Agent:
         self._host.measurer.ask(self._pids, self._tell_measures)
 
     def _pids(self) -> dict[str, int]:
-        """The processes of the tasks that live."""
+        """Return the pids of the live tasks by name."""
         return {name: task.pid for name, task in self._tasks.items() if task.pid and not task.is_gone}
 
     def _tell_measures(self, figures: Figures) -> None:
-        """Answer what the tasks use, with how far they say they are."""
+        """Report the tasks' resource usage and progress to the supervisor."""
         tasks: dict[str, dict[str, object]] = {}
         for name, known in figures.items():
             tasks[name] = {"attempt": self._tasks[name].attempt, **known}
@@ -254,35 +253,35 @@ class Agent:
     def _leave(self, message: dict[str, Any]) -> None:
         self._end_all(message["grace"])
 
-    # ---- what tasks tell (the listener of `Task`)
+    # ---- called by tasks (implements the listener of `Task`)
 
     def say(self, kind: str, **fields: object) -> None:
-        """Tell the supervisor that something happened."""
+        """Queue an event for the supervisor."""
         self._link.say(kind, **fields)
 
     def has_output(self, stream: Stream) -> None:
-        """A stream has something to send."""
+        """Schedule a stream that has new output for sending."""
         self._is_alive(stream.task)
         self._port_watch.look_soon()
         self._link.has_output(stream)
 
     def _is_alive(self, task: str) -> None:
-        """A task has shown that it works."""
+        """Note a sign of life of a task for its stall watch."""
         watch = self._stall_watches.get(task)
         if watch is not None:
             watch.note_output()
 
     def evidence(self, pid: int) -> str:
-        """What this host knows about the death of a process that was killed."""
+        """Return what this host knows about why a process was killed."""
         return self._host.evidence(pid)
 
     def _known_progress(self, task: Task) -> dict[str, object]:
-        """What a task has reported; of one that reports nothing, what the lines of Keras in its output say."""
+        """Return a task's reported progress, or else the progress that its Keras output shows."""
         reported = self._progress[task.name].known() if task.name in self._progress else {}
         return reported or task.last_output.progress()
 
     def reached(self, task: Task) -> dict[str, object]:
-        """How far the training of a task is: step, epoch and metrics, as far as they are known."""
+        """Return the training progress of a task: step, epoch and metrics, as far as known."""
         if task.name in self._progress:
             self._progress[task.name].read_rest()
         known = self._known_progress(task)
@@ -290,14 +289,14 @@ class Agent:
         return {**counts, "metrics": known.get("metrics") or {}}
 
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
-        """Call ``found`` with the number of the newest checkpoint that a command has written, 0 for none."""
+        """Call ``found`` with the number of the newest checkpoint that a command has written, or 0 for none."""
         if self._is_leaving:
-            found(0)  # there will be no restart to judge
+            found(0)  # no restart will depend on it
         else:
             self._host.find_checkpoint(command, since, found)
 
     def has_gone(self, task: Task) -> None:
-        """The last process of a task is dead."""
+        """Forget a task whose last process is dead."""
         self._port_watch.remove(task.name)
         watch, progress = self._stall_watches.pop(task.name, None), self._progress.pop(task.name, None)
         if watch is not None:
@@ -309,7 +308,7 @@ class Agent:
     def _port_opened(self, name: str) -> None:
         self._link.say("port_opened", task=name, attempt=self._tasks[name].attempt)
 
-    # ---- the end
+    # ---- shutdown
 
     def _end_all(self, grace: float) -> None:
         self._is_leaving = True
@@ -318,13 +317,13 @@ class Agent:
         self._stop_when_done()
 
     def _stop_when_done(self) -> None:
-        """Leave when no task lives and the supervisor, if there still is one, has heard everything."""
+        """Stop the loop when no task lives and a connected supervisor has received everything."""
         has_told = not self._link.is_connected or self._link.has_heard_all
         if self._is_leaving and has_told and all(task.is_gone for task in self._tasks.values()):
             self._loop.stop()
 
     def _end_by_itself(self, reason: str, is_drain: bool) -> None:
-        """End everything without having been told to: what becomes of the tasks now is not their fault."""
+        """Stop everything without an order, and report that the tasks are not to blame."""
         if not self._is_leaving:
             self._link.say("host_leaving", reason=reason, is_drain=is_drain)
         self._end_all(self._grace)
@@ -338,12 +337,12 @@ class Agent:
             self._stop_when_done()
 
     def _end_if_idle(self) -> None:
-        """Nobody has come back, and there is nothing to guard for them."""
+        """Exit if no supervisor has reconnected and there is nothing left to guard."""
         if not (self._link.is_connected or self._tasks or self._offer):
             self._end_all(0)
 
     def _watch_lease(self) -> None:
-        """Look at the lease when it would be over; a lease of 0 is the connection itself."""
+        """Schedule a check for the end of the lease; a lease of 0 has no timer, it ends with the connection."""
         if self._lease_timer is not None:
             self._lease_timer.cancel()
         if self._lease.seconds > 0:

@@ -1,15 +1,15 @@
-"""The first program of ours that runs on a host at the end of a link: it brings the link to the agent.
+"""Connect a link to the agent: the first of our programs to run on a host at the far end of a link.
 
 It is sent as source and reads one request (a line of JSON) from its input:
 
     {"mode": "start" or "resume", "run", "host", "home": path or null, "inherits": whether TFLAUNCH_HOME of the
-     environment counts without it, "agent": SHA-256, "size": bytes, "patience": seconds, "holds": whether what we
-     start ends with us, so that we stay until the agent has ended,
+     environment applies when "home" is null, "agent": SHA-256, "size": bytes, "patience": seconds, "holds": whether
+     the processes we start end with us, so that we stay until the agent has ended,
      "names": [of the socket, the lock and the log in an agent's directory]}
 
-It answers in lines of JSON, by their ``kind``: ``send`` (the agent's archive is not cached here: its
-bytes are expected), ``ready`` (from now on the link is the agent's), ``gone`` (there is nothing to resume:
-no process of the run lives here; ``words`` are the last of the agent's log), ``failed`` with a ``reason``.
+It answers in lines of JSON, distinguished by ``kind``: ``send`` (the agent's archive is not cached here, send its
+bytes), ``ready`` (from now on the link carries the agent's frames), ``gone`` (there is nothing to resume: no process
+of the run lives here; ``words`` holds the last line of the agent's log), ``failed`` with a ``reason``.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, Callable
 
 _CHUNK = 256 * 1024
-_FOR_TASKS = ("/training/", "/examples/")  # what lies there in the archive is for programs of tasks
-_END_PATIENCE = 5.0  # seconds for a guard to kill what an agent left
+_FOR_TASKS = ("/training/", "/examples/")  # these parts of the archive are for the tasks' programs
+_END_PATIENCE = 5.0  # seconds for a guard to kill what an agent has left
 
 
 class Failure(Exception):
-    """Why there will be no agent: one sentence."""
+    """Raised when no agent can be started or reached; its message is one sentence."""
 
 
 def main(source: BinaryIO) -> None:
-    """Serve the request that comes from ``source``. Never returns."""
+    """Serve the request read from ``source``. Never returns."""
     try:
         request = json.loads(source.readline())
         wanted = request["home"] or _default_home(bool(request.get("inherits")))
@@ -67,7 +67,7 @@ def main(source: BinaryIO) -> None:
             relay(connection)
         else:
             _stay(connection, guard)
-        # The link ends with the guard: then nothing of the run is left here, even if the guard was killed.
+        # The link ends when the guard does: even if the guard was killed, nothing of the run may be left here.
         if place.is_free(_END_PATIENCE) and archive.is_here:
             place.kill_orphans(archive)
         os._exit(0)
@@ -95,10 +95,10 @@ def _default_home(inherits: bool) -> str:
 
 
 def _private(path: str) -> str:
-    """Make a directory that only this user can use; return its path.
+    """Create a directory that only this user can use, unless it exists; return its path.
 
     Raises:
-        Failure: it belongs to somebody else, or others may write to it.
+        Failure: it belongs to another user, or others may write to it.
     """
     parent = os.path.dirname(path)
     if parent != path and not os.path.isdir(parent):
@@ -128,17 +128,17 @@ class _Place:
         self._log = os.path.join(self.directory, log_name)
 
     def make(self) -> None:
-        """Make it, or see that it is there; only this user can use it, and what is above it up to our home.
+        """Create the directory and its parents up to our home, or check that only this user can use them.
 
         Raises:
-            Failure: others can.
+            Failure: other users can.
         """
         path = self._home
         for part in self._parts:
             path = _private(os.path.join(path, part))
 
     def is_free(self, patience: float) -> bool:
-        """Whether no guard lives here; wait for its end for up to ``patience`` seconds."""
+        """Return whether no guard lives here, after waiting up to ``patience`` seconds for one to end."""
 
         def give_up(*_: object) -> None:
             raise TimeoutError
@@ -159,7 +159,7 @@ class _Place:
             os.close(lock)
 
     def kill_orphans(self, archive: _Archive) -> list[int]:
-        """Kill what a guard has left that was killed; return what does not die. A guard that ends removes its lock."""
+        """Kill what a killed guard has left, known by its lock file; return the pids that do not die."""
         if not os.path.exists(self._lock):
             return []
         archive.agent().install()
@@ -168,7 +168,7 @@ class _Place:
         return sweep(self.directory)
 
     def last_words(self) -> str:
-        """Return the last line of the agent's log: how a Python traceback ends."""
+        """Return the last line of the agent's log, where a Python traceback names the exception."""
         try:
             with open(self._log, encoding="utf-8", errors="replace") as file:
                 lines = file.read().split("\n")
@@ -181,7 +181,7 @@ class _Place:
 
 
 def _start(request: dict[str, Any], place: _Place, archive: _Archive) -> tuple[socket.socket, int | None]:
-    """Start a guard and an agent, once nothing of an earlier one is left; what is returned is as of `_spawn`."""
+    """Start a guard and an agent once nothing of an earlier one is left; return as `_spawn` does."""
     agent = archive.agent()
     place.make()
     if not place.is_free(request["patience"]):
@@ -190,7 +190,7 @@ def _start(request: dict[str, Any], place: _Place, archive: _Archive) -> tuple[s
 
 
 class _Archive:
-    """The agent's archive, which the other end sends when it is not cached here."""
+    """The agent's archive, sent by the other end when it is not cached here."""
 
     def __init__(self, home: str, request: dict[str, Any], source: BinaryIO) -> None:
         self._directory = os.path.join(home, "agents")
@@ -200,14 +200,14 @@ class _Archive:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is cached."""
+        """Whether the archive is cached."""
         return _hash_of(self._path) == str(self._hash)
 
     def agent(self) -> _Agent:
-        """Return the modules in it.
+        """Return the agent's modules.
 
         Raises:
-            Failure: it does not arrive, or others can write to where it is cached.
+            Failure: the archive is incomplete, or others can write to the cache directory.
         """
         _private(self._directory)
         if not self.is_here:
@@ -217,7 +217,7 @@ class _Archive:
 
 
 class _Agent:
-    """The agent's modules. Compiled once per version of Python, as an archive's modules never are by Python."""
+    """Importer of the agent's modules, compiled once per Python version: Python itself caches none from archives."""
 
     def __init__(self, archive: str) -> None:
         self._archive = archive
@@ -225,7 +225,7 @@ class _Agent:
         self._codes, self._data = self._read() or self._compile()
 
     def _read(self) -> tuple[dict[str, Any], dict[str, bytes]] | None:
-        """What was compiled before, None if there is nothing or it is not whole."""
+        """Return what was compiled before, or None if it is missing or damaged."""
         try:
             with open(self._compiled, "rb") as file:
                 digest, content = file.read(32), file.read()
@@ -255,11 +255,11 @@ class _Agent:
         return codes, data
 
     def install(self) -> None:
-        """Have `import` find the modules."""
+        """Make `import` find the modules."""
         sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Be a finder of modules."""
+        """Find a module (importlib's finder protocol)."""
         code = self._codes.get(name)
         if code is None:
             return None
@@ -269,14 +269,14 @@ class _Agent:
         return spec
 
     def create_module(self, spec: object) -> None:
-        """Be a loader: modules are made as usual."""
+        """Create modules as usual (importlib's loader protocol)."""
 
     def exec_module(self, module: Any) -> None:
-        """Be a loader: run a module's code."""
-        exec(self._codes[module.__name__], module.__dict__)  # noqa: S102 - what a loader is for
+        """Run a module's code (importlib's loader protocol)."""
+        exec(self._codes[module.__name__], module.__dict__)  # noqa: S102 - this is what a loader does
 
     def get_data(self, path: str) -> bytes:
-        """Be a loader: return a file of the archive."""
+        """Return a file of the archive (importlib's loader protocol)."""
         return self._data[path]
 
 
@@ -295,8 +295,8 @@ def _store(path: str, data: bytes, expected: str) -> None:
 
 
 def _write(path: str, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all."""
-    temporary = f"{path}.{os.urandom(8).hex()}"  # containers that share a volume share the numbers of processes, too
+    """Write a file atomically."""
+    temporary = f"{path}.{os.urandom(8).hex()}"  # pids are not unique: containers may share a volume and the same pids
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)
@@ -311,10 +311,9 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _spawn(agent: _Agent, directory: str, holds: bool) -> tuple[socket.socket, int | None]:
-    """Start the guard as a daemon: in a session of its own, as nobody's child, or with ``holds`` as ours.
+    """Start the guard as a daemon in its own session: orphaned, or with ``holds`` as our child.
 
-    A fork is enough, and spares the host another start of Python. Returns a link to the agent, and the guard if it
-    is our child.
+    A fork saves starting Python again. Returns a link to the agent, and the guard's pid if it is our child.
     """
     ours, theirs = socket.socketpair()
     pid = os.fork()
@@ -342,11 +341,11 @@ def _spawn(agent: _Agent, directory: str, holds: bool) -> tuple[socket.socket, i
 
 
 def _resume(place: _Place, archive: _Archive) -> socket.socket | None:
-    """Connect to the agent that runs in a place; None when it has ended, with all its tasks."""
+    """Connect to the agent that runs in a directory; return None if it and all its tasks have ended."""
     if not os.path.isdir(place.directory):
         return None
     place.make()
-    os.chdir(place.directory)  # a socket's address is short, and the directory may be deep
+    os.chdir(place.directory)  # a socket address is limited to 108 bytes, and the directory may be deep
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(place.socket_name)
@@ -365,13 +364,13 @@ def _resume(place: _Place, archive: _Archive) -> socket.socket | None:
 
 
 def relay(connection: socket.socket) -> None:
-    """Pass bytes between the link and a socket until that has hung up; exit when the link has."""
+    """Pass bytes between the link and a socket until the socket closes; exit when the link closes."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _pass_both_ways(connection, lambda: os._exit(0))
 
 
 def _stay(connection: socket.socket, guard: int) -> None:
-    """Pass bytes as `relay`; whoever hangs up, wait for the guard's end, and pass on to it when we are to end."""
+    """Pass bytes like `relay`, but whichever end closes, wait for the guard to end; forward TERM to it."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(guard, signal.SIGTERM))
     _pass_both_ways(connection, lambda: connection.shutdown(socket.SHUT_RDWR))
@@ -380,7 +379,7 @@ def _stay(connection: socket.socket, guard: int) -> None:
 
 
 def _pass_both_ways(connection: socket.socket, hung_up: Callable[[], None]) -> None:
-    """Pass bytes until the other end of a socket has hung up; call ``hung_up`` when our input has."""
+    """Pass bytes until the other end of a socket closes; call ``hung_up`` when our input ends."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
 

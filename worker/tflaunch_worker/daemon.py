@@ -1,4 +1,4 @@
-"""The agent's process: its socket for later supervisors, and its signals.
+"""The agent's process: the socket for later supervisors, and signal handling.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -18,12 +18,12 @@ from tflaunch_worker.short_path import short_path
 
 
 def serve(directory: str, connection: socket.socket, umask: int) -> None:
-    """Be the agent of this host until the run ends or the lease is over.
+    """Run the agent of this host until the run ends or the lease expires.
 
     Args:
-        directory: the agent's, and nobody else's.
+        directory: the agent's private directory.
         connection: its first client.
-        umask: the mode mask that tasks get.
+        umask: the umask that tasks get.
     """
     loop = Loop()
     agent = Agent(loop, Host(directory, loop, umask))
@@ -72,7 +72,7 @@ def _watch_signals(loop: Loop, agent: Agent) -> None:
         if signal.SIGTERM in os.read(reader, 4096):
             if os.getppid() == guard:
                 agent.drain()
-            else:  # the kernel's word that the guard is dead
+            else:  # the kernel sends TERM when the guard dies
                 agent.give_up("its guard was killed there")
         agent.check_exits()
 
@@ -80,4 +80,4 @@ def _watch_signals(loop: Loop, agent: Agent) -> None:
 
 
 def _only_wake(number: int, frame: object) -> None:
-    """Signals are read from the wake-up pipe, in the loop."""
+    """Do nothing: signals are read from the wake-up pipe, in the loop."""

@@ -1,6 +1,6 @@
-"""Typed fields of messages that another process sent: each is checked once, where it comes in.
+"""Read typed fields of messages from other processes: each is checked once, where it arrives.
 
-Every function returns a field of a message and raises `ValueError`, with the field's name, if it is missing, has
+Every function returns a field of a message. It raises `ValueError` with the field's name if the field is missing, has
 another type or is out of range.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping
 
 MAX_COUNT = 2**53
-"""Of counts, offsets and sizes: what a float still holds exactly."""
+"""Maximum of counts, offsets and sizes: a float holds integers exactly up to here."""
 
 LONGEST_TEXT = 4 * 1024 * 1024
-"""Characters of a text: arguments and variables of tasks can be long."""
+"""Maximum number of characters of a text: arguments and variables of tasks can be long."""
 
 MAX_TIME = 1e12
-"""Of moments of a monotonic clock and of durations, in seconds: 30,000 years."""
+"""Maximum of monotonic times and durations, in seconds: 30,000 years."""
 
 
 def integer(message: Mapping[str, Any], name: str, least: int = 0, most: int = MAX_COUNT) -> int:
@@ -34,7 +34,7 @@ def number(message: Mapping[str, Any], name: str, least: float = -MAX_TIME, most
     """Return a numeric field from ``least`` to ``most`` as a float."""
     value = message.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most:
-        return float(value)  # NaN is not between them
+        return float(value)  # NaN fails both comparisons
     raise _wrong(name, f"a number from {least:g} to {most:g}", value)
 
 
@@ -47,7 +47,7 @@ def text(message: Mapping[str, Any], name: str, longest: int = LONGEST_TEXT) -> 
 
 
 def flag(message: Mapping[str, Any], name: str) -> bool:
-    """Return a field that is true or false."""
+    """Return a Boolean field."""
     value = message.get(name)
     if type(value) is not bool:
         raise _wrong(name, "true or false", value)

@@ -1,17 +1,17 @@
-"""The guard: parent of the agent, and heir of every process that a task leaves behind.
+"""The guard: parent of the agent, and adoptive parent of every process that a task leaves behind.
 
-It does nothing but wait. Processes whose parent dies become its children, however often they forked
-and whatever session they moved to. When the agent is gone, for whatever reason (kill -9 included),
-the guard kills all that is left and exits. Should guard and agent be killed together, the kernel
-kills the tasks: each asked for that before it started (PR_SET_PDEATHSIG). What the tasks had started lives on; the
-next guard kills it before its agent starts anything, and so does every command that looks at the run (`orphans`).
+It only waits. Processes whose parent dies become its children, however often they forked and whatever session they
+moved to. When the agent is gone, for whatever reason (kill -9 included), the guard kills everything that is left and
+exits. If guard and agent are killed together, the kernel kills the tasks, because each asked for that before it
+started (PR_SET_PDEATHSIG). Processes that the tasks had started survive; the next guard kills them before its agent
+starts anything, and so does every command that inspects the run (`orphans`).
 
 Usage: python -c '<import and call main>' SOCKET-DESCRIPTOR TITLE
 
-It may be started before it is known what for: it waits for the directory and a title on its input, each with a zero
-byte behind it, and has done nothing when there are none.
+It may be started before its directory is known: it waits for the directory and a title on its input, each terminated
+by a zero byte, and exits without effect if the input ends without them.
 
-While it lives it holds a lock in the directory: there is one agent of a run on a host, or none.
+While it lives it holds a lock in the directory, so that a host has at most one agent per run.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -29,41 +29,41 @@ import time
 from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans
 from tflaunch_worker.daemon import serve
 
-_PATIENCE = 60  # seconds for who started it to say what for
-_LOCK_TRIES, _LOCK_WAIT = 20, 0.005  # a process that only looks holds the lock for a moment
+_PATIENCE = 60  # seconds for our parent to send the directory and the title
+_LOCK_TRIES, _LOCK_WAIT = 20, 0.005  # a process that only checks the lock holds it for a moment
 _OTHERS_PATIENCE = 1.0  # seconds for orphans of other agents to die
 
 
 def main() -> None:
-    """Do what the command line says."""
-    gc.set_threshold(50_000)  # as `tflaunch.__main__`; and a search writes to pages that forks would share
+    """Read directory and title from the input, then guard an agent."""
+    gc.set_threshold(50_000)  # as in `tflaunch.__main__`; and a collection writes to pages that forks would share
     signal.alarm(_PATIENCE)
     words = b""
     while words.count(b"\0") < 2:
         more = os.read(0, 4096)
         if not more:
-            os._exit(0)  # it was not needed
+            os._exit(0)  # this guard was not needed
         words += more
     signal.alarm(0)
     directory, title, _ = map(os.fsdecode, words.split(b"\0"))
-    # Only here: an agent at the end of a link has its title from the start.
+    # Imported here because an agent at the far end of a link has its title from the start.
     from tflaunch_worker import process_title
 
     try:
         process_title.set_process_title([*sys.orig_argv[:-1], title], os.environ)
     except OSError:
-        pass  # only people look for it
+        pass  # the title is only for people
     guard(directory, int(sys.argv[1]))
 
 
 def guard(directory: str, descriptor: int) -> None:
-    """Fork the agent, and guard it to its end. Never returns.
+    """Fork the agent and guard it until it exits. Never returns.
 
     Args:
-        directory: the agent's, and nobody else's.
+        directory: the agent's private directory.
         descriptor: a socket to the agent's first client.
     """
-    os.set_inheritable(descriptor, False)  # it was given to us, not to the tasks
+    os.set_inheritable(descriptor, False)  # it is for us, not for the tasks
     umask = os.umask(0o077)
     _detach(directory)
     if _lock(directory):
@@ -75,15 +75,15 @@ def guard(directory: str, descriptor: int) -> None:
         _run_agent(directory, descriptor, umask, parent)
     os.close(descriptor)
     _pass_on_term(agent)
-    orphans.sweep(patience=_OTHERS_PATIENCE)  # of other runs; meanwhile the agent works
+    orphans.sweep(patience=_OTHERS_PATIENCE)  # of other runs, while the agent already works
     status = _wait_for(agent)
     _kill_the_rest()
     _tidy(directory)
-    os._exit(0 if status == 0 else 1)  # nothing is left to clean up, and people wait for this
+    os._exit(0 if status == 0 else 1)  # nothing is left to clean up, and the user waits for this exit
 
 
 def _run_agent(directory: str, descriptor: int, umask: int, parent: int) -> None:
-    """Be the agent. Never returns."""
+    """Run the agent in this fork. Never returns."""
     code = 1
     try:
         linux.die_with_parent(signal.SIGTERM)
@@ -98,11 +98,11 @@ def _run_agent(directory: str, descriptor: int, umask: int, parent: int) -> None
 
 
 def _detach(directory: str) -> None:
-    """Leave the terminal alone: no input, words to a log of our own."""
+    """Detach from the terminal: read from /dev/null, write to our own log."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
         log = os.open(os.path.join(directory, LOG_NAME), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except OSError:  # a full disk, which the supervisor hears of
+    except OSError:  # the disk is full, which the supervisor learns elsewhere
         log = os.open(os.devnull, os.O_WRONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
@@ -111,9 +111,9 @@ def _detach(directory: str) -> None:
 
 
 def _lock(directory: str) -> bool:
-    """Hold the lock until this process and the agent have ended; what an earlier agent left is void.
+    """Hold the lock until this process and the agent have ended; remove an earlier agent's socket.
 
-    Returns whether there was an earlier agent that did not end by itself: such a one leaves the lock's file.
+    Returns whether an earlier agent was killed: only then its lock file is still there.
     """
     path = os.path.join(directory, LOCK_NAME)
     was_there = os.path.exists(path)
@@ -132,14 +132,14 @@ def _lock(directory: str) -> bool:
 
 
 def _kill_orphans(directory: str) -> None:
-    """Kill what tasks of an earlier agent have left; without that no attempt may begin here."""
+    """Kill what the tasks of an earlier agent have left; no attempt may start before that."""
     left = orphans.sweep(directory, is_held=True)
     if left:
         sys.exit(f"processes of an earlier attempt do not die on this host: {', '.join(map(str, left))}")
 
 
 def _tidy(directory: str) -> None:
-    """Remove what nobody needs any more; a log with words in it stays, and so does what is not ours."""
+    """Remove files that are no longer needed; keep a log with content and files that are not ours."""
     _remove_tasks(os.path.join(directory, TASKS_NAME))
     _remove(os.path.join(directory, SOCKET_NAME))
     log = os.path.join(directory, LOG_NAME)
@@ -152,7 +152,7 @@ def _tidy(directory: str) -> None:
 
 
 def _remove_tasks(place: str) -> None:
-    """Remove the directories of all tasks: most are empty, so each is tried before it is looked into."""
+    """Remove the directories of all tasks; most are empty, so try that before walking them."""
     for name in os.listdir(place) if os.path.isdir(place) else ():
         _remove(os.path.join(place, name))
     for parent, directories, files in os.walk(place, topdown=False):
@@ -168,18 +168,18 @@ def _remove(path: str) -> None:
         else:
             os.unlink(path)
     except OSError:
-        pass  # it is not there, or somebody still has something in it
+        pass  # it does not exist, or is not empty
 
 
 def _pass_on_term(agent: int) -> None:
-    """A guard that is asked to end asks the agent, which ends the tasks first."""
+    """Forward TERM to the agent, which stops the tasks first; ignore INT and HUP."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(agent, signal.SIGTERM))
 
 
 def _wait_for(agent: int) -> int:
-    """Bury adopted processes as they die; return the agent's exit status once it is dead."""
+    """Reap adopted processes as they die; return the agent's exit status once it is dead."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == agent:
@@ -187,12 +187,12 @@ def _wait_for(agent: int) -> int:
 
 
 def _kill_the_rest() -> None:
-    """Kill every process that was left to us, and what they leave to us in turn."""
+    """Kill every process that we have adopted, and those that we adopt as they die."""
     while True:
         left = linux.descendants(os.getpid(), without=0)
         killed = [_kill(pid) for pid in left]
         if left and not any(killed):
-            return  # none of them is ours to kill: they changed their user
+            return  # we may not kill any of them: they have changed their user
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:

@@ -1,4 +1,4 @@
-"""The host as the agent uses it: environment, commands, ports, streams, processes.
+"""The host as the agent uses it: environment, commands, ports, streams and processes.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.tasks.checkpoints import Finder
     from tflaunch_worker.tasks.task import Listener
 
-# What a plan calls these places on hosts whose paths are not known beforehand.
+# Variables by which a plan refers to paths and values that only the host knows.
 _SERVER = "TFLAUNCH_SERVER"
 _CODE = "TFLAUNCH_CODE"
 _CORES = "TFLAUNCH_CORES"
@@ -62,7 +62,7 @@ class Host:
         self._checkpoints: Finder | None = None
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
-        """Return what calls ``opened(task)`` when a task listens on its port."""
+        """Return a watch that calls ``opened(task)`` when a task listens on its port."""
         return PortWatch(self._loop, opened)
 
     def stream(self, task: str, attempt: int) -> Stream:
@@ -70,11 +70,11 @@ class Host:
         return Stream(task, attempt, self.directory, self._loop.now)
 
     def task(self, name: str, attempt: int, command: spawn.Command, stream: Stream, listener: Listener) -> Task:
-        """Start an attempt of a task; what becomes of it is said to ``listener``."""
+        """Return a new attempt of a task, which reports its events to ``listener``."""
         return Task(name, attempt, command, stream, self._loop, listener)
 
     def start(self, task: Task, is_preloaded: bool) -> None:
-        """Start a task; one that ``is_preloaded`` may be forked from a process that has imported its modules."""
+        """Start a task; if ``is_preloaded``, it may be forked from a process that has already imported its modules."""
         task.start(self._settings, self._zygote_pool() if is_preloaded else None)
 
     def _zygote_pool(self) -> ZygotePool:
@@ -85,33 +85,33 @@ class Host:
         return self._zygotes
 
     def evidence(self, pid: int) -> str:
-        """Return what is known about the death of a process that was killed; "" for nothing."""
+        """Return what is known about why a process was killed, or "" for nothing."""
         return self._oom.evidence(pid)
 
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
-        """Look for the checkpoints that a command has written, and call ``found`` with the highest number of one."""
+        """Call ``found`` with the highest number of the checkpoints that a command has written."""
         if self._checkpoints is None:
-            from tflaunch_worker.tasks.checkpoints import Finder  # most runs end well
+            from tflaunch_worker.tasks.checkpoints import Finder  # most runs do not fail
 
             self._checkpoints = Finder(self._loop, os.path.join(self.directory, TASKS_NAME))
         self._checkpoints.find(command.argv, command.workdir, since, found)
 
     def progress(self, came: Callable[[], None]) -> Progress | None:
-        """Return the pipe into which a task may write, or None where none can be made."""
+        """Return a pipe for a task's progress reports, or None if none can be created."""
         try:
             return Progress(self._loop, came)
         except OSError:
-            return None  # its output must do
+            return None  # progress is then read from the output only
 
     def offer(self, link: SupervisorLink) -> Offer:
-        """Return what takes the user's code."""
-        from tflaunch_worker.sync.offer import Offer  # most runs have no files to bring
+        """Return the receiver of the user's code."""
+        from tflaunch_worker.sync.offer import Offer  # most runs copy no files
 
         return Offer(self.directory, self._loop, link)
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
-        """Find out what names mean here, and call ``found`` with name to addresses."""
-        from tflaunch_worker.network import names as resolver  # a run on one host has none to look up
+        """Resolve names on this host; call ``found`` with a mapping from name to addresses."""
+        from tflaunch_worker.network import names as resolver  # a run on one host has no names to resolve
 
         def answered(addresses: dict[str, str] | None) -> None:
             found(addresses or dict.fromkeys(names, ""))
@@ -121,8 +121,8 @@ class Host:
     def try_peers(
         self, peers: dict[str, list[object]], run: str, patience: float, tried: Callable[[dict[str, str]], None]
     ) -> None:
-        """Connect to other hosts' tasks, and call ``tried`` with those that cannot be reached, and why."""
-        from tflaunch_worker.network import peers as others  # a run on one host has none
+        """Connect to other hosts' tasks; call ``tried`` with those that cannot be reached, and the reasons."""
+        from tflaunch_worker.network import peers as others  # a run on one host has no peers
 
         def answered(failed: dict[str, str] | None) -> None:
             tried(dict.fromkeys(peers, "it could not be tried") if failed is None else failed)
@@ -130,10 +130,10 @@ class Host:
         offload.run_in_fork(self._loop, lambda: others.try_all(peers, run, patience), answered)
 
     def command(self, task: str, message: dict[str, Any], progress: Progress | None) -> spawn.Command:
-        """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe in it.
+        """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe filled in.
 
         Raises:
-            UnknownValue: the host has no such value.
+            UnknownValue: the command refers to a value that the host does not have.
         """
         known = self._known()
         env = dict(self._inherited if message["inherit"] else self._bare_environment())
@@ -142,7 +142,7 @@ class Host:
             env.pop(variable, None)
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         env["TFLAUNCH_PROGRESS"] = "" if progress is None else progress.path
-        if self._library:  # behind the user's own; where tflaunch is installed, its package is the same
+        if self._library:  # after the user's own entries; where tflaunch is installed, both have the same package
             env["PYTHONPATH"] = ":".join(part for part in (env.get("PYTHONPATH", ""), self._library) if part)
         program, *arguments = message["argv"]
         argv = [host_vars.expand_path(program, known), *(host_vars.expand(word, known) for word in arguments)]
@@ -153,7 +153,7 @@ class Host:
         return command
 
     def _facts(self, argv: list[str], env: dict[str, str]) -> dict[str, object]:
-        """What may differ from other hosts unseen: the TensorFlow that a command would import, and the GPUs."""
+        """Return facts that may differ silently between hosts: the TensorFlow that a command imports, and the GPUs."""
         about = _looked_at(argv, env)
         if about not in self._tensorflow:
             self._tensorflow[about] = interpreter.tensorflow(argv, env)
@@ -163,20 +163,20 @@ class Host:
         return facts
 
     def _bare_environment(self) -> dict[str, str]:
-        """What a task inherits if not the agent's environment, found once."""
+        """Return what a task inherits instead of the agent's environment; cached."""
         if not self._bare:
             self._bare = host_vars.bare_environment(sys.executable)
         return self._bare
 
     def _known(self) -> dict[str, str]:
-        """What a plan may ask of this host, looked up once."""
+        """Return the values that a plan may refer to on this host; cached."""
         if not self._values:
             ours = {_SERVER: self._server_program(), _CODE: os.path.join(self.directory, CODE_NAME)}
             self._values = {**self._environ, **ours, _CORES: str(cores.usable())}
         return self._values
 
     def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
-        """Set TF_USE_LEGACY_KERAS by whether tf_keras is installed here, if the plan leaves that to the host."""
+        """Set TF_USE_LEGACY_KERAS according to whether tf_keras is installed, if the plan leaves that to the host."""
         if env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
             return
         about = _looked_at(argv, env)
@@ -186,7 +186,7 @@ class Host:
         env["TF_USE_LEGACY_KERAS"] = "1" if is_legacy else "0"
 
     def _server_program(self) -> str:
-        """The path of TensorFlow's standard server, which an agent from an archive has to write down first."""
+        """Return the path of TensorFlow's standard server; an agent run from an archive writes a copy first."""
         program = os.path.join(os.path.dirname(__file__), "training", "server.py")
         loader = globals().get("__loader__")
         if os.path.exists(program) or loader is None:
@@ -198,25 +198,25 @@ class Host:
         return copy
 
     def task_directory(self, name: str) -> str:
-        """Return the private directory of a task; made when it is missing."""
+        """Return the private directory of a task, created if missing."""
         path = os.path.join(self.directory, TASKS_NAME, name.replace(":", "-"))
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
 
 
 def _looked_at(argv: list[str], env: dict[str, str]) -> tuple[str, ...]:
-    """What tells one interpreter's packages from another's."""
+    """Return a key that distinguishes interpreters and the packages that they find."""
     return (argv[0], *(env.get(name, "") for name in interpreter.LOOKED_AT))
 
 
 def _library() -> str:
-    """Return what brings `tflaunch_worker.training` to tasks: the archive of which we run, "" where it is installed."""
+    """Return the path that provides `tflaunch_worker.training` to tasks: our archive, or "" where we are installed."""
     archive = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return archive if os.path.isfile(archive) else ""
 
 
 def _raise_file_limit() -> tuple[int, int]:
-    """Allow this process as many open files as it may have; return what tasks shall get instead."""
+    """Raise this process's limit of open files to its maximum; return the (soft, hard) limits that tasks get."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft, hard

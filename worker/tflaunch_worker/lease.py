@@ -1,8 +1,8 @@
-"""The lease: how long this host's tasks may live without a word from the supervisor.
+"""The lease: how long this host's tasks may live without contact to the supervisor.
 
-It runs from the moment at which a word was *sent*. A word that lay in a buffer while the cable was cut
-must not give tasks more time than the supervisor reckons with when it starts them anew elsewhere. The
-two clocks are compared through the word that came through fastest.
+It counts from when the last message was *sent*. A message delayed in a buffer while the network was down must not give
+tasks more time than the supervisor assumes when it restarts them elsewhere. The offset between the two clocks is taken
+from the message that arrived with the least delay.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -17,7 +17,7 @@ _FIRST_WORD = 30.0  # seconds within which a supervisor must say hello after the
 
 
 class Lease:
-    """When the tasks' time is over. Times are in seconds; ``ends_at`` is of this host's monotonic clock."""
+    """Tracks when the lease expires. Times are in seconds; ``ends_at`` is on this host's monotonic clock."""
 
     def __init__(self, loop: Loop) -> None:
         self.seconds = _FIRST_WORD
@@ -28,7 +28,7 @@ class Lease:
         self._ahead = 0.0
 
     def begin(self, seconds: float, clock: str, sent: float) -> None:
-        """A supervisor introduced itself: ``clock`` names its clock, ``sent`` is what that showed."""
+        """Begin a lease for a new supervisor: ``clock`` identifies its clock, ``sent`` is its reading at sending."""
         self.seconds = seconds
         self.has_begun = True
         if clock != self._clock:
@@ -37,16 +37,16 @@ class Lease:
         self.renew(sent)
 
     def renew(self, sent: float) -> None:
-        """A word came that was sent when the supervisor's clock showed ``sent``."""
+        """Renew the lease for a message sent when the supervisor's clock showed ``sent``."""
         self._ahead = min(self._ahead, self._loop.now() - sent)
         self._heard = max(self._heard, sent + self._ahead)
 
     @property
     def ends_at(self) -> float:
-        """When it is over if nothing more is heard."""
+        """Time at which the lease expires if no further message arrives."""
         return self._heard + self.seconds
 
     @property
     def is_over(self) -> bool:
-        """Whether it is over."""
+        """Whether the lease has expired."""
         return self._loop.now() >= self.ends_at

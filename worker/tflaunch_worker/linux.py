@@ -1,4 +1,4 @@
-"""What only Linux has: prctl, pidfd, /proc. Elsewhere every function has a harmless fallback.
+"""Access Linux-only features (prctl, pidfd, /proc); elsewhere every function has a harmless fallback.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -23,10 +23,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SYS_PIDFD_SEND_SIGNAL, _SYS_PIDFD_OPEN = 424, 434  # the same numbers on every architecture
 _PUNCTUAL = -10
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
-"""This is there where NVIDIA's driver is."""
+"""File that exists where NVIDIA's driver is loaded."""
 
 _NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
-_OTHER_GPUS = ("/dev/kfd", "/dev/dxg")  # AMD's, and those of Windows below WSL: they are not counted here
+_OTHER_GPUS = ("/dev/kfd", "/dev/dxg")  # AMD's, and those that WSL passes through: not counted here
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -34,7 +34,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @functools.lru_cache(maxsize=None)
 def _c_function(name: str) -> Callable[..., int] | None:
-    """A function of the C library; only agents need any, and a launcher does without the milliseconds of ctypes."""
+    """Return a function of the C library; ctypes is imported lazily, as only agents need to pay its milliseconds."""
     import ctypes
 
     found: Callable[..., int] | None = getattr(ctypes.CDLL(None, use_errno=True), name, None)
@@ -47,19 +47,19 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def adopt_orphans() -> bool:
-    """Make this process the parent of every descendant whose own parent dies."""
+    """Make this process the new parent of every descendant whose parent dies."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(signal_number: int) -> bool:
-    """Ask the kernel to send this process a signal when the thread that forked it dies."""
+    """Ask the kernel to signal this process when the thread that forked it dies."""
     return _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
 def be_punctual() -> int:
-    """Have this process scheduled before others, where that is allowed; return its niceness until now.
+    """Raise this process's scheduling priority where that is allowed; return its previous niceness.
 
-    The agent does next to nothing, but what it does tells which of two exits came first.
+    The agent uses next to no CPU time, but its observations determine which of two processes exited first.
     """
     before = os.getpriority(os.PRIO_PROCESS, 0)
     try:
@@ -67,20 +67,20 @@ def be_punctual() -> int:
         with open("/proc/self/autogroup", "w", encoding="ascii") as group:  # else niceness counts within a session only
             group.write(str(_PUNCTUAL))
     except OSError:
-        pass  # for that one must be root
+        pass  # only root may do this
     return before
 
 
 def forbid_core_file(pid: int) -> None:
-    """Let a process leave no core file when it dies."""
+    """Prevent a process from leaving a core file when it dies."""
     try:
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
     except (AttributeError, OSError, ValueError):
-        pass  # it is not ours to limit
+        pass  # we may not limit it
 
 
 def open_pidfd(pid: int) -> int | None:
-    """Return a descriptor that turns readable when the process exits, or None where there is none."""
+    """Return a descriptor that becomes readable when the process exits, or None where the system has none."""
     if hasattr(os, "pidfd_open"):
         try:
             return os.pidfd_open(pid)
@@ -95,7 +95,7 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def has_pidfd() -> bool:
-    """Whether exits can be waited for on descriptors (Linux 5.3 and later)."""
+    """Return whether the system has pidfds (Linux 5.3 and later)."""
     descriptor = open_pidfd(os.getpid())
     if descriptor is None:
         return False
@@ -104,11 +104,11 @@ def has_pidfd() -> bool:
 
 
 def kill(pid: int, pidfd: int | None, number: int) -> bool:
-    """Signal a process; return whether it was there and ours to signal.
+    """Signal a process; return whether it existed and we were allowed to.
 
     Args:
-        pid: its number.
-        pidfd: a descriptor of it, which cannot mean another process by now; None where there are none.
+        pid: the process.
+        pidfd: its descriptor, which unlike a pid cannot be reused by another process; None where unsupported.
         number: the signal.
     """
     try:
@@ -125,9 +125,9 @@ def kill(pid: int, pidfd: int | None, number: int) -> bool:
 
 
 def is_lock_free(path: str) -> bool | None:
-    """Whether no process holds the lock on a file; None if there is no such file of this user.
+    """Return whether no process holds the lock on a file; None if this user has no such file.
 
-    To look takes the lock for a moment, shared with others that look.
+    The check holds the lock for a moment, shared with other checks.
     """
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -145,7 +145,7 @@ def is_lock_free(path: str) -> bool | None:
 
 
 def pids() -> list[int]:
-    """Return the numbers of all processes of this machine, none where they cannot be known."""
+    """Return all pids of this machine, or none if they cannot be read."""
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -153,9 +153,9 @@ def pids() -> list[int]:
 
 
 def descendants(pid: int, without: int) -> list[int]:
-    """Return the processes below ``pid``, leaving out the subtree of ``without``.
+    """Return the processes below ``pid``, except the subtree of ``without``.
 
-    Costs one small read when there are none: the usual case.
+    In the usual case there are none, which costs one small read.
     """
     found: list[int] = []
     queue = [child for child in _children(pid) if child != without]
@@ -181,47 +181,47 @@ def _children(pid: int) -> list[int]:
 
 
 def _children_by_scan(pid: int) -> list[int]:
-    """The slow way, for kernels built without the ``children`` file."""
+    """Return a process's children by scanning /proc, for kernels built without the ``children`` file."""
     processes = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [process for process in processes if _stat_field(process, 1) == pid]
 
 
 def session_of(pid: int) -> int | None:
-    """Return the session id of a process, None when it is gone."""
+    """Return the session id of a process, or None if it is gone."""
     return _stat_field(pid, 3)
 
 
 def parent_of(pid: int) -> int | None:
-    """Return the process that started ``pid``, or adopted it; None when that cannot be known."""
+    """Return the parent of ``pid``, which started or adopted it; None if unknown."""
     return _stat_field(pid, 1)
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether the process has exited and only waits for its parent to look."""
+    """Return whether the process has exited and waits to be reaped."""
     text = read(f"/proc/{pid}/stat")
     return text is not None and text.rpartition(")")[2].split()[0] == "Z"
 
 
 def may_be_program(pid: int) -> bool:
-    """Whether a process of this user runs a program, or did before it exited; a kernel thread never does.
+    """Return whether a process of this user runs a program, or did before it exited; a kernel thread never does.
 
-    A zombie may have forked right before its end, and init may be slow to reap it.
+    A zombie may have forked just before it exited, and init may be slow to reap it.
     """
     try:
         is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
     except OSError:
         return True
-    return is_ours and (_stat_field(pid, 20) != 0 or is_zombie(pid))  # the size of its memory
+    return is_ours and (_stat_field(pid, 20) != 0 or is_zombie(pid))  # field 20: the size of its memory
 
 
 def _stat_field(pid: int, index: int) -> int | None:
-    """Field of /proc/<pid>/stat counted from the state letter, which follows the name."""
+    """Return a field of /proc/<pid>/stat, counted from the state letter, which follows the name."""
     text = read(f"/proc/{pid}/stat")
     return None if text is None else int(text.rpartition(")")[2].split()[index])
 
 
 class Process:
-    """A process: its parent, its session, its own and its buried children's time, the memory it has."""
+    """A process: its parent, its session, its memory, and the CPU time of itself and its reaped children."""
 
     def __init__(self, parent: int, session: int, cpu_seconds: float, rss_bytes: int) -> None:
         self.parent = parent
@@ -231,7 +231,7 @@ class Process:
 
 
 def processes() -> dict[int, Process]:
-    """Return all processes of this machine by pid, none where that cannot be known."""
+    """Return all processes of this machine by pid, or none if they cannot be read."""
     found = {}
     try:
         names = os.listdir("/proc")
@@ -240,27 +240,27 @@ def processes() -> dict[int, Process]:
     for name in names:
         text = read(f"/proc/{name}/stat") if name.isdigit() else None
         if text:
-            fields = text.rpartition(")")[2].split()  # from the state letter on
+            fields = text.rpartition(")")[2].split()  # starting with the state letter
             ticks = sum(map(int, fields[11:15]))
             found[int(name)] = Process(int(fields[1]), int(fields[3]), ticks / _TICKS, int(fields[21]) * _PAGE)
     return found
 
 
 def memory() -> dict[str, int]:
-    """Return the bytes of memory that there are, ``total``, and that a new process can have, ``available``."""
+    """Return the machine's memory in bytes: ``total``, and ``available`` to new processes."""
     known = dict(line.split(":", 1) for line in (read("/proc/meminfo") or "").splitlines() if ":" in line)
     names = {"total": "MemTotal", "available": "MemAvailable"}
     return {name: int(known[field].split()[0]) * 1024 for name, field in names.items() if field in known}
 
 
 def shared_memory(pid: int) -> int:
-    """Return how many bytes of a process's memory others have as well; slow: every page is looked at."""
+    """Return how many bytes of a process's memory are shared with others; slow, since every page is visited."""
     known = dict(line.split(":", 1) for line in (read(f"/proc/{pid}/smaps_rollup") or "").splitlines()[1:])
     return sum(int(known[name].split()[0]) * 1024 for name in ("Shared_Clean", "Shared_Dirty") if name in known)
 
 
 def environment_of(pid: int) -> set[bytes]:
-    """Return the ``NAME=value`` entries that a process was started with, empty when unreadable."""
+    """Return the ``NAME=value`` entries that a process was started with; empty if unreadable."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return set(file.read().split(b"\0"))
@@ -275,7 +275,7 @@ def first_ephemeral_port() -> int:
 
 
 def is_same_user(connection: socket.socket) -> bool:
-    """Whether the process at the other end of a Unix socket belongs to this process's user, or to root."""
+    """Return whether the process at the other end of a Unix socket belongs to this user or to root."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True  # the directory's mode already keeps others out
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -284,16 +284,16 @@ def is_same_user(connection: socket.socket) -> bool:
 
 
 def read(path: str) -> str | None:
-    """Return what a file of the kernel holds, None where it cannot be read."""
+    """Return the content of a kernel file, or None if it cannot be read."""
     try:
-        with open(path, "rb", buffering=0) as file:  # a text file would take three times as long
+        with open(path, "rb", buffering=0) as file:  # text mode would take three times as long
             return file.read().decode("utf-8", "replace")
     except OSError:
         return None
 
 
 def count_gpus() -> int | None:
-    """Return how many GPUs this host has, None where that is not known."""
+    """Return the number of GPUs of this host, or None if unknown."""
     try:
         return len(os.listdir(_NVIDIA_GPUS))
     except OSError:

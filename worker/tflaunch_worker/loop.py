@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Timer:
-    """A call that is due at ``when`` (seconds of the monotonic clock) unless cancelled."""
+    """A call that is due at ``when`` (seconds of the monotonic clock) unless it is cancelled."""
 
     def __init__(self, when: float, call: Callable[[], None]) -> None:
         self.when = when
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Make sure that the call does not happen; harmless when it has."""
+        """Prevent the call; has no effect after it was made."""
         self.call = None
 
     def __lt__(self, other: Timer) -> bool:
@@ -30,7 +30,7 @@ class Timer:
 
 
 class Loop:
-    """Calls back when a descriptor is ready or a time has come."""
+    """Calls back when a descriptor is ready or a timer is due."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -38,26 +38,26 @@ class Loop:
         self._running = True
 
     def now(self) -> float:
-        """Return the time by which everything here goes: seconds of the monotonic clock."""
+        """Return the current time in seconds of the monotonic clock."""
         return time.monotonic()
 
     def watch(self, descriptor: int, call: Callable[[], None], urgent: bool = False) -> None:
         """Call ``call`` whenever ``descriptor`` is readable.
 
-        Of those that are ready at once, urgent ones come first, in the order in which they became
-        ready: epoll keeps that order, so exits are seen in the order in which they happened.
+        Of several ready descriptors, urgent ones are served first, in the order in which they became ready: epoll keeps
+        that order, so exits are seen in the order in which they happened.
         """
         self._selector.register(descriptor, selectors.EVENT_READ, (urgent, call))
 
     def watch_writable(self, descriptor: int, wanted: bool) -> None:
-        """Call the descriptor's callback also when it is writable, or no longer."""
+        """Set whether the descriptor's callback is also called when it is writable."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
         key = self._selector.get_key(descriptor)
         if key.events != events:
             self._selector.modify(descriptor, events, key.data)
 
     def forget(self, descriptor: int) -> None:
-        """Stop watching a descriptor; harmless when it was not watched."""
+        """Stop watching a descriptor; has no effect if it was not watched."""
         try:
             self._selector.unregister(descriptor)
         except KeyError:
@@ -77,9 +77,9 @@ class Loop:
         """Serve descriptors and timers until `stop`."""
         while self._running:
             ready = self._selector.select(self._patience())
-            ready.sort(key=lambda item: not item[0].data[0])  # a stable sort: order is kept otherwise
+            ready.sort(key=lambda item: not item[0].data[0])  # the sort is stable, so each class keeps its order
             for key, _ in ready:
-                if self._selector.get_map().get(key.fd) is key:  # else an earlier callback closed it
+                if self._selector.get_map().get(key.fd) is key:  # otherwise an earlier callback closed it
                     key.data[1]()
             self._call_due()
 

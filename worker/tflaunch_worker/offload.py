@@ -1,4 +1,4 @@
-"""Run work that may take long in a fork of the agent, so that the agent itself never waits.
+"""Run potentially slow work in a fork of the agent, so that the agent itself never blocks.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def run_in_fork(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-    """Call ``work`` in a fork, and ``done`` here with what it returned, which must fit into JSON.
+    """Call ``work`` in a fork, then ``done`` here with its result, which must be serializable as JSON.
 
-    An exception in ``work`` is written to the agent's log; ``done`` is then given None.
+    An exception in ``work`` is written to the agent's log, and ``done`` gets None.
     """
     reader, writer = os.pipe()
     agent = os.getpid()
@@ -38,13 +38,13 @@ def run_in_fork(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]
             loop.forget(reader)
             os.close(reader)
             _, status = os.waitpid(pid, 0)
-            done(json.loads(answer) if status == 0 else None)  # one that was killed may have said half of it
+            done(json.loads(answer) if status == 0 else None)  # a fork that was killed may have written half of it
 
     loop.watch(reader, read)
 
 
 def _work_and_exit(work: Callable[[], Any], writer: int, agent: int) -> None:
-    """Be the fork. Never returns."""
+    """Run the work in this fork and write its result. Never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -1,4 +1,4 @@
-"""What a supervisor may order: the fields of every order, checked where it comes in and nowhere else.
+"""Check the fields of every order of a supervisor, at the point where it arrives.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     Check = Callable[[Mapping[str, Any], str], object]
     """Takes a message and the name of a field. Raises ValueError."""
 
-_LONGEST_NAME = 200  # bytes of a task's name, which names files, too
+_LONGEST_NAME = 200  # bytes; a task's name is also used as a file name
 _LONGEST_PATIENCE = 86400.0  # seconds
 
 
 def check(message: Mapping[str, Any]) -> None:
-    """Check the fields of an order of a known kind; others are left to the caller.
+    """Check the fields of an order of a known kind; other kinds are left to the caller.
 
     Raises:
         ValueError: a field is missing, has another type or is out of range.
@@ -41,10 +41,10 @@ def _task(message: Mapping[str, Any], name: str) -> None:
 
 
 def check_task_name(task: str) -> None:
-    """Check that a task's name can name a directory.
+    """Check that a task's name is valid as the name of a directory.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: it is not.
     """
     is_short = 0 < len(task.encode("utf-8", "surrogateescape")) <= _LONGEST_NAME
     if not is_short or "/" in task or "\0" in task or task.startswith("."):

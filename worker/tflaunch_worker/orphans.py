@@ -1,9 +1,9 @@
 """Find and kill orphans: processes of tasks whose guard and agent are both dead.
 
-PR_SET_PDEATHSIG reaches only what an agent started itself. When guard and agent are killed at the same time, whatever
-a task has started lives on, as a child of init. Such a process still has the environment of its task, which names the
-task's directory (TFLAUNCH_TASK_DIR), and with it the directory of its agent. It is an orphan when the lock in there is
-free: a guard and its agent hold that lock as long as one of them lives.
+PR_SET_PDEATHSIG reaches only the processes that an agent started itself. When guard and agent are killed at the same
+time, processes started by a task survive as children of init. Such a process still has its task's environment, which
+names the task's directory (TFLAUNCH_TASK_DIR) and thus the agent's directory. It is an orphan if the lock there is
+free, because a guard and its agent hold that lock as long as one of them lives.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -18,23 +18,23 @@ import time
 from tflaunch_worker import LOCK_NAME, TASKS_NAME, linux
 
 PATIENCE = 5.0
-"""Seconds that killed processes get to die; one that waits for a dead disk may take longer."""
+"""Seconds for killed processes to die; one that waits for an unresponsive disk may take longer."""
 
 _RUN, _TASK_DIRECTORY = b"TFLAUNCH_RUN=", b"TFLAUNCH_TASK_DIR="
 _LOOK_AGAIN = 0.01  # seconds
-_MOST_IN_VAIN = 10  # looks; on a busy machine there is always a process that has just exited
+_MOST_IN_VAIN = 10  # rounds; on a busy machine some process has always just exited
 
 
 def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE) -> list[int]:
-    """Kill orphans until none is left; return the processes that live on after ``patience`` seconds.
+    """Kill orphans until none is left; return the processes that are still alive after ``patience`` seconds.
 
-    What this process or one of its ancestors belongs to is left alone: `tflaunch` may run in a task.
+    Agents in whose tasks this process runs are skipped, since `tflaunch` may itself run in a task.
 
     Args:
-        directory: only orphans of the agent with this directory; "" for those of all agents of this user.
-        is_held: this process holds the lock in ``directory`` and has started nothing yet, so that all of them are
-            orphans.
-        patience: how long this may take, in seconds.
+        directory: consider only orphans of the agent with this directory; "" for those of all agents of this user.
+        is_held: this process holds the lock in ``directory`` and has not started anything yet, so that all of its
+            agent's processes are orphans.
+        patience: time limit in seconds.
     """
     until = time.monotonic() + patience
     seen: set[int] = set()
@@ -50,18 +50,18 @@ def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE
 
 
 def kill_once(directory: str = "", is_held: bool = False) -> tuple[list[int], set[int]]:
-    """Kill the orphans that there are now.
+    """Kill the orphans that exist now.
 
-    Returns the processes that were sent KILL, and those that showed no environment: one that executes another program
-    shows none for a moment, and one that has just exited may have forked. The arguments are those of `sweep`.
+    Returns the processes that were sent KILL, and those with an unreadable environment: a process shows none for a
+    moment while it executes another program, and one that has just exited may have forked. Arguments as for `sweep`.
     """
     candidates, unknown = _candidates(directory)
     found = []
-    # Locks are looked at when all processes are known: none of these was started by a guard that takes the lock later.
+    # Check locks only after listing the processes: none of them was started by a guard that takes its lock later.
     for pid, agent in candidates.items():
         pidfd = linux.open_pidfd(pid)
         try:
-            is_same = _agent_of(linux.environment_of(pid)) == agent  # else its number belongs to another one by now
+            is_same = _agent_of(linux.environment_of(pid)) == agent  # otherwise the pid was reused
             if is_same and (is_held or _is_free(pid, agent)) and linux.kill(pid, pidfd, signal.SIGKILL):
                 found.append(pid)
         finally:
@@ -71,11 +71,11 @@ def kill_once(directory: str = "", is_held: bool = False) -> tuple[list[int], se
 
 
 def _candidates(directory: str) -> tuple[dict[int, str], set[int]]:
-    """Return the processes of tasks, by pid with the directory of their agent, and those that may be some."""
+    """Return the tasks' processes as a mapping from pid to agent directory, and those that may also be some."""
     spared = _own_agents()
     wanted = os.path.realpath(directory) if directory else ""
     candidates, unknown = {}, set()
-    for pid in reversed(linux.pids()):  # the youngest first: they may be gone soon
+    for pid in reversed(linux.pids()):  # the youngest first, since they may exit soon
         environment = linux.environment_of(pid)
         if not environment:
             if linux.may_be_program(pid):
@@ -88,7 +88,7 @@ def _candidates(directory: str) -> tuple[dict[int, str], set[int]]:
 
 
 def _agent_of(environment: set[bytes]) -> str:
-    """Return the directory of the agent that started a process with this environment, "" for none."""
+    """Return the directory of the agent that started a process with this environment, or "" for none."""
     directory, is_task = "", False
     for entry in environment:
         if entry.startswith(_TASK_DIRECTORY):
@@ -111,16 +111,16 @@ def _own_agents() -> set[str]:
 
 
 def _is_free(pid: int, agent: str) -> bool:
-    """Whether an agent's guard has left its lock behind; the path is of the process, which may be in a container."""
+    """Return whether no guard holds an agent's lock; the path is resolved in the process's own root (container)."""
     for root in (f"/proc/{pid}/root", ""):
         is_free = linux.is_lock_free(f"{root}{agent}/{LOCK_NAME}")
         if is_free is not None:
             return is_free
-    return False  # there is no such agent, so that nothing tells whether it lives
+    return False  # no such agent: nothing shows whether it lives
 
 
 def _wait_for_death(pids: list[int], patience: float) -> None:
-    """Wait until these processes are dead; without any, for a moment."""
+    """Wait until these processes are dead, or a moment if there are none."""
     until = time.monotonic() + patience
     for pid in pids:
         pidfd = linux.open_pidfd(pid)

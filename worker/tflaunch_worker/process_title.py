@@ -1,6 +1,6 @@
-"""Replace the command line and the environment that /proc shows of this process.
+"""Replace the command line and environment that /proc shows for this process.
 
-`ps` shows the command line; the agent finds by its environment what a task has left behind.
+`ps` shows the command line; the agent uses the environment to find processes that a task has left behind.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -32,10 +32,10 @@ class _Map(ctypes.Structure):
 
 
 def set_process_title(argv: list[str], env: Mapping[str, str]) -> None:
-    """Let /proc/PID/cmdline and /proc/PID/environ show these.
+    """Make /proc/PID/cmdline and /proc/PID/environ of this process show these values.
 
     Raises:
-        OSError: the kernel was built without CHECKPOINT_RESTORE, or there is no memory.
+        OSError: the kernel was built without CHECKPOINT_RESTORE, or memory is exhausted.
     """
     words, variables = _block(argv), _block(f"{name}={value}" for name, value in env.items())
     libc = ctypes.CDLL(None, use_errno=True)

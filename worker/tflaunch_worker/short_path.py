@@ -1,4 +1,4 @@
-"""A name for a directory that fits into a socket address (108 bytes), however deep the directory is.
+"""Shorten a directory's path so that it fits into a socket address (108 bytes).
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def short_path(directory: str) -> Iterator[str]:
-    """Give a short name of ``directory`` that holds inside the ``with``.
+    """Yield a short path of ``directory``, valid inside the ``with`` block.
 
     Raises:
-        OSError: there is no such directory.
+        OSError: the directory does not exist.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

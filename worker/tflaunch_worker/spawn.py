@@ -1,4 +1,4 @@
-"""Start a process for a task: own session, default signals, output into one pipe.
+"""Start a task's process: in its own session, with default signals and its output in one pipe.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -18,25 +18,25 @@ NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
 _SETUP, _WORKDIR, _COMMAND = "setup", "workdir", "command"
-"""The stages of a start, as a process reports them that could not start."""
+"""The stages of a start, as named in the report of a process that could not start."""
 
 _CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _ELF = b"\x7fELF"
-_PIPE_BYTES = 1024 * 1024  # a larger pipe lets a chatty task run on while the agent is busy
-_F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ has a name since Python 3.10
+_PIPE_BYTES = 1024 * 1024  # a larger pipe lets a task with much output continue while the agent is busy
+_F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ exists since Python 3.10
 
 
 class Command:
-    """Describe what to execute.
+    """A command to execute, with its environment.
 
     Attributes:
         argv: the program and its arguments.
         env: the whole environment.
         workdir: the working directory.
         modules: the task may be forked from a process that has imported these (see `forkserver`).
-        argv0: what the program finds as its ``argv[0]``; "" for the name by which it is found.
-        preload: how it was started: the modules that were imported for it, or "no: " and the reason; "" without any.
-        facts: what the supervisor learns about this host with the start.
+        argv0: the ``argv[0]`` that the program gets; "" for the name in ``argv``.
+        preload: how it was started: the modules imported beforehand, or "no: " and the reason; "" without any.
+        facts: what is reported to the supervisor about this host with the start.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Command:
 
 
 class Child:
-    """Hold a new process and its pipes.
+    """A new process and its pipes.
 
     ``output`` is the read end of its stdout and stderr. ``start_report`` becomes readable when the program runs
-    (nothing to read), or when it could not be started (`describe_start_failure` says why).
+    (nothing to read) or could not be started (`describe_start_failure` says why).
     """
 
     def __init__(self, pid: int, output: int, start_report: int) -> None:
@@ -65,9 +65,9 @@ class Child:
 
 
 class ProcessSettings:
-    """Hold what a task gets from this host where the agent has set another value for itself.
+    """Settings that a task gets from this host where the agent has changed its own.
 
-    ``umask``: the mode mask; ``max_files``: the soft and hard limit of open files; ``niceness``.
+    ``umask``; ``max_files``: the soft and hard limit of open files; ``niceness``.
     """
 
     def __init__(self, umask: int, max_files: tuple[int, int], niceness: int) -> None:
@@ -77,16 +77,16 @@ class ProcessSettings:
 
 
 def start_process(command: Command, settings: ProcessSettings) -> Child:
-    """Start a process that executes a command; does not wait for the program.
+    """Start a process that executes a command, without waiting for the program to run.
 
     Raises:
         OSError: the system refuses another process or pipe.
     """
     output, output_end = make_output_pipe()
     report, report_end = os.pipe()
-    _changed_signals()  # cached before the fork, which would forget it
+    _changed_signals()  # cache it before the fork, because a fork would lose it
     agent = os.getpid()
-    # Until the fork has its own dispositions, these would run the agent's handlers in it.
+    # Until the fork has reset its dispositions, these signals would run the agent's handlers in it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
     try:
         pid = os.fork()
@@ -104,7 +104,7 @@ def start_process(command: Command, settings: ProcessSettings) -> Child:
 
 
 def find_executable(command: Command) -> str:
-    """Return the path of a command's program; "" when there is none or it is a script."""
+    """Return the path of a command's program, or "" if it does not exist or is a script."""
     name = command.argv[0]
     places = [""] if "/" in name else [f"{place}/" for place in command.env.get("PATH", os.defpath).split(":") if place]
     for place in places:
@@ -119,7 +119,7 @@ def find_executable(command: Command) -> str:
 
 
 def make_output_pipe() -> tuple[int, int]:
-    """Return both ends of a pipe for a task's output; reading does not block.
+    """Return the read and write end of a pipe for a task's output; reading does not block.
 
     Raises:
         OSError: the system refuses another pipe.
@@ -128,13 +128,13 @@ def make_output_pipe() -> tuple[int, int]:
     try:
         fcntl.fcntl(output, _F_SETPIPE_SZ, _PIPE_BYTES)
     except OSError:
-        pass  # the user's share of pipe memory is used up: the default size will do
+        pass  # the user's limit of pipe memory is reached; the default size suffices
     os.set_blocking(output, False)
     return output, output_end
 
 
 def describe_start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
-    """Return (exit code, message) for what ``start_report`` held; None when the program was started."""
+    """Return (exit code, message) for the content of ``start_report``, or None if the program was started."""
     if not report:
         return None
     stage, _, number_text = report.decode("ascii").partition(" ")
@@ -178,12 +178,12 @@ def _become_task(command: Command, output: int, report: int, agent: int, setting
 
 
 def _execute(command: Command) -> None:
-    """Execute the program, which is searched on the task's own PATH if its name has no slash.
+    """Execute the program, searched on the task's own PATH if its name contains no slash.
 
     `os.execvpe` would import a module here, which fails under a low limit of open files.
 
     Raises:
-        OSError: the last error other than "not found", if any.
+        OSError: the last error other than "not found", or else that.
     """
     name = command.argv[0]
     places = [""] if "/" in name else [f"{place}/" for place in command.env.get("PATH", os.defpath).split(":") if place]
@@ -200,12 +200,12 @@ def _execute(command: Command) -> None:
 
 @functools.lru_cache(maxsize=None)
 def _changed_signals() -> list[int]:
-    """Return the signals that this process does not leave at their defaults; cached, because that does not change."""
+    """Return the signals that this process does not leave at their defaults; cached, since that never changes."""
     return [number for number in _CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
 
 
 def _reset_signals() -> None:
-    """Set the default dispositions: a launcher started with ``&`` ignores SIGINT."""
+    """Reset signals to their default dispositions; a launcher started with ``&`` ignores SIGINT."""
     for number in _changed_signals():
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -1,7 +1,7 @@
-"""The supervisor as the agent sees it: what it has not heard yet, and the socket to it, if any.
+"""The agent's link to its supervisor: unacknowledged events and output, and the socket, if connected.
 
-Losing the socket is not losing the supervisor: events are kept until it has seen them, output until
-it has acknowledged it, and a new socket carries on.
+Losing the socket does not lose the supervisor: events are kept until it has seen them, output until it has
+acknowledged it, and a new socket continues from there.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.loop import Loop
 
 _RECEIVE = 256 * 1024
-_LAST_WORD = 0.2  # seconds that a last word may take
+_LAST_WORD = 0.2  # seconds for sending a final message
 
 
 class SupervisorLink:
@@ -48,9 +48,9 @@ class SupervisorLink:
     # ---- the socket
 
     def connect(self, connection: socket.socket, heard: bytes = b"") -> None:
-        """Use this socket from now on; an older one is closed: the newest supervisor is the right one.
+        """Use this socket from now on; an older one is closed, because the newest supervisor is the right one.
 
-        ``heard`` was received already.
+        ``heard``: bytes already received from it.
         """
         self.disconnect()
         connection.setblocking(False)
@@ -61,7 +61,7 @@ class SupervisorLink:
             self._read(heard)
 
     def disconnect(self) -> None:
-        """Give up the socket; everything unseen is kept."""
+        """Close the socket; unacknowledged events and output are kept."""
         if self._socket is not None:
             self._loop.forget(self._socket.fileno())
             self._socket.close()
@@ -71,7 +71,7 @@ class SupervisorLink:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a supervisor can hear us."""
+        """Whether a supervisor is connected."""
         return self._socket is not None
 
     def _serve(self) -> None:
@@ -97,7 +97,7 @@ class SupervisorLink:
             self._lose()
             return
         for message, body in messages:
-            if self._socket is connection:  # else it was refused, and is not believed any further
+            if self._socket is connection:  # otherwise it was refused, and its remaining messages are ignored
                 self._received(message, body)
         if self._socket is connection:
             self.flush()
@@ -118,13 +118,13 @@ class SupervisorLink:
             self.flush()
 
     def answer(self, kind: str, **fields: object) -> None:
-        """Say something that is forgotten when the socket is lost."""
+        """Send a message that is discarded if the socket is lost."""
         if self._is_greeted:
             self._out += wire.encode({"kind": kind, **fields})
             self.flush()
 
     def greet(self, seen: int, **fields: object) -> None:
-        """Answer a supervisor that has seen our events up to ``seen``, and catch up with it."""
+        """Answer a supervisor that has seen events up to ``seen``, and send what it has missed."""
         self.forget_seen(seen)
         streams = {(task, number): one for task, attempts in self._streams.items() for number, one in attempts.items()}
         self._out += wire.encode({"kind": "greeted", "streams": list(streams), **fields})
@@ -136,13 +136,13 @@ class SupervisorLink:
         self._is_greeted = True
 
     def refuse(self, reason: str) -> None:
-        """Say why this supervisor cannot be served, and hang up."""
+        """Send the reason why this supervisor cannot be served, and close the connection."""
         self.dismiss({"kind": "refused", "reason": reason})
 
     def dismiss(self, message: dict[str, object]) -> None:
-        """Say a last word, and hang up."""
-        if self._socket is not None and not self._out:  # else it would come in the middle of a frame
-            self._socket.settimeout(_LAST_WORD)  # a supervisor that is stopped reads nothing
+        """Send a final message, and close the connection."""
+        if self._socket is not None and not self._out:  # otherwise the message would land in the middle of a frame
+            self._socket.settimeout(_LAST_WORD)  # a stopped supervisor does not read
             try:
                 self._socket.sendall(wire.encode(message))
             except OSError:
@@ -150,23 +150,23 @@ class SupervisorLink:
         self._lose()
 
     def forget_seen(self, seen: int) -> None:
-        """Forget the events up to number ``seen``."""
+        """Discard the events up to number ``seen``."""
         while self._unseen and self._unseen[0][0] <= seen:
             self._unseen.popleft()
 
     # ---- output
 
     def add(self, stream: Stream) -> None:
-        """Carry this stream until it is acknowledged to its end."""
+        """Send this stream until it is acknowledged completely."""
         self._streams.setdefault(stream.task, {})[stream.attempt] = stream
 
     def has_output(self, stream: Stream) -> None:
-        """A stream has something to send."""
+        """Schedule a stream that has new output for sending."""
         self._ready[(stream.task, stream.attempt)] = stream
         self.flush()
 
     def acknowledge(self, task: str, attempt: int, offset: int, is_complete: bool) -> None:
-        """The supervisor has this stream up to ``offset``; ``is_complete``: and knows that it has ended."""
+        """Note that the supervisor has this stream up to ``offset``, and with ``is_complete`` also its end."""
         attempts = self._streams.get(task, {})
         stream = attempts.get(attempt)
         if stream is None:
@@ -187,13 +187,13 @@ class SupervisorLink:
 
     @property
     def has_heard_all(self) -> bool:
-        """Whether nothing is left to tell."""
+        """Whether the supervisor has acknowledged all output and nothing is queued."""
         return not self._out and not self._streams
 
     # ---- sending
 
     def flush(self) -> None:
-        """Send as much as the socket takes; the rest follows when it can."""
+        """Send as much as the socket accepts; the rest follows when it is writable again."""
         while self._socket is not None and self._is_greeted:
             if not self._out and not self._next_output():
                 self._loop.watch_writable(self._socket.fileno(), False)
@@ -204,21 +204,21 @@ class SupervisorLink:
                 self._loop.watch_writable(self._socket.fileno(), True)
                 return
             except OSError:
-                return  # the read side will notice and clean up
+                return  # the read side notices the error and cleans up
             del self._out[:sent]
 
     def _next_output(self) -> bool:
-        """Queue one frame of output, from the stream whose turn it is."""
+        """Queue one frame of output from the next stream in turn; return whether there was one."""
         while self._ready:
             key, stream = next(iter(self._ready.items()))
             del self._ready[key]
             frame = None if self._has_earlier(stream) else stream.next_frame()
             if frame is not None:
-                self._ready[key] = stream  # to the end of the row: a chatty task must not hush others
+                self._ready[key] = stream  # to the end of the queue, so that one task cannot starve others
                 self._out += frame
                 return True
         return False
 
     def _has_earlier(self, stream: Stream) -> bool:
-        """Whether an earlier attempt of the task has not been heard to its end: its words come first."""
+        """Return whether an earlier attempt of the task is not fully acknowledged; its output goes first."""
         return any(attempt < stream.attempt for attempt in self._streams.get(stream.task, ()))

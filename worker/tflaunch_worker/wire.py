@@ -1,9 +1,9 @@
-"""The frames that a supervisor and an agent exchange.
+"""Encode and decode the frames that a supervisor and an agent exchange.
 
-A frame is a header of two unsigned 32-bit integers (length of the message, length of the body), a
-message (one JSON object whose ``kind`` names it) and a body of raw bytes, empty except for output.
-What an agent says is in the past tense and is the very event that the supervisor reads; what a
-supervisor says is imperative. Lengths are checked before anything is believed.
+A frame is a header of two unsigned 32-bit integers (length of the message, length of the body), a message (one JSON
+object whose ``kind`` names it) and a body of raw bytes, empty except for output and files. An agent's messages are in
+the past tense and are the events that the supervisor handles; a supervisor's messages are imperative. Lengths are
+checked before any content is used.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from typing import Any, List, Union
 
 PROTOCOL = 3
-"""Version of this vocabulary; both sides refuse another one."""
+"""Version of this protocol; both sides refuse any other."""
 
 MAX_MESSAGE = 8 * 1024 * 1024
 MAX_BODY = 1024 * 1024
 MAX_DEPTH = 32
 MAX_VALUES = 1_000_000
-"""How many values a JSON text from outside may hold, roughly: small texts must not become large objects."""
+"""Approximate maximum number of values in a JSON text from outside: small texts must not become large objects."""
 
 _HEADER = struct.Struct("!II")
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class WireError(Exception):
-    """The other side did not speak this protocol."""
+    """Raised when the other side violates this protocol."""
 
 
 def encode(message: dict[str, object], body: bytes = b"") -> bytes:
@@ -49,18 +49,18 @@ def encode(message: dict[str, object], body: bytes = b"") -> bytes:
 
 
 class Decoder:
-    """Cuts a byte stream into frames, whatever the sizes in which the bytes arrive."""
+    """Splits a byte stream into frames, however the bytes are chunked."""
 
     def __init__(self, most: int = MAX_MESSAGE) -> None:
-        """Take messages of at most ``most`` bytes."""
+        """Accept messages of at most ``most`` bytes."""
         self._most = most
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[dict[str, object], bytes]]:
-        """Take bytes as they came and return the frames that they complete: (message, body).
+        """Return the frames (message, body) that these bytes complete.
 
         Raises:
-            WireError: the bytes are no frame of this protocol; the stream cannot be used further.
+            WireError: the bytes are not a valid frame; the stream cannot be used further.
         """
         self._buffer += data
         frames = []
@@ -96,18 +96,18 @@ def _message(head: bytes) -> dict[str, object]:
 
 
 def parse(text: Union[bytes, str], max_values: int = MAX_VALUES) -> Any:
-    """Return the value of a JSON text that another process or a file gave us.
+    """Return the value of a JSON text from another process or a file.
 
-    Stricter than `json.loads`: numbers are finite and integers have at most 64 bits, values are nested at most
-    `MAX_DEPTH` deep, and all text can be encoded. Bytes of paths and arguments that are not UTF-8 may be carried as
-    U+DC80 to U+DCFF (surrogateescape). The caller limits the size by how much it reads.
+    Stricter than `json.loads`: numbers are finite, integers have at most 64 bits, values are nested at most `MAX_DEPTH`
+    deep, and all text can be encoded. Bytes of paths and arguments that are not UTF-8 may be represented as U+DC80 to
+    U+DCFF (surrogateescape). The caller limits the size by how much it reads.
 
     Args:
-        text: the JSON text, bytes in UTF-8.
-        max_values: how many values it may hold, counted by its commas, colons and brackets.
+        text: the JSON text; bytes are in UTF-8.
+        max_values: maximum number of values, estimated from commas, colons and brackets.
 
     Raises:
-        ValueError: the text is not such JSON; says why.
+        ValueError: the text is not such JSON; the message says why.
     """
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     containers = data.count(b"[") + data.count(b"{")
@@ -125,8 +125,8 @@ def parse(text: Union[bytes, str], max_values: int = MAX_VALUES) -> Any:
 
 
 def _has_plain_numbers(data: bytes) -> bool:
-    """Whether all numbers are certainly in range, so that they need not be checked one by one: frames are many."""
-    if b"N" in data or b"I" in data:  # of NaN and Infinity
+    """Return whether all numbers are certainly in range, which saves checking each one of them."""
+    if b"N" in data or b"I" in data:  # the letters of NaN and Infinity
         return False
     shape = data.translate(_SHAPE)
     return _MANY_DIGITS not in shape and _EXPONENT not in shape
