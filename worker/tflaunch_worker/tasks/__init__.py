@@ -1,1 +1,1 @@
-"""A task while it lives: its processes, its silence, how far it says it is, and why the kernel ended it."""
+"""A running task: its processes, output, stalls and progress, and why the kernel killed it."""

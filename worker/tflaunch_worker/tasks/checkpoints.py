@@ -1,8 +1,8 @@
-"""Checkpoints that an attempt has written, found by the names of files when it has failed.
+"""Find the checkpoints that a failed attempt has written, by their file names.
 
-Training programs write them wherever they like; here the directories that the task's command names are looked at,
-its working directory and its own one. A file that is overwritten under the same name is no evidence of progress:
-its number counts, as in ``ckpt-120.index`` or ``epoch_07.weights.h5``.
+Training programs write checkpoints anywhere; searched are the directories named in the task's command, its working
+directory and its private directory. A file overwritten under the same name is no evidence of progress, so the number
+in the name counts, as in ``ckpt-120.index`` or ``epoch_07.weights.h5``.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from tflaunch_worker.loop import Loop
 
 _ENDINGS = (".ckpt.index", ".index", ".weights.h5", ".h5", ".hdf5", ".keras", ".ckpt")
-_DECIMALS = re.compile(r"\d+\.\d+")  # ModelCheckpoint may put the loss into the name
+_DECIMALS = re.compile(r"\d+\.\d+")  # ModelCheckpoint may put the loss into the file name
 _NUMBER = re.compile(r"\d{1,15}(?!.*\d)")
 _DEEPEST = 4
 _MOST_ENTRIES = 5000
-_LONGEST = 1.0  # seconds of looking
-_PATIENCE = 3.0  # seconds after which a file system hangs, and the restart is worth more
-_CLOCKS = 2.0  # seconds by which the clock of a file server may be behind
+_LONGEST = 1.0  # seconds of searching
+_PATIENCE = 3.0  # seconds; a slower file system is taken to hang, so that the restart can go ahead
+_CLOCKS = 2.0  # seconds by which a file server's clock may lag
 
 
 class Finder:
-    """Looks for checkpoints in a fork, as file systems may hang. Tasks that fail together share one look."""
+    """Searches for checkpoints in a fork, since file systems may hang. Tasks that fail together share one search."""
 
     def __init__(self, loop: Loop, own: str) -> None:
-        """Look also below ``own``, where the tasks have directories of their own."""
+        """Also search below ``own``, which holds the tasks' private directories."""
         self._loop = loop
         self._own = own
         self._waiting: dict[tuple[str, ...], list[Callable[[int], None]]] = {}
 
     def find(self, argv: list[str], workdir: str, since: float, found: Callable[[int], None]) -> None:
-        """Call ``found`` with the highest number of its checkpoints, 0 if there is none.
+        """Call ``found`` with the highest number of the command's checkpoints, or 0 if there is none.
 
         Args:
             argv: the command.
-            workdir: where it runs.
+            workdir: its working directory.
             since: when it was started, in seconds since the epoch.
-            found: is called once, after three seconds at the latest.
+            found: called once, after at most three seconds.
         """
         about = (workdir, *argv)
         waiting = self._waiting.setdefault(about, [])
@@ -72,8 +72,8 @@ def directories(argv: list[str], workdir: str, own: str) -> list[str]:
 
     Args:
         argv: its command; ``--model_dir=state`` and ``state`` name a directory relative to ``workdir``.
-        workdir: where it runs.
-        own: where the directories are that tflaunch made for tasks.
+        workdir: its working directory.
+        own: the parent of the private directories that tflaunch made for tasks.
     """
     named = [word.partition("=")[2] if word.startswith("-") else word for word in argv[1:]]
     paths = [os.path.join(workdir, os.path.expanduser(name)) for name in named if name and len(name) < 1000]
@@ -82,11 +82,11 @@ def directories(argv: list[str], workdir: str, own: str) -> list[str]:
 
 
 def newest(roots: list[str], since: float) -> int:
-    """Return the highest number of a checkpoint that was written since ``since``, 0 if there is none.
+    """Return the highest number of a checkpoint written since ``since``, or 0 if there is none.
 
     Args:
-        roots: directories; at most 5,000 entries of them are looked at, four levels deep, for one second.
-        since: seconds since the epoch, of this host's clock.
+        roots: directories to search: at most 5,000 entries, four levels deep, for one second.
+        since: seconds since the epoch, by this host's clock.
     """
     ends_at = time.monotonic() + _LONGEST
     highest, looked_at = 0, 0
@@ -114,7 +114,7 @@ def newest(roots: list[str], since: float) -> int:
 
 
 def number_of(name: str) -> int:
-    """Return the number in the name of a checkpoint, 0 for any other file."""
+    """Return the number in a checkpoint's file name, or 0 for any other file."""
     for ending in _ENDINGS:
         if name.endswith(ending):
             found = _NUMBER.search(_DECIMALS.sub("", name[: -len(ending)]))

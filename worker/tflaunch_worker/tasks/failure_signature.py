@@ -1,6 +1,6 @@
-"""Failure signatures: what tells one failure of a program from another, read from its last output.
+"""Derive failure signatures, which distinguish a program's failures, from its last output.
 
-The supervisor compares them to find out whether a restart is worthwhile. They decide nothing else.
+The supervisor compares them to decide whether a restart is worthwhile; they are used for nothing else.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -11,10 +11,10 @@ import hashlib
 import re
 
 OUTPUT = "output "
-"""Begins a signature that is a digest of the last lines, since they hold no traceback."""
+"""Prefix of a signature that is a digest of the last lines, used when they contain no traceback."""
 
 LONGEST = 200
-"""Characters of a signature."""
+"""Maximum number of characters of a signature."""
 
 _HEAD = "Traceback (most recent call last):"
 _FRAME = re.compile(r'  File "(?P<file>[^"\n]{1,500})", line (?P<line>\d{1,7}), in ')
@@ -28,7 +28,7 @@ def of_output(tail: bytes) -> str:
     """Return the signature of a failure, for example ``ValueError at train.py:41``; "" when there is no output.
 
     Args:
-        tail: the last output of the program, some KiB of it.
+        tail: the last few KiB of the program's output.
     """
     lines = [line.rpartition("\r")[2] for line in tail.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")]
     raised = _traceback(lines)
@@ -37,13 +37,13 @@ def of_output(tail: bytes) -> str:
     last = [line.strip() for line in lines if line.strip()][-_COMPARED_LINES:]
     if not last:
         return ""
-    # Times, addresses, ports and process numbers differ between attempts that fail alike.
+    # Times, addresses, ports and pids differ between attempts that fail for the same reason.
     text = "\n".join(_CHANGING.sub("#", line) for line in last)
     return OUTPUT + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def _traceback(lines: list[str]) -> str:
-    """Return exception type and place of the last traceback, "" if there is none that is complete."""
+    """Return exception type and location of the last traceback, or "" if no complete one exists."""
     starts = [number for number, line in enumerate(lines) if line.rstrip() == _HEAD]
     if not starts:
         return ""
@@ -60,7 +60,7 @@ def _traceback(lines: list[str]) -> str:
 
 
 def _place(frames: list[tuple[str, str]]) -> str:
-    """Return file and line of the innermost frame of the user's own code, else of the innermost at all."""
+    """Return file and line of the innermost frame in the user's own code, or else of the innermost frame."""
     own = [frame for frame in frames if not _NOT_OF_THE_USER.search(frame[0])]
     file, line = (own or frames)[-1]
     return f"{file.rpartition('/')[2]}:{line}"

@@ -21,17 +21,17 @@ _REFERENCE = re.compile(r"\$\{host:([A-Za-z_][A-Za-z0-9_]*)(?:/([1-9][0-9]{0,4})
 
 
 class UnknownValue(Exception):
-    """A name that this host does not have: one sentence."""
+    """Raised for a value that this host does not have; the message is one sentence."""
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
     """Return the text with every ``${host:NAME}`` replaced by this host's variable of that name.
 
-    ``${host:NAME/4}`` is a fourth of a number, rounded down, and at least 1: a share of something.
-    ``${host:NAME[2:4]}`` are the entries 2 and 3, counted from 0, of a list with commas.
+    ``${host:NAME/4}`` is a quarter of a number, rounded down, but at least 1, for example a share of a resource.
+    ``${host:NAME[2:4]}`` selects entries 2 and 3, counted from 0, of a comma-separated list.
 
     Raises:
-        UnknownValue: a variable is not set on this host, is no number to be shared, or is too short a list.
+        UnknownValue: a variable is not set on this host, is not a number that can be divided, or is too short a list.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -57,7 +57,7 @@ def _entries(name: str, known: str, first: int, end: int) -> str:
 
 
 def expand_path(text: str, environ: Mapping[str, str]) -> str:
-    """Return a path with ``~/`` at its start and every ``${host:NAME}`` replaced.
+    """Return a path with a leading ``~/`` and every ``${host:NAME}`` expanded.
 
     Raises:
         UnknownValue: a variable is not set on this host.
@@ -67,9 +67,9 @@ def expand_path(text: str, environ: Mapping[str, str]) -> str:
 
 
 def bare_environment(python: str) -> dict[str, str]:
-    """Return what a task inherits on a host with a login, of which it gets who it is, and nothing else.
+    """Return the environment of a task that does not inherit the agent's: user, home directory, locale and PATH.
 
-    ``python`` is the interpreter of the agent: `python` and `python3` on PATH are those beside it.
+    ``python`` is the agent's interpreter: PATH finds the `python` and `python3` beside it.
     """
     names = ("USER", "LOGNAME", "SHELL")
     known = {name: os.environ[name] for name in names if name in os.environ}
@@ -78,7 +78,7 @@ def bare_environment(python: str) -> dict[str, str]:
 
 
 def with_python_first(path: str, python: str) -> str:
-    """Return a PATH that finds what is beside an interpreter first, if it finds another `python` or `python3` now."""
+    """Return a PATH that puts an interpreter's directory first if PATH now finds another `python` or `python3`."""
     directory = os.path.dirname(python)
     for name in ("python", "python3"):
         if _find(name, directory) and _find(name, path) != directory:
@@ -87,11 +87,11 @@ def with_python_first(path: str, python: str) -> str:
 
 
 def _find(name: str, path: str) -> str:
-    """The first directory of a PATH that has a program, "" for none."""
+    """Return the first directory of a PATH that contains a program, or "" for none."""
     places = [place for place in path.split(":") if place]
     return next((place for place in places if os.access(os.path.join(place, name), os.X_OK)), "")
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what a task inherits of its agent's environment: all but what tflaunch has told another task."""
+    """Return the agent's environment as inherited by a task, without the variables that tflaunch sets for each task."""
     return {name: value for name, value in environ.items() if name not in _OF_A_TASK}

@@ -1,6 +1,6 @@
-"""What the progress lines of Keras say, for programs that report nothing through TFLAUNCH_PROGRESS.
+"""Parse Keras progress lines, for programs that report nothing through TFLAUNCH_PROGRESS.
 
-Both generations write ``Epoch 3/10`` on a line of its own. A bar follows, redrawn in place::
+Both generations of Keras write ``Epoch 3/10`` on its own line. A bar follows, redrawn in place::
 
     120/469 [=====>........................] - ETA: 3s - loss: 0.3120 - accuracy: 0.9012     (tf_keras 2.21)
     120/469 ━━━━━━━━━━━━━━━━━━━━ 3s 10ms/step - accuracy: 0.9012 - loss: 0.3120              (Keras 3)
@@ -24,9 +24,9 @@ _NOT_METRICS = (b"ETA",)
 
 
 def last_epoch(output: bytes) -> tuple[int, int, int] | None:
-    """Return the epoch that was begun last, the number of epochs, and where the output continues after that line.
+    """Return the epoch begun last, the number of epochs, and the offset at which the output continues after that line.
 
-    None if the output begins no epoch.
+    Returns None if no epoch begins in the output.
     """
     if b"Epoch " not in output:
         return None
@@ -37,7 +37,7 @@ def last_epoch(output: bytes) -> tuple[int, int, int] | None:
 
 
 def last_bar(output: bytes) -> tuple[int, int, dict[str, float]] | None:
-    """Return the step within the epoch, the steps per epoch and the metrics of the last bar, None if there is none."""
+    """Return the last bar's step within the epoch, steps per epoch and metrics, or None if there is no bar."""
     bars = _BAR.findall(_COLOR.sub(b"", output))
     if not bars:
         return None
@@ -52,7 +52,7 @@ def last_bar(output: bytes) -> tuple[int, int, dict[str, float]] | None:
 
 
 def _number(text: bytes) -> float | None:
-    """Return a number that can be sent, None if the text is none: it has two dots, or 1e999."""
+    """Return the number if it can be sent, or None for text such as "1.2.3" or "1e999"."""
     try:
         number = float(text)
     except ValueError:

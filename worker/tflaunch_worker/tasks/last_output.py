@@ -1,4 +1,4 @@
-"""The last output of one attempt: how far its training is by it, and what tells its failure from another.
+"""Keep the last output of an attempt, for its Keras progress and its failure signature.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -10,13 +10,13 @@ from collections import deque
 from tflaunch_worker.tasks import failure_signature, keras_progress
 
 KEPT = 16 * 1024
-"""Bytes that are kept: a traceback of TensorFlow with what its threads write after it."""
+"""Number of bytes kept: enough for a TensorFlow traceback and what its threads write after it."""
 
-_LONGEST_MARK = 64  # bytes of a line "Epoch 3/10" that may be cut in two
+_LONGEST_MARK = 64  # bytes; a line "Epoch 3/10" may be split between two reads
 
 
 class LastOutput:
-    """Takes all output of an attempt, and keeps the end of it."""
+    """Takes all output of an attempt and keeps the end of it."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
@@ -25,7 +25,7 @@ class LastOutput:
         self._epoch: tuple[int, int] | None = None
 
     def note(self, data: bytes) -> None:
-        """Take what the task wrote. Costs one search, as all output passes here."""
+        """Add output of the task. Costs one search, because all output passes through here."""
         text = self._cut + data
         begun = keras_progress.last_epoch(text)
         if begun is None:
@@ -34,7 +34,7 @@ class LastOutput:
             return
         epoch, epochs, end = begun
         self._epoch = epoch, epochs
-        self._pieces.clear()  # a bar before this line is of an earlier epoch
+        self._pieces.clear()  # a bar before this line belongs to an earlier epoch
         self._size = 0
         self._keep(text[end:])
         self._cut = text[end:][-_LONGEST_MARK:]
@@ -46,7 +46,7 @@ class LastOutput:
             self._size -= len(self._pieces.popleft())
 
     def progress(self) -> dict[str, object]:
-        """Return epoch, epochs, steps_per_epoch, step and metrics as far as lines of Keras say them."""
+        """Return epoch, epochs, steps_per_epoch, step and metrics, as far as Keras lines show them."""
         if self._epoch is None:
             return {}
         epoch, epochs = self._epoch
@@ -58,7 +58,7 @@ class LastOutput:
         return known
 
     def failure(self) -> str:
-        """Return what tells the failure of the program from another one (`failure_signature.of_output`)."""
+        """Return the signature of the program's failure (see `failure_signature.of_output`)."""
         return failure_signature.of_output(self._tail())
 
     def _tail(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Evidence that the kernel's OOM killer ended a process: its counters and its log, read without waiting.
+"""Find evidence that the kernel's OOM killer ended a process, in its counters and its log, without blocking.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -9,41 +9,41 @@ import errno
 import os
 import re
 
-_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # the kernel's constant; its log speaks of pids as known there
-_NO_LIMIT = 1 << 60  # v1 says almost 2**63 for "none"
-_BATCH = 1024 * 1024  # bytes; the kernel takes memory for a group in larger pieces than it is used in
-_RECORD = 8192  # a read of /dev/kmsg gives one whole record, or fails when the buffer is smaller
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # a kernel constant; the kernel's log uses the pids of this namespace
+_NO_LIMIT = 1 << 60  # bytes; v1 reports almost 2**63 for "none"
+_BATCH = 1024 * 1024  # bytes; the kernel charges memory to a group in larger pieces than are used
+_RECORD = 8192  # bytes; a read of /dev/kmsg returns one whole record, or fails if the buffer is too small
 _LOG_BYTES = 4 * 1024 * 1024
 _LOG_RECORDS = 20_000
 _NAMED = re.compile(rb"Killed process (\d{1,10})\b|oom-kill:[^\n]*,pid=(\d{1,10})\b")
 
 
 class OomWatch:
-    """Counts what the OOM killer does around this process, from now on.
+    """Counts the OOM killer's kills around this process from now on.
 
-    The counter is that of the memory cgroup in which this process and its children are; it rises before
-    the killed process can be seen dead. The kernel's log, where we may read it, names the pid.
+    The counter is that of the memory cgroup of this process and its children; it rises before the killed process is
+    seen to be dead. The kernel's log, where we may read it, names the pid.
     """
 
     def __init__(self, root: str = "/sys/fs/cgroup", proc: str = "/proc", log: str = "/dev/kmsg") -> None:
         self._proc = proc
         self._groups = _memory_groups(root, proc)
         self._count = self._groups[0].kills() if self._groups else 0
-        self._kills = 0  # since the beginning, and not yet the explanation of a death
+        self._kills = 0  # kills since the beginning that do not yet explain a death
         self._why = ""
         self._named: set[int] = set()
         self._log = _open_log(log, proc)
 
     def evidence(self, pid: int) -> str:
-        """Return a clause about how the OOM killer ended this process, "" when nothing says so. Never raises.
+        """Return a clause about how the OOM killer ended this process, or "" without evidence. Never raises.
 
         Args:
-            pid: a process of ours that died of SIGKILL. Ask once: one kill explains one death.
+            pid: a child of ours that died of SIGKILL. Ask once per process: one kill explains one death.
         """
         try:
             return self._evidence(pid)
         except Exception:
-            return ""  # an explanation is not worth a failure
+            return ""  # a missing explanation is better than a failure
 
     def close(self) -> None:
         """Close the kernel's log."""
@@ -56,14 +56,14 @@ class OomWatch:
         self._read_log()
         is_named = pid in self._named
         self._named.discard(pid)
-        # A kill that the log ascribes to another process is not ours.
+        # A kill that the log attributes to another process does not count.
         if not is_named and self._kills <= len(self._named):
             return ""
         self._kills = max(0, self._kills - 1)
         return f"the kernel's OOM killer ended it: {self._why or self._whole_machine()}"
 
     def _look(self) -> None:
-        """Bring the counters up to date."""
+        """Update the counters."""
         if not self._groups:
             return
         count = self._groups[0].kills()
@@ -81,7 +81,7 @@ class OomWatch:
         return "the memory of this machine was full"
 
     def _read_log(self) -> None:
-        """Take in the records that are new, up to a bound."""
+        """Read the new records of the kernel's log, up to a limit."""
         if self._log is None:
             return
         size = 0
@@ -90,8 +90,8 @@ class OomWatch:
                 record = os.read(self._log, _RECORD)
             except OSError as error:
                 if error.errno == errno.EPIPE:
-                    continue  # records were overwritten before we read them; the next read goes on behind the gap
-                return  # EAGAIN: that was the last
+                    continue  # records were overwritten before we read them; the next read continues after the gap
+                return  # EAGAIN: no more records
             self._named.update(int(first or second) for first, second in _NAMED.findall(record))
             size += len(record)
             if not record or size >= _LOG_BYTES:
@@ -99,11 +99,11 @@ class OomWatch:
 
 
 class _Group:
-    """A memory cgroup: v2 counts in memory.events, v1 in files of other names.
+    """A memory cgroup: v2 counts in memory.events, v1 in files with other names.
 
-    v1 has a second limit, of memory and swap together, which the kernel checks first. Where both are the same, as with
-    `docker run --memory 1g --memory-swap 1g`, the first is never hit, and hits of the second are not counted (seen
-    with Linux 6.18): only the largest use so far tells of them.
+    v1 has a second limit, of memory and swap together, which the kernel checks first. If both limits are equal, as with
+    `docker run --memory 1g --memory-swap 1g`, the first is never hit, and hits of the second are not counted (observed
+    with Linux 6.18): only the maximum usage shows them.
     """
 
     def __init__(self, name: str, directory: str) -> None:
@@ -113,21 +113,21 @@ class _Group:
         self._hits = self._count_hits()
 
     def kills(self) -> int:
-        """Return how many processes of the group, with v2 also of groups below, were killed so far."""
+        """Return how many processes of the group (with v2 also of its subgroups) were killed so far."""
         return _count(f"{self._directory}/{'memory.events' if self._is_v2 else 'memory.oom_control'}", "oom_kill")
 
     def has_hit_limit(self) -> bool:
-        """Whether it has a limit that was hit since the last look."""
+        """Return whether it has a limit that was hit since the previous call."""
         before, self._hits = self._hits, self._count_hits()
         return self._hits > before and self._limit() is not None
 
     def is_full_with_swap(self) -> bool:
-        """Whether its processes have used all that its limit of memory and swap together allows."""
+        """Return whether its processes have used everything that its limit of memory and swap together allows."""
         limit, most = self._limit_with_swap(), self._number_in("memory.memsw.max_usage_in_bytes")
         return limit is not None and most is not None and most >= limit - _BATCH
 
     def description(self) -> str:
-        """Return its limit, for people."""
+        """Return a readable description of its limit."""
         limit, with_swap = self._limit() or 0, self._limit_with_swap()
         if with_swap is not None and with_swap > limit and self.is_full_with_swap():
             return f"limit of memory and swap of cgroup {self._name} is {_in_words(with_swap)}"
@@ -151,7 +151,7 @@ class _Group:
 
 
 def _memory_groups(root: str, proc: str) -> list[_Group]:
-    """The memory cgroup of this process and those above it, as far as they can be seen; nearest first."""
+    """Return the visible memory cgroups of this process, from its own upwards."""
     for line in _read(f"{proc}/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, name = rest.partition(":")
@@ -168,7 +168,7 @@ def _memory_groups(root: str, proc: str) -> list[_Group]:
 
 
 def _upwards(name: str) -> list[str]:
-    """Split "/a/b" into "/a/b", "/a" and ""; a name that leads out of our view of the tree into "" alone."""
+    """Split "/a/b" into "/a/b", "/a" and ""; a name outside our view of the tree gives "" alone."""
     parts = [part for part in name.split("/") if part]
     if ".." in parts:
         return [""]
@@ -176,7 +176,7 @@ def _upwards(name: str) -> list[str]:
 
 
 def _open_log(path: str, proc: str) -> int | None:
-    """Open the kernel's log at its end, where we may read it and it knows processes by our pids."""
+    """Open the kernel's log at its end; return None if we may not read it or it uses other pids than ours."""
     try:
         if os.readlink(f"{proc}/self/ns/pid") != _FIRST_PID_NAMESPACE:
             return None
@@ -192,7 +192,7 @@ def _open_log(path: str, proc: str) -> int | None:
 
 
 def _count(path: str, name: str) -> int:
-    """The number behind a name in a file of names and numbers, 0 when there is none."""
+    """Return the number after a name in a file of names and numbers, or 0 if the name is missing."""
     for line in _read(path).splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == name:

@@ -1,4 +1,4 @@
-"""What lines of progress say (see `progress`), and how fast the steps come.
+"""Collect the values of progress lines (see `progress`) and the training speed.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -9,19 +9,19 @@ import json
 from collections import deque
 
 LONGEST = 4096
-"""Bytes of a line: PIPE_BUF of Linux, so that two writers never mix."""
+"""Maximum number of bytes of a line: Linux's PIPE_BUF, so that lines of two writers are never mixed."""
 
 MOST_METRICS = 20
 LONGEST_NAME = 64
 
 _COUNTS = ("step", "epoch", "epochs", "steps_per_epoch")
-_WINDOW = 10.0  # seconds over which the speed is taken
-_APART = 0.25  # seconds between two moments that are remembered for that
+_WINDOW = 10.0  # seconds over which the speed is averaged
+_APART = 0.25  # minimum seconds between two samples for that
 _LARGEST = 2.0**63
 
 
 class ProgressStats:
-    """The latest values of one attempt, from its lines."""
+    """The latest values reported by one attempt."""
 
     def __init__(self) -> None:
         self._counts: dict[str, float] = {}
@@ -31,7 +31,7 @@ class ProgressStats:
         self._moments: deque[tuple[float, float]] = deque()
 
     def take(self, line: bytes, now: float) -> None:
-        """Take a line that came at ``now``, in seconds."""
+        """Add a line that arrived at ``now`` (seconds)."""
         said = _object(line)
         if said is None:
             return
@@ -47,10 +47,10 @@ class ProgressStats:
             self._take_metric(name[:LONGEST_NAME].encode("utf-8", "replace").decode("utf-8"), value)
 
     def known(self, now: float) -> dict[str, object]:
-        """Return what is known at ``now``.
+        """Return the progress known at ``now``.
 
-        It is step, epoch, epochs, steps_per_epoch, steps_per_second, metrics (name to number), and age: the
-        seconds since a line came. Nothing if none ever came.
+        It has step, epoch, epochs, steps_per_epoch, steps_per_second, metrics (name to number) and age, the seconds
+        since the last line; it is empty if no line ever arrived.
         """
         if self._came_at is None:
             return {}
@@ -77,7 +77,7 @@ class ProgressStats:
             self._moments.popleft()
 
     def _speed(self, now: float) -> float | None:
-        """Steps per second over about the last ten, or since the step before; less the longer none has come."""
+        """Return the steps per second over about the last ten seconds; it falls while no new step arrives."""
         if not self._moments or self._stepped_at - self._moments[0][0] < _APART:
             return None
         began_at, first = self._moments[0]
@@ -96,7 +96,7 @@ def _object(line: bytes) -> dict[str, object] | None:
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number, else None; Python takes true for a number."""
+    """Return a finite number, or else None; Python treats true as a number."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST:
         return value
     return None

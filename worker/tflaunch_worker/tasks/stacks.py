@@ -1,9 +1,8 @@
-"""Where a hanging task hangs: its stacks, in its own output.
+"""Write the stacks of a hanging task into its output.
 
-Python's faulthandler, which every task has switched on (PYTHONFAULTHANDLER), writes the stacks of all
-threads at SIGABRT, even when the interpreter is blocked in C code. py-spy, where the task could run it,
-is asked before: it sees native frames too.
-
+Python's faulthandler, which is enabled in every task (PYTHONFAULTHANDLER), writes the stacks of all threads on SIGABRT,
+even while the interpreter is blocked in C code. If py-spy is on the task's PATH, it is run first, because it also shows
+native frames.
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
@@ -25,7 +24,7 @@ _MOST_BYTES = 256 * 1024
 
 
 def write(pid: int, env: dict[str, str], loop: Loop, done: Callable[[bytes], None]) -> None:
-    """Call ``done`` with what py-spy says of a process, at once with nothing where there is no py-spy."""
+    """Call ``done`` with py-spy's dump of a process, or at once with nothing where py-spy is missing."""
     spy = _find("py-spy", env.get("PATH", os.defpath))
     if spy is None:
         done(b"")
@@ -36,9 +35,9 @@ def write(pid: int, env: dict[str, str], loop: Loop, done: Callable[[bytes], Non
 
 
 def abort(pid: int) -> None:
-    """Have a program write its stacks and die. It leaves no core file: one of TensorFlow's is many gigabytes."""
+    """Make a program write its stacks and die, without a core file: one of TensorFlow's has many gigabytes."""
     linux.forbid_core_file(pid)
-    for number in (signal.SIGABRT, signal.SIGCONT):  # a stopped process acts only when it goes on
+    for number in (signal.SIGABRT, signal.SIGCONT):  # a stopped process acts only after it is continued
         try:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
@@ -54,8 +53,8 @@ def _find(program: str, path: str) -> str | None:
 
 
 def _ask(command: list[str]) -> str:
-    """Return what a command writes; it must not take long. Called in a fork of the agent."""
-    import subprocess  # heavy, and only needed here
+    """Return the output of a command, with a timeout. Called in a fork of the agent."""
+    import subprocess  # slow to import, and only needed here
 
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)

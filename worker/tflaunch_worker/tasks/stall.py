@@ -1,4 +1,4 @@
-"""Report when a task has written nothing for a while; the supervisor decides what that means.
+"""Report a task that has written nothing for a while; the supervisor decides what that means.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -25,7 +25,7 @@ class StallWatch:
         self._timer: Timer = loop.at(self._spoke_at + seconds, self._look)
 
     def note_output(self) -> None:
-        """Note that the task has written something."""
+        """Note that the task has written output or progress."""
         self._spoke_at = self._loop.now()
         if self._is_silent:
             self._is_silent = False
@@ -33,7 +33,7 @@ class StallWatch:
             self._timer = self._loop.at(self._spoke_at + self._seconds, self._look)
 
     def cancel(self) -> None:
-        """Stop watching: the task is gone."""
+        """Stop watching, because the task is gone."""
         self._timer.cancel()
 
     def _look(self) -> None:

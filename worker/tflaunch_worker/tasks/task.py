@@ -1,4 +1,4 @@
-"""One attempt of a task on this host: from the fork until the last process of its session is gone.
+"""One attempt of a task on this host: from the fork until the last process of its session has exited.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
     from tflaunch_worker.output.stream import Stream
 
     class Listener(Protocol):
-        """Who wants to know what becomes of a task."""
+        """Receives the events of a task."""
 
         def say(self, kind: str, **fields: object) -> None:
-            """Tell the supervisor that something happened."""
+            """Report an event to the supervisor."""
 
         def has_output(self, stream: Stream) -> None:
-            """A stream has something to send."""
+            """Handle a stream that has new output."""
 
         def evidence(self, pid: int) -> str:
-            """What this host knows about the death of a process that was killed."""
+            """Return what this host knows about why a process was killed."""
 
         def reached(self, task: Task) -> dict[str, object]:
-            """How far the training of a task is: step and epoch, as far as they are known."""
+            """Return the training progress of a task: step, epoch and metrics, as far as known."""
 
         def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
-            """Call ``found`` with the number of the newest checkpoint that a command has written, 0 for none."""
+            """Call ``found`` with the number of the newest checkpoint that a command has written, or 0 for none."""
 
         def has_gone(self, task: Task) -> None:
-            """The last process of a task is dead."""
+            """Handle that the last process of a task is dead."""
 
 
 _READ = 256 * 1024
-_MOST_READS = 16  # a child that goes on writing must not keep us from reporting the exit
+_MOST_READS = 16  # a child that keeps writing must not delay the report of the exit
 _LOOK_AGAIN = 0.02  # seconds
-_MOST_LOOKS = 10  # a process that cleared its environment for good is not ours to find
+_MOST_LOOKS = 10  # a process that has cleared its environment for good cannot be found
 
 
 class Task:
-    """A running attempt, with its stop ladder."""
+    """A running attempt, including its stop ladder."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Task:
         }
 
     def start(self, settings: spawn.ProcessSettings, zygotes: ZygotePool | None = None) -> None:
-        """Start it, or fork it from a zygote; the listener is told the result."""
+        """Start the attempt, or fork it from a zygote; the listener gets the result."""
         if zygotes is None:
-            # Later, when all orders of this batch are prepared: after a fork, the agent pays for each page it writes.
+            # Deferred until this batch of orders is prepared: after a fork, each page that the agent writes is copied.
             self._pending = self._loop.at(self._loop.now(), lambda: self._start_process(settings))
         else:
             fall_back = lambda: self._start_process(settings)  # noqa: E731
@@ -116,16 +116,16 @@ class Task:
             self._loop.watch(self._pidfd, self._reap, urgent=True)
 
     def check_exit(self) -> None:
-        """Look whether the process has exited: for hosts without pidfd, at every SIGCHLD."""
+        """Check whether the process has exited; called at every SIGCHLD on hosts without pidfd."""
         if self._pidfd is None and self.pid and not self._has_exited and linux.is_zombie(self.pid):
             self._reap()
 
     # ---- the stop ladder
 
     def stop(self, grace: float, with_stacks: bool = False) -> None:
-        """TERM to the session now, KILL after ``grace`` seconds (at once for 0). Idempotent.
+        """Send TERM to the session now and KILL after ``grace`` seconds (at once for 0). Idempotent.
 
-        ``with_stacks``: the task hangs, and shall write where instead of being asked to end.
+        ``with_stacks``: the task hangs; dump its stacks instead of sending TERM.
         """
         if self.is_gone:
             return
@@ -138,7 +138,7 @@ class Task:
                 stacks.write(self.pid, self._command.env, self._loop, self._keep_stacks)
             else:
                 self.signal(signal.SIGTERM)
-                self.signal(signal.SIGCONT)  # a stopped process acts on TERM only when it goes on
+                self.signal(signal.SIGCONT)  # a stopped process acts on TERM only after it is continued
         if self._kill_at is None or kill_at < self._kill_at:
             self._kill_at = kill_at
             if self._kill_timer is not None:
@@ -148,7 +148,7 @@ class Task:
             self._kill()
 
     def _stop_pending(self, number: int) -> None:
-        """End a task that has no process yet: report it as killed by the signal."""
+        """Cancel a task that has no process yet; report it as killed by the signal."""
         assert self._pending is not None
         self._pending.cancel()
         self._pending = None
@@ -157,7 +157,7 @@ class Task:
         self._end()
 
     def _keep_stacks(self, text: bytes) -> None:
-        """Put what a tool has seen of the task into its output; then have the program write it itself."""
+        """Add a tool's stack dump to the task's output, then make the program write its own."""
         if self.is_gone:
             return
         if text:
@@ -173,15 +173,15 @@ class Task:
             self.signal(signal.SIGKILL)
 
     def signal(self, number: int) -> None:
-        """Signal the process group, or the fork itself while it has no group of its own yet."""
+        """Signal the process group, or only the fork while it has no group of its own yet."""
         if self._has_exited or not self.pid:
-            return  # the number may belong to somebody else by now; 0 would mean ourselves
+            return  # the pid may have been reused; 0 would signal ourselves
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
             os.kill(self.pid, number)
         except PermissionError:
-            pass  # the program changed its user; what can be signalled was
+            pass  # the program has changed its user; what may be signalled was signalled
 
     # ---- output
 
@@ -190,7 +190,7 @@ class Task:
             self._close_output()
 
     def _take_output(self) -> int | None:
-        """Move what is in the pipe to the stream: bytes moved, 0 at its end, None when empty for now."""
+        """Move data from the pipe to the stream; return its size, 0 at the end, None if the pipe is empty for now."""
         assert self._child is not None
         try:
             data = os.read(self._child.output, _READ)
@@ -203,7 +203,7 @@ class Task:
         return len(data)
 
     def _take_last_output(self) -> None:
-        """Take what an exited program has left in the pipe, so that its last words are known with its exit."""
+        """Read what an exited program has left in the pipe, before its exit is reported."""
         assert self._child is not None
         for _ in range(_MOST_READS):
             if self._child.output < 0 or not self._take_output():
@@ -225,7 +225,7 @@ class Task:
         try:
             report = os.read(self._child.start_report, 100)
         except BlockingIOError:
-            report = b""  # it has died, and who forked it has not closed its end yet
+            report = b""  # it has died, and the process that forked it has not closed its end yet
         self._loop.forget(self._child.start_report)
         os.close(self._child.start_report)
         failure = spawn.describe_start_failure(report, self._command)
@@ -237,11 +237,11 @@ class Task:
             self._say("task_not_started", code=failure[0], reason=failure[1])
 
     def _reap(self) -> None:
-        """The process has exited: report it at once, then see whether others of its session live."""
-        exited_at = self._loop.now()  # the order of exits on several hosts is told by it
+        """Report the exit of the process at once, then check whether others of its session live."""
+        exited_at = self._loop.now()  # it determines the order of exits on several hosts
         self._read_start_report()
         if self._kill_at is None or self._loop.now() >= self._kill_at:
-            self.signal(signal.SIGKILL)  # before the number is free again
+            self.signal(signal.SIGKILL)  # before its pid can be reused
         _, status = os.waitpid(self.pid, 0)
         self._has_exited = True
         if self._pidfd is not None:
@@ -260,7 +260,7 @@ class Task:
         self._settle()
 
     def _settle(self) -> None:
-        """End when no process of the session is left; until then wait for the next one to die."""
+        """End the attempt when no process of the session is left; until then wait for the next one to die."""
         if self.is_gone:
             return
         members, is_sure = self._members()
@@ -292,7 +292,7 @@ class Task:
     def _members(self) -> tuple[list[int], bool]:
         """Return what the task left behind and the guard adopted, wherever it moved, and whether that is certainly all.
 
-        One that is just replacing its program shows no environment at all: it is looked at again.
+        A process that is just executing another program shows no environment; the caller checks again.
         """
         members, is_sure = [], True
         for pid in linux.descendants(os.getppid(), without=os.getpid()):
@@ -323,7 +323,7 @@ class Task:
             self._gone(0)
 
     def _gone(self, checkpoint: int) -> None:
-        """Nothing is left; ``checkpoint`` is the number of the newest one that the attempt has written, 0 for none."""
+        """Report that nothing is left; ``checkpoint``: the newest one that the attempt has written, 0 for none."""
         self.is_gone = True
         self._say("task_gone", **({"checkpoint": checkpoint} if checkpoint else {}))
         self._listener.has_gone(self)
