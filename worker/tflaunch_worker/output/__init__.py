@@ -1,1 +1,1 @@
-"""What a task writes, until the supervisor has it."""
+"""Keep the output of tasks until the supervisor has it."""

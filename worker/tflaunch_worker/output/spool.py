@@ -1,11 +1,11 @@
-"""Output of one attempt of a task, kept until the supervisor has it.
+"""Keep the output of one attempt of a task until the supervisor has it.
 
-A byte's number is its offset in all that the attempt wrote. What a reader that keeps up has soon waits in memory, what
-a slower one leaves, on disk. When the disk is full, a little more is kept in memory. Past that, or past ``limit``
-unacknowledged bytes, further output is dropped and the gap is remembered with its place and size, so that the log can
-state it. A slow link therefore costs disk, then output; never training.
+A byte is identified by its offset in everything that the attempt wrote. Output waits in memory as long as the reader
+keeps up, otherwise on disk. When the disk is full, a little more is kept in memory. Beyond that, or beyond ``limit``
+unacknowledged bytes, further output is discarded, and the position and size of the gap are recorded for the log. A slow
+link therefore costs disk space, then output, but never delays training.
 
-The files have no name: they are unlinked as soon as they are open, so a crash leaves nothing.
+The files have no name: they are unlinked right after they are opened, so a crash leaves nothing behind.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -16,41 +16,41 @@ import itertools
 import os
 
 LIMIT = 1024 * 1024 * 1024
-"""Bytes of unacknowledged output kept per attempt."""
+"""Maximum number of unacknowledged bytes kept per attempt."""
 
 SEGMENT = 16 * 1024 * 1024
-"""Bytes per file: what is acknowledged is given back to the disk in such pieces."""
+"""Bytes per file; disk space is freed file by file as output is acknowledged."""
 
 NEAR = 1024 * 1024
-"""Bytes per attempt that wait in memory: as much as may be on its way to a reader that keeps up."""
+"""Bytes per attempt that wait in memory: as many as may be in flight to a reader that keeps up."""
 
 PIECE = 64 * 1024
-"""Bytes up to which small writes are gathered into one piece of memory."""
+"""Maximum bytes of a memory block in which small writes are combined."""
 
 MEMORY = 4 * 1024 * 1024
-"""Bytes per attempt that are kept in memory when the disk is full."""
+"""Maximum bytes per attempt that are kept in memory when the disk is full."""
 
 
 _numbers = itertools.count()
 
 
 class Gap:
-    """``size`` bytes from ``offset`` on were dropped."""
+    """A gap in the output: ``size`` bytes from ``offset`` on were discarded."""
 
     def __init__(self, offset: int, size: int) -> None:
         self.offset = offset
         self.size = size
 
     def read(self, offset: int, size: int) -> Gap:
-        """Return what is left of it from ``offset`` on."""
+        """Return the rest of the gap from ``offset`` on."""
         return Gap(offset, self.offset + self.size - offset)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: a gap holds no resources."""
 
 
 class _Held:
-    """``data``, from ``offset`` on, in memory."""
+    """Output from ``offset`` on, kept in memory."""
 
     def __init__(self, offset: int, data: bytes) -> None:
         self.offset = offset
@@ -68,11 +68,11 @@ class _Held:
         return bytes(memoryview(self._data)[start : start + size])
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: the memory is freed with the object."""
 
 
 class _Segment:
-    """``size`` bytes from ``offset`` on, in a file of their own."""
+    """Output of ``size`` bytes from ``offset`` on, kept in an unnamed file."""
 
     def __init__(self, offset: int, directory: str) -> None:
         self.offset = offset
@@ -94,7 +94,7 @@ class _Segment:
 
 
 class Spool:
-    """Append at the end, read from any offset that is not yet released."""
+    """Output that is appended at the end and can be read from any offset that is not yet released."""
 
     def __init__(self, directory: str, limit: int = LIMIT) -> None:
         self._directory = directory
@@ -105,7 +105,7 @@ class Spool:
         self.end = 0
 
     def append(self, data: bytes) -> None:
-        """Keep ``data``, or as much of it as there is room for."""
+        """Keep ``data``, or as much of it as there is room for; the rest is discarded."""
         room = max(self._limit - (self.end - self.released), 0)
         kept = 0 if self._is_on_disk() else self._hold(data[:room], NEAR)
         kept += self._write(data[kept:room])
@@ -114,7 +114,7 @@ class Spool:
             self._drop(len(data) - kept)
 
     def _is_on_disk(self) -> bool:
-        """Whether a reader is behind already: what follows waits behind what waits on disk."""
+        """Return whether output already waits on disk, so that new output must queue behind it."""
         return any(isinstance(part, _Segment) for part in self._parts)
 
     def _write(self, data: bytes) -> int:
@@ -162,14 +162,14 @@ class Spool:
         self.end += size
 
     def read(self, offset: int, size: int) -> bytes | Gap:
-        """Return up to ``size`` bytes from ``offset`` on (empty at the end), or the gap that is there."""
+        """Return up to ``size`` bytes from ``offset`` on (empty at the end), or the gap at that offset."""
         for part in self._parts:
             if part.offset <= offset < part.offset + part.size:
                 return part.read(offset, size)
         return b""
 
     def release(self, offset: int) -> None:
-        """Forget everything before ``offset``: the supervisor has it."""
+        """Discard everything before ``offset``, because the supervisor has it."""
         self.released = max(self.released, min(offset, self.end))
         while self._parts and self._parts[0].offset + self._parts[0].size <= self.released:
             part = self._parts.pop(0)
@@ -177,7 +177,7 @@ class Spool:
             part.close()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Discard everything."""
         for part in self._parts:
             part.close()
         self._parts.clear()

@@ -1,4 +1,4 @@
-"""The output of one attempt on its way to the supervisor: spooled, sent in a window, acknowledged.
+"""Send the output of one attempt to the supervisor: spooled, with a send window, acknowledged.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 CHUNK = 256 * 1024
 WINDOW = 1024 * 1024
-"""Bytes that may be on their way, per attempt: what a slow reader can be behind in memory."""
+"""Maximum unacknowledged bytes in flight per attempt, which bounds what a slow reader must buffer."""
 
 
 class Stream:
-    """Output of one attempt: its spool, what was sent of it, whether it has ended.
+    """The output of one attempt: its spool, how much of it was sent, and whether it has ended.
 
-    ``now`` returns seconds of the monotonic clock: with every output goes when it was read.
+    ``now`` returns seconds of the monotonic clock; output is sent with the time at which it was read.
     """
 
     def __init__(self, task: str, attempt: int, directory: str, now: Callable[[], float]) -> None:
@@ -35,30 +35,30 @@ class Stream:
         self._end_sent = False
 
     def append(self, data: bytes) -> None:
-        """Keep what the task wrote."""
+        """Add output of the task."""
         self._times.note(self._spool.end, self._now())
         self._spool.append(data)
 
     def finish(self) -> None:
-        """Nothing more will be written."""
+        """Mark the output as complete."""
         self._has_ended = True
 
     def rewind(self) -> None:
-        """Send again whatever was not acknowledged: a new link has replaced the old one."""
+        """Send everything unacknowledged again, because a new link has replaced the old one."""
         self._sent = self._spool.released
         self._end_sent = False
 
     def acknowledge(self, offset: int) -> None:
-        """The supervisor has everything before ``offset``."""
+        """Note that the supervisor has everything before ``offset``."""
         self._spool.release(offset)
         self._times.release(self._spool.released)
 
     def close(self) -> None:
-        """Forget what was kept."""
+        """Discard everything kept."""
         self._spool.close()
 
     def next_frame(self) -> bytes | None:
-        """Return the next frame to send, None when there is nothing or the window is full."""
+        """Return the next frame to send, or None when nothing is left or the window is full."""
         if self._sent < self._spool.end:
             if self._sent - self._spool.released >= WINDOW:
                 return None

@@ -1,4 +1,4 @@
-"""When a task wrote what: a few notes beside its output, so that a log can be read by time.
+"""Record when a task wrote its output, so that a log can be read by time.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -8,21 +8,21 @@ from __future__ import annotations
 import bisect
 
 INTERVAL = 0.05
-"""Seconds within which what was written counts as written at once."""
+"""Seconds; output written within one interval gets the same time."""
 
 MOST = 4096
-"""Notes kept per attempt. Past that every second one goes: old words are then dated less finely."""
+"""Maximum number of records per attempt. Beyond it every second one is removed, so that old times get coarser."""
 
 
 class Times:
-    """Notes of when bytes were read: (offset, seconds of the monotonic clock), each valid up to the next one."""
+    """Times at which bytes were read: (offset, seconds of the monotonic clock), each valid up to the next one."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self._seconds: list[float] = []
 
     def note(self, offset: int, now: float) -> None:
-        """What is written from ``offset`` on is read at ``now``."""
+        """Record that output from ``offset`` on is read at ``now``."""
         if self._seconds and now - self._seconds[-1] < INTERVAL:
             return
         if len(self._offsets) >= MOST:
@@ -31,12 +31,12 @@ class Times:
         self._seconds.append(now)
 
     def between(self, start: int, end: int) -> list[tuple[int, float]]:
-        """Return the notes for the bytes from ``start`` to ``end``; the first one is for ``start`` itself."""
+        """Return the records for the bytes from ``start`` to ``end``; the first one is for ``start`` itself."""
         first = max(bisect.bisect_right(self._offsets, start) - 1, 0)
         last = bisect.bisect_left(self._offsets, end)
         return [(max(self._offsets[number], start), self._seconds[number]) for number in range(first, last)]
 
     def release(self, offset: int) -> None:
-        """Forget what only dates bytes before ``offset``."""
+        """Discard records that apply only to bytes before ``offset``."""
         first = max(bisect.bisect_right(self._offsets, offset) - 1, 0)
         del self._offsets[:first], self._seconds[:first]
