@@ -1,1 +1,1 @@
-"""Ports of tasks, who listens on them, and whether hosts find and reach each other."""
+"""Ports of tasks, processes that listen on them, and whether hosts can resolve and reach each other."""

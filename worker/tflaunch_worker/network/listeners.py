@@ -1,7 +1,7 @@
-"""Who listens on which TCP port of this machine.
+"""Find which process listens on which TCP port of this machine.
 
-The kernel is asked for listening sockets alone (sock_diag(7)). The tables in /proc would do, and do where it does not
-answer, but to write them it walks over all that could be connected: milliseconds, however little listens.
+The kernel is asked for listening sockets only (sock_diag(7)). The tables in /proc serve as a fallback: to write them,
+the kernel walks its whole table of connections, which takes milliseconds however few sockets listen.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -24,32 +24,32 @@ _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _ERROR, _DONE = 2, 3
-_LISTEN = 10  # TCP_LISTEN, as the kernel counts states
+_LISTEN = 10  # TCP_LISTEN in the kernel's numbering of states
 _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, sender
 _QUESTION = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states, any socket
 _ANSWER = struct.Struct("=4x2s62xI")  # struct inet_diag_msg: the port in network order, ..., the inode
 _RECEIVE = 64 * 1024
-_LONGEST_COMMAND = 120  # letters
+_LONGEST_COMMAND = 120  # characters
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
-_PATIENCE = 1.0  # seconds; the answer is there at once, or never
+_PATIENCE = 1.0  # seconds; the answer arrives at once or never
 
 
 def ports() -> set[int]:
-    """Return the TCP ports on which some process of this machine listens."""
+    """Return the TCP ports on which any process of this machine listens."""
     return {port for port, _ in _all()}
 
 
 def is_listening(port: int, session: int) -> bool:
-    """Whether a process of a session listens on a port."""
+    """Return whether a process of a session listens on a port."""
     links = _links(port)
     names = [name for name in os.listdir("/proc") if name.isdigit() and linux.session_of(int(name)) == session]
     return any(_holds_any(name, links) for name in names)
 
 
 def owner(port: int) -> str | None:
-    """Return ``"pid 12 (python train.py)"`` for the process that has a port, with its run if it is of tflaunch.
+    """Return ``"pid 12 (python train.py)"`` for the process that has a port, with its run if tflaunch started it.
 
-    That is who listens on the port, else a task of this user for which the port is held; None if unknown.
+    That is the process listening on the port, or else a task of this user for which the port is held; None if unknown.
     """
     links = _links(port)
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
@@ -65,14 +65,14 @@ def owner(port: int) -> str | None:
 
 
 def _command(pid: str) -> str:
-    """The command line of a process on one line, without control characters."""
+    """Return the command line of a process on one line, without control characters."""
     text = (linux.read(f"/proc/{pid}/cmdline") or "").replace("\0", " ")
     words = "".join(sign if sign.isprintable() else " " for sign in text).split()
     return " ".join(words)[:_LONGEST_COMMAND] or "unknown command"
 
 
 def _variables(pid: str) -> dict[str, str]:
-    """The environment with which a process of this user was started, empty for one of another user."""
+    """Return the environment that a process of this user was started with; empty for another user's process."""
     try:
         if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
             return {}
@@ -83,7 +83,7 @@ def _variables(pid: str) -> dict[str, str]:
 
 
 def _is_held_for(pid: str, port: int) -> bool:
-    """Whether a process is a task that was told to listen on a port, whether it does or not."""
+    """Return whether a process is a task whose TF_CONFIG assigns it a port, even if it does not listen yet."""
     variables = _variables(pid)
     if "TFLAUNCH_RUN" not in variables or f':{port}"' not in variables.get("TF_CONFIG", ""):
         return False
@@ -91,12 +91,12 @@ def _is_held_for(pid: str, port: int) -> bool:
         config = json.loads(variables["TF_CONFIG"])
         address = config["cluster"][config["task"]["type"]][config["task"]["index"]]
     except (ValueError, LookupError, TypeError, RecursionError):
-        return False  # it is not one of ours
+        return False  # not one of our tasks
     return str(address).rpartition(":")[2] == str(port)
 
 
 def _links(port: int) -> set[str]:
-    """How a descriptor of a socket that listens on a port looks in /proc."""
+    """Return the /proc link targets of descriptors of the sockets that listen on a port."""
     return {f"socket:[{inode}]" for listening, inode in _all() if listening == port}
 
 
@@ -104,7 +104,7 @@ def _holds_any(pid: str, links: set[str]) -> bool:
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
-        return False  # another user's process, or gone
+        return False  # another user's process, or an exited one
     for descriptor in descriptors:
         try:
             if os.readlink(f"/proc/{pid}/fd/{descriptor}") in links:
@@ -115,15 +115,15 @@ def _holds_any(pid: str, links: set[str]) -> bool:
 
 
 def _all() -> list[tuple[int, int]]:
-    """(port, inode) of every listening TCP socket."""
+    """Return (port, inode) of every listening TCP socket."""
     try:
         return [*_from_kernel(socket.AF_INET), *_from_kernel(socket.AF_INET6)]
-    except (OSError, AttributeError):  # AttributeError: this is no Linux
+    except (OSError, AttributeError):  # AttributeError: this is not Linux
         return list(_from_tables())
 
 
 def _from_kernel(family: int) -> Iterator[tuple[int, int]]:
-    """Raises OSError: this kernel does not tell, or not this process."""
+    """Yield (port, inode) from sock_diag; raises OSError if the kernel or its permissions do not allow it."""
     question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 1 << _LISTEN)
     header = _HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:

@@ -1,4 +1,4 @@
-"""What the names of the cluster's hosts mean on this host.
+"""Resolve the names of the cluster's hosts on this host.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -10,12 +10,12 @@ import socket
 import threading
 import time
 
-_PATIENCE = 8  # seconds for all names together: resolvers give up a dead server after 5
+_PATIENCE = 8  # seconds for all names together; resolvers give up on a dead server after 5
 _AT_ONCE = 16
 
 
 def look_up(names: list[str]) -> dict[str, str]:
-    """Return name to its addresses, separated by blanks; "" for a name without one. May take seconds."""
+    """Return a mapping from name to its space-separated addresses; "" for an unresolved name. May take seconds."""
     found = _addresses(names)
     return {name: found.get(name, "") for name in names}
 
@@ -41,7 +41,7 @@ def _addresses(names: list[str]) -> dict[str, str]:
             name, address = answers.get(timeout=max(end - time.monotonic(), 0))
             found[name] = address
     except queue.Empty:
-        pass  # who has not answered by now is as good as unknown
+        pass  # a name without an answer by now counts as unresolved
     return found
 
 

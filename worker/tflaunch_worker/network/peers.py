@@ -1,6 +1,6 @@
-"""Whether the tasks' hosts can reach each other: before the start each listens for a moment, and each connects.
+"""Check that the tasks' hosts reach each other: before the start, each listens briefly and connects to the others.
 
-A port that a firewall closes, or a name that leads elsewhere, would let TensorFlow wait without a word.
+Otherwise a port closed by a firewall, or a name that resolves to another machine, would make TensorFlow wait silently.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tflaunch_worker.loop import Loop
 
 _BACKLOG = 1024
-_LOOK_AGAIN = 0.05  # seconds after which a refusal is tried again: the other host may not listen yet
+_LOOK_AGAIN = 0.05  # seconds before a refused connection is retried: the other host may not listen yet
 _LONGEST = 256
 SOMETHING_ELSE = "something else answers there"
 
 
 class Listeners:
-    """Stands in for tasks on their held ports, and says who it is."""
+    """Listens on the held ports in place of the tasks, and sends each caller the run and the task."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -35,20 +35,20 @@ class Listeners:
         """Listen for these tasks.
 
         Raises:
-            OSError: on some port that is impossible.
+            OSError: a port cannot be listened on.
         """
         for task, port in ports.items():
             listener = _listener(port)
             self._watch(listener, partial(self._greet, listener, _words(run, task)))
 
     def close(self) -> None:
-        """Leave the ports to the tasks."""
+        """Stop listening, so that the tasks can use the ports."""
         for descriptor, one in self._sockets.items():
             self._loop.forget(descriptor)
             try:
-                one.shutdown(socket.SHUT_RDWR)  # for forks of ours, too, which have it as well
+                one.shutdown(socket.SHUT_RDWR)  # shutdown, because forks of ours may have inherited the socket
             except OSError:
-                pass  # the other side has hung up
+                pass  # the other side has disconnected
             one.close()
         self._sockets.clear()
 
@@ -58,7 +58,7 @@ class Listeners:
         self._loop.watch(one.fileno(), call)
 
     def _greet(self, listener: socket.socket, words: bytes) -> None:
-        """Say who listens here. The caller hangs up first: so no connection of the past stays on the task's port."""
+        """Send run and task. The caller closes first, so that no connection in TIME_WAIT remains on the task's port."""
         try:
             connection, _ = listener.accept()
         except OSError:
@@ -67,7 +67,7 @@ class Listeners:
         try:
             connection.send(words)
         except OSError:
-            pass  # it has gone again
+            pass  # the caller has already disconnected
 
     def _dismiss(self, connection: socket.socket) -> None:
         del self._sockets[connection.fileno()]
@@ -87,7 +87,7 @@ def _listener(port: int) -> socket.socket:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             family = socket.AF_INET6
         except OSError:
-            pass  # built with IPv6, but switched off in the kernel
+            pass  # built with IPv6, but disabled in the kernel
     if family == socket.AF_INET:
         listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -98,7 +98,7 @@ def _listener(port: int) -> socket.socket:
 
 
 class _Try:
-    """An address that is being connected to, again and again until time is up."""
+    """Attempts to connect to a task's address, repeated until the time is up."""
 
     def __init__(self, task: str, host: str, port: int, words: bytes) -> None:
         self.task = task
@@ -116,7 +116,7 @@ class _Try:
             self.result = "its name is not known there"
 
     def begin(self, selector: selectors.BaseSelector) -> None:
-        """Connect."""
+        """Start connecting."""
         assert self._found is not None
         family, kind, protocol, _, address = self._found
         self.heard = b""
@@ -126,7 +126,7 @@ class _Try:
         selector.register(self.socket, selectors.EVENT_READ, self)
 
     def serve(self, selector: selectors.BaseSelector, now: float) -> None:
-        """Something came, or the connection was refused."""
+        """Handle received data, or a refused connection."""
         assert self.socket is not None
         try:
             data = self.socket.recv(_LONGEST)
@@ -142,7 +142,7 @@ class _Try:
         self.result = "" if self.heard == self.words else SOMETHING_ELSE
 
     def end(self, selector: selectors.BaseSelector) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self.socket is not None:
             selector.unregister(self.socket)
             self.socket.close()
@@ -154,11 +154,11 @@ def try_all(peers: Dict[str, List[object]], run: str, patience: float) -> Dict[s
 
     Args:
         peers: task to its host and port.
-        run: whose tasks they are.
-        patience: how many seconds it may take.
+        run: the run that the tasks belong to.
+        patience: time limit in seconds.
     """
     tries = [_Try(task, str(host), int(str(port)), _words(run, task)) for task, (host, port) in peers.items()]
-    until = time.monotonic() + patience  # looking names up may have taken its own time
+    until = time.monotonic() + patience  # does not include the time for resolving names
     selector = selectors.DefaultSelector()
     while True:
         now = time.monotonic()

@@ -1,8 +1,8 @@
-"""Notices when a task listens on its port.
+"""Detect when a task listens on its port.
 
-The kernel tells nobody that a port was opened, so this looks, and it is the only thing in tflaunch
-that looks instead of waiting: every quarter of a second at first, then ever more rarely, and not at
-all once all ports are open. One look is one question to the kernel, for all tasks together.
+The kernel sends no notification when a port is opened, so this polls; nothing else in tflaunch does. It polls every
+quarter of a second at first, then less and less often, and not at all once all ports are open. One poll is one request
+to the kernel, for all tasks together.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from tflaunch_worker.loop import Loop
 
 FIRST_LOOK = 0.25
-_GROWTH = 8  # a look at t is followed by one at t + t/8: opening times are known to about 12 %
-_GIVE_UP = 3600.0  # TensorFlow itself waits no longer for a missing peer
+_GROWTH = 8  # a poll at t is followed by one at t + t/8, so opening times are accurate to about 12 %
+_GIVE_UP = 3600.0  # seconds; TensorFlow itself waits no longer for a missing peer
 
 
 class PortWatch:
-    """Calls ``opened(task)`` once for each watched task whose port is listened on."""
+    """Calls ``opened(task)`` once for each watched task that listens on its port."""
 
     def __init__(self, loop: Loop, opened: Callable[[str], None]) -> None:
         self._loop = loop
@@ -36,19 +36,19 @@ class PortWatch:
     def add(self, task: str, port: int, session: Callable[[], int] | None = None) -> None:
         """Watch a port that was just given to a starting task.
 
-        ``session`` returns the task's session, if somebody else may take the port and listen.
+        ``session`` returns the task's session; needed if another process might take the port and listen.
         """
         self._waiting[task] = port, session
         self._since = self._loop.now()
         self._schedule()
 
     def look_soon(self) -> None:
-        """Some task has written something, as they do once the cluster has formed: look, unless we just did."""
+        """Poll now unless it was just done: tasks write output once the cluster has formed."""
         if self._waiting and self._loop.now() - self._looked_at >= FIRST_LOOK:
             self._look_now()
 
     def remove(self, task: str) -> None:
-        """Stop watching; harmless when the port was open already."""
+        """Stop watching a task; has no effect if its port is already open."""
         self._waiting.pop(task, None)
 
     def _schedule(self) -> None:

@@ -1,13 +1,13 @@
-"""Ports of tasks: held from before the start until the end of the run.
+"""Hold the ports of tasks, from before their start until the end of the run.
 
-A held port is a socket that is bound, with SO_REUSEPORT, but never listens. It takes no connections,
-nobody else can bind the port, and the task itself can: TensorFlow's gRPC server binds with
-SO_REUSEPORT when TF_GRPC_REUSE_PORT=true (measured with TensorFlow 2.21). So nothing can take a port
-between the moment it is chosen and the moment the task listens on it.
+A held port is a socket that is bound, with SO_REUSEPORT, but never listens. It accepts no connections and keeps other
+processes from binding the port, but not the task itself: TensorFlow's gRPC server binds with SO_REUSEPORT when
+TF_GRPC_REUSE_PORT=true (measured with TensorFlow 2.21). So nothing can take a port between the moment it is chosen and
+the moment the task listens on it.
 
-A program that binds its port exclusively, on 127.0.0.1 as TensorBoard does, finds it held on another loopback address
-only. That keeps it from other agents; somebody else may still take it before that program listens. Then it fails, and
-another port is held for its next attempt.
+For a program that binds its port exclusively on 127.0.0.1, as TensorBoard does, the port is held on another loopback
+address only. That keeps it from other agents, but another process may still take it before that program listens. Then
+the program fails, and another port is held for its next attempt.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -33,7 +33,7 @@ _BESIDE = "127.96.6.6"
 
 
 class PortTaken(Exception):
-    """A port is in use: ``port`` and, if it could be found out, ``owner``."""
+    """Raised when a port is in use; has its number ``port`` and, if known, its ``owner``."""
 
     def __init__(self, port: int, owner: str | None) -> None:
         super().__init__(f"port {port} is in use by {owner or 'another process'}")
@@ -48,12 +48,12 @@ class Ports:
         self._held: dict[str, Tuple[int, socket.socket]] = {}
 
     def hold(self, task: str, port: int) -> int:
-        """Hold a port for a task and return its number; 0 means: choose one.
+        """Hold a port for a task and return its number; 0 chooses one.
 
-        A port that the task holds already is kept when it is the wanted one, and given up otherwise.
+        A port that the task already holds is kept if it is the requested one, and released otherwise.
 
         Raises:
-            PortTaken: another process has the wanted port.
+            PortTaken: another process has the requested port.
         """
         held = self._held.get(task)
         if held is not None and port and held[0] == port:
@@ -61,7 +61,7 @@ class Ports:
         return self._hold(task, [port] if port else _chosen(), _bind)
 
     def hold_beside(self, task: str, port: int) -> int:
-        """Hold a port for a task that binds it exclusively on 127.0.0.1; another one if the wanted one is taken.
+        """Hold a port for a task that binds it exclusively on 127.0.0.1; choose another if the requested one is taken.
 
         Raises:
             PortTaken: no port could be held.
@@ -69,7 +69,7 @@ class Ports:
         return self._hold(task, itertools.chain([port], _chosen()), _bind_beside)
 
     def _hold(self, task: str, ports: Iterable[int], bind: Callable[[int], socket.socket]) -> int:
-        """Hold the first of some ports that can be bound."""
+        """Hold the first of these ports that can be bound; return it."""
         self.release(task)
         for port in ports:
             try:
@@ -81,17 +81,17 @@ class Ports:
         raise taken
 
     def release(self, task: str) -> None:
-        """Give up the port of a task; harmless when it has none."""
+        """Release the port of a task; has no effect if it has none."""
         held = self._held.pop(task, None)
         if held is not None:
             held[1].close()
 
 
 def _chosen() -> Iterator[int]:
-    """Return some ports to try, below those that outgoing connections use.
+    """Return ports to try, below the range used for outgoing connections.
 
-    The kernel never picks from there, and the choice is random, so that two launchers on one
-    machine do not follow each other around.
+    The kernel never picks a port from there. The choice is random, so that two launchers on one machine rarely try the
+    same ports.
     """
     width = _width()
     return (LOWEST_CHOSEN + int.from_bytes(os.urandom(4), "big") % width for _ in range(_TRIES))
@@ -99,15 +99,15 @@ def _chosen() -> Iterator[int]:
 
 @functools.lru_cache(maxsize=None)
 def _width() -> int:
-    """How many ports there are to choose from; the kernel is asked once, not for every task."""
+    """Return how many ports there are to choose from; cached, so that the kernel is asked once."""
     return max(linux.first_ephemeral_port() - LOWEST_CHOSEN, 1000)
 
 
 def _bind(port: int) -> socket.socket:
     """Bind a port on every interface, as TensorFlow's server will.
 
-    SO_REUSEPORT is set only after the bind: the bind itself is exclusive and so fails also when the
-    other process has set SO_REUSEPORT, for instance a TensorFlow server that an earlier run left.
+    SO_REUSEPORT is set only after the bind. The bind itself is exclusive, so it also fails if the other process has set
+    SO_REUSEPORT, for instance a TensorFlow server left by an earlier run.
     """
     holder = _socket()
     try:
@@ -120,9 +120,9 @@ def _bind(port: int) -> socket.socket:
 
 
 def _bind_beside(port: int) -> socket.socket:
-    """Bind a port on a loopback address that nobody uses, if a server could listen on it on 127.0.0.1.
+    """Bind a port on an otherwise unused loopback address, if a server could listen on it on 127.0.0.1.
 
-    What is left of old connections there (TIME_WAIT) keeps no server away, but would keep a bind of ours away.
+    Old connections in TIME_WAIT on 127.0.0.1 do not keep a server from listening, but would make our own bind fail.
     """
     if port in listeners.ports():
         raise PortTaken(port, None)
@@ -144,5 +144,5 @@ def _socket() -> socket.socket:
             holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             return holder
         except OSError:
-            pass  # built with IPv6, but switched off in the kernel
+            pass  # built with IPv6, but disabled in the kernel
     return socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -1,1 +1,1 @@
-"""The user's code, as it comes to this host."""
+"""Receive the user's code on this host."""

@@ -1,8 +1,8 @@
-"""The user's code on its way to this host: kept by content, so that only what changed travels.
+"""Store the user's code on this host, cached by content, so that only changed files are transferred.
 
-A file is cached under the SHA-256 of its content and copied into the run's own directory, where its
-tasks may change it. What no run has used for a month is forgotten. What has not arrived whole lies in
-the agent's directory, whose guard removes it.
+A file is cached under the SHA-256 of its content and copied into the run's own directory, where its tasks may change
+it. Files that no run has used for a month are removed from the cache. Incomplete files are in the agent's directory and
+are removed by its guard.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _CACHE_NAME = "files"
-_PARTS_NAME = ".files"  # no task's scratch is called so
+_PARTS_NAME = ".files"  # never the name of a task's scratch directory
 _MONTH = 30 * 86400.0
 _READ = 1 << 20
 _LONGEST_TARGET = 4095  # bytes
@@ -30,19 +30,19 @@ _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 class FilesError(Exception):
-    """Why files cannot be kept here: one sentence."""
+    """Raised when files cannot be stored here; the message is one sentence."""
 
 
 class _Part:
-    """What has arrived of a file."""
+    """The part of a file that has arrived."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.size = 0
-        self.sha256 = hashlib.sha256()  # of what comes in, as it comes in: the agent has no time for it later
+        self.sha256 = hashlib.sha256()  # hashed as data arrives, because the agent must not block on it later
 
     def append(self, data: bytes) -> None:
-        """Keep more of it."""
+        """Append data to the file."""
         with open(self.path, "ab", buffering=0) as file:
             while data:
                 written = file.write(data) or 0
@@ -55,7 +55,7 @@ class Files:
     """The files of one run."""
 
     def __init__(self, directory: str, files: list[list[Any]], links: list[list[str]]) -> None:
-        """Believe what is offered, if it can be.
+        """Validate an offer of files.
 
         Args:
             directory: the agent's, at home/runs/RUN/agents/HOST.
@@ -78,52 +78,52 @@ class Files:
         self.is_being_compared = False
         self.is_being_placed = False
 
-    # ---- what is here
+    # ---- cached files
 
     def compare(self) -> list[str]:
-        """Return the hashes of what is not here, and mark what is as used. May take long."""
+        """Return the hashes of missing files, and mark cached ones as used. May take long."""
         return [digest for digest in sorted({digest for _, _, digest in self._files}) if not self._use(digest)]
 
     def _use(self, digest: str) -> bool:
         try:
-            os.utime(self._cached(digest))  # from now on no other run forgets it
+            os.utime(self._cached(digest))  # from now on no other run removes it
         except OSError:
             return False
         return True
 
     def compared(self, missing: list[str]) -> None:
-        """Take what `compare` returned."""
+        """Set the missing files, as returned by `compare`."""
         self._missing = set(missing)
 
     @property
     def is_compared(self) -> bool:
-        """Whether it is known what has to be sent."""
+        """Whether it is known which files are missing."""
         return self._missing is not None
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing has to be sent any more."""
+        """Whether no file is missing any more."""
         return self._missing is not None and not self._missing
 
     def wanted(self) -> list[tuple[str, int]]:
-        """Return what has to be sent: hashes, each with the number of bytes that have arrived already."""
+        """Return the files still to be sent: hashes, each with the number of bytes that have already arrived."""
         arrived = {digest: part.size for digest, part in self._parts.items()}
         return [(digest, arrived.get(digest, 0)) for digest in sorted(self._missing or ())]
 
     def _cached(self, digest: str) -> str:
         return os.path.join(self._cache, digest)
 
-    # ---- what arrives
+    # ---- arriving files
 
     def take(self, digest: str, offset: int, data: bytes, is_last: bool) -> None:
-        """Keep a part of a file.
+        """Store a part of a file.
 
         Raises:
-            FilesError: there is no room, or the file is not what it was said to be.
-            ValueError: a part before this one is missing.
+            FilesError: the disk is full, or the content does not match the hash.
+            ValueError: an earlier part is missing.
         """
         if self._has_failed or digest not in (self._missing or ()):
-            return  # it was under way when that was told, or it has come in time from elsewhere
+            return  # it was already in flight when its state was reported, or has arrived from elsewhere
         part = self._parts.get(digest)
         if part is None:
             part = self._parts[digest] = _Part(os.path.join(self._arriving, digest))
@@ -142,7 +142,7 @@ class Files:
     def _begin(self, part: _Part) -> None:
         os.makedirs(self._cache, mode=0o700, exist_ok=True)
         os.makedirs(self._arriving, mode=0o700, exist_ok=True)
-        _unlink(part.path)  # of an earlier agent of this run, which was killed with its guard
+        _unlink(part.path)  # left by an earlier agent of this run that was killed together with its guard
 
     def _finish(self, digest: str, part: _Part) -> None:
         if part.sha256.hexdigest() != digest:
@@ -158,10 +158,10 @@ class Files:
         self._has_failed = True
         _unlink(part.path)
 
-    # ---- what the tasks find
+    # ---- files for the tasks
 
     def place(self) -> str:
-        """Copy everything to where the tasks find it; return "" or why that failed. May take long."""
+        """Copy everything to the tasks' code directory; return "" or the reason for a failure. May take long."""
         is_new = not os.path.lexists(self._place)
         try:
             os.makedirs(self._place, mode=0o700, exist_ok=True)
@@ -171,16 +171,16 @@ class Files:
                 os.symlink(link, self._free(path))
         except (OSError, FilesError) as error:
             if is_new:
-                shutil.rmtree(self._place, ignore_errors=True)  # no task has written anything there
+                shutil.rmtree(self._place, ignore_errors=True)  # no task has written anything into it
             reason = f"{error.filename or self._place}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            return "".join(sign if sign.isprintable() else "?" for sign in reason)  # a name may hold anything
+            return "".join(sign if sign.isprintable() else "?" for sign in reason)  # names may hold any character
         self._forget_old()
         return ""
 
     def _free(self, path: str) -> str:
-        """Return where to write a file, in a directory that is none by way of a link, and nothing in the way.
+        """Return the path at which to write a file, with real directories above it and nothing at the path itself.
 
-        Tasks of an earlier attempt may have put a link in the place of a directory: what we write stays ours.
+        Tasks of an earlier attempt may have replaced a directory by a link, which would lead our writes elsewhere.
         """
         *parents, name = path.split(os.sep)
         directory = self._place
@@ -223,7 +223,7 @@ class Files:
                 if os.lstat(path).st_mtime < limit:
                     os.unlink(path)
             except OSError:
-                pass  # another run was faster, or it is not ours
+                pass  # another run was faster, or the file is not ours
 
 
 def _unlink(path: str) -> None:
@@ -248,7 +248,7 @@ def _link_target(target: str) -> str:
 
 
 def _inside(path: str) -> str:
-    os.fsencode(path)  # raises ValueError for what cannot be the name of a file
+    os.fsencode(path)  # raises ValueError for an invalid file name
     normal = os.path.normpath(path)
     if os.path.isabs(normal) or normal.split(os.sep)[0] in (os.curdir, os.pardir) or "\0" in normal:
         raise ValueError(f"{path!r} leads out of the run's directory")

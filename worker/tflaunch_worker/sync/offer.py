@@ -1,4 +1,4 @@
-"""The supervisor's offer of files: what of them is not here yet is asked for, taken, and put in its place.
+"""Handle the supervisor's offer of files: request the missing ones, receive them and copy all to the code directory.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Offer:
-    """Serves the orders ``offer_files`` and ``file_part``."""
+    """Handles the orders ``offer_files`` and ``file_part``."""
 
     def __init__(self, directory: str, loop: Loop, link: SupervisorLink) -> None:
-        """Serve for the agent whose directory this is."""
+        """Handle offers for the agent with this directory."""
         self._directory = directory
         self._loop = loop
         self._link = link
@@ -30,10 +30,10 @@ class Offer:
         self._files: Files | None = None
 
     def obey(self, message: dict[str, Any], body: bytes) -> None:
-        """Serve an order.
+        """Handle an order.
 
         Raises:
-            ValueError: it cannot be served.
+            ValueError: the order is invalid.
         """
         if message["kind"] == "offer_files":
             self._hear(message)
@@ -41,7 +41,7 @@ class Offer:
             self._take_part(message, body)
 
     def _hear(self, message: dict[str, Any]) -> None:
-        """Take a part of the list; after a lost link all of it comes again."""
+        """Add a part of the list of files; after a lost link the whole list is sent again."""
         if self._files is None:
             if message["is_first"]:
                 self._offered = [], []
