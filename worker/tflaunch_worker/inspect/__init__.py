@@ -1,1 +1,1 @@
-"""Inspect this host: what tasks use, what it can do, which TensorFlow it has."""
+"""Inspect this host: the tasks' resource usage, the host's capabilities, and its TensorFlow."""

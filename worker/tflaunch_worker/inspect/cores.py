@@ -20,7 +20,7 @@ def usable() -> int:
 
 
 def _cgroup_quota() -> float | None:
-    """Cores granted by the cgroup of a container, None for no limit."""
+    """Return the number of cores that the container's cgroup grants, or None for no limit."""
     try:
         quota, period = _read(_QUOTA).split()
         return None if quota == "max" else int(quota) / int(period)

@@ -1,4 +1,4 @@
-"""Answer `tflaunch doctor`: facts of this host, and marks left and found in directories.
+"""Answer `tflaunch doctor`: report facts of this host, and create, find and remove probe files.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DoctorService:
-    """Answer the questions of a doctor; what may take long runs in a fork."""
+    """Handles the orders of `tflaunch doctor`; slow work runs in a fork."""
 
     def __init__(self, loop: Loop, host: Host, link: SupervisorLink) -> None:
         self._loop = loop
@@ -29,7 +29,7 @@ class DoctorService:
         self._link = link
 
     def obey(self, message: Dict[str, Any]) -> None:
-        """Do what an order asks for, and answer."""
+        """Carry out an order and answer it."""
         kind = message["kind"]
         if kind == "examine":
             self._examine(message)

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
     Facts = Dict[str, Any]
 
-_PATIENCE = 20.0  # seconds for an interpreter: its packages may lie on a slow disk
+_PATIENCE = 20.0  # seconds for an interpreter, whose packages may be on a slow disk
 _GPU_PATIENCE = 4.0
 
 
 def examine(directory: str, commands: List[Tuple[spawn.Command, bool]], files: Tuple[int, int], probe: str) -> Facts:
-    """Return what is known of this host. May take seconds.
+    """Return the facts of this host. May take seconds.
 
     Args:
         directory: the agent's.
-        commands: those of the tasks that differ, each with whether it is a Python that can be asked.
-        files: how many files a task may open, softly and at most.
+        commands: the tasks' distinct commands, each with whether it is a Python interpreter that can run the probe.
+        files: soft and hard limit of open files for a task.
         probe: the source of `probe`.
     """
     places = [directory, *(command.workdir for command, _ in commands)]
@@ -55,7 +55,7 @@ def _free(place: str) -> int | None:
 
 
 def _gpus() -> List[str] | None:
-    """The names of the GPUs; None where there is a driver that does not tell."""
+    """Return the names of the GPUs, or None if there is a driver that does not answer."""
     if not os.path.exists(linux.NVIDIA_DRIVER):
         return []
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
@@ -67,7 +67,7 @@ def _gpus() -> List[str] | None:
 
 
 def _program(command: spawn.Command, probe: str | None) -> Facts:
-    """What a task's interpreter knows; of another program, without a probe, only whether it is there."""
+    """Return what a task's interpreter reports; without a probe, only check that the program exists."""
     if not os.path.isdir(command.workdir):
         return {"problem": "there is no directory {}".format(command.workdir), "is_workdir": True}
     program = _which(command)
@@ -98,14 +98,14 @@ def _which(command: spawn.Command) -> str | None:
 
 
 def remove(directory: str) -> None:
-    """Remove a directory with all that is in it. May take long."""
+    """Remove a directory with its content. May take long."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def mark(directory: str, token: str) -> str | None:
-    """Leave a mark in a directory, or in the nearest one above that exists; return where, None where one must not."""
+    """Create a probe file in a directory or its nearest existing parent; return its path, or None if not possible."""
     if not os.path.isabs(directory):
-        return None  # an agent has no directory from which it could be meant
+        return None  # the agent has no directory to which a relative path could refer
     place = os.path.abspath(directory)
     while not os.path.isdir(place) and place != "/":
         place = os.path.dirname(place)
@@ -120,8 +120,8 @@ def mark(directory: str, token: str) -> str | None:
 
 
 def unmark(path: str) -> None:
-    """Remove a mark."""
+    """Remove a probe file."""
     try:
         os.unlink(path)
     except OSError:
-        pass  # its disk has gone
+        pass  # its disk is gone

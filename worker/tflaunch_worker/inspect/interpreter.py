@@ -1,7 +1,7 @@
-"""Find the TensorFlow that a task's interpreter would import, and whether tf_keras is beside it.
+"""Find the TensorFlow that a task's interpreter would import, and whether tf_keras is installed beside it.
 
-It is looked up in the directories where packages are, without starting the interpreter: that would cost every start
-more than all the rest of it. Where the place is not one of the usual, the answer is that it is not known.
+The package directories are searched without starting the interpreter, which would take longer than the rest of a
+task's start. If the package is in none of the usual directories, the result is "unknown".
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from typing import Mapping
 
 CHOICE = "TFLAUNCH_LEGACY_KERAS"
-"""The variable of a task that says why it has tf_keras or not."""
+"""Variable of a task that says why it uses tf_keras or not."""
 
 LEFT_TO_THE_HOST = "auto"
-"""What it says as long as nobody has looked."""
+"""Value of that variable until the host has decided."""
 
 LOOKED_AT = ("PATH", "PYTHONPATH", "HOME")
-"""The variables of a task on which the answer depends."""
+"""Variables of a task that determine the result."""
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 _VERSION = re.compile(
     r"(?:tensorflow(?:_(?:cpu|gpu|rocm|intel|aarch64|cpu_aws))?|tf_nightly)-(\d+)\.(\d+)[^-]*\.dist-info"
 )
-_KERAS_3_SINCE = (2, 16)  # tf.keras is Keras 3 since then, tensorflow/RELEASE.md
+_KERAS_3_SINCE = (2, 16)  # since this version tf.keras is Keras 3 (tensorflow/RELEASE.md)
 _PLACES = ("lib/{}/site-packages", "lib64/{}/site-packages", "lib/python3/dist-packages")
 _PLACES_OF_DEBIAN = ("local/lib/{}/dist-packages",)
 _MINOR = re.compile(r"(?:python)?(3\.\d+)")
@@ -37,10 +37,10 @@ _ANY = "python3*"
 
 
 def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
-    """Return whether a task is to have TF_USE_LEGACY_KERAS=1, which makes tf.keras be tf_keras, and why.
+    """Return whether a task should get TF_USE_LEGACY_KERAS=1, which makes tf.keras be tf_keras, and the reason.
 
-    Where nothing is known it is to have it: nearly every program for several workers needs it (Keras 3 cannot `fit`
-    there, keras-team/keras#20585).
+    If TensorFlow's version is unknown, the answer is yes: nearly every program for several workers needs it, because
+    Keras 3 cannot `fit` there (keras-team/keras#20585).
 
     Args:
         argv: the task's command.
@@ -59,7 +59,7 @@ def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def tensorflow(argv: list[str], env: Mapping[str, str]) -> str:
-    """Return the version of TensorFlow that a command would import, such as ``2.21``, "" where it is not known."""
+    """Return the version of TensorFlow that a command would import, such as ``2.21``, or "" if unknown."""
     if not _PYTHON.fullmatch(os.path.basename(argv[0])):
         return ""
     version = _tensorflow(_packages(_python(argv[0], env), env))
@@ -67,7 +67,7 @@ def tensorflow(argv: list[str], env: Mapping[str, str]) -> str:
 
 
 def _python(program: str, env: Mapping[str, str]) -> str | None:
-    """The interpreter that a command is, or that it would find: a script starts `python` itself."""
+    """Return the interpreter that a command is, or else the `python` on PATH, which a script would start."""
     names = [program] if _PYTHON.fullmatch(os.path.basename(program)) else ["python", "python3"]
     for name in names:
         if "/" in name:
@@ -80,7 +80,7 @@ def _python(program: str, env: Mapping[str, str]) -> str | None:
 
 
 def _packages(python: str | None, env: Mapping[str, str]) -> list[str]:
-    """The directories with an interpreter's packages, in the order in which it looks into them."""
+    """Return the directories with an interpreter's packages, in search order."""
     found = [place for place in env.get("PYTHONPATH", "").split(":") if place]
     if python is None:
         return found
@@ -96,7 +96,7 @@ def _packages(python: str | None, env: Mapping[str, str]) -> list[str]:
 
 
 def _settings_of_environment(prefix: str) -> dict[str, str] | None:
-    """What a virtual environment says about itself; None when it is none."""
+    """Return the settings in a virtual environment's pyvenv.cfg, or None if it is not one."""
     try:
         with open(os.path.join(prefix, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
             lines = [line.partition("=") for line in file]
@@ -106,7 +106,7 @@ def _settings_of_environment(prefix: str) -> dict[str, str] | None:
 
 
 def _directory_name(python: str, settings: Mapping[str, str]) -> str:
-    """What directories of this Python are called, such as python3.11; a pattern where its version is not known."""
+    """Return the directory name of this Python, such as python3.11, or a pattern if its version is unknown."""
     names = os.path.basename(os.path.realpath(python)), settings.get("version", ""), settings.get("version_info", "")
     for match in map(_MINOR.match, names):
         if match:
@@ -119,7 +119,7 @@ def _below(prefix: str, places: tuple[str, ...], version: str) -> list[str]:
 
 
 def _tensorflow(places: list[str]) -> tuple[int, int] | None:
-    """The version of the first TensorFlow that would be imported."""
+    """Return the version of the TensorFlow that would be imported, or None if unknown."""
     for place in places:
         if os.path.exists(os.path.join(place, "tensorflow", "__init__.py")):
             names = sorted(glob.glob(os.path.join(place, "t*-*.dist-info")))

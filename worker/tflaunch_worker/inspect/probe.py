@@ -1,7 +1,7 @@
-"""What the interpreter of a task knows: its version, TensorFlow's and Keras', and the program that it will run.
+"""Report a task's interpreter: its version, TensorFlow's and Keras', and the program that it will run.
 
-Sent as source to the interpreter that the task's command names, in the task's own environment and directory, with
-the task's other words as arguments; prints one line of JSON. TensorFlow is not imported.
+Sent as source to the interpreter in the task's command and run in the task's environment and directory, with the
+command's remaining arguments. Prints one line of JSON. Does not import TensorFlow.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly", "tf-nightly-cpu")
 _BACKUP = re.compile(rb"BackupAndRestore\(\s*(?:backup_dir\s*=\s*)?[\"']([^\"'\n]+)[\"']")
-_WITH_VALUE = ("-W", "-X")  # options of Python that take the next word
+_WITH_VALUE = ("-W", "-X")  # options of Python that take a value
 
 
 def _version(*names: str) -> str | None:
@@ -36,7 +36,7 @@ def _version(*names: str) -> str | None:
 
 
 def _program(words: List[str]) -> str | None:
-    """The file of the program that these arguments of Python name; None for `-c`, and for a module that is missing."""
+    """Return the program file that these arguments of Python name; None for `-c` and for a missing module."""
     words = list(words)
     while words:
         word = words.pop(0)
@@ -63,7 +63,7 @@ def _module(name: str) -> str | None:
 
 
 def _source(path: str) -> bytes | None:
-    """The text of a program, which may be in an archive: the examples come with the agent."""
+    """Return a program's source, which may be in an archive: the examples come with the agent."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -80,7 +80,7 @@ def _names_module(words: List[str]) -> bool:
 
 
 def main(words: List[str]) -> None:
-    """Print what is known."""
+    """Print the report."""
     path = _program(words)
     source = None if path is None else _source(path)
     backups = [match.decode("utf-8", "replace") for match in _BACKUP.findall(source or b"")]

@@ -1,4 +1,4 @@
-"""Measure what tasks use: processors, memory, and GPUs if there are any; only on request.
+"""Measure what tasks use: CPU time, memory, and GPUs if there are any; only on request.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     Rows = Dict[str, List[List[str]]]
 
 PATIENCE = 2.0
-"""Seconds that each question to the driver may take: a GPU that hangs makes it hang."""
+"""Timeout in seconds for each query of the driver, which hangs when a GPU hangs."""
 
 SHARED_FOR = 30.0
-"""Seconds for which what tasks share is taken to be the same: to look at all their pages takes a tenth of a second."""
+"""Seconds for which shared memory is not measured again: visiting all pages takes a tenth of a second."""
 
 _QUERIES = {
     "processes": "--query-compute-apps=pid,gpu_uuid,used_memory",
@@ -31,7 +31,7 @@ _QUERIES = {
 
 
 class Measurer:
-    """Measures the tasks of a host. ``driver`` exists where there are GPUs, which ``program`` can tell of."""
+    """Measures the tasks of a host; if ``driver`` exists, ``program`` is run to query the GPUs."""
 
     def __init__(self, loop: Loop, driver: str = linux.NVIDIA_DRIVER, program: str = "nvidia-smi") -> None:
         self._loop = loop
@@ -39,21 +39,20 @@ class Measurer:
         self._program = program
         self._is_out = False
         self.forks: set[int] = set()
-        """Processes that were forked of another one, with which they share memory."""
+        """Processes that were forked from a zygote and share memory with it."""
         self._shared: list[list[str]] = []
         self._shared_until = 0.0
         self._waiting: Callable[[Rows], None] | None = None
 
     def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[Figures], None]) -> None:
-        """Call ``answer`` with what each task uses: at once, or a little later where GPUs have to be asked.
+        """Call ``answer`` with what each task uses: at once, or later if GPUs or shared memory must be queried.
 
-        While an answer is on its way, asking again gives no second one.
+        A request during a pending answer is ignored.
 
         Args:
-            pids: returns the process that leads each living task; called when the answer is made.
-            answer: is given ``cpu_seconds``, ``rss_bytes``, ``gpu_bytes`` and ``gpu_percent`` by task,
-                without what is not known, and for a task that was forked ``shared_bytes``, the part of ``rss_bytes``
-                that other processes have as well.
+            pids: returns the leading process of each living task; called when the answer is assembled.
+            answer: gets ``cpu_seconds``, ``rss_bytes``, ``gpu_bytes`` and ``gpu_percent`` by task, if known,
+                and for a forked task ``shared_bytes``, the part of ``rss_bytes`` shared with other processes.
         """
         if self._waiting is not None:
             return
@@ -77,14 +76,14 @@ class Measurer:
         offload.run_in_fork(self._loop, lambda: _ask_others(program, sharing), answered)
 
     def _tell(self, rows: Rows) -> None:
-        """Answer, if nobody has meanwhile: a program that a broken driver holds cannot even be killed."""
+        """Answer unless the timer has already done so: a program stuck in a broken driver cannot even be killed."""
         tell, self._waiting = self._waiting, None
         if tell is not None:
             tell(rows)
 
 
 def _figures(pids: dict[str, int], rows: Rows) -> Figures:
-    """Put together what the processes of each task use, which are told from one look at all processes."""
+    """Sum up what the processes of each task use, from one snapshot of all processes."""
     processes = linux.processes()
     owners = _owners(processes, {pid: task for task, pid in pids.items()})
     figures: Figures = {task: {} for task in pids}
@@ -101,7 +100,7 @@ def _figures(pids: dict[str, int], rows: Rows) -> Figures:
 
 
 def _owners(processes: dict[int, linux.Process], leaders: dict[int, str]) -> dict[int, str]:
-    """Return the task of each process that descends from its leader, or belongs to the leader's session."""
+    """Return the task of each process that descends from a task's leader or belongs to its session."""
     owners: dict[int, str | None] = {}
     for pid in processes:
         way, above = [], pid
@@ -116,7 +115,7 @@ def _owners(processes: dict[int, linux.Process], leaders: dict[int, str]) -> dic
 
 
 def _add_gpus(figures: Figures, owners: dict[int, str], rows: Rows) -> None:
-    """Add the memory that each task has on GPUs, and how busy the GPUs are on which it runs, on average."""
+    """Add each task's GPU memory, and the average utilization of the GPUs that it uses."""
     busy = {uuid: float(percent) for uuid, percent in rows.get("gpus", []) if _is_number(percent)}
     places: dict[str, set[str]] = {}
     for pid, uuid, megabytes in rows.get("processes", []):
@@ -133,11 +132,11 @@ def _add_gpus(figures: Figures, owners: dict[int, str], rows: Rows) -> None:
 
 
 def _is_number(word: str) -> bool:
-    return word.isdigit()  # else "[N/A]" or "[Not Supported]"
+    return word.isdigit()  # otherwise "[N/A]" or "[Not Supported]"
 
 
 def _ask_others(program: str, sharing: list[int]) -> Rows:
-    """Be the fork: ask the driver's tool, if there is one, and look at these processes, if there are any."""
+    """Query the GPU tool and the shared memory of these processes, where given. Runs in a fork."""
     rows = _ask_program(program) if program else {}
     if sharing:
         rows["shared"] = [[str(pid), str(linux.shared_memory(pid))] for pid in sharing]
@@ -145,7 +144,7 @@ def _ask_others(program: str, sharing: list[int]) -> Rows:
 
 
 def _ask_program(program: str) -> Rows:
-    """Ask the driver's own tool. What it does not tell in time is not known."""
+    """Query the GPU tool; what it does not report in time is omitted."""
     import subprocess
 
     rows: Rows = {}
