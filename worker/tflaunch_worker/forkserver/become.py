@@ -27,14 +27,14 @@ _DECIDE_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"
 
 
 def become_task(request: dict[str, Any], output: int, report: socket.socket, agent: int, import_output: bytes) -> None:
-    """Be the task and run its program; the interpreter ends as usual when this has returned or raised.
+    """Turn into the task and run its program; after this returns or raises, the interpreter ends as usual.
 
     Args:
         request: ``argv``, ``env`` and ``workdir`` of the task.
         output: the write end of the task's output.
-        report: sends the agent our process id, receives its permission, and reports like `spawn` a failed start.
+        report: sends the agent our pid, receives its permission, and reports a failed start like `spawn`.
         agent: the process that must be the parent.
-        import_output: what the imports wrote, which the task writes in turn.
+        import_output: output of the imports, which the task writes as its own.
     """
     argv, env = request["argv"], request["env"]
     stage = "setup"
@@ -69,14 +69,14 @@ def become_task(request: dict[str, Any], output: int, report: socket.socket, age
 
 
 def reseed() -> None:
-    """Give this fork random numbers of its own; Python's have been reseeded at the fork."""
+    """Reseed NumPy's random numbers in this fork; Python reseeds its own at a fork."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
 
 
 def restore_openblas_threads(env: dict[str, str]) -> None:
-    """Let OpenBLAS have the threads that it would have started by itself; the zygote imports it with one."""
+    """Restore OpenBLAS' default number of threads; the zygote imports it with one."""
     count = len(os.sched_getaffinity(0))
     for name in _DECIDE_THREADS:
         first = env.get(name, "").partition(",")[0].strip()
@@ -103,7 +103,7 @@ def run_program(argv: list[str]) -> None:
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[:] = argv
     for module in [module for module in sys.modules if module.partition(".")[0] == _OWN_PACKAGE]:
-        del sys.modules[module]  # the program may have another version of it
+        del sys.modules[module]  # the program may use another version of it
     main = types.ModuleType("__main__")
     main.__dict__.update(__loader__=importlib.machinery.BuiltinImporter, __annotations__={}, __builtins__=builtins)
     sys.modules["__main__"] = main
@@ -144,7 +144,7 @@ def _compile_script(name: str, namespace: dict[str, Any]) -> types.CodeType:
 
 
 def _compile_text(text: str) -> types.CodeType:
-    if sys.version_info >= (3, 13):  # its tracebacks show the lines of the text
+    if sys.version_info >= (3, 13):  # tracebacks show the lines of the text since 3.13
         import linecache
 
         lines = [f"{line}\n" for line in text.splitlines()]
@@ -161,7 +161,7 @@ def _flush_output() -> None:
 
 
 def _hide_own_frames(error: BaseException) -> None:
-    """Let the interpreter show an exception without the frames of this package, and then end as it always does."""
+    """Make the interpreter show an exception without the frames of this package, and then end as usual."""
     trace, hook = error.__traceback__, sys.excepthook
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next

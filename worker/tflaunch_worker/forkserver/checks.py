@@ -1,7 +1,7 @@
-"""Check, before each fork, that the zygote can be forked and that the program may be.
+"""Check, before each fork, that the zygote and the program allow it.
 
-A fork is only safe while nothing but the main thread runs (TensorFlow is not fork-safe once it has run something:
-tensorflow/tensorflow#2448, #5448).
+A fork is only safe while the main thread is the only one, and TensorFlow is not fork-safe once it has run something
+(tensorflow/tensorflow#2448, #5448).
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -23,11 +23,11 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 def check_program(request: dict[str, Any], modules_before: set[str]) -> tuple[str, set[str]]:
-    """Return why a task must not be forked from this process ("" for no reason), and the packages that it imports.
+    """Return why a task must not be forked from this process ("" if it may), and the packages that it imports.
 
     Args:
         request: ``argv``, ``env`` and ``workdir`` of the task.
-        modules_before: the modules that this process itself needs.
+        modules_before: the modules that this process needs for itself.
     """
     argv, workdir = request["argv"], request["workdir"]
     reason = _reason_in_process()
@@ -46,7 +46,7 @@ def check_program(request: dict[str, Any], modules_before: set[str]) -> tuple[st
 
 
 def _package_directories(module: str) -> list[str]:
-    """Return where import hooks find the package of a module that is not on the path, as in an editable install."""
+    """Return where import hooks find a module's package that is not on the path, as in an editable install."""
     package = module.partition(".")[0]
     found: list[str] = []
     for finder in sys.meta_path:
@@ -57,7 +57,7 @@ def _package_directories(module: str) -> list[str]:
 
 
 def _reason_in_process() -> str:
-    """Return why nothing may be forked from this process; "" for no reason."""
+    """Return why this process must not be forked, or "" if it may."""
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         return f"the modules have started {threads - 1} threads"
@@ -65,7 +65,7 @@ def _reason_in_process() -> str:
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:
-            continue  # the one that listed them
+            continue  # the descriptor of the listing itself
         if target.startswith(_DEVICES):
             return f"the modules have opened {target}"
     context = sys.modules.get("tensorflow.python.eager.context")
@@ -75,13 +75,13 @@ def _reason_in_process() -> str:
 
 
 def _reason_in_directory(directory: str, modules_before: set[str]) -> str:
-    """Return whether a program's own directory has a module that was imported from elsewhere; "" for no reason."""
+    """Return a reason if a program's directory has a module that was imported from elsewhere, or else ""."""
     if getattr(sys.flags, "safe_path", False):
         return ""
     try:
         names = os.listdir(directory)
     except OSError:
-        return ""  # the start itself reports it
+        return ""  # the start of the task reports it
     suffixes = importlib.machinery.all_suffixes()
     for name in names:
         stem = name.partition(".")[0]

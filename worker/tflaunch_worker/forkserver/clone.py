@@ -1,8 +1,8 @@
-"""Fork a process whose parent is this process' parent.
+"""Fork a process as a child of this process' parent.
 
-The task is then the agent's own child. ``clone`` is called with the flags of ``fork`` (glibc's
-sysdeps/unix/sysv/linux/arch-fork.h) and CLONE_PARENT. No library offers that, so it is called by its number, with the
-steps before and after it that CPython takes at ``os.fork`` and those of glibc that matter with one thread.
+The task is then a direct child of the agent. ``clone`` is called with CLONE_PARENT and the flags of ``fork`` (glibc's
+sysdeps/unix/sysv/linux/arch-fork.h). No library offers this, so the system call is made by its number, with the
+preparation and cleanup of CPython's ``os.fork`` and the parts of glibc's that matter with one thread.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -18,13 +18,13 @@ _CLONE_PARENT = 0x00008000
 _CLONE_CHILD_CLEARTID = 0x00200000
 _CLONE_CHILD_SETTID = 0x01000000
 _PR_GET_TID_ADDRESS = 40
-_CLONE = {"x86_64": 56, "aarch64": 220}  # system calls; the fourth and fifth argument change places on aarch64
+_CLONE = {"x86_64": 56, "aarch64": 220}  # system calls; the fourth and fifth arguments are swapped on aarch64
 _SET_ROBUST_LIST, _GET_ROBUST_LIST = {"x86_64": 273, "aarch64": 99}, {"x86_64": 274, "aarch64": 100}
-_OLDEST_GLIBC = (2, 25)  # an earlier one caches the process id
+_OLDEST_GLIBC = (2, 25)  # an earlier one caches the pid
 
 
 def is_fork_supported() -> bool:
-    """Tell whether `fork_as_sibling` works on this system."""
+    """Return whether `fork_as_sibling` works on this system."""
     return platform.machine() in _CLONE and _glibc_version() >= _OLDEST_GLIBC and _tid_address() is not None
 
 
@@ -38,7 +38,7 @@ def fork_as_sibling() -> int:
     flags = _CLONE_PARENT | _CLONE_CHILD_CLEARTID | _CLONE_CHILD_SETTID | signal.SIGCHLD
     nothing, address = ctypes.c_void_p(0), ctypes.c_void_p(_tid_address())
     last = (nothing, address) if machine == "aarch64" else (address, nothing)
-    libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock during the call
+    libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL keeps the interpreter's lock during the call
     libc.syscall.restype = ctypes.c_long
     robust, size = ctypes.c_void_p(), ctypes.c_size_t()
     number = ctypes.c_long(_GET_ROBUST_LIST[machine])
@@ -46,7 +46,7 @@ def fork_as_sibling() -> int:
     ctypes.pythonapi.PyOS_BeforeFork()
     pid = int(libc.syscall(ctypes.c_long(_CLONE[machine]), ctypes.c_ulong(flags), nothing, nothing, *last))
     if pid == 0:
-        if has_robust:  # the kernel does not hand it to the new process
+        if has_robust:  # the kernel does not pass it on to the new process
             libc.syscall(ctypes.c_long(_SET_ROBUST_LIST[machine]), robust, size)
         ctypes.pythonapi.PyOS_AfterFork_Child()
         return 0
@@ -66,7 +66,7 @@ def _glibc_version() -> tuple[int, ...]:
 
 
 def _tid_address() -> int | None:
-    """Return where the C library keeps its main thread's id, which the kernel writes for a new process."""
+    """Return the address of the C library's main thread id, which the kernel sets in a new process."""
     address = ctypes.c_void_p()
     libc = ctypes.CDLL(None)
     if libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0) != 0:

@@ -1,9 +1,9 @@
-"""Keep the zygotes of this host, one for each environment, and fork tasks from them.
+"""Keep this host's zygotes, one per environment, and fork tasks from them.
 
-A zygote (`server`) is started when the first task asks for it, stays for later attempts, and ends with the agent. A
-task is forked in three steps, so that no program runs which the agent does not know, whatever dies or is late: the
-zygote gets the request with the ends of two connections; the fork sends its process id over one of them; only the
-agent's answer lets it continue. When the connection ends without a process id, the task is started as usual.
+A zygote (`server`) is started for the first task that needs it, stays for later attempts, and ends with the agent. A
+task is forked in three steps, so that no program runs without the agent's knowledge, even if a process dies or is slow:
+the zygote gets the request with the ends of two connections; the fork sends its pid over one of them; it continues only
+after the agent's answer. If the connection ends without a pid, the task is started as usual.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from tflaunch_worker.loop import Loop
 
 PRELOAD = "TFLAUNCH_PRELOAD"
-"""The variable that names the modules which were imported for a task, or "no: " and the reason."""
+"""Variable that lists the modules imported for a task, or holds "no: " and the reason."""
 
 _TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
-_FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads while it is imported
+_FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads during its import
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# "", the working directory, is replaced: it may have a module of any name.
+# "", the working directory, is replaced because it may contain a module of any name.
 _CODE = (
     f"import sys; sys.path[: sys.path[:1] == ['']] = [{_ROOT!r}]; "
     "from tflaunch_worker.forkserver import server; server.main()"
@@ -47,7 +47,7 @@ class ZygotePool:
     """The zygotes of this host."""
 
     def __init__(self, loop: Loop, forks: set[int]) -> None:
-        """Add the process ids of forked tasks to ``forks``."""
+        """Create the pool; pids of forked tasks are added to ``forks``."""
         self._loop = loop
         self._forks = forks
         self._zygotes: dict[tuple[object, ...], Zygote] = {}
@@ -62,7 +62,8 @@ class ZygotePool:
     ) -> PendingFork | None:
         """Fork a task from a zygote; calls ``on_started``, or ``on_refused`` to fall back to exec.
 
-        Sets ``command.preload`` to the modules or the reason first. None if ``on_refused`` has been called already.
+        Before that, sets ``command.preload`` to the modules or the reason. Returns None if ``on_refused`` was called
+        immediately.
         """
 
         def started(child: spawn.Child) -> None:
@@ -101,7 +102,7 @@ class ZygotePool:
 
 
 class PendingFork:
-    """A requested fork. Until it is started, no process runs anything of the task's program."""
+    """A requested fork. Until it is started, no process runs any part of the task's program."""
 
     def __init__(
         self,
@@ -119,11 +120,11 @@ class PendingFork:
         self._received = b""
         self._is_cancelled = False
         self.on_answer: Callable[[bool], None] = lambda _: None
-        """Called when the result is known: whether the zygote has answered."""
+        """Called when the result is known, with whether the zygote has answered."""
         loop.watch(report.fileno(), self._read_report)
 
     def cancel(self) -> None:
-        """Start no task; a process that was forked for it ends before it runs anything."""
+        """Cancel the fork; a process already forked for it is killed before it runs anything."""
         self._is_cancelled = True
 
     def _read_report(self) -> None:
@@ -154,7 +155,7 @@ class PendingFork:
         try:
             self._report.send(_GO)
         except OSError:
-            pass  # it has died: so has the task
+            pass  # the fork has died, and so has the task
         self._on_started(spawn.Child(pid, self._output, self._report.detach()))
 
     def _close_fds(self) -> None:
@@ -163,7 +164,7 @@ class PendingFork:
 
 
 class Zygote:
-    """A process that imports modules, and the requests to it."""
+    """A process that imports modules, with the requests sent to it."""
 
     def __init__(
         self,
@@ -173,7 +174,7 @@ class Zygote:
         settings: spawn.ProcessSettings,
         on_ended: Callable[[bool], None],
     ) -> None:
-        """Start it, for tasks like ``command``; calls ``on_ended`` with whether it has ever answered.
+        """Start a zygote for tasks like ``command``; calls ``on_ended`` with whether it has ever answered.
 
         Raises:
             OSError: the system refuses another process.
@@ -211,7 +212,7 @@ class Zygote:
         """Request a fork for a task.
 
         Raises:
-            OSError: there are no descriptors left.
+            OSError: no descriptors are left.
         """
         output, output_end = spawn.make_output_pipe()
         report, report_end = socket.socketpair()
@@ -232,7 +233,7 @@ class Zygote:
         return pending
 
     def _on_link_ready(self) -> None:
-        """Send when the link is writable; it is readable only at its end, because the zygote sends nothing over it."""
+        """Send when the link is writable; it is readable only at its end, since the zygote sends nothing over it."""
         try:
             if not self._link.recv(1):
                 self._on_link_closed()
@@ -253,7 +254,7 @@ class Zygote:
             except BlockingIOError:
                 break
             except OSError:
-                break  # reading notices its end
+                break  # the read side notices the end of the link
             for descriptor in descriptors:
                 os.close(descriptor)
             self._unsent[0] = data[sent:], []
@@ -262,7 +263,7 @@ class Zygote:
         self._loop.watch_writable(self._link.fileno(), bool(self._unsent))
 
     def _on_link_closed(self) -> None:
-        """Close what was not sent; the kernel closes what the zygote had received, so every request is answered."""
+        """Close unsent requests; the kernel closes those that the zygote had received, so every request is answered."""
         self._loop.forget(self._link.fileno())
         self._link.close()
         kill_and_reap(self._loop, self._child.pid)
@@ -273,7 +274,7 @@ class Zygote:
         self._on_ended(self._has_answered)
 
     def _discard_output(self) -> None:
-        """Read what the zygote writes, so that it never blocks; each task writes what the imports wrote."""
+        """Discard the zygote's output, so that it never blocks; each task writes the output of the imports itself."""
         try:
             data = os.read(self._child.output, _READ)
         except BlockingIOError:
@@ -288,7 +289,7 @@ class Zygote:
 
 
 def kill_and_reap(loop: Loop, pid: int) -> None:
-    """Kill a child of this process and wait for its end, without blocking."""
+    """Kill a child of this process and reap it, without blocking."""
     _kill_process(pid)
     found, _ = os.waitpid(pid, os.WNOHANG)
     if not found:
@@ -307,7 +308,7 @@ def _set_preload(command: spawn.Command, value: str) -> None:
 
 
 def _zygote_key(command: spawn.Command, path: str) -> tuple[object, ...]:
-    """Return what tasks must have in common to be forked from the same process."""
+    """Return the properties that tasks must share to be forked from the same zygote."""
     env = sorted(item for item in command.env.items() if item[0] not in _TASK_VARIABLES)
     return path, command.argv[0], tuple(_unbuffered_flag(command.argv)), command.modules, command.workdir, tuple(env)
 

@@ -1,8 +1,8 @@
 """Find the Python program that a command runs, and reasons in its source not to import modules before it.
 
-Variables that TensorFlow reads while it is imported have no effect if the program sets them later, and a program that
-changes `sys.path` may import other modules of the same names. So its source is searched for both, and so is the source
-of what it imports from its own directory or from PYTHONPATH.
+Variables that TensorFlow reads during its import have no effect if the program sets them later, and a program that
+changes `sys.path` may import other modules of the same names. The source is searched for both, including the modules
+that it imports from its own directory or from PYTHONPATH.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -27,15 +27,15 @@ _READ_AT_IMPORT = re.compile(
     r"|PYTHON|PROTOCOL_BUFFERS|JAX|ONEDNN|DNNL|MALLOC|GLIBC)_[A-Z0-9_]+|PYTHONPATH"
 )
 _HARMLESS = ("TF_CONFIG",)
-_MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change what is imported later, or set variables
+_MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change later imports, or set variables
 _MOST_FILES = 200
 
 
 def find_program(argv: list[str]) -> tuple[str, int] | None:
     """Return what a Python command runs, `SCRIPT`, `MODULE` or `TEXT`, and the index of its argument.
 
-    None for a command other than ``python script.py …``, ``python -m module …`` or ``python -c text …``, with no other
-    option than ``-u``.
+    Returns None unless the command is ``python script.py …``, ``python -m module …`` or ``python -c text …``, with no
+    option other than ``-u``.
     """
     index = 1
     while argv[index : index + 1] == ["-u"]:
@@ -51,7 +51,7 @@ def find_program(argv: list[str]) -> tuple[str, int] | None:
 
 
 def check_command(argv: list[str]) -> str:
-    """Return why a command cannot be forked, as far as its arguments tell; "" for no reason."""
+    """Return why a command cannot be forked, judging by its arguments, or "" if it can."""
     if not argv or not _PYTHON.fullmatch(os.path.basename(argv[0])):
         return "its command does not start with a Python"
     if find_program(argv) is None:
@@ -62,14 +62,14 @@ def check_command(argv: list[str]) -> str:
 def check_source(
     argv: list[str], workdir: str, python_path: list[str], path: list[str], environ: Mapping[str, str]
 ) -> tuple[str, set[str]]:
-    """Return why modules must not be imported before a program ("" for no reason), and the packages that it imports.
+    """Return why modules must not be imported before a program ("" if they may), and the packages that it imports.
 
     Args:
         argv: the command of a Python program.
-        workdir: where it runs.
-        python_path: the directories of PYTHONPATH, which may have code of the user as well.
-        path: all directories in which modules are looked for.
-        environ: the variables with which the modules are imported; to set one to the same value is no reason.
+        workdir: its working directory.
+        python_path: the directories of PYTHONPATH, which may also contain the user's code.
+        path: all directories in which modules are searched.
+        environ: the environment of the zygote; setting a variable to the same value is harmless.
     """
     names: set[str] = set()
     return _check_source(argv, workdir, python_path, path, environ, names), names
@@ -109,7 +109,7 @@ def _check_source(
 def _reason_in(
     paths: list[str], roots: list[str], below: str, names: set[str], environ: Mapping[str, str], text: str = ""
 ) -> str:
-    """Check files, "" for a text, and what they import from these directories, if its path begins with ``below``."""
+    """Check files ("" for a text) and their imports from the roots, as far as their paths begin with ``below``."""
     waiting, seen = paths, set()
     while waiting:
         path = waiting.pop()
@@ -137,7 +137,7 @@ def _reason_in(
 
 
 def _reason_in_node(node: ast.AST, names: set[str]) -> str:
-    """Return what a piece of a program does that must come before all imports; "" for nothing."""
+    """Return what a syntax node does that must come before all imports, or "" for nothing."""
     words: list[str] = []
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         words = [node.value]
@@ -158,7 +158,7 @@ def _reason_in_node(node: ast.AST, names: set[str]) -> str:
 
 
 def _names_without_effect(node: ast.AST, environ: Mapping[str, str]) -> list[ast.AST]:
-    """Return the name in an expression that reads a variable or sets it to the same value; [] in any other."""
+    """Return the variable names in a node that reads a variable or sets it to the same value; [] for any other."""
     place: ast.AST | None = None
     name: ast.AST | None = None
     if isinstance(node, ast.Subscript):
@@ -180,11 +180,11 @@ def _names_without_effect(node: ast.AST, environ: Mapping[str, str]) -> list[ast
 
 def _index(node: ast.Subscript) -> ast.AST:
     index: ast.AST = node.slice
-    return index if isinstance(index, ast.Constant) else getattr(index, "value", index)  # Python 3.8 has an Index
+    return index if isinstance(index, ast.Constant) else getattr(index, "value", index)  # Python 3.8: an Index
 
 
 def _text(node: ast.AST | None) -> str:
-    """Return the text of a constant, "" for anything else."""
+    """Return the text of a constant, or "" for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
@@ -195,7 +195,7 @@ def _names(node: ast.AST) -> list[str]:
 
 
 def _changes_path(node: ast.AST) -> bool:
-    """Tell whether something is put before the entries of ``sys.path``; appending to it hides nothing."""
+    """Return whether a node changes ``sys.path`` other than by appending, which hides nothing."""
     if isinstance(node, ast.Attribute) and node.attr in ("insert", "reverse", "remove", "pop"):
         return _is_attribute(node.value, "path")
     is_stored = isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
@@ -205,7 +205,7 @@ def _changes_path(node: ast.AST) -> bool:
 def _changes_unknown_variable(node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _is_attribute(node.value, "environ"):
         index: object = node.slice
-        return not isinstance(getattr(index, "value", index), (str, ast.Constant))  # Python 3.8 has an Index around it
+        return not isinstance(getattr(index, "value", index), (str, ast.Constant))  # Python 3.8 wraps it in an Index
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute) and _is_attribute(node.func.value, "environ"):
@@ -219,7 +219,7 @@ def _changes_unknown_variable(node: ast.AST) -> bool:
 
 
 def _is_attribute(node: ast.AST, name: str, of_name: str = "") -> bool:
-    """Tell whether a node is ``of_name.name``, or ``name`` of anything without ``of_name``."""
+    """Return whether a node is ``of_name.name``, or ``name`` of any object if ``of_name`` is empty."""
     if isinstance(node, ast.Attribute) and node.attr == name:
         return not of_name or (isinstance(node.value, ast.Name) and node.value.id == of_name)
     return not of_name and isinstance(node, ast.Name) and node.id == name

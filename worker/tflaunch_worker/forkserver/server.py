@@ -4,9 +4,9 @@ It runs in the tasks' own interpreter, started by the agent (`pool`) as::
 
     python -c 'import sys; sys.path[…] = [ROOT]; from … import server; server.main()' SOCKET MODULES
 
-A fork is a child of the agent, not of this process. It sends the agent its process id, waits for permission, and turns
-into what the interpreter would be if it had been started with the task's command (`become`). What must not be forked
-is refused with the reason (`checks`).
+A fork is a child of the agent, not of this process. It sends the agent its pid, waits for permission, and takes on the
+state that the interpreter would have if it had been started with the task's command (`become`). Tasks that must not be
+forked are refused with the reason (`checks`).
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 _LENGTH_BYTES = 4
 _MAX_IMPORT_OUTPUT = 64 * 1024
 _MAX_REASON = 500
-_NEVER = 2**31 - 1  # a threshold that the collector does not reach; not 0, which a module might set
+_NEVER = 2**31 - 1  # a threshold that the collector never reaches; not 0, which a module might set
 
 
 def main() -> None:
-    """Import, then serve requests; in each fork, be the task. The zygote itself never returns from here."""
+    """Import the modules, then serve requests; return only in forks, after the task's program has run."""
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)  # it is not for the tasks
-    del sys.path[0]  # ours; a program has its own first entry
+    del sys.path[0]  # our own entry; a program gets its own first entry
     modules_before = set(sys.modules)
     modules = sys.argv[2].split(",")
     import_output, failure = _prepare(modules)
@@ -56,7 +56,7 @@ def main() -> None:
         if pid == 0:
             link.close()
             if not any(module.partition(".")[0] in imported for module in modules):
-                import_output = b""  # the program does not import them itself
+                import_output = b""  # the program does not import these modules itself
             become.become_task(request, output, socket.socket(fileno=report), agent, import_output)
             return
         if reason:
@@ -66,22 +66,22 @@ def main() -> None:
 
 
 def _prepare(modules: list[str]) -> tuple[bytes, str]:
-    """Import modules; return what they wrote, and why nothing can be forked from here ("" for no reason)."""
+    """Import modules; return their output, and why nothing can be forked from here ("" if it can)."""
     if not clone.is_fork_supported():
         return b"", "this system cannot fork a process for another one"
     try:
         process_title.set_process_title([f"tflaunch-forkserver: {','.join(modules)}"], os.environ)
     except OSError:
         return b"", "this kernel cannot change what /proc shows of a process"
-    # The collector is off during imports: it takes a fifth of the time that TensorFlow's takes. What exists then is
-    # frozen, because a collection in a task would copy the pages that tasks share.
+    # The collector is off during imports, because it takes a fifth of the time of importing TensorFlow. Afterwards all
+    # objects are frozen, because a collection in a task would copy the pages that tasks share.
     thresholds = gc.get_threshold()
     gc.set_threshold(_NEVER, *thresholds[1:])
     try:
         return _import_modules(modules)
     finally:
         gc.freeze()
-        if gc.get_threshold()[0] == _NEVER:  # else a module has decided otherwise, for the tasks as well
+        if gc.get_threshold()[0] == _NEVER:  # otherwise a module has changed it, which applies to the tasks as well
             gc.set_threshold(*thresholds)
 
 
