@@ -1,4 +1,4 @@
-"""Help for training programs, under tflaunch or not.
+"""Help training programs, with or without tflaunch.
 
 For instance::
 
@@ -7,7 +7,7 @@ For instance::
     training.serve_if_server()
     strategy = training.strategy()
 
-Everything is optional, and nothing imports TensorFlow before it is used.
+Everything is optional, and TensorFlow is imported only when it is needed.
 """
 
 from tflaunch_worker.training.fitting import callbacks

@@ -1,4 +1,4 @@
-"""Callbacks of Keras, whichever Keras the program uses: 2, 3 or tf_keras."""
+"""Create Keras callbacks for whichever Keras the program uses: 2, 3 or tf_keras."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Any
 
 
 class Hooks:
-    """What all callbacks of ours have in common; `made` gives each a Keras' own Callback as its other base."""
+    """Base class of our callbacks; `made` adds the Callback of the program's Keras as a second base."""
 
     model: Any
     params: dict[str, Any]
-    async_safe = True  # for Keras 3: no step waits for us
+    async_safe = True  # for Keras 3: no step waits for the callback
 
     def __init__(self) -> None:
         super().__init__()
-        self._supports_tf_logs = True  # for tf_keras: logs come as tensors, so no step waits for their values
+        self._supports_tf_logs = True  # for tf_keras: logs arrive as tensors, so no step waits for their values
 
 
 def of_program(keras: Any) -> Any:
-    """Return the Keras that a program uses: the one that it says, else ``tf.keras``."""
+    """Return the Keras that a program uses: the given one, or else ``tf.keras``."""
     if keras is not None:
         return keras
     import tensorflow as tf
@@ -27,5 +27,5 @@ def of_program(keras: Any) -> Any:
 
 
 def made(keras: Any, hooks: type[Hooks], *args: Any) -> Any:
-    """Make a callback of that Keras; ``args`` are the hooks' own."""
+    """Return a callback of that Keras; ``args`` are passed to the hooks."""
     return type(hooks.__name__.strip("_"), (hooks, keras.callbacks.Callback), {})(*args)

@@ -1,6 +1,6 @@
-"""Telling tflaunch how far a training is, for its view and for `tflaunch ps`.
+"""Report a training's progress to tflaunch, for its view and for `tflaunch ps`.
 
-In a loop of one's own::
+In your own loop::
 
     from tflaunch_worker.training import progress
 
@@ -10,7 +10,7 @@ In a loop of one's own::
 
 With Keras: ``model.fit(..., callbacks=[progress.callback()])``.
 
-Nothing of this ever raises or waits, and without tflaunch nothing happens. What goes through the pipe is
+Nothing here ever raises or blocks, and without tflaunch nothing happens. The format of the lines in the pipe is
 described in `tflaunch_worker.tasks.progress`.
 """
 
@@ -26,8 +26,8 @@ from typing import Any
 from tflaunch_worker.tasks.progress_stats import LONGEST, LONGEST_NAME, MOST_METRICS
 from tflaunch_worker.training import hooks
 
-_INTERVAL = 0.1  # seconds between two lines
-_KERAS_INTERVAL = 0.5  # seconds; reading Keras' logs waits for the step that is under way on the GPU
+_INTERVAL = 0.1  # minimum seconds between two lines
+_KERAS_INTERVAL = 0.5  # seconds; reading Keras' logs waits for the step that is running on the GPU
 _COUNTS = ("step", "epoch", "epochs", "steps_per_epoch")
 
 
@@ -39,16 +39,16 @@ def report(
     steps_per_epoch: int | None = None,
     **metrics: Any,
 ) -> None:
-    """Tell how far the training is.
+    """Report how far the training is.
 
-    It may be called after every step: about ten times a second something is written, and what was told last when
-    the program ends. A value holds until another one is told.
+    It may be called after every step: values are written about ten times a second, and the last ones when the program
+    ends. A value holds until another one is reported.
 
     Args:
-        step: how many steps are done since the training began, those before a restart included.
-        epoch: the epoch that is under way, the first being 1.
-        epochs: how many there will be.
-        steps_per_epoch: how many steps each has.
+        step: number of finished steps since the training began, including those before a restart.
+        epoch: the current epoch, starting with 1.
+        epochs: total number of epochs.
+        steps_per_epoch: number of steps per epoch.
         metrics: numbers by name, such as ``loss=0.31``; tensors are read only when they are written.
     """
     counts = {"step": step, "epoch": epoch, "epochs": epochs, "steps_per_epoch": steps_per_epoch}
@@ -58,18 +58,18 @@ def report(
 def callback(keras: Any = None) -> Any:
     """Return a Keras callback that reports steps, epochs and metrics about twice a second and after every epoch.
 
-    With several replicas it reports metrics after every epoch only.
+    With several replicas it reports metrics only after every epoch.
 
-    With ParameterServerStrategy it reports after every epoch only: Keras knows of no step when it is done.
+    With ParameterServerStrategy it reports only after every epoch, because Keras does not know when a step is done.
 
     Args:
-        keras: the Keras that the program uses, if that is not ``tf.keras``: the module ``keras`` or ``tf_keras``.
+        keras: the Keras that the program uses, if not ``tf.keras``: the module ``keras`` or ``tf_keras``.
     """
     return hooks.made(hooks.of_program(keras), _ReportProgress)
 
 
 class _ReportProgress(hooks.Hooks):
-    """What Keras calls, under any of its names."""
+    """The callback's hooks, called by any Keras."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,24 +78,24 @@ class _ReportProgress(hooks.Hooks):
         self._due = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """An epoch begins; Keras counts from 0."""
+        """Note the epoch; Keras counts from 0."""
         self._epoch = epoch + 1
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """A step, or several with ``steps_per_execution``, are done."""
+        """Report after a step, or after several with ``steps_per_execution``, if it is time."""
         self._batches += 1
         now = time.monotonic()
-        if now >= self._due and isinstance(logs, dict):  # a RemoteValue is of a step that is only planned
+        if now >= self._due and isinstance(logs, dict):  # a RemoteValue belongs to a step that is only scheduled
             self._due = now + _KERAS_INTERVAL
-            # Within an epoch tf_keras adds up what the replicas have (2.21 on two workers: an accuracy of 2.0).
+            # Within an epoch tf_keras sums the replicas' metrics (2.21 on two workers: an accuracy of 2.0).
             self._report(logs if self._replicas() == 1 else {})
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """An epoch is done, with its validation."""
+        """Report after an epoch, including its validation."""
         self._report(logs if isinstance(logs, dict) else {})
 
     def on_train_end(self, logs: Any = None) -> None:
-        """The training is done; the program may go on for long."""
+        """Write the last values, since the program may continue for long."""
         _teller.flush()
 
     def _report(self, logs: dict[str, Any]) -> None:
@@ -110,15 +110,15 @@ class _ReportProgress(hooks.Hooks):
         return int(getattr(getattr(self.model, "distribute_strategy", None), "num_replicas_in_sync", 1))
 
     def _step(self) -> int:
-        """The optimizer's own count, which goes on after a restart; else that of this call of `fit`."""
+        """Return the optimizer's own count, which survives a restart, or else the count of this call of `fit`."""
         try:
             return int(self.model.optimizer.iterations.numpy())
-        except Exception:  # whatever an optimizer is, training goes on
+        except Exception:  # no optimizer may stop the training
             return self._batches
 
 
 class _Teller:
-    """Writes lines into the pipe, not too often; what was not written is told with the next one."""
+    """Writes lines into the pipe, at a limited rate; values not written yet are included in the next line."""
 
     def __init__(self) -> None:
         self._pipe: int | None = None
@@ -128,33 +128,33 @@ class _Teller:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is somebody to tell."""
+        """Whether the process runs under tflaunch."""
         return bool(os.environ.get("TFLAUNCH_PROGRESS"))
 
     def tell(self, counts: dict[str, Any], metrics: dict[str, Any]) -> None:
-        """Take values by name, and write them if it is time."""
+        """Add values by name, and write them if it is time."""
         if not self.is_wanted:
             return
         if not self._is_registered:
             self._is_registered = True
             atexit.register(self.flush)
-            os.register_at_fork(after_in_child=self._untold.clear)  # that is for the parent to tell
+            os.register_at_fork(after_in_child=self._untold.clear)  # the parent reports these values
         self._untold.update((name, value) for name, value in counts.items() if value is not None)
         self._untold.update((("metrics", name), value) for name, value in metrics.items())
         if time.monotonic() >= self._due:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was not written yet, if somebody reads."""
+        """Write the pending values, if the pipe can be written."""
         self._due = time.monotonic() + _INTERVAL
         try:
             if self._untold and self._write(_line(dict(self._untold))):
                 self._untold.clear()
-        except Exception:  # whatever a metric is, training goes on
+        except Exception:  # no metric may stop the training
             self._untold.clear()
 
     def _write(self, line: bytes) -> bool:
-        """Write a line as a whole or not at all."""
+        """Write a line atomically; return whether that was possible."""
         try:
             if self._pipe is None:
                 self._pipe = os.open(os.environ["TFLAUNCH_PROGRESS"], os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -162,7 +162,7 @@ class _Teller:
         except BlockingIOError:
             return False  # the pipe is full
         except OSError:
-            self._close()  # nobody has it open for reading, or it is gone
+            self._close()  # the pipe has no reader, or is gone
             return False
         return True
 
@@ -186,10 +186,10 @@ def _line(values: dict[Any, Any]) -> bytes:
 
 
 def _number(value: Any) -> float | None:
-    """Return a metric as a finite number; None, which makes an earlier one unknown, if it is none."""
+    """Return a metric as a finite number, or None for any other value, which removes an earlier one."""
     try:
         number = float(value)
-    except Exception:  # whatever a metric is, training goes on
+    except Exception:  # no metric may stop the training
         return None
     return number if math.isfinite(number) else None
 

@@ -1,4 +1,4 @@
-"""Where to save. All workers must save, because reading a variable may take all of them; one result is kept."""
+"""Where to save: all workers must save, as reading a variable may involve all of them; one result is kept."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tflaunch_worker.training.task import CannotTrain, is_chief, this_task
 def checkpoint_dir(directory: str | os.PathLike[str] = "checkpoints") -> str:
     """Return the directory of this run's checkpoints, the same for all tasks and attempts of the run.
 
-    Under tflaunch it is a directory in ``directory`` that is named after the run, so that a new run does not go on
-    from the end of an old one; else it is ``directory``. It is absolute, because parameter servers write their part
-    themselves, from wherever they were started. All hosts must share it.
+    Under tflaunch it is a subdirectory of ``directory`` named after the run, so that a new run does not resume from the
+    end of an old one; otherwise it is ``directory``. The path is absolute, because parameter servers write their part
+    themselves, whatever their working directory is. All hosts must share it.
     """
     place = os.fspath(directory)
     run = os.environ.get("TFLAUNCH_RUN", "")
@@ -27,9 +27,9 @@ def checkpoint_dir(directory: str | os.PathLike[str] = "checkpoints") -> str:
 
 
 def save_path(path: str | os.PathLike[str]) -> str:
-    """Return where this task saves what all of them save together, such as a model.
+    """Return where this task saves what all tasks save together, such as a model.
 
-    For the chief it is ``path``; for the others a place of the same name that nobody keeps.
+    For the chief it is ``path``; for other tasks a temporary path with the same file name.
     """
     if is_chief():
         return os.fspath(path)
@@ -37,17 +37,17 @@ def save_path(path: str | os.PathLike[str]) -> str:
 
 
 def preemption(checkpoint: Any, directory: str | os.PathLike[str]) -> Any:
-    """Return TensorFlow's PreemptionCheckpointHandler for a training loop of one's own, and restore what it saved.
+    """Return TensorFlow's PreemptionCheckpointHandler for your own training loop, after restoring what it saved.
 
-    Call ``handler.run(step)`` for each step. When TERM comes (to any of the tasks), all save after the same step and
-    exit with code 42, which tells tflaunch to start them again. It must be made after the strategy.
+    Call ``handler.run(step)`` for each step. When any task gets TERM, all save after the same step and exit with code
+    42, which makes tflaunch restart them. Create it after the strategy.
 
     Args:
         checkpoint: a ``tf.train.Checkpoint``.
-        directory: as `checkpoint_dir` gives it; with several workers all must see it.
+        directory: as returned by `checkpoint_dir`; with several workers all must share it.
 
     Raises:
-        CannotTrain: this is a job with parameter servers, for which TensorFlow has none.
+        CannotTrain: the job has parameter servers, for which TensorFlow provides no such handler.
     """
     if this_task().has_servers:
         sentence = "TensorFlow cannot save before a preemption with parameter servers: save in the training loop."
@@ -60,7 +60,7 @@ def preemption(checkpoint: Any, directory: str | os.PathLike[str]) -> Any:
 
 
 def _scratch() -> str:
-    """A directory that ends with this task: tflaunch's, or one of our own."""
+    """Return a directory that is removed after this task: tflaunch's task directory, or one of our own."""
     given = os.environ.get("TFLAUNCH_TASK_DIR")
     if given and os.path.isdir(given):
         return given

@@ -1,8 +1,7 @@
-"""TensorFlow's standard server for a worker or ps, so that a program needs only the chief's code.
+"""Run TensorFlow's standard server for a worker or ps, so that a program needs only the chief's code.
 
-Run as a program by its path (it needs nothing but TensorFlow), or imported. The task comes from
-TF_CONFIG. Like ``run_standard_tensorflow_server`` of TensorFlow's distribute_coordinator.py it never
-ends by itself.
+Run as a program by its path (it needs only TensorFlow), or imported. The task comes from TF_CONFIG. Like
+``run_standard_tensorflow_server`` in TensorFlow's distribute_coordinator.py, it never exits by itself.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import os
 
 
 def serve() -> None:
-    """Start the server that TF_CONFIG asks for, and wait until the process is ended."""
+    """Start the server that TF_CONFIG describes, and wait until the process is terminated."""
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = resolver.cluster_spec()
-    # A step that waits for another task keeps a thread. On one core the default pool is too small, and the
-    # chief waits for ever (measured with TensorFlow 2.21, two and three workers).
+    # A step that waits for another task occupies a thread. On one core the default pool is too small, and the chief
+    # waits forever (measured with TensorFlow 2.21, two and three workers).
     threads = max(cluster.num_tasks("worker") + 1, os.cpu_count() or 1)
     server = tf.distribute.Server(
         cluster,

@@ -1,4 +1,4 @@
-"""The strategy of tf.distribute that the environment asks for."""
+"""Create the tf.distribute strategy that the environment selects."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 def strategy() -> tf.distribute.Strategy:
     """Return this task's strategy; call it before anything else of TensorFlow.
 
-    It is the one that TFLAUNCH_STRATEGY names, which tflaunch sets. Without it: ParameterServerStrategy on a
-    cluster with a ps, MultiWorkerMirroredStrategy on another one, TPUStrategy where there is a TPU_NAME,
-    MirroredStrategy on several GPUs, else TensorFlow's default. An evaluator works alone.
+    It is the strategy named in TFLAUNCH_STRATEGY, which tflaunch sets. Without it: ParameterServerStrategy on a cluster
+    with a ps, MultiWorkerMirroredStrategy on any other cluster, TPUStrategy if TPU_NAME is set, MirroredStrategy on
+    several GPUs, else TensorFlow's default. An evaluator works alone.
 
     Raises:
-        CannotTrain: TF_CONFIG is wrong, this task is a server, there is no TPU, or an op has run already.
+        CannotTrain: TF_CONFIG is invalid, this task is a server, there is no TPU, or an op has already run.
     """
     task = this_task()
     if task.is_server:
@@ -29,17 +29,17 @@ def strategy() -> tf.distribute.Strategy:
 
 
 def serve_if_server() -> None:
-    """Be the server that a ps, or a worker beside a ps, has to be, and never return; else do nothing.
+    """Run the server and never return, if this task is a ps or a worker in a cluster with a ps; otherwise do nothing.
 
     Raises:
-        CannotTrain: TF_CONFIG is wrong.
+        CannotTrain: TF_CONFIG is invalid.
     """
     if this_task().is_server:
         serve()
 
 
 def _kind(task: Task) -> str:
-    """Which strategy it is, in the words of a cluster spec."""
+    """Return the strategy's name, as used in a cluster spec."""
     asked = os.environ.get("TFLAUNCH_STRATEGY", "")
     if task.role == "evaluator":
         return "alone"
@@ -57,7 +57,7 @@ def _multi_worker_mirrored() -> tf.distribute.Strategy:
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     except RuntimeError as error:
-        if "program startup" not in str(error):  # words of collective_all_reduce_strategy.py
+        if "program startup" not in str(error):  # part of the message in collective_all_reduce_strategy.py
             raise
         sentence = "TensorFlow has run something before strategy(): make the strategy first, at the top of the program."
         raise CannotTrain(sentence) from error
@@ -70,7 +70,7 @@ def _parameter_server() -> tf.distribute.Strategy:
 
 
 def _mirrored() -> tf.distribute.Strategy:
-    """Use all GPUs, or all logical CPU devices where there is none."""
+    """Return a strategy for all GPUs, or for all logical CPU devices if there is no GPU."""
     import tensorflow as tf
 
     return tf.distribute.MirroredStrategy()

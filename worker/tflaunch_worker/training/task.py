@@ -1,4 +1,4 @@
-"""Which task of a job this process is, from TF_CONFIG alone; without one it is the only task.
+"""Find out from TF_CONFIG alone which task of a job this process is; without it, it is the only task.
 
 Nothing here imports TensorFlow.
 """
@@ -13,13 +13,13 @@ _EXAMPLE = '{"cluster": {"worker": ["h1:2222", "h2:2222"]}, "task": {"type": "wo
 
 
 class CannotTrain(RuntimeError):
-    """Training cannot begin or go on like this: one sentence for the user, with the remedy."""
+    """Raised when training cannot start or continue; the message is one sentence for the user, with the remedy."""
 
 
 class Task(NamedTuple):
-    """This process among those of its job.
+    """This process' place in its job.
 
-    ``role`` is "" without a cluster; ``sizes`` is how many tasks each role has.
+    ``role`` is "" without a cluster; ``sizes`` holds the number of tasks of each role.
     """
 
     role: str = ""
@@ -27,30 +27,30 @@ class Task(NamedTuple):
     sizes: tuple[tuple[str, int], ...] = ()
 
     def count(self, *roles: str) -> int:
-        """Return how many tasks of the cluster have one of these roles."""
+        """Return the number of tasks in the cluster that have one of these roles."""
         return sum(size for role, size in self.sizes if role in roles)
 
     @property
     def name(self) -> str:
-        """The task as tflaunch calls it, such as ``worker:1``; "" without a cluster."""
+        """Name of the task in tflaunch, such as ``worker:1``; "" without a cluster."""
         return f"{self.role}:{self.task_index}" if self.role else ""
 
     @property
     def has_servers(self) -> bool:
-        """Whether variables live on parameter servers, and the chief drives."""
+        """Whether variables are on parameter servers and the chief controls the training."""
         return self.count("ps") > 0
 
     @property
     def is_server(self) -> bool:
-        """Whether the chief gives this task its work: ps, and worker beside a ps."""
+        """Whether this task gets its work from the chief: a ps, or a worker in a cluster with a ps."""
         return self.role == "ps" or (self.role == "worker" and self.has_servers)
 
 
 def this_task() -> Task:
-    """Return what TF_CONFIG says about this process.
+    """Return the task that TF_CONFIG assigns to this process.
 
     Raises:
-        CannotTrain: TF_CONFIG is not what TensorFlow's TFConfigClusterResolver reads.
+        CannotTrain: TF_CONFIG is not valid for TensorFlow's TFConfigClusterResolver.
     """
     text = os.environ.get("TF_CONFIG", "")
     if not text.strip():
@@ -68,10 +68,10 @@ def this_task() -> Task:
 
 
 def is_chief() -> bool:
-    """Whether this task leads: the chief, worker 0 where there is none, or the only task.
+    """Return whether this task leads: the chief, worker 0 if there is no chief, or the only task.
 
-    An evaluator leads nobody. TensorFlow's multi_worker_util.is_chief calls it a chief, because nobody else
-    writes where it does.
+    An evaluator does not lead. TensorFlow's multi_worker_util.is_chief treats it as a chief, because no other task
+    writes to its directories.
     """
     task = this_task()
     if task.role == "worker":
@@ -80,7 +80,7 @@ def is_chief() -> bool:
 
 
 def workers() -> int:
-    """Return how many tasks train in this job, a chief that trains included; 1 without a cluster."""
+    """Return the number of tasks that train in this job, including a chief that trains; 1 without a cluster."""
     task = this_task()
     roles = ("worker",) if task.has_servers else ("chief", "worker")
     return task.count(*roles) or 1

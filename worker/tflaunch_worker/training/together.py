@@ -1,4 +1,4 @@
-"""What the workers of a job must do alike: take the same batch, share the data, wait for each other."""
+"""Coordinate the workers of a job: use the same batch size, share the data, wait for each other."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _POLICIES = ("auto", "file", "data", "off")
 
 
 class BatchSizes(NamedTuple):
-    """How many examples one step takes: by all, by one worker, by one of its replicas (a device).
+    """Number of examples that one step takes: in total, per worker, and per replica (a device).
 
-    ``total`` is what `Dataset.batch` gets where TensorFlow distributes the dataset, ``per_worker`` where the
-    program makes each worker's own.
+    Pass ``total`` to `Dataset.batch` if TensorFlow distributes the dataset, ``per_worker`` if the program creates each
+    worker's own dataset.
     """
 
     total: int
@@ -27,18 +27,18 @@ class BatchSizes(NamedTuple):
 def batch_sizes(
     strategy: tf.distribute.Strategy, *, per_replica: int | None = None, total: int | None = None
 ) -> BatchSizes:
-    """Return the sizes that follow from one of them; the chief prints them.
+    """Return all batch sizes that follow from one of them; the chief prints them.
 
-    With parameter servers each worker takes a step of its own, so all of them are the size of one worker's step.
+    With parameter servers each worker takes its own steps, so all sizes are for the step of one worker.
 
     Raises:
-        CannotTrain: the total cannot be shared evenly.
+        CannotTrain: the total is not divisible by the number of replicas.
         ValueError: neither or both sizes are given.
     """
     if (per_replica is None) == (total is None):
         raise ValueError("give per_replica or total")
     replicas = strategy.num_replicas_in_sync
-    groups = min(workers(), replicas)  # parameter servers: 1 step, 1 worker
+    groups = min(workers(), replicas)  # with parameter servers a step belongs to one worker
     if per_replica is None:
         assert total is not None
         per_replica, rest = divmod(total, replicas)
@@ -62,16 +62,16 @@ def _shares(sizes: BatchSizes, groups: int, replicas: int) -> str:
 
 
 def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
-    """Return the dataset with the way in which it is shared among workers stated, instead of guessed.
+    """Return the dataset with an explicit policy for sharing it among workers, instead of TensorFlow's guess.
 
     Args:
         dataset: the same one, in the same order, on all workers.
-        policy: "data": each reads all and takes its part of each batch; "file": each reads its part of the files,
-            of which there must be at least as many as workers; "off": each takes all, since the program has
-            made its part already; "auto": by file where TensorFlow sees files, else by data.
+        policy: "data": each reads everything and takes its part of each batch; "file": each reads its part of the
+            files, at least one per worker; "off": each takes everything, because the program has already split it;
+            "auto": by file if TensorFlow sees files, else by data.
 
     Raises:
-        ValueError: there is no such policy.
+        ValueError: the policy is unknown.
     """
     if policy not in _POLICIES:
         raise ValueError(f"policy must be one of {', '.join(_POLICIES)}, not {policy!r}")
@@ -83,7 +83,7 @@ def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
 
 
 def everyone(strategy: tf.distribute.Strategy, mine: int) -> list[int]:
-    """Tell all tasks a number and return theirs, in the order of their replicas; all must call it together."""
+    """Return the numbers of all tasks, in replica order; all tasks must call it together, each with its number."""
     import tensorflow as tf
 
     values: Any = strategy.experimental_distribute_values_from_function(lambda _: tf.constant([int(mine)]))
@@ -91,11 +91,11 @@ def everyone(strategy: tf.distribute.Strategy, mine: int) -> list[int]:
 
 
 def barrier(strategy: tf.distribute.Strategy) -> None:
-    """Wait until all tasks that train in step have come here.
+    """Wait until all tasks that train in step have called this.
 
-    At the end of a program it keeps the first that is done from leaving: TensorFlow has no barrier there, and takes
-    a leader that has gone for one that has failed (tensorflow/tensorflow#58434). With parameter servers, and alone,
-    there is nobody to wait for.
+    At the end of a program it keeps the first finished task from exiting: TensorFlow has no barrier there, and takes a
+    leader that has exited for one that has failed (tensorflow/tensorflow#58434). With parameter servers, and with a
+    single task, it returns at once.
     """
     if workers() > 1 and strategy.num_replicas_in_sync > 1:
         everyone(strategy, 0)
