@@ -1,4 +1,4 @@
-"""The example programs' command line. TensorFlow is not imported here, so `--help` answers at once."""
+"""The example programs' command line. It does not import TensorFlow, so `--help` answers at once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def read(program: str | None, steps: int, crash: str, arguments: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line.
+    """Return the parsed command line.
 
     Args:
         program: the docstring of the program.
-        steps: how many steps make a round, when the user does not say.
-        crash: what happens in the fault drill.
-        arguments: those of a part of the program, by default all.
+        steps: default number of steps per epoch.
+        crash: help text that says what the fault drill does.
+        arguments: the arguments to parse; by default all of the command line.
     """
     parser = argparse.ArgumentParser(description=program, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = functools.partial(parser.add_argument, metavar="N")
@@ -33,7 +33,7 @@ def read(program: str | None, steps: int, crash: str, arguments: list[str] | Non
 
 
 def positive(text: str) -> int:
-    """Read a whole number above zero."""
+    """Return a positive integer."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
     return int(text)

@@ -1,7 +1,7 @@
-"""The examples' data: MNIST where it can be had, else drawn digits of the same shape.
+"""The examples' data: MNIST where it is available, else synthetic digits of the same shape.
 
-A job must train on one data set, also when one of its hosts cannot reach the network. So `choose` asks
-every task before it decides, and `load` gives what was decided.
+A job must train on one data set, even if one of its hosts cannot reach the network. So `choose` asks every task before
+it decides, and `load` returns the chosen data set.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     Pictures: TypeAlias = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 
 _URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
-_PATIENCE = 5.0  # seconds: for the server's first answer, and for each silence while it sends
-_ASK_AGAIN = 60.0  # seconds for which a task's vain attempt stands for the other tasks of its host
+_PATIENCE = 5.0  # seconds: timeout for the server's first answer, and for each pause while it sends
+_ASK_AGAIN = 60.0  # seconds for which a task's failed attempt also counts for the other tasks of its host
 
-# Ten glyphs of seven rows; the five low bits of a byte are a row.
+# Ten glyphs of seven rows; the five low bits of a byte are one row.
 _FONT = (
     "0e11131519110e 040c040404040e 0e11010204081f 1f02040201110e 02060a121f0202"
     " 1f101e0101110e 0608101e11110e 1f010204080808 0e11110e11110e 0e11110f01020c"
@@ -40,9 +40,9 @@ _FONT = (
 
 
 def choose(wanted: str, every_task: Callable[[bool], bool] = bool) -> str:
-    """Decide between "mnist" and "synthetic", and print it; all tasks that load data call it together.
+    """Return "mnist" or "synthetic", and print it; all tasks that load data must call it together.
 
-    `every_task` turns "this task can have MNIST" into "every task can".
+    `every_task` turns "this task has MNIST" into "every task has it".
     """
     name, why = "synthetic", "as asked"
     if wanted != "synthetic":
@@ -57,7 +57,7 @@ def choose(wanted: str, every_task: Callable[[bool], bool] = bool) -> str:
 
 
 def load(name: str) -> tuple[Pictures, Pictures]:
-    """Give (x_train, y_train), (x_test, y_test): pictures of 28x28x1 in [0, 1], digits as numbers."""
+    """Return (x_train, y_train), (x_test, y_test): pictures of 28x28x1 in [0, 1], and digits as integers."""
     if name == "synthetic":
         return _draw(8000, seed=1), _draw(2000, seed=2)
     train, test = tf.keras.datasets.mnist.load_data()
@@ -69,17 +69,17 @@ def _scale(x: npt.NDArray[np.uint8], y: npt.NDArray[np.uint8]) -> Pictures:
 
 
 def _has_mnist() -> bool:
-    """Have MNIST in the Keras cache: one task per host downloads it, the others wait for that.
+    """Return whether MNIST is in the Keras cache; one task per host downloads it while the others wait.
 
-    Keras downloads straight to the final path, so tasks that did it at once would spoil each other's
-    file. A vain attempt leaves its reason in the lock file, so that the tasks of a host without a network
-    wait out one time-out, not one after the other.
+    Keras downloads directly to the final path, so tasks that download at the same time would corrupt each other's file.
+    A failed attempt leaves its reason in the lock file, so that the tasks of a host without a network wait for one
+    timeout instead of one each.
     """
     cache = Path("~/.keras/datasets").expanduser()
-    with contextlib.suppress(OSError):  # no place of our own to keep it: then without
+    with contextlib.suppress(OSError):  # without a writable home directory MNIST cannot be cached
         cache.mkdir(parents=True, exist_ok=True)
         with (cache / "mnist.npz.lock").open("a+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the open file, also when this task is killed
+            fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed, even if this task is killed
             if (cache / "mnist.npz").exists():
                 return _load_bounded()
             lock.seek(0)
@@ -93,7 +93,7 @@ def _has_mnist() -> bool:
 
 
 def _server_answers() -> bool:
-    """Ask for the head of the file, in a thread because no time-out ends a look-up of a name."""
+    """Return whether the server answers a HEAD request, sent in a thread since name resolution has no timeout."""
     answers: list[int] = []
 
     def ask() -> None:
@@ -111,12 +111,12 @@ def _server_answers() -> bool:
 
 
 def _load_bounded() -> bool:
-    """Let Keras check its cached file, and download it when it is missing or torn."""
+    """Make Keras check its cached file, or download it if missing or damaged; return whether that worked."""
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_PATIENCE)  # Keras downloads without a time-out of its own
+    socket.setdefaulttimeout(_PATIENCE)  # Keras itself downloads without a timeout
     try:
         tf.keras.datasets.mnist.load_data()
-    except Exception as error:  # Keras raises no less than that for a failed download
+    except Exception as error:  # Keras raises plain Exception for a failed download
         print(f"MNIST: {error}", file=sys.stderr, flush=True)
         return False
     finally:
@@ -125,7 +125,7 @@ def _load_bounded() -> bool:
 
 
 def _draw(count: int, seed: int) -> Pictures:
-    """Draw digits of varied width, place and ink, under noise; the same for the same seed."""
+    """Return digits of varied width, position and ink, with noise; reproducible by the seed."""
     random = np.random.default_rng(seed)
     rows = np.array([list(bytes.fromhex(glyph)) for glyph in _FONT.split()], np.uint8)
     font = np.unpackbits(rows[..., np.newaxis], axis=-1)[..., 3:]

@@ -26,14 +26,14 @@ PATIENCE = 600  # seconds for which the evaluator waits for the next checkpoint
 
 
 def main() -> int:
-    """Be the task that TF_CONFIG names; the chief returns 0 when the network is good enough, else 1."""
+    """Run the task that TF_CONFIG names; the chief returns 0 if the network is accurate enough, else 1."""
     args = arguments.read(__doc__, 150, "the chief kills itself after the epoch in which step N is done")
     training.serve_if_server()
     return evaluate(args) if training.this_task().role == "evaluator" else train(args)
 
 
 def train(args: argparse.Namespace) -> int:
-    """Drive the training."""
+    """Control the training as the chief."""
     import tensorflow as tf
 
     from tflaunch_worker.examples import digits, model
@@ -51,7 +51,7 @@ def train(args: argparse.Namespace) -> int:
         network.optimizer.build(network.trainable_variables)
 
     def pictures() -> tf.data.Dataset:
-        """Make the data of one worker: all pictures, in an order of its own because there is no seed."""
+        """Return the data of one worker: all pictures, in its own order because there is no seed."""
         dataset = tf.data.Dataset.from_tensor_slices((x_train, y_train)).shuffle(len(x_train)).repeat()
         return dataset.batch(sizes.per_worker).prefetch(tf.data.AUTOTUNE)
 
@@ -89,7 +89,7 @@ def train(args: argparse.Namespace) -> int:
 
 
 def evaluate(args: argparse.Namespace) -> int:
-    """Test each checkpoint, until that of the last step."""
+    """Test each checkpoint up to that of the last step."""
     import tensorflow as tf
 
     from tflaunch_worker.examples import digits, model
@@ -98,7 +98,7 @@ def evaluate(args: argparse.Namespace) -> int:
     _, (pictures, labels) = digits.load(digits.choose(args.data))
     state = model.state_directory(args, "coordinator", "any")
     last = args.epochs * args.steps_per_epoch
-    network, done = model.build(last), tf.Variable(0, dtype=tf.int64)  # Keras 3 tells an optimizer's state by its order
+    network, done = model.build(last), tf.Variable(0, dtype=tf.int64)  # Keras 3 matches an optimizer's state by order
     for path in tf.train.checkpoints_iterator(str(state), timeout=PATIENCE):
         checkpoint_of(network, done).restore(path).expect_partial()
         guesses = network.predict(pictures, batch_size=500, verbose=0).argmax(axis=1)
@@ -110,7 +110,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def checkpoint_of(network: tf.keras.Model, done: tf.Variable) -> tf.train.Checkpoint:
-    """Make what chief and evaluator agree on."""
+    """Return the checkpoint format shared by chief and evaluator."""
     import tensorflow as tf
 
     return tf.train.Checkpoint(network=network, done=done)

@@ -28,7 +28,7 @@ SEED = 20
 
 
 def main() -> int:
-    """Train, test, and tell how good the network is: 0 when it is good enough, else 1."""
+    """Train and test the network; return 0 if it is accurate enough, else 1."""
     args = arguments.read(__doc__, 100, "worker 1 kills itself after step N")
     import tensorflow as tf
 
@@ -53,7 +53,7 @@ def main() -> int:
     saved = state / "saved"
     checkpoint = tf.train.Checkpoint(network=network, optimizer=network.optimizer, step=step)
     handler = training.preemption(checkpoint, saved)
-    # All save, since a variable may have to be read by all together; only the chief's is kept.
+    # All save, since reading a variable may need all of them; only the chief's checkpoint is kept.
     manager = tf.train.CheckpointManager(checkpoint, training.save_path(saved), max_to_keep=2)
     if step.numpy():
         print(f"resumed at step {step.numpy()}", flush=True)
@@ -78,7 +78,7 @@ def main() -> int:
 def make_step(
     strategy: tf.distribute.Strategy, network: tf.keras.Model, sizes: training.BatchSizes
 ) -> Callable[..., tf.Tensor]:
-    """Make the function that takes all replicas one step further and returns the loss of the whole batch."""
+    """Return the function that runs one step on all replicas and returns the loss of the whole batch."""
     import tensorflow as tf
 
     def on_replica(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -87,13 +87,13 @@ def make_step(
             with tf.GradientTape() as tape:
                 guesses = network(pictures[part::PARTS], training=True)
                 losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels[part::PARTS], guesses)
-                # Divided by the size of the whole batch, losses and gradients of all parts need only be added up.
+                # Since losses are divided by the size of the whole batch, those of all parts need only be summed.
                 part_loss = tf.nn.compute_average_loss(losses, global_batch_size=sizes.total)
             more = tape.gradient(part_loss, network.trainable_variables)
             gradients = [one + other for one, other in zip(gradients, more, strict=True)]
             loss += part_loss
         tf.debugging.assert_all_finite(loss, "the loss is no number any more")
-        network.optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))  # adds up all
+        network.optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))  # sums over all
         return loss
 
     def train_step(batch: Any, step: tf.Variable) -> tf.Tensor:

@@ -24,7 +24,7 @@ SERVICE = os.environ.get("DATA_SERVICE", "localhost:5050")
 
 
 def main() -> int:
-    """Be what the first argument says; training returns 0 when the network is good enough, else 1."""
+    """Run the part that the first argument names; training returns 0 if the network is accurate enough, else 1."""
     part, *others = sys.argv[1:] or [""]
     if part in ("dispatcher", "data-worker"):
         return dispatch() if part == "dispatcher" else prepare()
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def dispatch() -> int:
-    """Give the data workers their work, and the trainers their data workers, until somebody ends this."""
+    """Assign work to the data workers, and data workers to the trainers, until terminated."""
     import tensorflow as tf
 
     port = int(SERVICE.rpartition(":")[2])
@@ -41,17 +41,17 @@ def dispatch() -> int:
 
 
 def prepare() -> int:
-    """Prepare data until somebody ends this; trainers reach this host by the name in $DATA_WORKER."""
+    """Prepare data until terminated; trainers reach this host by the name in $DATA_WORKER."""
     import tensorflow as tf
 
     service = tf.data.experimental.service
-    me = os.environ.get("DATA_WORKER", "localhost") + ":%port%"  # TensorFlow puts in the port that it chose
+    me = os.environ.get("DATA_WORKER", "localhost") + ":%port%"  # TensorFlow inserts the port that it chose
     service.WorkerServer(service.WorkerConfig(dispatcher_address=SERVICE, worker_address=me)).join()
     return 0
 
 
 def train(words: list[str]) -> int:
-    """Train, test, and tell how good the network is."""
+    """Train and test the network; return 0 if it is accurate enough, else 1."""
     args = arguments.read(__doc__, 100, "worker 1 kills itself after step N", words)
     import tensorflow as tf
 
@@ -65,15 +65,15 @@ def train(words: list[str]) -> int:
 
     state = model.state_directory(args, "data-service", data)
     files = pipeline.write_files(train_pictures, state / "files") if training.is_chief() else []
-    training.barrier(strategy)  # now they are there for all who share it
+    training.barrier(strategy)  # from here on, all tasks that share the directory see the files
     files = files or pipeline.written_files(state / "files")
     dataset = pipeline.endless(files, sizes.per_worker, "off", SEED)
     service = tf.data.experimental.service
     dataset = dataset.apply(
         service.distribute(
-            processing_mode=service.ShardingPolicy.OFF,  # each data worker has all pictures, for ever
+            processing_mode=service.ShardingPolicy.OFF,  # each data worker provides all pictures, endlessly
             service=f"grpc://{SERVICE}",
-            # Workers with the same name share what is prepared; another attempt must not go on with what is left.
+            # Workers with the same name share the prepared data; a new attempt must not continue with leftovers.
             job_name=f"mnist-{os.environ.get('TFLAUNCH_ATTEMPT', '0')}",
         )
     )

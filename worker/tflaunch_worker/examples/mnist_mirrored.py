@@ -22,7 +22,7 @@ SEED = 20
 
 
 def main() -> int:
-    """Train, test, and tell how good the network is: 0 when it is good enough, else 1."""
+    """Train and test the network; return 0 if it is accurate enough, else 1."""
     args = arguments.read(__doc__, 100, "this task kills itself after the epoch in which step N is done")
     import tensorflow as tf
 
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def hardest_digit(test: Pictures) -> Any:
-    """Make a callback of our own: after each epoch it names the digit that is mistaken most often."""
+    """Return a custom callback that prints, after each epoch, the digit that is misclassified most often."""
     import numpy as np
     import tensorflow as tf
 

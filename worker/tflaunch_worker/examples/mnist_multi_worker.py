@@ -17,11 +17,11 @@ from tflaunch_worker import training
 from tflaunch_worker.examples import arguments
 
 SAVE_EVERY = 10  # steps
-SEED = 20  # the same on all workers: each takes its share out of the same global batch
+SEED = 20  # the same on all workers, since each takes its share of the same global batch
 
 
 def main() -> int:
-    """Train, test, and tell how good the network is: 0 when it is good enough, else 1."""
+    """Train and test the network; return 0 if it is accurate enough, else 1."""
     args = arguments.read(__doc__, 100, "worker 1 kills itself after step N")
     from tflaunch_worker.examples import digits, model, pipeline
 
@@ -36,7 +36,7 @@ def main() -> int:
     state = model.state_directory(args, "multi-worker", data)
     if training.is_chief():
         state.mkdir(parents=True, exist_ok=True)
-    training.barrier(strategy)  # now it is there for all who share it
+    training.barrier(strategy)  # from here on, all tasks that share the directory see it
     if len(set(training.everyone(strategy, model.last_saved(state)))) > 1:
         model.refuse("The tasks do not see the same --state-dir, so they could not go on from the same step.")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Be the task that TF_CONFIG names; the chief returns 0 when the network is good enough, else 1."""
+    """Run the task that TF_CONFIG names; the chief returns 0 if the network is accurate enough, else 1."""
     args = arguments.read(__doc__, 150, "the chief kills itself after the epoch in which step N is done")
     training.serve_if_server()
     import tensorflow as tf
@@ -34,14 +34,14 @@ def main() -> int:
     strategy = training.strategy()
     sizes = training.batch_sizes(strategy, per_replica=args.batch_size)
 
-    data = digits.choose(args.data)  # by the chief alone, which sends the workers their pictures
+    data = digits.choose(args.data)  # only the chief loads data and sends the workers their pictures
     (x_train, y_train), test = digits.load(data)
-    # They travel as part of the workers' graph: no more of them than the training can look at.
+    # The pictures are sent as part of the workers' graph, so no more than the training can use.
     steps = args.epochs * args.steps_per_epoch
     x_train, y_train = x_train[: steps * sizes.total], y_train[: steps * sizes.total]
 
     def pictures(_context: tf.distribute.InputContext) -> tf.data.Dataset:
-        """Make the data of one worker: all pictures, in an order of its own because there is no seed."""
+        """Return the data of one worker: all pictures, in its own order because there is no seed."""
         dataset = tf.data.Dataset.from_tensor_slices((x_train, y_train)).shuffle(len(x_train)).repeat()
         return dataset.batch(sizes.per_worker).prefetch(tf.data.AUTOTUNE)
 

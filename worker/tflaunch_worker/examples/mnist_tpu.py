@@ -17,7 +17,7 @@ SEED = 20
 
 
 def main() -> int:
-    """Train, test, and tell how good the network is: 0 when it is good enough, else 1."""
+    """Train and test the network; return 0 if it is accurate enough, else 1."""
     args = arguments.read(__doc__, 100, "this task kills itself after the epoch in which step N is done")
     import tensorflow as tf
 
@@ -32,7 +32,7 @@ def main() -> int:
     data = digits.choose(args.data)
     train, test = digits.load(data)
     dataset = tf.data.Dataset.from_tensor_slices(train).cache().shuffle(len(train[0]), seed=SEED).repeat()
-    # The program is compiled for one shape: no smaller batch at the end.
+    # The program is compiled for one shape, so the last batch must not be smaller.
     dataset = dataset.batch(sizes.total, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
     with strategy.scope():

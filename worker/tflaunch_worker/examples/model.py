@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 def refuse(sentence: str) -> NoReturn:
-    """End with a sentence for the user and exit code 2: nothing was trained."""
+    """Print a sentence for the user and exit with code 2: nothing was trained."""
     print(sentence, file=sys.stderr, flush=True)
     raise SystemExit(2)
 
 
 def require_tf_keras() -> None:
-    """Refuse Keras 3: its `fit` fails under both multi-worker strategies, and its backups know no chief."""
+    """Refuse Keras 3: its `fit` fails under both multi-worker strategies, and its backups ignore the chief."""
     try:
-        if not hasattr(tf.keras, "version"):  # a function that came with Keras 3
+        if not hasattr(tf.keras, "version"):  # a function that exists since Keras 3
             return
     except ImportError:  # TF_USE_LEGACY_KERAS is set, but tf_keras is not installed
         pass
@@ -50,20 +50,20 @@ def require_servers() -> None:
 
 
 def seed(number: int) -> None:
-    """Let the weights begin alike on all tasks, and in every run.
+    """Seed the initial weights, so that they are the same on all tasks and in every run.
 
-    `tf.keras.utils.set_random_seed` of tf_keras 2.16 to 2.18 would spoil all layers made after it on Python 3.12, with
-    "TypeError: 'float' object cannot be interpreted as an integer".
+    `tf.keras.utils.set_random_seed` of tf_keras 2.16 to 2.18 would break all layers created after it on Python 3.12,
+    with "TypeError: 'float' object cannot be interpreted as an integer".
     """
     random.seed(number)
     tf.random.set_seed(number)
 
 
 def build(steps: int | None = None) -> tf.keras.Model:
-    """Make the network, compiled, in the current strategy scope.
+    """Return the compiled network, created in the current strategy scope.
 
-    With `steps`, how many there will be, the rate of learning falls to zero, so that the last ones cannot spoil what
-    the network has learnt; without, callbacks may change it.
+    With `steps`, the total number of steps, the learning rate falls to zero, so that the last steps cannot spoil what
+    the network has learnt; without it, callbacks may change the rate.
     """
     layers = [
         tf.keras.layers.Input((28, 28, 1)),
@@ -85,33 +85,33 @@ def build(steps: int | None = None) -> tf.keras.Model:
 
 
 def falling_rate(steps: int) -> tf.keras.optimizers.schedules.LearningRateSchedule:
-    """Make a rate of learning that falls to zero in so many steps."""
+    """Return a learning rate that falls to zero within this number of steps."""
     return tf.keras.optimizers.schedules.CosineDecay(4e-3, steps)
 
 
 def state_directory(args: argparse.Namespace, program: str, data: str) -> Path:
-    """Name the directory of this run's state; another program or other data would not go on from it."""
+    """Return the directory of this run's state; separate per program and data, so that others do not resume from it."""
     return Path(training.checkpoint_dir(args.state_dir), f"{program}-{data}")
 
 
 def last_saved(state: Path) -> int:
-    """Give the number of the checkpoint in the state: 0 for none, -1 when there is no such directory."""
+    """Return the number of the checkpoint in the state: 0 for none, -1 if the directory does not exist."""
     checkpoint = tf.train.latest_checkpoint(str(state / "chief"))
     return int(checkpoint.rpartition("-")[2]) if checkpoint else -int(not state.is_dir())
 
 
 def forget(args: argparse.Namespace, state: Path) -> None:
-    """Remove the state when nobody needs it any more, and the directories around it that are empty then."""
+    """Remove the state when it is not needed any more, and the directories above it that are then empty."""
     shutil.rmtree(state, ignore_errors=True)
-    with contextlib.suppress(OSError):  # not empty: there is something else
+    with contextlib.suppress(OSError):  # not empty: it has other content
         for directory in dict.fromkeys((state.parent, Path(args.state_dir).absolute())):
             directory.rmdir()
 
 
 def crash_drill(network: tf.keras.Model, step: int | None, moment: str) -> list[Any]:
-    """Make the callback that kills this task, as a fault would, once `step` steps are done; none for None.
+    """Return the callback that kills this task, as a fault would, once `step` steps are done; empty for None.
 
-    `moment`: "epoch" or "step", after which it looks.
+    `moment`: "epoch" or "step", after which it checks.
     """
 
     def on_end(_index: int, _logs: object) -> None:
@@ -124,16 +124,16 @@ def crash_drill(network: tf.keras.Model, step: int | None, moment: str) -> list[
 
 
 def crash_at(step: int | None, done: int) -> None:
-    """Kill this task in the first attempt, once `step` steps are done."""
+    """Kill this task once `step` steps are done, in the first attempt only."""
     if step is not None and done >= step and os.environ.get("TFLAUNCH_ATTEMPT", "0") == "0":
         print(f"fault drill: killed at step {done}", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def report(network: tf.keras.Model, test: Pictures, minimum: float) -> bool:
-    """Print the accuracy and the weights' digest, and say whether the accuracy will do.
+    """Print the accuracy and the weights' digest; return whether the accuracy is sufficient.
 
-    A copy is tested, outside the strategy, so that no task waits for another one here.
+    It tests a copy, outside the strategy, so that no task waits for another one here.
     """
     weights = network.get_weights()
     copy = tf.keras.models.clone_model(network)

@@ -1,4 +1,4 @@
-"""The examples' input pipeline: pictures from several files, read side by side."""
+"""The examples' input pipeline: pictures from several files, read in parallel."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SIZE = 28
 
 
 def write_files(pictures: Pictures, directory: Path | None = None) -> list[str]:
-    """Write the pictures into several files, and name them in their order.
+    """Write the pictures into several files; return their paths in order.
 
-    A real data set is in files already, which all hosts see. A record is the digit and its picture, a byte for each.
+    A real data set is already in files, which all hosts share. A record is one byte for the digit and one per pixel.
 
     Args:
         pictures: what to write.
-        directory: where; by default a place of this task's own.
+        directory: the target; by default a temporary directory of this task.
     """
     place = directory or Path(tempfile.mkdtemp(prefix="pictures-", dir=os.environ.get("TFLAUNCH_TASK_DIR")))
     place.mkdir(parents=True, exist_ok=True)
@@ -40,21 +40,21 @@ def write_files(pictures: Pictures, directory: Path | None = None) -> list[str]:
 
 
 def written_files(directory: Path) -> list[str]:
-    """Name the files that another task has written."""
+    """Return the paths of the files that another task has written."""
     return sorted(str(path) for path in directory.glob("*.tfrecord"))
 
 
 def endless(files: list[str], batch: int, policy: str, seed: int | None) -> tf.data.Dataset:
-    """Read batches of shuffled pictures for ever, so that no worker runs out of data before the others.
+    """Return an endless dataset of shuffled batches, so that no worker runs out of data before the others.
 
-    The others would then wait for it in vain. All workers give the same seed, so that each takes its share of the
+    The others would otherwise wait for it forever. All workers use the same seed, so that each takes its share of the
     same batch.
 
     Args:
         files: what to read.
-        batch: how many pictures a step takes.
+        batch: number of pictures per step.
         policy: how they are shared among workers, as in `training.sharded`.
-        seed: of the order; None for one that differs every time.
+        seed: seed of the order; None for a different order every time.
     """
     dataset = tf.data.Dataset.from_tensor_slices(files)
     dataset = dataset.interleave(
@@ -64,7 +64,7 @@ def endless(files: list[str], batch: int, policy: str, seed: int | None) -> tf.d
         deterministic=seed is not None,
     )
     dataset = dataset.map(_parsed, num_parallel_calls=tf.data.AUTOTUNE)
-    dataset = dataset.cache()  # from here on the pictures are in memory: the files are read once
+    dataset = dataset.cache()  # from here on the pictures are in memory, and the files are read only once
     dataset = dataset.shuffle(10_000, seed=seed).repeat().batch(batch, drop_remainder=True)
     return training.sharded(dataset.prefetch(tf.data.AUTOTUNE), policy)
 
