@@ -214,7 +214,7 @@ class SupervisorLink:
             del self._ready[key]
             frame = None if self._has_earlier(stream) else stream.next_frame()
             if frame is not None:
-                self._ready[key] = stream  # to the end of the queue, so that one task cannot starve others
+                self._ready[key] = stream  # to the end of the queue, so that no task starves the others
                 self._out += frame
                 return True
         return False
