@@ -1,4 +1,4 @@
-"""The part of tflaunch that runs on the hosts of a cluster: the agent, and helpers for training programs."""
+"""The part of tflaunch that runs on a cluster's hosts: the agent, and helpers for training programs."""
 
 LOG_NAME = "agent.log"
 """File in the agent's directory to which the agent logs its own errors."""

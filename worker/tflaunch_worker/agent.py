@@ -63,7 +63,10 @@ class Agent:
         self._link.connect(connection)
 
     def admit(self, message: dict[str, Any], connection: socket.socket, heard: bytes) -> None:
-        """Make the sender of this checked ``hello`` the supervisor, closing any other; ``heard``: bytes received."""
+        """Make the sender of this checked ``hello`` the supervisor, and close any earlier link.
+
+        ``heard``: the bytes received from it so far.
+        """
         if (message.get("fencing") or 0) > self._fencing:
             self._fencing = message["fencing"]
             self._link.dismiss(self.superseded())
@@ -78,7 +81,7 @@ class Agent:
         return {"kind": "superseded", "by": self._fencing}
 
     def appearance(self) -> dict[str, object]:
-        """Return a read-only snapshot of the live tasks and the lease; the caller does not become the supervisor."""
+        """Return a snapshot of the live tasks and the lease, without a change of supervisor."""
         tasks = {
             task.name: {"attempt": task.attempt, "pid": task.pid} for task in self._tasks.values() if not task.is_gone
         }

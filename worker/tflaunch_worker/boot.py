@@ -217,7 +217,7 @@ class _Archive:
 
 
 class _Agent:
-    """Importer of the agent's modules, compiled once per Python version: Python itself caches none from archives."""
+    """Importer of the agent's modules, compiled once per Python version: Python caches none of archives."""
 
     def __init__(self, archive: str) -> None:
         self._archive = archive

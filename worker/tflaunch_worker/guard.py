@@ -102,7 +102,7 @@ def _detach(directory: str) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
         log = os.open(os.path.join(directory, LOG_NAME), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except OSError:  # the disk is full, which the supervisor learns elsewhere
+    except OSError:  # the disk is full, which the supervisor learns by other means
         log = os.open(os.devnull, os.O_WRONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)

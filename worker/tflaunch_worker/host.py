@@ -74,7 +74,7 @@ class Host:
         return Task(name, attempt, command, stream, self._loop, listener)
 
     def start(self, task: Task, is_preloaded: bool) -> None:
-        """Start a task; if ``is_preloaded``, it may be forked from a process that has already imported its modules."""
+        """Start a task; if ``is_preloaded``, it may be forked from a process that has imported its modules."""
         task.start(self._settings, self._zygote_pool() if is_preloaded else None)
 
     def _zygote_pool(self) -> ZygotePool:
@@ -130,7 +130,7 @@ class Host:
         offload.run_in_fork(self._loop, lambda: others.try_all(peers, run, patience), answered)
 
     def command(self, task: str, message: dict[str, Any], progress: Progress | None) -> spawn.Command:
-        """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe filled in.
+        """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe.
 
         Raises:
             UnknownValue: the command refers to a value that the host does not have.
@@ -153,7 +153,7 @@ class Host:
         return command
 
     def _facts(self, argv: list[str], env: dict[str, str]) -> dict[str, object]:
-        """Return facts that may differ silently between hosts: the TensorFlow that a command imports, and the GPUs."""
+        """Return facts that may differ silently between hosts: the command's TensorFlow, and the GPUs."""
         about = _looked_at(argv, env)
         if about not in self._tensorflow:
             self._tensorflow[about] = interpreter.tensorflow(argv, env)
@@ -176,7 +176,7 @@ class Host:
         return self._values
 
     def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
-        """Set TF_USE_LEGACY_KERAS according to whether tf_keras is installed, if the plan leaves that to the host."""
+        """Set TF_USE_LEGACY_KERAS by what is installed here, if the plan leaves that to the host."""
         if env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
             return
         about = _looked_at(argv, env)
@@ -210,13 +210,13 @@ def _looked_at(argv: list[str], env: dict[str, str]) -> tuple[str, ...]:
 
 
 def _library() -> str:
-    """Return the path that provides `tflaunch_worker.training` to tasks: our archive, or "" where we are installed."""
+    """Return what provides `tflaunch_worker.training` to tasks: our archive, or "" if we are installed."""
     archive = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return archive if os.path.isfile(archive) else ""
 
 
 def _raise_file_limit() -> tuple[int, int]:
-    """Raise this process's limit of open files to its maximum; return the (soft, hard) limits that tasks get."""
+    """Raise this process's limit of open files to its maximum; return the tasks' (soft, hard) limits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft, hard

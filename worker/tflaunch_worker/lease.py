@@ -28,7 +28,7 @@ class Lease:
         self._ahead = 0.0
 
     def begin(self, seconds: float, clock: str, sent: float) -> None:
-        """Begin a lease for a new supervisor: ``clock`` identifies its clock, ``sent`` is its reading at sending."""
+        """Begin a new supervisor's lease: ``clock`` identifies its clock, ``sent`` is its time of sending."""
         self.seconds = seconds
         self.has_begun = True
         if clock != self._clock:

@@ -34,7 +34,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @functools.lru_cache(maxsize=None)
 def _c_function(name: str) -> Callable[..., int] | None:
-    """Return a function of the C library; ctypes is imported lazily, as only agents need to pay its milliseconds."""
+    """Return a function of the C library; ctypes, which costs milliseconds, is imported on demand."""
     import ctypes
 
     found: Callable[..., int] | None = getattr(ctypes.CDLL(None, use_errno=True), name, None)
@@ -203,7 +203,7 @@ def is_zombie(pid: int) -> bool:
 
 
 def may_be_program(pid: int) -> bool:
-    """Return whether a process of this user runs a program, or did before it exited; a kernel thread never does.
+    """Return whether a process of this user runs a program or, now a zombie, did; kernel threads never do.
 
     A zombie may have forked just before it exited, and init may be slow to reap it.
     """
@@ -254,7 +254,7 @@ def memory() -> dict[str, int]:
 
 
 def shared_memory(pid: int) -> int:
-    """Return how many bytes of a process's memory are shared with others; slow, since every page is visited."""
+    """Return how many bytes of a process's memory are shared; slow, since every page is visited."""
     known = dict(line.split(":", 1) for line in (read(f"/proc/{pid}/smaps_rollup") or "").splitlines()[1:])
     return sum(int(known[name].split()[0]) * 1024 for name in ("Shared_Clean", "Shared_Dirty") if name in known)
 

@@ -26,7 +26,7 @@ _MOST_IN_VAIN = 10  # rounds; on a busy machine some process has always just exi
 
 
 def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE) -> list[int]:
-    """Kill orphans until none is left; return the processes that are still alive after ``patience`` seconds.
+    """Kill orphans until none is left; return those that are still alive after ``patience`` seconds.
 
     Agents in whose tasks this process runs are skipped, since `tflaunch` may itself run in a task.
 
@@ -71,7 +71,7 @@ def kill_once(directory: str = "", is_held: bool = False) -> tuple[list[int], se
 
 
 def _candidates(directory: str) -> tuple[dict[int, str], set[int]]:
-    """Return the tasks' processes as a mapping from pid to agent directory, and those that may also be some."""
+    """Return the tasks' processes as pid to agent directory, and the processes that may also be some."""
     spared = _own_agents()
     wanted = os.path.realpath(directory) if directory else ""
     candidates, unknown = {}, set()
@@ -111,7 +111,10 @@ def _own_agents() -> set[str]:
 
 
 def _is_free(pid: int, agent: str) -> bool:
-    """Return whether no guard holds an agent's lock; the path is resolved in the process's own root (container)."""
+    """Return whether no guard holds an agent's lock.
+
+    The path is resolved in the root of the process, which may be in a container, and then in ours.
+    """
     for root in (f"/proc/{pid}/root", ""):
         is_free = linux.is_lock_free(f"{root}{agent}/{LOCK_NAME}")
         if is_free is not None:

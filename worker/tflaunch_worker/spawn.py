@@ -200,7 +200,7 @@ def _execute(command: Command) -> None:
 
 @functools.lru_cache(maxsize=None)
 def _changed_signals() -> list[int]:
-    """Return the signals that this process does not leave at their defaults; cached, since that never changes."""
+    """Return the signals not at their defaults in this process; cached, since that never changes."""
     return [number for number in _CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
 
 

@@ -26,7 +26,7 @@ MAX_MESSAGE = 8 * 1024 * 1024
 MAX_BODY = 1024 * 1024
 MAX_DEPTH = 32
 MAX_VALUES = 1_000_000
-"""Approximate maximum number of values in a JSON text from outside: small texts must not become large objects."""
+"""Maximum of values in a JSON text, roughly: small texts from outside must not become large objects."""
 
 _HEADER = struct.Struct("!II")
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode

@@ -93,7 +93,10 @@ def _has_mnist() -> bool:
 
 
 def _server_answers() -> bool:
-    """Return whether the server answers a HEAD request, sent in a thread since name resolution has no timeout."""
+    """Return whether the server answers a HEAD request in time.
+
+    It is sent in a thread because name resolution has no timeout.
+    """
     answers: list[int] = []
 
     def ask() -> None:

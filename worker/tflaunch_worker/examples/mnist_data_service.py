@@ -24,7 +24,7 @@ SERVICE = os.environ.get("DATA_SERVICE", "localhost:5050")
 
 
 def main() -> int:
-    """Run the part that the first argument names; training returns 0 if the network is accurate enough, else 1."""
+    """Run the part that the first argument names; training returns 0 if accurate enough, else 1."""
     part, *others = sys.argv[1:] or [""]
     if part in ("dispatcher", "data-worker"):
         return dispatch() if part == "dispatcher" else prepare()

@@ -30,7 +30,7 @@ def refuse(sentence: str) -> NoReturn:
 
 
 def require_tf_keras() -> None:
-    """Refuse Keras 3: its `fit` fails under both multi-worker strategies, and its backups ignore the chief."""
+    """Refuse Keras 3: its `fit` fails with both multi-worker strategies; its backups ignore the chief."""
     try:
         if not hasattr(tf.keras, "version"):  # a function that exists since Keras 3
             return
@@ -90,7 +90,7 @@ def falling_rate(steps: int) -> tf.keras.optimizers.schedules.LearningRateSchedu
 
 
 def state_directory(args: argparse.Namespace, program: str, data: str) -> Path:
-    """Return the directory of this run's state; separate per program and data, so that others do not resume from it."""
+    """Return the directory of this run's state, which differs for other programs and other data."""
     return Path(training.checkpoint_dir(args.state_dir), f"{program}-{data}")
 
 
@@ -109,7 +109,7 @@ def forget(args: argparse.Namespace, state: Path) -> None:
 
 
 def crash_drill(network: tf.keras.Model, step: int | None, moment: str) -> list[Any]:
-    """Return the callback that kills this task, as a fault would, once `step` steps are done; empty for None.
+    """Return the callback that kills this task once `step` steps are done, as a fault would; [] for None.
 
     `moment`: "epoch" or "step", after which it checks.
     """

@@ -1,1 +1,1 @@
-"""Fork tasks from a process that has already imported their modules (`preload`); optional, used through `pool`."""
+"""Fork tasks from a process that has imported their modules (`preload`); optional, behind `pool`."""

@@ -23,7 +23,7 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 def check_program(request: dict[str, Any], modules_before: set[str]) -> tuple[str, set[str]]:
-    """Return why a task must not be forked from this process ("" if it may), and the packages that it imports.
+    """Return why a task must not be forked from this process ("" if it may), and the packages it imports.
 
     Args:
         request: ``argv``, ``env`` and ``workdir`` of the task.
@@ -46,7 +46,7 @@ def check_program(request: dict[str, Any], modules_before: set[str]) -> tuple[st
 
 
 def _package_directories(module: str) -> list[str]:
-    """Return where import hooks find a module's package that is not on the path, as in an editable install."""
+    """Return where import hooks find a module's package off the path, as in an editable install."""
     package = module.partition(".")[0]
     found: list[str] = []
     for finder in sys.meta_path:

@@ -233,7 +233,10 @@ class Zygote:
         return pending
 
     def _on_link_ready(self) -> None:
-        """Send when the link is writable; it is readable only at its end, since the zygote sends nothing over it."""
+        """Send requests when the link is writable, and notice its end.
+
+        The zygote sends nothing over it, so it is readable only at its end.
+        """
         try:
             if not self._link.recv(1):
                 self._on_link_closed()
@@ -263,7 +266,10 @@ class Zygote:
         self._loop.watch_writable(self._link.fileno(), bool(self._unsent))
 
     def _on_link_closed(self) -> None:
-        """Close unsent requests; the kernel closes those that the zygote had received, so every request is answered."""
+        """Close the unsent requests, so that every request is answered.
+
+        The kernel closes those that the zygote had received.
+        """
         self._loop.forget(self._link.fileno())
         self._link.close()
         kill_and_reap(self._loop, self._child.pid)
@@ -274,7 +280,7 @@ class Zygote:
         self._on_ended(self._has_answered)
 
     def _discard_output(self) -> None:
-        """Discard the zygote's output, so that it never blocks; each task writes the output of the imports itself."""
+        """Discard the zygote's output, so that it never blocks; tasks write the imports' output themselves."""
         try:
             data = os.read(self._child.output, _READ)
         except BlockingIOError:

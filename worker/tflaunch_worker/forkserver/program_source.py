@@ -1,4 +1,4 @@
-"""Find the Python program that a command runs, and reasons in its source not to import modules before it.
+"""Find a command's Python program, and reasons in its source not to import modules before it.
 
 Variables that TensorFlow reads during its import have no effect if the program sets them later, and a program that
 changes `sys.path` may import other modules of the same names. The source is searched for both, including the modules
@@ -62,7 +62,7 @@ def check_command(argv: list[str]) -> str:
 def check_source(
     argv: list[str], workdir: str, python_path: list[str], path: list[str], environ: Mapping[str, str]
 ) -> tuple[str, set[str]]:
-    """Return why modules must not be imported before a program ("" if they may), and the packages that it imports.
+    """Return why modules must not be imported before a program ("" if they may), and what it imports.
 
     Args:
         argv: the command of a Python program.
@@ -109,7 +109,7 @@ def _check_source(
 def _reason_in(
     paths: list[str], roots: list[str], below: str, names: set[str], environ: Mapping[str, str], text: str = ""
 ) -> str:
-    """Check files ("" for a text) and their imports from the roots, as far as their paths begin with ``below``."""
+    """Check files ("" for a text) and their imports from the roots, if their paths begin with ``below``."""
     waiting, seen = paths, set()
     while waiting:
         path = waiting.pop()
@@ -158,7 +158,7 @@ def _reason_in_node(node: ast.AST, names: set[str]) -> str:
 
 
 def _names_without_effect(node: ast.AST, environ: Mapping[str, str]) -> list[ast.AST]:
-    """Return the variable names in a node that reads a variable or sets it to the same value; [] for any other."""
+    """Return the names in a node that reads a variable or sets it to the same value; [] for any other."""
     place: ast.AST | None = None
     name: ast.AST | None = None
     if isinstance(node, ast.Subscript):

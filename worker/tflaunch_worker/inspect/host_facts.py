@@ -103,7 +103,7 @@ def remove(directory: str) -> None:
 
 
 def mark(directory: str, token: str) -> str | None:
-    """Create a probe file in a directory or its nearest existing parent; return its path, or None if not possible."""
+    """Create a probe file in a directory or its nearest existing parent; return its path, or None."""
     if not os.path.isabs(directory):
         return None  # the agent has no directory to which a relative path could refer
     place = os.path.abspath(directory)

@@ -1,4 +1,4 @@
-"""Find the TensorFlow that a task's interpreter would import, and whether tf_keras is installed beside it.
+"""Find the TensorFlow that a task's interpreter would import, and whether tf_keras is beside it.
 
 The package directories are searched without starting the interpreter, which would take longer than the rest of a
 task's start. If the package is in none of the usual directories, the result is "unknown".
@@ -37,7 +37,7 @@ _ANY = "python3*"
 
 
 def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
-    """Return whether a task should get TF_USE_LEGACY_KERAS=1, which makes tf.keras be tf_keras, and the reason.
+    """Return whether a task should use tf_keras as tf.keras (TF_USE_LEGACY_KERAS=1), and the reason.
 
     If TensorFlow's version is unknown, the answer is yes: nearly every program for several workers needs it, because
     Keras 3 cannot `fit` there (keras-team/keras#20585).
@@ -106,7 +106,7 @@ def _settings_of_environment(prefix: str) -> dict[str, str] | None:
 
 
 def _directory_name(python: str, settings: Mapping[str, str]) -> str:
-    """Return the directory name of this Python, such as python3.11, or a pattern if its version is unknown."""
+    """Return this Python's directory name, such as python3.11, or a pattern if its version is unknown."""
     names = os.path.basename(os.path.realpath(python)), settings.get("version", ""), settings.get("version_info", "")
     for match in map(_MINOR.match, names):
         if match:

@@ -45,9 +45,9 @@ class Measurer:
         self._waiting: Callable[[Rows], None] | None = None
 
     def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[Figures], None]) -> None:
-        """Call ``answer`` with what each task uses: at once, or later if GPUs or shared memory must be queried.
+        """Call ``answer`` with what each task uses: at once, or after a query.
 
-        A request during a pending answer is ignored.
+        GPUs and shared memory have to be queried. A request during a pending answer is ignored.
 
         Args:
             pids: returns the leading process of each living task; called when the answer is assembled.
@@ -76,7 +76,7 @@ class Measurer:
         offload.run_in_fork(self._loop, lambda: _ask_others(program, sharing), answered)
 
     def _tell(self, rows: Rows) -> None:
-        """Answer unless the timer has already done so: a program stuck in a broken driver cannot even be killed."""
+        """Answer unless the timer has already: a program stuck in a broken driver cannot even be killed."""
         tell, self._waiting = self._waiting, None
         if tell is not None:
             tell(rows)

@@ -47,7 +47,7 @@ def is_listening(port: int, session: int) -> bool:
 
 
 def owner(port: int) -> str | None:
-    """Return ``"pid 12 (python train.py)"`` for the process that has a port, with its run if tflaunch started it.
+    """Return ``"pid 12 (python train.py)"`` for a port's process, with its run if tflaunch started it.
 
     That is the process listening on the port, or else a task of this user for which the port is held; None if unknown.
     """
@@ -72,7 +72,7 @@ def _command(pid: str) -> str:
 
 
 def _variables(pid: str) -> dict[str, str]:
-    """Return the environment that a process of this user was started with; empty for another user's process."""
+    """Return the environment that a process was started with; empty for another user's process."""
     try:
         if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
             return {}
@@ -83,7 +83,7 @@ def _variables(pid: str) -> dict[str, str]:
 
 
 def _is_held_for(pid: str, port: int) -> bool:
-    """Return whether a process is a task whose TF_CONFIG assigns it a port, even if it does not listen yet."""
+    """Return whether a process is a task whose TF_CONFIG assigns it a port, even if it is not listening."""
     variables = _variables(pid)
     if "TFLAUNCH_RUN" not in variables or f':{port}"' not in variables.get("TF_CONFIG", ""):
         return False

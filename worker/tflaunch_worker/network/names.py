@@ -15,7 +15,7 @@ _AT_ONCE = 16
 
 
 def look_up(names: list[str]) -> dict[str, str]:
-    """Return a mapping from name to its space-separated addresses; "" for an unresolved name. May take seconds."""
+    """Return the addresses of each name, separated by spaces; "" if unresolved. May take seconds."""
     found = _addresses(names)
     return {name: found.get(name, "") for name in names}
 

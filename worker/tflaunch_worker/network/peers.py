@@ -1,4 +1,4 @@
-"""Check that the tasks' hosts reach each other: before the start, each listens briefly and connects to the others.
+"""Check before the start that the tasks' hosts reach each other: each listens briefly and connects.
 
 Otherwise a port closed by a firewall, or a name that resolves to another machine, would make TensorFlow wait silently.
 
@@ -58,7 +58,10 @@ class Listeners:
         self._loop.watch(one.fileno(), call)
 
     def _greet(self, listener: socket.socket, words: bytes) -> None:
-        """Send run and task. The caller closes first, so that no connection in TIME_WAIT remains on the task's port."""
+        """Send run and task.
+
+        The caller closes first, so that no connection in TIME_WAIT remains on the task's port.
+        """
         try:
             connection, _ = listener.accept()
         except OSError:

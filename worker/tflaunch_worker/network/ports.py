@@ -61,7 +61,7 @@ class Ports:
         return self._hold(task, [port] if port else _chosen(), _bind)
 
     def hold_beside(self, task: str, port: int) -> int:
-        """Hold a port for a task that binds it exclusively on 127.0.0.1; choose another if the requested one is taken.
+        """Hold a port for a task that binds it exclusively on 127.0.0.1, or another port if it is taken.
 
         Raises:
             PortTaken: no port could be held.

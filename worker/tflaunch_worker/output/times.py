@@ -11,11 +11,17 @@ INTERVAL = 0.05
 """Seconds; output written within one interval gets the same time."""
 
 MOST = 4096
-"""Maximum number of records per attempt. Beyond it every second one is removed, so that old times get coarser."""
+"""Maximum number of records per attempt.
+
+Beyond it every second one is removed, so that old times get coarser.
+"""
 
 
 class Times:
-    """Times at which bytes were read: (offset, seconds of the monotonic clock), each valid up to the next one."""
+    """Times at which bytes were read.
+
+    A record is (offset, seconds of the monotonic clock), valid up to the next one.
+    """
 
     def __init__(self) -> None:
         self._offsets: list[int] = []

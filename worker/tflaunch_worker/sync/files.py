@@ -178,7 +178,7 @@ class Files:
         return ""
 
     def _free(self, path: str) -> str:
-        """Return the path at which to write a file, with real directories above it and nothing at the path itself.
+        """Return where to write a file, with real directories above it and nothing at the path itself.
 
         Tasks of an earlier attempt may have replaced a directory by a link, which would lead our writes elsewhere.
         """

@@ -1,4 +1,4 @@
-"""Handle the supervisor's offer of files: request the missing ones, receive them and copy all to the code directory.
+"""Handle the supervisor's offer of files: receive the missing ones and place all for the tasks.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """

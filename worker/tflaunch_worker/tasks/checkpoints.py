@@ -32,7 +32,10 @@ _CLOCKS = 2.0  # seconds by which a file server's clock may lag
 
 
 class Finder:
-    """Searches for checkpoints in a fork, since file systems may hang. Tasks that fail together share one search."""
+    """Searches for checkpoints in a fork, since file systems may hang.
+
+    Tasks that fail together share one search.
+    """
 
     def __init__(self, loop: Loop, own: str) -> None:
         """Also search below ``own``, which holds the tasks' private directories."""

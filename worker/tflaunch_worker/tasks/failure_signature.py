@@ -25,7 +25,7 @@ _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]*\d[0-9a-fA-F]*")
 
 
 def of_output(tail: bytes) -> str:
-    """Return the signature of a failure, for example ``ValueError at train.py:41``; "" when there is no output.
+    """Return the signature of a failure, such as ``ValueError at train.py:41``; "" without output.
 
     Args:
         tail: the last few KiB of the program's output.

@@ -1,4 +1,4 @@
-"""Expand values that only the host knows, ``~`` and ``${host:NAME}``, in a task's command and environment.
+"""Expand values that only the host knows (``~``, ``${host:NAME}``) in a command and its environment.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -67,7 +67,7 @@ def expand_path(text: str, environ: Mapping[str, str]) -> str:
 
 
 def bare_environment(python: str) -> dict[str, str]:
-    """Return the environment of a task that does not inherit the agent's: user, home directory, locale and PATH.
+    """Return the environment of a task that does not inherit the agent's: user, home, locale and PATH.
 
     ``python`` is the agent's interpreter: PATH finds the `python` and `python3` beside it.
     """
@@ -78,7 +78,7 @@ def bare_environment(python: str) -> dict[str, str]:
 
 
 def with_python_first(path: str, python: str) -> str:
-    """Return a PATH that puts an interpreter's directory first if PATH now finds another `python` or `python3`."""
+    """Return a PATH that finds an interpreter's own `python` and `python3` first, changed only if needed."""
     directory = os.path.dirname(python)
     for name in ("python", "python3"):
         if _find(name, directory) and _find(name, path) != directory:
@@ -93,5 +93,5 @@ def _find(name: str, path: str) -> str:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the agent's environment as inherited by a task, without the variables that tflaunch sets for each task."""
+    """Return the agent's environment without the variables that tflaunch sets for each task."""
     return {name: value for name, value in environ.items() if name not in _OF_A_TASK}

@@ -24,7 +24,7 @@ _NOT_METRICS = (b"ETA",)
 
 
 def last_epoch(output: bytes) -> tuple[int, int, int] | None:
-    """Return the epoch begun last, the number of epochs, and the offset at which the output continues after that line.
+    """Return the last epoch begun, the number of epochs, and where the output continues after that line.
 
     Returns None if no epoch begins in the output.
     """
@@ -37,7 +37,7 @@ def last_epoch(output: bytes) -> tuple[int, int, int] | None:
 
 
 def last_bar(output: bytes) -> tuple[int, int, dict[str, float]] | None:
-    """Return the last bar's step within the epoch, steps per epoch and metrics, or None if there is no bar."""
+    """Return the last bar's step within the epoch, steps per epoch and metrics; None without a bar."""
     bars = _BAR.findall(_COLOR.sub(b"", output))
     if not bars:
         return None

@@ -1,4 +1,4 @@
-"""Find evidence that the kernel's OOM killer ended a process, in its counters and its log, without blocking.
+"""Find evidence in the kernel's counters and log that its OOM killer ended a process; never blocks.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """

@@ -35,7 +35,7 @@ def write(pid: int, env: dict[str, str], loop: Loop, done: Callable[[bytes], Non
 
 
 def abort(pid: int) -> None:
-    """Make a program write its stacks and die, without a core file: one of TensorFlow's has many gigabytes."""
+    """Make a program write its stacks and die without a core file, which has gigabytes with TensorFlow."""
     linux.forbid_core_file(pid)
     for number in (signal.SIGABRT, signal.SIGCONT):  # a stopped process acts only after it is continued
         try:

@@ -190,7 +190,7 @@ class Task:
             self._close_output()
 
     def _take_output(self) -> int | None:
-        """Move data from the pipe to the stream; return its size, 0 at the end, None if the pipe is empty for now."""
+        """Move data from the pipe to the stream; return its size, 0 at the end, None if none is there yet."""
         assert self._child is not None
         try:
             data = os.read(self._child.output, _READ)
@@ -290,7 +290,7 @@ class Task:
         self._loop.watch(pidfd, died, urgent=True)
 
     def _members(self) -> tuple[list[int], bool]:
-        """Return what the task left behind and the guard adopted, wherever it moved, and whether that is certainly all.
+        """Return the task's processes that the guard adopted, wherever they moved, and whether they are all.
 
         A process that is just executing another program shows no environment; the caller checks again.
         """
@@ -323,7 +323,7 @@ class Task:
             self._gone(0)
 
     def _gone(self, checkpoint: int) -> None:
-        """Report that nothing is left; ``checkpoint``: the newest one that the attempt has written, 0 for none."""
+        """Report that nothing is left; ``checkpoint``: the newest one written by the attempt, 0 for none."""
         self.is_gone = True
         self._say("task_gone", **({"checkpoint": checkpoint} if checkpoint else {}))
         self._listener.has_gone(self)

@@ -1,4 +1,4 @@
-"""Callbacks for Keras' `fit`: saved state, progress, TensorBoard curves, and an error when the loss is NaN."""
+"""Callbacks for Keras' `fit`: saved state, progress, TensorBoard curves, an error if the loss is NaN."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def callbacks(
 
 
 def _is_keras_3(keras: Any) -> bool:
-    """Return whether it is not Keras 2 or tf_keras, which resume at the exact step (``version`` came with Keras 3)."""
+    """Return whether it is Keras 3; Keras 2 and tf_keras, without a ``version``, resume at the exact step."""
     return hasattr(keras, "version")
 
 
@@ -102,7 +102,7 @@ class _TellResumed(hooks.Hooks):
         self._begun = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Compare the record with the restored step; BackupAndRestore, earlier in the list, has restored the state."""
+        """Compare the record with the step that BackupAndRestore, earlier in the list, has restored."""
         self._done = int(self.model.optimizer.iterations.numpy())
         was_done = self._read_note()
         if self._done or was_done:

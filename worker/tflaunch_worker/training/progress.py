@@ -56,7 +56,7 @@ def report(
 
 
 def callback(keras: Any = None) -> Any:
-    """Return a Keras callback that reports steps, epochs and metrics about twice a second and after every epoch.
+    """Return a Keras callback that reports progress and metrics twice a second and after every epoch.
 
     With several replicas it reports metrics only after every epoch.
 

@@ -1,4 +1,4 @@
-"""Where to save: all workers must save, as reading a variable may involve all of them; one result is kept."""
+"""Where to save: all workers save, as reading a variable may involve all of them; one result is kept."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def save_path(path: str | os.PathLike[str]) -> str:
 
 
 def preemption(checkpoint: Any, directory: str | os.PathLike[str]) -> Any:
-    """Return TensorFlow's PreemptionCheckpointHandler for your own training loop, after restoring what it saved.
+    """Return TensorFlow's PreemptionCheckpointHandler for your own training loop; restore what it saved.
 
     Call ``handler.run(step)`` for each step. When any task gets TERM, all save after the same step and exit with code
     42, which makes tflaunch restart them. Create it after the strategy.

@@ -29,7 +29,7 @@ def strategy() -> tf.distribute.Strategy:
 
 
 def serve_if_server() -> None:
-    """Run the server and never return, if this task is a ps or a worker in a cluster with a ps; otherwise do nothing.
+    """Run the server and never return if this task is a ps, or a worker beside a ps; else do nothing.
 
     Raises:
         CannotTrain: TF_CONFIG is invalid.

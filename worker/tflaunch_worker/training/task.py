@@ -13,7 +13,7 @@ _EXAMPLE = '{"cluster": {"worker": ["h1:2222", "h2:2222"]}, "task": {"type": "wo
 
 
 class CannotTrain(RuntimeError):
-    """Raised when training cannot start or continue; the message is one sentence for the user, with the remedy."""
+    """Raised when training cannot start or continue: one sentence for the user, with the remedy."""
 
 
 class Task(NamedTuple):
@@ -80,7 +80,7 @@ def is_chief() -> bool:
 
 
 def workers() -> int:
-    """Return the number of tasks that train in this job, including a chief that trains; 1 without a cluster."""
+    """Return the number of tasks that train, including a chief that trains; 1 without a cluster."""
     task = this_task()
     roles = ("worker",) if task.has_servers else ("chief", "worker")
     return task.count(*roles) or 1

@@ -62,7 +62,7 @@ def _shares(sizes: BatchSizes, groups: int, replicas: int) -> str:
 
 
 def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
-    """Return the dataset with an explicit policy for sharing it among workers, instead of TensorFlow's guess.
+    """Return the dataset with an explicit policy for sharing it among workers, not TensorFlow's guess.
 
     Args:
         dataset: the same one, in the same order, on all workers.
@@ -83,7 +83,7 @@ def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
 
 
 def everyone(strategy: tf.distribute.Strategy, mine: int) -> list[int]:
-    """Return the numbers of all tasks, in replica order; all tasks must call it together, each with its number."""
+    """Return the numbers of all tasks in replica order; all must call it together, each with its own."""
     import tensorflow as tf
 
     values: Any = strategy.experimental_distribute_values_from_function(lambda _: tf.constant([int(mine)]))
