@@ -1,1 +1,1 @@
-"""The job and how it changes: pure values and functions."""
+"""The state of a job and its transitions, as pure values and functions."""

@@ -1,4 +1,4 @@
-"""Everything that the supervisor can ask for, in the imperative."""
+"""Actions: everything that the core can request, named in the imperative."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ class JoinHost(NamedTuple):
 
 
 class AbandonHost(NamedTuple):
-    """Expect nothing more of a host's agent: it and its tasks, the last of which were ``tasks``, are dead."""
+    """Drop a host's agent: it is dead, and so are ``tasks``, its last tasks."""
 
     host: str
     tasks: tuple[str, ...] = ()
 
 
 class SendFiles(NamedTuple):
-    """Bring the user's code to a host."""
+    """Copy the user's code to a host."""
 
     host: str
 
 
 class LookUpNames(NamedTuple):
-    """Find out what names mean on a host."""
+    """Resolve names on a host."""
 
     host: str
     names: tuple[str, ...]
@@ -34,8 +34,8 @@ class LookUpNames(NamedTuple):
 class HoldPorts(NamedTuple):
     """Choose and hold ports on a host: task to the wanted port, 0 for any.
 
-    ``exclusive``: the tasks bind their ports exclusively, on the loopback address alone, and each is content with
-    another port than the wanted one.
+    ``exclusive``: the tasks bind their ports exclusively, on the loopback address only, and each accepts another
+    port than the wanted one.
     """
 
     host: str
@@ -44,9 +44,9 @@ class HoldPorts(NamedTuple):
 
 
 class TryPeers(NamedTuple):
-    """Find out whether a host reaches the tasks of the others.
+    """Check whether a host can reach the other hosts' tasks.
 
-    ``ports``: its own tasks and theirs, on which it listens for the others; ``peers``: task to host and port.
+    ``ports``: its own tasks to their ports, on which it listens for the others; ``peers``: task to host and port.
     """
 
     host: str
@@ -55,7 +55,7 @@ class TryPeers(NamedTuple):
 
 
 class StartTask(NamedTuple):
-    """Start an attempt of a task as the job's plan says."""
+    """Start an attempt of a task according to the job's plan."""
 
     host: str
     task: str
@@ -63,9 +63,9 @@ class StartTask(NamedTuple):
 
 
 class StopTask(NamedTuple):
-    """End a task: TERM, then KILL after ``grace`` seconds (at once for 0).
+    """Stop a task: TERM, then KILL after ``grace`` seconds (at once for 0).
 
-    ``with_stacks``: it hangs, and shall write where it does, instead of TERM.
+    ``with_stacks``: the task hangs; dump its stacks instead of sending TERM.
     """
 
     host: str

@@ -1,4 +1,4 @@
-"""Drills: faults that a user asks for, to see whether a job recovers from them. Pure.
+"""Drills: faults injected on request, to see whether a job recovers from them. Pure.
 
 ``kill worker:1 after 20s; stop ps:0 for 10s; cut host=b for 5s``
 """
@@ -20,7 +20,7 @@ _LASTING = ("stop", "cut")
 
 
 class Strike(NamedTuple):
-    """One fault: ``after`` so many seconds of training, ``lasts`` so long (None: for good)."""
+    """One fault: injected ``after`` seconds of training, and lasting ``lasts`` seconds (None: for good)."""
 
     verb: str
     task: str | None
@@ -30,7 +30,7 @@ class Strike(NamedTuple):
 
     @property
     def signal(self) -> int:
-        """The signal that the task gets."""
+        """Number of the signal sent to the task."""
         return int(_SIGNALS[self.verb])
 
     def __str__(self) -> str:
@@ -40,10 +40,10 @@ class Strike(NamedTuple):
 
 
 def parse(text: str, plan: Plan) -> tuple[Strike, ...]:
-    """Return the strikes of a drill.
+    """Return the faults of a drill, ordered by time.
 
     Raises:
-        TflaunchError: it is not to be understood, or does not fit the plan.
+        TflaunchError: the text cannot be parsed or does not fit the plan.
     """
     clauses = [clause.split() for clause in text.split(";") if clause.strip()]
     if not clauses:
@@ -93,10 +93,10 @@ def _wrong(clause: str, reason: str) -> TflaunchError:
 
 
 class Course(NamedTuple):
-    """What became of one strike. Times are seconds of the supervisor's clock.
+    """Outcome of one fault. Times are seconds of the supervisor's clock.
 
-    ``attempts``: the attempt of each task when it struck. ``was_noticed``: some task ended because of it.
-    ``recovered_at``: all that trains ran again. ``is_settled``: another strike has followed.
+    ``attempts``: the attempt of each task when the fault was injected. ``was_noticed``: a task ended because of it.
+    ``recovered_at``: when the whole gang ran again. ``is_settled``: another fault followed before any task ended.
     """
 
     strike: Strike
@@ -108,17 +108,17 @@ class Course(NamedTuple):
 
 
 def settle(course: Course) -> Course:
-    """Return the course when another strike comes: what happens from now on is that one's doing."""
+    """Return the outcome when another fault is injected: later changes are attributed to the new one."""
     return course._replace(is_settled=course.struck_at is not None and not course.was_noticed)
 
 
 def strike_now(course: Course, job: Job, now: float) -> Course:
-    """Return the course of a strike that happens ``now``."""
+    """Return the outcome of a fault that is injected ``now``."""
     return course._replace(struck_at=now, attempts=_attempts(job))
 
 
 def follow(course: Course, job: Job, now: float) -> Course:
-    """Return the course of a strike as it looks when the job has become ``job``."""
+    """Return the outcome of a fault, updated from the new state ``job``."""
     is_over = course.is_settled or course.recovered_at is not None or job.exit_code == 0
     if course.struck_at is None or is_over:
         return course
@@ -135,7 +135,7 @@ def _attempts(job: Job) -> tuple[int, ...]:
 
 
 def report(courses: list[Course], exit_code: int | None) -> list[str]:
-    """Return a sentence for each strike."""
+    """Return a sentence for each fault."""
     return [f"drill: {course.strike}: {_outcome(course, exit_code)}" for course in courses]
 
 

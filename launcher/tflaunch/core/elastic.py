@@ -1,4 +1,4 @@
-"""Jobs with fewer workers: what may be missing, when hosts are tried again, and when a gang grows. Pure."""
+"""Elastic jobs: which workers may be missing, when hosts are retried, and when a gang grows. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LONGEST_REST = 3600.0
 
 
 def can_lose(job: Job, task: TaskPlan) -> bool:
-    """Whether the job goes on when this task has failed for good.
+    """Whether the job continues after this task has failed for good.
 
-    A chief waits without limit for workers that have never been there.
+    Not before the cluster has formed: a chief waits without limit for workers that have never connected.
     """
     if policy.in_gang(task) and not job.is_complete:
         return False
@@ -25,7 +25,7 @@ def can_lose(job: Job, task: TaskPlan) -> bool:
 
 
 def _will_work(job: Job, name: str) -> bool:
-    """Whether a task works, or will as soon as its wait is over."""
+    """Whether a task runs, or will run after its backoff, on a host that is not away."""
     task = job.tasks[name]
     is_there = job.hosts[job.plan.find(name).host].phase not in (HostPhase.AWAY, HostPhase.JOINING)
     return is_there and (task.is_alive or task.resume_at is not None)
@@ -34,7 +34,7 @@ def _will_work(job: Job, name: str) -> bool:
 def can_do_without(job: Job, hosts: Collection[str]) -> bool:
     """Whether the next attempt can start without these hosts.
 
-    Those who only look on are never waited for; workers may be missing when the spec says so.
+    Evaluators and sidecars are never waited for; workers may be missing if the spec allows it.
     """
     hosts = frozenset(hosts)
     tasks = [task for task in job.original.tasks if policy.in_gang(task)]
@@ -47,9 +47,9 @@ def can_do_without(job: Job, hosts: Collection[str]) -> bool:
 
 
 def missed(job: Job) -> list[str]:
-    """Return the hosts that are back and could train, but have no part in the current attempt.
+    """Return the hosts that have returned and could train, but are not part of the current attempt.
 
-    Only a MirroredStrategy gang grows while it runs; a parameter_server job takes them at its next restart.
+    Only a multi_worker_mirrored gang grows while it runs; a parameter_server job includes them in its next restart.
     """
     if job.plan.strategy != "multi_worker_mirrored":
         return []
@@ -58,7 +58,10 @@ def missed(job: Job) -> list[str]:
 
 
 def grows_at(job: Job) -> float | None:
-    """Return when the gang restarts with the hosts that are back: not sooner than it was given to work in peace."""
+    """Return when to restart the gang with returned hosts: ``elastic.retry`` after the attempt began.
+
+    None if the plan is not elastic or no host has returned.
+    """
     is_whole = len(job.plan.tasks) == len(job.original.tasks)
     if job.plan.elastic is None or is_whole or not missed(job):
         return None
@@ -66,10 +69,10 @@ def grows_at(job: Job) -> float | None:
 
 
 def rest_after(plan: Plan, failures: int, was_reached: bool) -> float:
-    """Return the seconds that a host is left alone after it was lost, or could not be reached.
+    """Return the seconds to wait before retrying a host that was lost or could not be reached.
 
-    The first loss may be an accident, and the host is tried at once. One that is lost again and again is left alone
-    for longer and longer: every return costs the others the work since their last checkpoint.
+    The first loss may be an accident, so the host is retried at once. After repeated losses the wait doubles each
+    time: every return costs the others the work since their last checkpoint.
     """
     if plan.elastic is None:
         return plan.restart.backoff[0]

@@ -1,7 +1,7 @@
-"""Everything that can happen to a job, in the past tense.
+"""Events: everything that can happen to a job, named in the past tense.
 
-What an agent says on the wire is one of these: the kind of a frame is the class name in snake case,
-and its fields are the fields here (``host`` is added by the session that read it).
+Messages of agents map to these: the kind of a frame is the class name in snake case, and its fields
+are the fields here (``host`` is added by the session that read the frame).
 """
 
 import functools
@@ -14,14 +14,14 @@ from tflaunch.printable import printable
 
 
 class Range(NamedTuple):
-    """Which numbers a field can hold."""
+    """Range of a numeric field, inclusive."""
 
     least: float
     most: float
 
 
 class Line(NamedTuple):
-    """A field holds one line of text that can be shown on a terminal, at most ``longest`` characters long."""
+    """Text field of one line that is safe to print on a terminal, at most ``longest`` characters long."""
 
     longest: int
 
@@ -39,7 +39,7 @@ Seconds = Annotated[float, Range(0, _LONGEST_TIME)]
 Metric = Annotated[float, Range(-(2.0**63), 2.0**63)]
 Reason = Annotated[str, Line(1000)]
 Addresses = Annotated[str, Line(4000)]
-"""Types of fields. They are checked wherever an event comes in: from an agent, or from a journal."""
+"""Types of fields, checked for every event that comes from an agent or a journal."""
 
 
 class HostJoined(NamedTuple):
@@ -56,23 +56,23 @@ class HostUnreachable(NamedTuple):
 
 
 class LinkLost(NamedTuple):
-    """The agent on a host cannot be heard; it and its tasks may live."""
+    """The link to the agent on a host is lost; it and its tasks may still be alive."""
 
     host: str
     reason: Reason
 
 
 class LinkRestored(NamedTuple):
-    """The agent on a host is heard again; ``is_leaving``: too late, its lease was over and it ends its tasks."""
+    """The link to an agent is restored; ``is_leaving``: its lease has expired and it stops its tasks."""
 
     host: str
     is_leaving: bool
 
 
 class HostLeaving(NamedTuple):
-    """The agent on a host ends its tasks and itself, without having been told to.
+    """The agent on a host stops its tasks and exits without a request from the supervisor.
 
-    ``is_drain``: somebody wants the host to be free, and the tasks were given their grace to save.
+    ``is_drain``: the host is being drained, and the tasks got their grace to save.
     """
 
     host: str
@@ -81,9 +81,9 @@ class HostLeaving(NamedTuple):
 
 
 class HostLost(NamedTuple):
-    """The agent on a host is gone, and so are all tasks there.
+    """The agent on a host is gone, and so are all its tasks.
 
-    ``is_faulty``: it was given up because it broke the protocol again and again, and would after a restart, too.
+    ``is_faulty``: it was given up because it broke the protocol repeatedly, and would again after a restart.
     """
 
     host: str
@@ -92,21 +92,21 @@ class HostLost(NamedTuple):
 
 
 class FilesPlaced(NamedTuple):
-    """The user's code is on the host, in a directory of its own."""
+    """The user's code was copied to the host, into ``directory``."""
 
     host: str
     directory: str = ""
 
 
 class FilesRefused(NamedTuple):
-    """The user's code could not be brought to the host."""
+    """The user's code could not be copied to the host."""
 
     host: str
     reason: Reason
 
 
 class NamesFound(NamedTuple):
-    """What a host's resolver knows: name to its addresses, separated by blanks; "" for none."""
+    """What a host's resolver returned: name to its addresses, separated by spaces; "" for none."""
 
     host: str
     found: dict[str, Addresses]
@@ -120,25 +120,25 @@ class PortsHeld(NamedTuple):
 
 
 class PortsRefused(NamedTuple):
-    """A host cannot hold some ports: task to the reason."""
+    """A host could not hold some ports: task to the reason."""
 
     host: str
     refused: dict[str, Reason]
 
 
 class PeersTried(NamedTuple):
-    """A host has tried to reach the tasks of the others; ``failed``: task to the reason."""
+    """A host has tried to reach the others' tasks; ``failed``: task to the reason."""
 
     host: str
     failed: dict[str, Reason]
 
 
 class TaskStarted(NamedTuple):
-    """The task's program runs. ``at`` is of the supervisor's clock, in seconds.
+    """The task's program runs. ``at`` is in seconds of the supervisor's clock.
 
-    ``preload``: the modules that had been imported for it, or "no: " and why not; "" where nobody asked for that.
-    ``tensorflow``: the version that its interpreter would import, such as ``2.21``, "" where that is not known.
-    ``gpus``: how many GPUs its host has, None where that is not known.
+    ``preload``: the modules that were preloaded for it, or "no: " and the reason; "" if preload was not requested.
+    ``tensorflow``: the version that its interpreter would import, such as ``2.21``; "" if unknown.
+    ``gpus``: the number of GPUs of its host, None if unknown.
     """
 
     host: str
@@ -170,12 +170,12 @@ class PortOpened(NamedTuple):
 
 
 class TaskExited(NamedTuple):
-    """The task's process has exited: by its own ``code`` or by a ``signal``.
+    """The task's process has exited with a ``code`` or was killed by a ``signal``.
 
-    ``at`` is of the supervisor's clock, in seconds: the session converts it from the host's. ``was_told``:
-    the agent had begun to end it. ``evidence`` is what the host knows about the death, for people.
-    ``failure`` tells failures of programs from each other (`tflaunch_worker.tasks.failure_signature`). ``step`` and
-    ``epoch`` are how far its training came, 0 where that is not known, ``metrics`` what it reported last.
+    ``at`` is in seconds of the supervisor's clock; the session converts it from the host's. ``was_told``: the agent
+    had begun to stop it. ``evidence`` is what the host knows about the cause of death, for users. ``failure``
+    distinguishes failures of programs (`tflaunch_worker.tasks.failure_signature`). ``step`` and ``epoch`` are the
+    progress of its training, 0 if unknown, and ``metrics`` its last reported metrics.
     """
 
     host: str
@@ -193,7 +193,7 @@ class TaskExited(NamedTuple):
 
 
 class TaskSilent(NamedTuple):
-    """The task has written nothing for as long as ``timeouts.stall`` allows."""
+    """The task has been silent for longer than ``timeouts.stall`` allows."""
 
     host: str
     task: str
@@ -201,7 +201,7 @@ class TaskSilent(NamedTuple):
 
 
 class TaskSpoke(NamedTuple):
-    """A task that was silent has written something."""
+    """A silent task has written output again."""
 
     host: str
     task: str
@@ -209,9 +209,9 @@ class TaskSpoke(NamedTuple):
 
 
 class TaskGone(NamedTuple):
-    """No process of the task is left.
+    """None of the task's processes is left.
 
-    ``checkpoint`` is the highest number of a checkpoint that the attempt has written, 0 where none is known.
+    ``checkpoint`` is the highest number of a checkpoint that the attempt has written, 0 if unknown.
     """
 
     host: str
@@ -221,37 +221,37 @@ class TaskGone(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """The user asked for the end: the number of the signal that tflaunch got."""
+    """tflaunch received a signal that asks it to stop, with this number."""
 
     signal: SignalNumber
 
 
 class StopAsked(NamedTuple):
-    """The user asked for the end from another terminal: TERM, and KILL after ``grace`` seconds."""
+    """The user asked from another terminal to stop the job: TERM, and KILL after ``grace`` seconds."""
 
     grace: Seconds
 
 
 class RestartAsked(NamedTuple):
-    """The user wants a task to start anew, or for "" all that train."""
+    """The user asked to restart a task, or the whole gang for ""."""
 
     task: str
 
 
 class Struck(NamedTuple):
-    """A drill, or the user from another terminal, did something to a task or link; the job shall not know."""
+    """A drill or the user disturbed a task or link; recorded only, the job does not react to it."""
 
     what: str
 
 
 class Superseded(NamedTuple):
-    """A host has another supervisor of this run since: this one must do nothing more."""
+    """A host has accepted another supervisor of this run, so this one must not act any more."""
 
     host: str
 
 
 class TimePassed(NamedTuple):
-    """Nothing happened until the time that the job waited for."""
+    """The deadline that the job waited for has passed (see `step.next_deadline`)."""
 
 
 Event = (
@@ -301,12 +301,12 @@ _SAID_BY_AGENTS = (
 
 
 def is_from_agent(event: Event) -> bool:
-    """Whether an agent said this, and numbered it."""
+    """Whether an agent sent this event, with a number."""
     return isinstance(event, _SAID_BY_AGENTS)
 
 
 def kind_of(event: type[Any]) -> str:
-    """Return the name of a kind of event or action, as the wire and the journal write it."""
+    """Return the name of a class of events or actions, as used on the wire and in the journal."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
 
 
@@ -315,15 +315,15 @@ _AGENT_KINDS = frozenset(kind_of(event) for event in _SAID_BY_AGENTS)
 
 
 def is_of_agents(kind: str) -> bool:
-    """Whether agents tell of events of this kind."""
+    """Whether agents send events of this kind."""
     return kind in _AGENT_KINDS
 
 
 def from_agent(host: str, message: Mapping[str, Any]) -> Event:
-    """Return the event that a message of the agent on ``host`` is.
+    """Return the event in a message of the agent on ``host``.
 
     Raises:
-        ValueError: the message is none of an agent's events, or a field is missing, of the wrong type or out of range.
+        ValueError: the message is not an agent's event, or a field is missing, of the wrong type or out of range.
     """
     if message["kind"] not in _AGENT_KINDS:
         raise ValueError(f"unknown event {message['kind']!r}")
@@ -333,7 +333,7 @@ def from_agent(host: str, message: Mapping[str, Any]) -> Event:
 
 
 def from_record(record: Mapping[str, Any]) -> Event | None:
-    """Return the event in a record of the journal, None when the record is something else.
+    """Return the event in a record of the journal, None if the record is something else.
 
     Raises:
         ValueError: a field is missing, of the wrong type or out of range.
@@ -341,31 +341,31 @@ def from_record(record: Mapping[str, Any]) -> Event | None:
     event = _BY_KIND.get(record["kind"])
     if event is None:
         return None
-    known = {**event._field_defaults, **record}  # an earlier version has said less
+    known = {**event._field_defaults, **record}  # an earlier version wrote fewer fields
     return typing.cast(
         "Event", _checked(event(*[check(name, known.get(name)) for name, check in _checks(record["kind"])]))
     )
 
 
 def _checked(event: Any) -> Any:
-    """Check what the fields of an event mean together."""
+    """Check that the fields of an event are consistent with each other."""
     if isinstance(event, TaskExited) and (event.code is None) == (event.signal is None):
         raise ValueError("a task exits by a code or by a signal")
     return event
 
 
 _Check = Callable[[str, Any], Any]
-"""Takes a field's name and value, and returns the value as the event holds it. Raises ValueError."""
+"""Takes a field's name and value, returns the value as stored in the event; raises ValueError."""
 
 
 @functools.cache
 def _checks(kind: str) -> tuple[tuple[str, _Check], ...]:
-    """Return the names of the fields of a kind of event, and what checks each."""
+    """Return the name and the check of each field of a kind of event."""
     return tuple((name, _check_of(declared)) for name, declared in _BY_KIND[kind].__annotations__.items())
 
 
 def _check_of(declared: Any) -> _Check:
-    """Return what checks values of a declared type."""
+    """Return the check for a declared type."""
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
     if origin is Annotated:
         kind, limit = arguments
@@ -390,7 +390,7 @@ def _number(kind: type, limit: Range) -> _Check:
     kinds = (int,) if kind is int else (int, float)
 
     def check(name: str, value: Any) -> Any:
-        if type(value) not in kinds or not limit.least <= value <= limit.most:  # NaN is not between them
+        if type(value) not in kinds or not limit.least <= value <= limit.most:  # rejects NaN too
             kind_name = "an integer" if kind is int else "a number"
             raise ValueError(f"field {name!r} must be {kind_name} from {limit.least:.0f} to {limit.most:.0f}")
         return kind(value)

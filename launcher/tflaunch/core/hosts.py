@@ -1,7 +1,7 @@
-"""What becomes of a job when something happens to one of its hosts. Pure.
+"""Handle events about a job's hosts. Pure.
 
-A host that cannot be heard is not dead: its tasks may live and train. Only its agent's end, or the fence
-(`policy.fence`), makes them certainly dead, and only then may they be started again.
+A host whose link is lost is not dead: its tasks may still be training. They are certainly dead only after their
+agent has ended or the fence (`policy.fence`) has passed, and may be restarted only then.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tflaunch.plan.model import TaskPlan
 def on_host_event(
     job: Job, event: HostJoined | HostUnreachable | LinkLost | LinkRestored | HostLeaving | HostLost, now: float
 ) -> Step:
-    """An agent was reached or could not be, the link to it was lost or is back, or it has ended."""
+    """Return the job after an agent joined, could not be reached, ended, or its link was lost or restored."""
     host = job.hosts[event.host]
     if isinstance(event, HostJoined | HostUnreachable):
         return _on_joining_news(job, event, now) if host.phase is HostPhase.JOINING else (job, [])
     if host.phase is HostPhase.AWAY:
-        return job, []  # it has been given up
+        return job, []  # already given up
     match event:
         case LinkLost():
             since = host.since if host.phase is HostPhase.UNHEARD else now
@@ -47,7 +47,7 @@ def on_host_event(
             return (_refuse_restart(job, event.host) if event.is_faulty else job), actions
 
 
-# ---- reaching hosts
+# ---- joining hosts
 
 
 def _on_joining_news(job: Job, event: HostJoined | HostUnreachable, now: float) -> Step:
@@ -59,13 +59,13 @@ def _on_joining_news(job: Job, event: HostJoined | HostUnreachable, now: float) 
 
 
 def not_reached(job: Job, host: str, reason: str, now: float) -> Step:
-    """A host could not be joined; if the job runs without it, what waits for it waits longer, or no more."""
+    """Count a failed join; if the job runs without this host, retry its tasks later or give them up."""
     job = _count_failure(job, host, reason, now)
     return _replace_tasks(job, host, now) if job.phase is Phase.RUNNING else (job, [])
 
 
 def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
-    """Note that a host is away. One that had worked well for long starts anew with its failures."""
+    """Mark a host as away and count the loss; a drain, or a healthy time beyond the window, resets it."""
     state = job.hosts[host]
     was_reached = state.phase is not HostPhase.JOINING
     was_well = was_reached and (state.is_drained or now - state.joined_at > job.plan.restart.window)
@@ -75,17 +75,17 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
     return job.with_host(host, retry_at=retry_at, **changes)
 
 
-# ---- losing them
+# ---- losing hosts
 
 
 def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = False) -> Step:
-    """Count the tasks of these hosts as gone: they are certainly dead.
+    """Mark the tasks of these hosts as gone, because they are certainly dead.
 
     Args:
         job: the job.
-        reasons: host to why it was lost.
-        now: the time.
-        is_silent: nothing was heard of the end, so connections to it may stay open for ever.
+        reasons: host to the reason why it was lost.
+        now: seconds of the supervisor's clock.
+        is_silent: the host vanished without a sign, so peers may never notice that their connections are dead.
     """
     before = job
     actions: list[Action] = []
@@ -112,7 +112,7 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = 
 
 
 def _refuse_restart(job: Job, host: str) -> Job:
-    """Let the failure because of a host be the last one, if the job cannot go on without that host."""
+    """Rule out a restart if the job needs the host whose agent broke the protocol."""
     culprit = job.culprit
     is_cause = culprit is not None and (culprit.cause, culprit.name) == (Cause.HOST, host)
     if culprit is None or not is_cause or job.exit_code is not None or elastic.can_do_without(job, {host}):
@@ -122,18 +122,18 @@ def _refuse_restart(job: Job, host: str) -> Job:
 
 
 def _needed(job: Job, host: str) -> list[TaskPlan]:
-    """The tasks of a host that train and have not ended well."""
+    """Return the host's tasks that train and have not succeeded."""
     there = job.plan.on_host(host)
     return [task for task in there if policy.in_gang(task) and not job.tasks[task.task].has_succeeded]
 
 
 def _takes_all_along(job: Job, host: str) -> bool:
-    """Whether the gang cannot go on without this host."""
+    """Whether the gang cannot continue without this host."""
     return any(not policy.restarts_alone(job.plan, task) for task in _needed(job, host))
 
 
 def _blame(job: Job, host: HostState, reason: str, now: float) -> Step:
-    """Make a host that was lost the culprit, unless something else had failed before."""
+    """Make a lost host the culprit, unless something else failed before."""
     culprit = Culprit(Cause.HOST, host.host, job.attempt, None, None, reason, now, host.host)
     if job.phase is Phase.PREPARING or (job.phase is Phase.RUNNING and _takes_all_along(job, host.host)):
         return fail(job, culprit, now, may_retry=True)
@@ -141,7 +141,7 @@ def _blame(job: Job, host: HostState, reason: str, now: float) -> Step:
 
 
 def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
-    """Move the blame from a task elsewhere to its host ``culprit``: it failed because its peer was gone."""
+    """Move the blame to the host ``culprit`` from a task elsewhere that failed because of its loss."""
     accused = job.culprit
     if job.phase is not Phase.STOPPING or accused is None or accused.cause is not Cause.TASK:
         return job
@@ -152,7 +152,7 @@ def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
 
 
 def _save(job: Job, event: HostLeaving, now: float) -> Step:
-    """A host is drained: its tasks were told to save, and the others may have to save with them."""
+    """Give the gang time to save with the tasks of a drained host, which were asked to save."""
     if not _takes_all_along(job, event.host):
         return job, []
     culprit = Culprit(Cause.DRAIN, event.host, job.attempt, None, None, event.reason, now, event.host)
@@ -162,14 +162,14 @@ def _save(job: Job, event: HostLeaving, now: float) -> Step:
     return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now, save_by=save_by), []
 
 
-# ---- starting alone again
+# ---- restarting tasks alone
 
 
 def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False) -> Step:
-    """Have the tasks of a host that is away start again alone when it is back; try it again when the first is due.
+    """Schedule the tasks of a lost host to restart alone, and retry the host when the first is due.
 
-    An elastic job goes on without them. But a chief waits for ever for the answer of a worker whose connection
-    nobody has closed (measured with TensorFlow 2.21): then all start again.
+    An elastic job continues without them. But a chief waits without limit for a worker whose connection was never
+    closed (measured with TensorFlow 2.21), so the whole gang restarts in that case.
     """
     state = job.hosts[host]
     waiting = [task for task in job.plan.on_host(host) if _is_missed(job, task)]
@@ -191,14 +191,14 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False) -> 
 
 
 def _is_missed(job: Job, task: TaskPlan) -> bool:
-    """Whether a task that was lost with its host is to run again."""
+    """Whether a task that was lost with its host has to run again."""
     state = job.tasks[task.task]
     was_lost = state.phase is TaskPhase.GONE and state.code is None and state.signal is None
     return policy.restarts_alone(job.plan, task) and (was_lost or state.resume_at is not None)
 
 
 def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
-    """Have a task that ended start again alone, while its own budget lasts; else go on without it, or fail."""
+    """Restart a task alone if its own budget allows; else continue without it, or fail."""
     task = job.tasks[name]
     answer = restart_budget.ask(task.budget, job.plan.restart, failure, now, f"{job.run} {name}")
     resume_at = None if answer.wait is None else now + answer.wait

@@ -1,4 +1,4 @@
-"""The states of a job and of its tasks: frozen values, changed only by `supervisor.step`."""
+"""The states of a job, its hosts and tasks: immutable values, replaced only by `step.step`."""
 
 from __future__ import annotations
 
@@ -12,63 +12,63 @@ from tflaunch.core.task_table import Ledger
 from tflaunch.plan.model import Plan, role_of
 
 STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"
-"""Marks of tasks: an attempt was begun; a process was seen; see `TaskState`; it is to start again alone."""
+"""Marks of tasks: an attempt was started; a process was seen; see `TaskState`; will restart alone."""
 
 ALIVE, SILENT, UNOPENED = "alive", "silent", "unopened"
-"""Marks of tasks that stand beside their role: see `TaskState`; alive and silent; begun, and its port is not open."""
+"""Marks of tasks, paired with the role: see `TaskState`; alive and silent; started, port not open."""
 
 CODE, NAMES, PEERS = "code", "names", "peers"
-"""Marks of hosts that are not away, beside their phase: what is awaited of them (see `HostState`)."""
+"""Marks of hosts that are not away, in addition to their phase: see `HostState.awaits`."""
 
 TIMED = "timed"
-"""A mark of hosts, beside their phase: something becomes of it at a known time."""
+"""Mark of hosts with a deadline (a fence or a retry), in addition to their phase."""
 
 
 class Phase(Enum):
-    """Where a job stands."""
+    """Phase of a job."""
 
     JOINING = "joining"
-    """Agents are being reached; nothing runs."""
+    """Agents are being started or reached; no task runs."""
     PREPARING = "preparing"
-    """Every host gets the user's code, looks up the others' names, and holds the ports of its tasks."""
+    """Hosts receive the user's code, look up each other's names and hold the ports of their tasks."""
     RUNNING = "running"
     """The tasks of the current attempt are starting or running."""
     SAVING = "saving"
-    """A task was preempted: its peers may be saving with it, and are given time to end by themselves."""
+    """A task was preempted: its peers may be saving with it and get time to exit by themselves."""
     DRAINING = "draining"
-    """The job has succeeded; those that end by themselves are given time to."""
+    """The job has succeeded; tasks that exit by themselves get time to do so."""
     STOPPING = "stopping"
-    """Living tasks are being ended, before the next attempt or for good."""
+    """Living tasks are being stopped, before the next attempt or for good."""
     BACKING_OFF = "backing_off"
-    """Everything is dead; the next attempt waits for its time."""
+    """The gang has ended; the next attempt waits for its backoff."""
     ENDED = "ended"
-    """Nothing lives any more and the exit code is decided."""
+    """No task is alive and the exit code is final."""
 
 
 class HostPhase(Enum):
-    """What is known of a host's agent."""
+    """Phase of a host's agent."""
 
     AWAY = "away"
-    """There is none: it was never started, or has certainly ended with all its tasks."""
+    """No agent: it was never started, or has certainly ended together with its tasks."""
     JOINING = "joining"
     """It is being started."""
     JOINED = "joined"
-    """It obeys."""
+    """Connected: it executes requests."""
     UNHEARD = "unheard"
-    """The link to it is lost; until the fence its tasks may live."""
+    """The link to it is lost; until the fence has passed, its tasks may be alive."""
     LEAVING = "leaving"
-    """It is heard, but ends its tasks: its lease was over, or somebody there wants it to end."""
+    """Connected, but stopping its tasks: its lease has expired, or it was asked on its host to stop."""
 
 
 class HostState(NamedTuple):
-    """One host. Times are seconds of the supervisor's clock.
+    """State of one host. Times are seconds of the supervisor's clock.
 
-    ``reason`` says why it is away or unheard, ``since`` is when that became known, and ``fence_at`` when it
-    is certainly dead. ``awaits``: the user's code has yet to be brought to it (`CODE`), it has yet to say what the
-    others' names mean to it (`NAMES`), or whether it reaches them (`PEERS`). ``is_drained``: it leaves because
-    somebody wants it to be free. ``failures`` counts how often in a row it was lost or not reached,
-    ``joined_at`` is when it last joined; ``retry_at`` is when it is tried again while the job runs without it.
-    ``code`` is the directory with the user's code there, "" where none was brought.
+    ``reason`` says why it is away or unheard, ``since`` is when that became known, and ``fence_at`` is when it
+    is certainly dead. ``awaits`` is what is still missing: a copy of the user's code (`CODE`), the addresses of
+    the others' names (`NAMES`), or whether it can reach them (`PEERS`). ``is_drained``: it leaves because its host
+    is being drained. ``failures`` counts consecutive losses of a host that had joined; ``joined_at`` is when it
+    last joined; ``retry_at`` is when to try it again while the job runs without it. ``code`` is the directory with
+    the user's code on the host, "" if none was copied.
     """
 
     host: str
@@ -85,44 +85,43 @@ class HostState(NamedTuple):
 
     @property
     def marks(self) -> tuple[Hashable, ...]:
-        """What hosts are counted by."""
+        """The marks that the host table counts this host by."""
         is_timed = self.fence_at is not None or self.retry_at is not None
         awaited = self.awaits if self.phase is not HostPhase.AWAY else ()
         return (self.phase, *awaited, TIMED) if is_timed else (self.phase, *awaited)
 
     def fenced(self) -> float | None:
-        """Return when it is certainly dead."""
+        """Return when the host is certainly dead."""
         return self.fence_at
 
     def retried(self) -> float | None:
-        """Return when it is tried again."""
+        """Return when to try the host again."""
         return self.retry_at
 
 
 class TaskPhase(Enum):
-    """Where a task stands in its current attempt."""
+    """Phase of a task in its current attempt."""
 
     IDLE = "idle"
     """Not started yet."""
     STARTING = "starting"
-    """Its host was asked to start it."""
+    """The agent was asked to start it."""
     RUNNING = "running"
-    """Its program runs."""
+    """Its program is running."""
     EXITED = "exited"
-    """Its process has exited; others of its session may live."""
+    """Its process has exited; other processes of its session may be alive."""
     GONE = "gone"
-    """No process of it is left."""
+    """None of its processes is left."""
 
 
 class TaskState(NamedTuple):
-    """One task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
+    """State of one task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
 
-    ``tensorflow`` is as in `events.TaskStarted`.
-    ``resume_at``: it is to start again alone, then or as soon as its host can. ``budget``: what such starts
-    have cost. ``preload`` is as in `events.TaskStarted`, ``failure`` as in `events.TaskExited`; ``reached`` is how
-    far the attempt came, ``metrics`` what it reported last. ``grace`` is how many seconds it was given between TERM
-    and KILL when it was last told to end, None if it should not have ended by TERM; ``was_stopped``: it exited
-    after that.
+    ``resume_at``: the task restarts alone at this time, or as soon as its host is ready. ``budget`` is what such
+    restarts have used. ``preload`` and ``tensorflow`` are as in `events.TaskStarted`, ``failure`` as in
+    `events.TaskExited`; ``reached`` is the progress of the attempt, ``metrics`` its last reported metrics. ``grace``
+    is the number of seconds between TERM and KILL when it was last stopped, None if stacks were dumped instead of
+    sending TERM; ``was_stopped``: it exited after that.
     """
 
     task: str
@@ -147,17 +146,17 @@ class TaskState(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Whether a process of the task may live."""
+        """Whether a process of the task may be alive."""
         return self.phase in (TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED)
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether its program ended with exit code 0, and is not to start again."""
+        """Whether its program exited with code 0 and will not be restarted."""
         return self.phase in (TaskPhase.EXITED, TaskPhase.GONE) and self.code == 0 and self.resume_at is None
 
     @property
     def marks(self) -> list[Hashable]:
-        """What tasks are counted by."""
+        """The marks that the task table counts this task by."""
         marks: list[Hashable] = []
         if self.phase is not TaskPhase.IDLE:
             role = role_of(self.task)
@@ -178,7 +177,7 @@ class TaskState(NamedTuple):
 
 
 class Cause(Enum):
-    """Why a job failed or was ended: what kind of thing the culprit is."""
+    """Kind of culprit: why a job failed or was stopped."""
 
     TASK = "task"
     NOT_STARTED = "not_started"
@@ -196,9 +195,9 @@ class Cause(Enum):
 
 
 class Culprit(NamedTuple):
-    """The first cause. ``name`` is a task, a host or a limit; ``message`` says what it did.
+    """The first cause of an end. ``name`` is a task, a host or a limit; ``message`` says what happened.
 
-    ``time`` is when a task exited, in seconds of the supervisor's clock, and ``host`` where; ``failure`` is as in
+    ``time`` is when a task exited, in seconds of the supervisor's clock, and ``host`` is where; ``failure`` is as in
     `events.TaskExited`.
     """
 
@@ -214,20 +213,20 @@ class Culprit(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A whole run. Times are seconds of the supervisor's clock.
+    """State of a run. Times are seconds of the supervisor's clock.
 
-    ``original`` is the plan as it was made; ``plan`` is that of the current attempt: with its ports, and
-    without the workers of hosts that are lost. ``deciders``: the tasks whose clean exits end the job well.
-    ``budget``: what restarts of the gang have cost; ``refusal`` says why there is no further one; ``wanted``
-    counts those that were wanted: a host was back, or the user asked for one. ``last_failure`` is the culprit of the
-    latest attempt that was followed by another. ``late_at`` is when to name the tasks that still run although others
-    have finished, ``was_late``: they were named.
-    ``save_by``: until when a preempted gang may save. ``are_peers_asked``: hosts were asked whether they reach the
-    others; ``unreached``: what they did not reach. ``left_out``: the hosts without whose workers the current attempt
-    is made. ``is_complete``: in this
-    attempt every task of the cluster has listened on its port; ``has_formed``: in this attempt or an earlier one.
-    ``was_warned``: the cluster of this attempt has not formed within `policy.WARN_AFTER`; ``is_past_start``: an
-    attempt has run for that long, so its failure was not one of start-up.
+    ``original`` is the plan as compiled; ``plan`` is that of the current attempt, with its ports and without the
+    workers of lost hosts. ``deciders`` are the tasks that must exit with code 0 for the job to succeed.
+    ``budget`` is what restarts of the gang have used; ``refusal`` says why no other one follows; ``wanted``
+    counts intended restarts: a host returned, or the user asked. ``last_failure`` is the culprit of the latest
+    attempt that was followed by another. ``late_at`` is when to report tasks that still run although others have
+    finished; ``was_late``: they were reported.
+    ``save_by`` is the time until which a preempted gang may save. ``are_peers_asked``: hosts were asked whether they
+    can reach each other; ``unreached`` is what they could not reach. ``left_out`` are the hosts whose workers the
+    current attempt runs without. ``is_complete``: every task of the cluster has listened on its port in this
+    attempt; ``has_formed``: in this attempt or an earlier one. ``was_warned``: the cluster of this attempt has not
+    formed within `policy.WARN_AFTER`; ``is_past_start``: an attempt has run for that long, so its failure does not
+    count as one of start-up.
     """
 
     run: str

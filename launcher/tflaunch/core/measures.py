@@ -1,4 +1,4 @@
-"""What a task uses and how far it has come, as its agent measured it."""
+"""Resource usage and progress of tasks, as measured by their agents."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tflaunch.printable import printable
 
 _MOST_METRICS = 20
 _LONGEST_NAME = 64
-_LARGEST = 1e300  # no figure at all; an integer may be too large for a float
+_LARGEST = 1e300  # beyond any real figure; also rejects integers that are too large for a float
 _NUMBERS = ("step", "epoch", "epochs", "steps_per_epoch", "steps_per_second", "age")
 
 
 class Progress(NamedTuple):
-    """How far a training program says it is; None where it does not say."""
+    """Progress as reported by the training program; None for what it does not report."""
 
     step: float | None
     epoch: float | None
@@ -23,33 +23,33 @@ class Progress(NamedTuple):
     steps_per_second: float | None
     metrics: Mapping[str, float]
     age: float | None
-    """Seconds from when the program last spoke of it until the measure."""
+    """Seconds between the program's last report and the measurement."""
 
 
 class Measure(NamedTuple):
-    """What a living attempt of a task uses; None where that is not known."""
+    """Resource usage of a living attempt of a task; None for what is not known."""
 
     task: str
     attempt: int
     cpu_seconds: float | None
-    """Time of processors used so far. It falls when a process ends that nobody of the task waited for."""
+    """CPU time used so far. It drops when a process ends that no process of the task waits for."""
     rss_bytes: float | None
     gpu_bytes: float | None
     gpu_percent: float | None
-    """How busy the GPUs on which it runs were in the last second, 100 for all of them all the time."""
+    """Load of the GPUs that it runs on over the last second; 100 means all of them were always busy."""
     progress: Progress | None
     shared_bytes: float | None = None
-    """How much of ``rss_bytes`` other processes have as well; known of tasks that were forked (`preload`)."""
+    """The part of ``rss_bytes`` shared with other processes; known for forked tasks (`preload`) only."""
 
 
 def from_wire(tasks: object) -> dict[str, Measure]:
     """Return the measures in a ``measured`` frame.
 
     Args:
-        tasks: what the frame says: task to a mapping of what is known.
+        tasks: the frame's content: task to a mapping of its known figures.
 
     Raises:
-        ValueError: it is not that.
+        ValueError: the content has another form.
     """
     return {task: _measure(task, _mapping(known)) for task, known in _mapping(tasks).items()}
 
@@ -83,7 +83,7 @@ def _progress(known: Mapping[str, Any]) -> Progress:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ValueError("measures are no mapping")  # noqa: TRY004 - what a link says is a value
+        raise ValueError("measures are no mapping")  # noqa: TRY004 - received data is a value, not a programming error
     return value
 
 
@@ -91,10 +91,10 @@ def _number(value: object) -> float | None:
     """Return a finite number or None.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the value is something else.
     """
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST:
-        return value  # NaN is not between them
+        return value  # the comparison rejects NaN
     raise ValueError("a figure is no number")

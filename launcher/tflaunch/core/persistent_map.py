@@ -1,41 +1,41 @@
-"""A mapping that is replaced and never changed, where a change costs as much as a small part of it."""
+"""Persistent map: an update copies one block of 128 entries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-_BLOCK = 128  # entries that are copied together
+_BLOCK = 128  # entries copied by an update
 
 Value = TypeVar("Value")
 
 
 class Table(Mapping[str, Value], Generic[Value]):
-    """Values by name, in the order in which the names came.
+    """Immutable map of values by name, in insertion order.
 
-    A change copies the block of entries that it is in. A copy of everything would make each of a job's events, of which
-    there are as many as tasks, the dearer the more tasks there are.
+    An update copies only the block that it changes. A full copy would make every event cost time proportional to the
+    number of tasks, and the number of events grows with the tasks as well.
     """
 
     __slots__ = ("_blocks", "_places", "_size")
 
     def __init__(self, values: Mapping[str, Value] = {}) -> None:
-        """Begin with these values."""
+        """Create a map of these values."""
         self._blocks: list[dict[str, Value]] = []
-        # Name to the number of its block. All that come of one table share it: what is in its block only one knows.
+        # Name to the number of its block, shared by all tables derived from one; a name may be missing in its block.
         self._places: dict[str, int] = {}
         self._size = 0
         self._put(values)
 
     def replaced(self, values: Mapping[str, Value]) -> Table[Value]:
-        """Return the table with these values in the place of those of the same names, or behind all."""
+        """Return the table with these values; new names are added at the end."""
         table: Table[Value] = Table.__new__(Table)
         table._share(self)
         table._put(values)
         return table
 
     def without(self, names: Iterable[str]) -> Table[Value]:
-        """Return the table without these names; those that it does not have make no difference."""
+        """Return the table without these names; unknown names are ignored."""
         gone = {name for name in names if name in self}
         if not gone:
             return self
@@ -53,7 +53,7 @@ class Table(Mapping[str, Value], Generic[Value]):
         self._size = earlier._size
 
     def _put(self, values: Mapping[str, Value]) -> set[int]:
-        """Take values; return the numbers of the blocks in which they are."""
+        """Insert values and return the numbers of the changed blocks."""
         touched: set[int] = set()
         blocks, places = self._blocks, self._places
         for name, value in values.items():
@@ -69,7 +69,7 @@ class Table(Mapping[str, Value], Generic[Value]):
         return touched
 
     def _place(self, name: str) -> int:
-        """The number of a name's block, which is there afterwards."""
+        """Return the number of a name's block, created if necessary."""
         number = self._places.get(name)
         if number is None:
             is_full = not self._blocks or len(self._blocks[-1]) >= _BLOCK

@@ -1,7 +1,7 @@
-"""How a job moves on: its phases, and how attempts of tasks start and end.
+"""Move a job through its phases, and start and end attempts of tasks. Pure.
 
-`advance` takes a job as far as its own state allows. The rest is what `supervisor` does when something
-happens: `fail`, `stop_all`. Pure.
+`advance` takes a job as far as its state allows. Event handlers (`step`, `hosts`, `preparation`) use the rest, such as
+`fail` and `stop_all`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tflaunch.plan.model import SIDECAR, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
 
 Step = tuple[Job, list[Action]]
-"""What a step gives: the next job, and what is to be done."""
+"""The next job, and the actions to take."""
 
 
 def advance(job: Job, now: float) -> Step:
-    """Return the job where it comes to rest when nothing else happens."""
+    """Return the job in the last phase that it reaches without another event, and the actions to take."""
     actions: list[Action] = []
     while (take_phase := _PHASES.get(job.phase)) is not None:
         advanced, more = take_phase(job, now)
@@ -60,7 +60,7 @@ def _joining(job: Job, now: float) -> Step:
 
 
 def _join_again(job: Job, now: float) -> Step:
-    """Start agents on the hosts that have none any more; those that failed repeatedly rest, if they may."""
+    """Start agents on hosts that are away, except those resting until a retry if the job can spare them."""
     away = job.hosts_in(HostPhase.AWAY)
     resting = {host for host in away if (job.hosts[host].retry_at or now) > now}
     wanted = [host for host in away if host not in resting] if elastic.can_do_without(job, resting) else away
@@ -68,7 +68,7 @@ def _join_again(job: Job, now: float) -> Step:
 
 
 def join_hosts(job: Job, hosts: Iterable[str], now: float) -> Step:
-    """Have agents started on these hosts."""
+    """Start agents on these hosts."""
     joining = {}
     for host in hosts:
         state = job.hosts[host]._replace(phase=HostPhase.JOINING, is_drained=False, retry_at=None, since=now)
@@ -81,10 +81,10 @@ def join_hosts(job: Job, hosts: Iterable[str], now: float) -> Step:
 
 
 def _prepare(job: Job) -> Step:
-    """Bring every host what its tasks need: the user's code, the others' names, ports.
+    """Request what the next attempt needs on each host: the user's code, name lookups and ports.
 
-    A fixed port stays, another one is chosen anew. Workers of hosts that are away are left out; what lives
-    on (evaluators, sidecars) keeps what it has.
+    Fixed ports stay, others are chosen again. Workers of hosts that are away are left out; tasks that are still
+    alive (evaluators, sidecars) keep what they have.
     """
     away = frozenset(job.hosts_in(HostPhase.AWAY))
     plan = planning.without(job.original, away)
@@ -113,7 +113,7 @@ def _prepare(job: Job) -> Step:
 
 
 def _to_prepare(job: Job) -> list[TaskPlan]:
-    """The tasks that do not live and whose hosts are there."""
+    """Return the tasks that are not alive and whose hosts are not away."""
     return [task for task in job.plan.tasks if _is_to_prepare(job, task)]
 
 
@@ -122,7 +122,7 @@ def _is_to_prepare(job: Job, task: TaskPlan) -> bool:
 
 
 def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
-    """Ask hosts for the ports of these tasks, as the job's plan has them."""
+    """Request the planned ports of these tasks on their hosts."""
     if not has_cluster(job.plan.strategy):
         return []
     wanted: dict[str, dict[str, int]] = {}
@@ -132,7 +132,7 @@ def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
 
 
 def welcome(job: Job, host: str) -> Step:
-    """Prepare a host that has come back while the job runs, for those of its tasks that start alone."""
+    """Prepare a host that returned while the job runs for those of its tasks that restart alone."""
     actions: list[Action] = [SendFiles(host)] if policy.lacks_code(job, host) else []
     there = [task for task in job.plan.on_host(host) if task.role != SIDECAR]
     actions += _hold_ports(job, [task for task in there if _is_to_prepare(job, task)])
@@ -175,11 +175,11 @@ def _preparing(job: Job, now: float) -> Step:
 
 
 def _are_ports_held(job: Job) -> bool:
-    """Whether hosts that are there hold a port for every task that is to start."""
+    """Whether a port is held for every task that will start, on hosts that are not away."""
     if not has_cluster(job.plan.strategy):
         return True
     if not job.hosts.count(HostPhase.AWAY) and len(job.ports) < len(job.plan.tasks):
-        return False  # the usual answer, without a look at every task
+        return False  # the common case, decided without scanning every task
     return all(task.task in job.ports for task in _to_prepare(job))
 
 
@@ -208,7 +208,7 @@ def _running(job: Job, now: float) -> Step:
         back = ", ".join(elastic.missed(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
-    looked_at = tensorboard.of(job.plan)  # it may have its first start yet to come
+    looked_at = tensorboard.of(job.plan)  # it may not have started yet
     job, actions = _start_due(job, [*policy.waiting(job), *([] if looked_at is None else [looked_at])], now)
     soonest = job.hosts.soonest(HostState.retried)
     if soonest is None or now < soonest:
@@ -219,7 +219,7 @@ def _running(job: Job, now: float) -> Step:
 
 
 def _start_due(job: Job, processes: Iterable[TaskPlan], now: float) -> Step:
-    """Start those of these that start alone and whose time has come."""
+    """Start those of these processes that start alone and are due."""
     actions: list[Action] = []
     for process in processes:
         if policy.is_due(job, process, now):
@@ -239,7 +239,7 @@ def _saving(job: Job, now: float) -> Step:
 
 
 def _drain(job: Job, now: float) -> Step:
-    """The job has succeeded: end what never ends by itself and is needed by nobody any more; sidecars come last."""
+    """Stop the servers of a job that has succeeded, because they never exit; sidecars are stopped last."""
     limit = job.plan.timeouts.finish
     patience = job.plan.timeouts.grace if limit is None else limit
     job = job._replace(phase=Phase.DRAINING, culprit=None, exit_code=0, finish_by=now + patience)
@@ -261,7 +261,7 @@ def _draining(job: Job, now: float) -> Step:
 
 
 def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
-    """End the current attempt: all others are victims. Whether another one follows is judged when they are gone."""
+    """End the current attempt; whether another one follows is decided once all its tasks are gone."""
     job = job._replace(phase=Phase.STOPPING, culprit=culprit, failed_at=now)
     grace = policy.stop_grace(job.plan, culprit)
     if not may_retry:
@@ -271,17 +271,17 @@ def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
 
 
 def stop_gang(job: Job, grace: float, with_stacks: bool = False) -> Step:
-    """End those that train together: TERM, and KILL after ``grace`` seconds."""
+    """Stop the gang: TERM, and KILL after ``grace`` seconds."""
     return stop(job, [task for task in job.plan.tasks if policy.in_gang(task)], grace, with_stacks)
 
 
 def stop_all(job: Job, grace: float, with_stacks: bool = False) -> Step:
-    """End everything that lives: TERM, and KILL after ``grace`` seconds."""
+    """Stop every living process: TERM, and KILL after ``grace`` seconds."""
     return stop(job, job.plan.processes(), grace, with_stacks)
 
 
 def stop(job: Job, processes: Iterable[TaskPlan], grace: float, with_stacks: bool = False) -> Step:
-    """End those of these processes that live: TERM, and KILL after ``grace`` seconds."""
+    """Stop the living ones of these processes: TERM, and KILL after ``grace`` seconds."""
     tasks: dict[str, TaskState] = {}
     actions: list[Action] = []
     for process in processes:
@@ -307,7 +307,7 @@ def _stopping(job: Job, now: float) -> Step:
 
 
 def _judge(job: Job, now: float) -> Job:
-    """Decide whether another attempt follows: now that all are dead, the culprit is known."""
+    """Decide whether another attempt follows; all tasks have ended, so the culprit is final."""
     culprit = job.culprit
     assert culprit is not None
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST):

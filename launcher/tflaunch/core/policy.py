@@ -1,9 +1,9 @@
-"""The rules: when a job is done, who restarts with whom, how often, and what its exit code is.
+"""Rules: when a job is done, which tasks restart together, how often, and what its exit code is.
 
-They come from what TensorFlow does. A MultiWorkerMirrored task can never rejoin its cluster, so the
-gang restarts together. Worker and ps of a parameter_server job wait for ever, so the chief's end is
-the job's; a lost worker is replaced at its address, a lost ps or chief takes the others with it.
-Evaluators and sidecars come and go alone. A task that says "saved, start me again" has not failed.
+They follow from how TensorFlow works. A MultiWorkerMirrored task can never rejoin its cluster, so the
+gang restarts together. Worker and ps of a parameter_server job never exit, so the chief's exit ends
+the job; a lost worker is replaced at its address, a lost ps or chief restarts the whole gang.
+Evaluators and sidecars restart alone. A task that asks for a restart after saving has not failed.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from tflaunch.plan.tf_config import has_cluster, members
 from tflaunch_worker.tasks import failure_signature
 
 WARN_AFTER = 60.0
-"""Seconds after which a task that does not listen on its port is named; importing TensorFlow may take that long."""
+"""Seconds until tasks that do not listen are reported; importing TensorFlow may take that long."""
 
 LATE_AFTER = 30.0
-"""Seconds after the first of the tasks that train together has finished until those that still run are named."""
+"""Seconds from the end of the first training task until those that still run are reported."""
 
 SHORTEST_TRAINING = 2.0  # seconds
 
 _GANG = tuple(role for role in ROLES if role != "evaluator")
-_JOIN_SLACK = 5.0  # beyond timeouts.connect, so that each host can say itself why it was not reached
-_FENCE_MARGIN = 5.0  # seconds for a KILL to be done, and for words that were on their way
+_JOIN_SLACK = 5.0  # seconds beyond timeouts.connect, so that each host can report why it was not reached
+_FENCE_MARGIN = 5.0  # seconds for KILL to take effect, and for messages in transit
 BLAME_WINDOW = 1.0
-"""Seconds within which news of a lost host may come after that of a victim elsewhere."""
+"""Seconds by which the loss of a host may be noticed after the failure of a victim elsewhere."""
 
 _SURVIVOR_GRACE = 0.05
 _STACKS_GRACE = 10.0  # py-spy may take some seconds
@@ -56,14 +56,14 @@ _ERRORS_OF_PEERS = frozenset(
     {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "TimeoutError", "BrokenPipeError"}
     | {"ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError"}
 )
-"""What a program raises because of another one, or of the network: all may, and the next attempt may not."""
-_PREEMPTED = (42, 128 + _TERM)  # what PreemptionCheckpointHandler exits with (failure_handling_util.py)
+"""Exceptions caused by a peer or the network; if all tasks raise one, a restart may still help."""
+_PREEMPTED = (42, 128 + _TERM)  # exit codes of PreemptionCheckpointHandler (failure_handling_util.py)
 _LAST_SIGNAL = 64
-_PLAIN_CODES = frozenset(range(1, 256)) - frozenset(range(129, 129 + _LAST_SIGNAL))  # a shell's code for a signal
+_PLAIN_CODES = frozenset(range(1, 256)) - frozenset(range(129, 129 + _LAST_SIGNAL))  # no shell codes for signals
 
 
 def deciders(plan: Plan) -> tuple[str, ...]:
-    """Return the tasks that must end with exit code 0 for the job to have succeeded."""
+    """Return the tasks that must exit with code 0 for the job to succeed."""
     if not plan.tasks:
         return tuple(sidecar.task for sidecar in plan.sidecars if sidecar.is_required)
     decisive = [task.task for task in plan.tasks if in_gang(task)]
@@ -74,12 +74,12 @@ def deciders(plan: Plan) -> tuple[str, ...]:
 
 
 def forms_cluster(plan: Plan) -> bool:
-    """Whether the tasks wait for each other at the start: only then can a cluster be said to have formed."""
+    """Whether the tasks wait for each other at the start, so that there is a cluster that can form."""
     return plan.strategy in ("multi_worker_mirrored", "parameter_server")
 
 
 def unopened(job: Job) -> list[str]:
-    """Return the tasks that the others wait for: nobody listens on their ports yet."""
+    """Return the tasks that do not listen on their ports yet, so that the others wait for them."""
     if not forms_cluster(job.plan):
         return []
     inside = members(job.plan.strategy)
@@ -87,46 +87,43 @@ def unopened(job: Job) -> list[str]:
 
 
 def waited_for(job: Job) -> list[str]:
-    """Return the tasks that keep the cluster from forming, once they have had enough time to start; else [].
-
-    One task alone is not waited for.
-    """
+    """Return the tasks that keep the cluster from forming; [] before `WARN_AFTER` or for a single task."""
     is_late = job.was_warned and not job.is_complete and len(_listening(job.plan)) > 1
     return unopened(job) if is_late else []
 
 
 def is_overdue(job: Job, task: TaskState, now: float) -> bool:
-    """Whether a task runs, but does not listen on its port although the others have waited long enough for it."""
+    """Whether a task has run for `WARN_AFTER` without listening on the port that others wait for."""
     is_late = task.phase is TaskPhase.RUNNING and not task.is_port_open and now - task.since >= WARN_AFTER
     return is_late and listens(job.plan, task.task) and len(_listening(job.plan)) > 1
 
 
 def is_open(job: Job) -> bool:
-    """Whether all the tasks of an attempt that has begun listen on their ports."""
+    """Whether all tasks started in this attempt listen on their ports."""
     inside = members(job.plan.strategy) if forms_cluster(job.plan) else ()
     return not job.tasks.count(*((UNOPENED, role) for role in inside))
 
 
 def late(job: Job) -> list[str]:
-    """Return the tasks that train together with one that has finished, and still run."""
+    """Return the training tasks that still run while others have finished."""
     return [task.task for task in _trainers(job.plan) if job.tasks[task.task].is_alive]
 
 
 def finished(job: Job) -> list[str]:
-    """Return the tasks that train and have finished."""
+    """Return the training tasks that have succeeded."""
     return [task.task for task in _trainers(job.plan) if job.tasks[task.task].has_succeeded]
 
 
 def was_killed(task: TaskState) -> bool:
-    """Whether a task was told to end, had time to, and had to be killed at the end of it."""
+    """Whether a stopped task outlived its grace and was killed."""
     return task.was_stopped and task.signal == _KILL and task.grace is not None and task.grace > _SURVIVOR_GRACE
 
 
 def trained_alone(job: Job, now: float) -> list[str]:
-    """Return the tasks of a job that has succeeded without a cluster: none of them was ever seen to listen on its port.
+    """Return the tasks of a job that succeeded although none was ever seen to listen on its port; else [].
 
-    A TF_CONFIG that gets lost, or that the program writes itself, makes each task train for itself, and all end well.
-    Who ends within the first seconds cannot have trained: importing TensorFlow takes longer.
+    If TF_CONFIG gets lost or the program overwrites it, each task trains by itself and succeeds. An attempt shorter
+    than `SHORTEST_TRAINING` cannot have trained: importing TensorFlow takes longer.
     """
     alone = unopened(job)
     is_short = now - job.attempt_started_at < SHORTEST_TRAINING
@@ -134,7 +131,7 @@ def trained_alone(job: Job, now: float) -> list[str]:
 
 
 def listens(plan: Plan, task: str) -> bool:
-    """Whether a task is a member of a cluster, whose port the others connect to."""
+    """Whether a task is a member of a cluster and others connect to its port."""
     return forms_cluster(plan) and role_of(task) in members(plan.strategy)
 
 
@@ -144,18 +141,18 @@ def _listening(plan: Plan) -> list[str]:
 
 
 def has_succeeded(job: Job) -> bool:
-    """Whether the job is done by its rule."""
+    """Whether all tasks that decide the job's success have succeeded."""
     are_enough = job.tasks.count(SUCCEEDED) >= len(job.deciders)
     return are_enough and all(job.tasks[name].has_succeeded for name in job.deciders)
 
 
 def in_gang(task: TaskPlan) -> bool:
-    """Whether the task trains with the others: evaluators and sidecars only look on."""
+    """Whether the task trains with the others, unlike evaluators and sidecars."""
     return task.role in _GANG
 
 
 def gang_alive(job: Job) -> bool:
-    """Whether any process of the gang may live."""
+    """Whether any process of the gang may be alive."""
     return _living(job, _GANG) > 0
 
 
@@ -164,43 +161,43 @@ def _living(job: Job, roles: Iterable[str]) -> int:
 
 
 def waiting(job: Job) -> list[TaskPlan]:
-    """Return the processes that are to start again alone, now or later."""
+    """Return the processes scheduled to restart alone, now or later."""
     if not job.tasks.count(WAITING):
         return []
     return [process for process in job.plan.processes() if job.tasks[process.task].resume_at is not None]
 
 
 def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
-    """Whether a new attempt of this task can join the others while they run on.
+    """Whether a new attempt of this task can join the others while they keep running.
 
-    A ParameterServerStrategy chief waits for a lost worker and takes it back at the same address.
+    A ParameterServerStrategy chief waits for a lost worker and accepts it again at the same address.
     """
     return not in_gang(task) or (plan.strategy == "parameter_server" and task.role == "worker")
 
 
 def is_ready(job: Job, task: TaskPlan) -> bool:
-    """Whether a task that is to start alone can: its host is there, has the user's code and holds the port."""
+    """Whether a task can start alone: its host is joined, has the user's code and holds the port."""
     needs_port = task.address is not None and (has_cluster(job.plan.strategy) or is_board(task))
     has_port = not needs_port or task.task in job.ports
     return job.hosts[task.host].phase is HostPhase.JOINED and not lacks_code(job, task.host) and has_port
 
 
 def is_due(job: Job, task: TaskPlan, now: float) -> bool:
-    """Whether a task is to start alone, and can. TensorBoard may come late, because nobody waits for its port."""
+    """Whether a task can start alone now. TensorBoard may start late: no task waits for its port."""
     state = job.tasks[task.task]
     is_time = state.phase is TaskPhase.GONE and state.resume_at is not None and now >= state.resume_at
     return (is_time or (state.phase is TaskPhase.IDLE and is_board(task))) and is_ready(job, task)
 
 
 def gang_started(job: Job) -> bool:
-    """Whether the programs of all that trains run, or are done."""
+    """Whether every task of the gang runs or has succeeded."""
     states = [job.tasks[task.task] for task in job.plan.tasks if in_gang(task)]
     is_under_way = job.phase in (Phase.RUNNING, Phase.DRAINING)
     return is_under_way and all(task.has_succeeded or task.phase is TaskPhase.RUNNING for task in states)
 
 
 def gang_runs(job: Job) -> bool:
-    """Whether all that trains is at work: started, and listening if the others wait for that; or done."""
+    """Whether every task of the gang runs, and listens if others wait for it, or has succeeded."""
     return job.phase is Phase.RUNNING and all(
         _is_at_work(job, job.tasks[task.task]) for task in job.plan.tasks if in_gang(task)
     )
@@ -212,33 +209,33 @@ def _is_at_work(job: Job, task: TaskState) -> bool:
 
 
 def are_hosts_settled(job: Job) -> bool:
-    """Whether every host is there or away: of one that leaves, or is not heard, it will soon be known which."""
+    """Whether no host is leaving or disconnected; such a host will soon be either joined or away."""
     return not job.hosts.count(HostPhase.UNHEARD, HostPhase.LEAVING)
 
 
 def is_saving(job: Job) -> bool:
-    """Whether anybody lives who may have something to save: TensorFlow's servers have not."""
+    """Whether a task is alive that may have something to save; TensorFlow's servers have nothing."""
     return _living(job, [role for role in _GANG if _role_ends(job.plan, role)]) > 0
 
 
 def is_ending(job: Job) -> bool:
-    """Whether anything lives that ends by itself, of a job that has succeeded."""
+    """Whether a task that exits by itself is still alive in a job that has succeeded."""
     return _living(job, [role for role in ROLES if _role_ends(job.plan, role)]) > 0
 
 
 def is_stalled(job: Job) -> bool:
-    """Whether everything that trains has been silent for longer than allowed."""
+    """Whether every living task of the gang has been silent for longer than ``timeouts.stall``."""
     living = _living(job, _GANG)
     return living > 0 and living == job.tasks.count(*((SILENT, role) for role in _GANG))
 
 
 def is_preemption(code: int | None, number: int | None) -> bool:
-    """Whether a task that nobody had told to end was preempted: it says so itself, or something else sent TERM."""
+    """Whether a task that tflaunch did not stop was preempted, by its exit code or a TERM from outside."""
     return code in _PREEMPTED or number == _TERM
 
 
 def ends_by_itself(plan: Plan, task: TaskPlan) -> bool:
-    """Whether the task's program ever ends; TensorFlow's servers and sidecars do not."""
+    """Whether the task's program exits by itself; TensorFlow's servers and sidecars do not."""
     return _role_ends(plan, task.role)
 
 
@@ -248,49 +245,49 @@ def _role_ends(plan: Plan, role: str) -> bool:
 
 
 def survivor_grace(plan: Plan) -> float:
-    """Return the seconds between TERM and KILL for the others after a failure.
+    """Return the seconds between TERM and KILL for the other tasks after a failure.
 
-    TensorFlow catches TERM in a MultiWorkerMirrored task and goes on; without the failed peer it can
-    neither train nor save together, so waiting longer gains nothing.
+    TensorFlow catches TERM in a MultiWorkerMirrored task and continues; without the failed peer the tasks can
+    neither train nor save together, so a longer grace gains nothing.
     """
     grace = plan.timeouts.grace
     return min(grace, _SURVIVOR_GRACE) if plan.strategy == "multi_worker_mirrored" else grace
 
 
 def join_limit(plan: Plan, now: float) -> float:
-    """Return the time until which another agent must have answered, if the last news of one is of ``now``."""
+    """Return the time by which the next agent must have answered, if the last one did at ``now``."""
     return now + plan.timeouts.connect + _JOIN_SLACK
 
 
 def fence(plan: Plan) -> float:
-    """Return the seconds after which tasks of a host that cannot be heard are certainly dead.
+    """Return the seconds after which the tasks of a disconnected host are certainly dead.
 
-    Its agent ends them by itself: at the end of the lease with TERM, and after the grace with KILL.
+    Its agent stops them by itself: with TERM when the lease expires, and with KILL after the grace.
     """
     return plan.lease + plan.timeouts.grace + _FENCE_MARGIN
 
 
 def awaited_at_first(plan: Plan, host: str) -> frozenset[str]:
-    """Return what is awaited of a host whose agent is new: elsewhere, that the user's code is brought to it."""
+    """Return what a host with a new agent still lacks: the user's code, if ``sync`` has to copy it there."""
     return frozenset({CODE} if plan.sync is not None and not plan.is_like_here(host) else ())
 
 
 def lacks_code(job: Job, host: str) -> bool:
-    """Whether the user's code has yet to be brought to a host that is there."""
+    """Whether the user's code has not been copied yet to a host that is not away."""
     return CODE in job.hosts[host].marks
 
 
 def is_start_failure(job: Job, code: int | None) -> bool:
-    """Whether an exit is a plain error of the program during start-up.
+    """Whether an exit is an ordinary error of the program during start-up.
 
-    An import that fails or a wrong argument will fail again in the same way. Start-up is over when the cluster has
-    formed. A program that never opens its ports may have a cluster of its own: it has started after `WARN_AFTER`.
+    A failing import or a wrong argument will fail again in the same way. Start-up is over when the cluster has
+    formed, or after `WARN_AFTER` for a program that never opens its ports: it may have a cluster of its own.
     """
     return code in _PLAIN_CODES and code not in _PREEMPTED and not (job.has_formed or job.is_past_start)
 
 
 def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
-    """Return what the budget has to know about the end of an attempt."""
+    """Return the failure of an attempt of the gang, as `restart_budget.ask` needs it."""
     reached = Reached()
     for task in job.plan.tasks:
         reached = reached.furthest(job.tasks[task.task].reached)
@@ -304,9 +301,9 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
 
 
 def failure_of_task(job: Job, event: TaskExited, lived: float) -> Failure:
-    """Return what the budget of a task that restarts alone has to know about its end, after ``lived`` seconds.
+    """Return the failure, for its own budget, of a task that restarts alone and ran ``lived`` seconds.
 
-    The others train on meanwhile, so a failure that takes longer than the window to come again is not counted.
+    The others continue to train, so a failure that takes longer than the window to recur is not counted.
     """
     kind, what = _kind(event, event.failure, is_quick=lived < QUICK)
     is_rare = lived >= job.plan.restart.window
@@ -315,10 +312,10 @@ def failure_of_task(job: Job, event: TaskExited, lived: float) -> Failure:
 
 
 def _kind(end: Culprit | TaskExited, failure: str, is_quick: bool) -> tuple[str, str]:
-    """Return what tells the failure of a program from another one, for the budget and for people.
+    """Return what identifies a failure of a program, for the budget and for users.
 
-    It does not hold the task's name: of tasks that all fail alike, now this one is first and now that one. A kill
-    from outside is not the program's failure, but one that always follows the start may be.
+    It leaves out the task's name: if all tasks fail alike, the first one differs from attempt to attempt. A kill
+    from outside is not the program's failure, but one that always comes soon after the start may be.
     """
     if end.signal is None:
         return f"exit {end.code} {failure}", failure if is_raised(failure) else f"exit code {end.code}"
@@ -328,12 +325,12 @@ def _kind(end: Culprit | TaskExited, failure: str, is_quick: bool) -> tuple[str,
 
 
 def is_raised(failure: str) -> bool:
-    """Whether a signature of a failure is that of an exception."""
+    """Whether a failure signature is that of an exception."""
     return bool(failure) and not failure.startswith(failure_signature.OUTPUT)
 
 
 def failure_of_all(job: Job) -> str:
-    """Return the exception that all tasks of a failed attempt have raised at the same line, "" if there is none."""
+    """Return the exception that all tasks of a failed attempt raised at the same line; "" if none."""
     failures = {job.tasks[task.task].failure for task in _trainers(job.plan)}
     if len(failures) != 1 or len(_trainers(job.plan)) < 2:
         return ""
@@ -347,7 +344,7 @@ def _trainers(plan: Plan) -> list[TaskPlan]:
 
 
 def stop_grace(plan: Plan, culprit: Culprit) -> float:
-    """Return the seconds that the others get to end after ``culprit``."""
+    """Return the seconds between TERM and KILL for the tasks that are stopped because of ``culprit``."""
     if has_hung(culprit):
         return _STACKS_GRACE
     if culprit.cause in (Cause.TASK, Cause.NOT_STARTED, Cause.HOST):
@@ -356,7 +353,7 @@ def stop_grace(plan: Plan, culprit: Culprit) -> float:
 
 
 def has_hung(culprit: Culprit) -> bool:
-    """Whether a limit says that tasks hang, so that their stacks are worth seeing; a deadline says nothing of them."""
+    """Whether a time limit shows that tasks hang, so their stacks are worth dumping; a deadline does not."""
     return culprit.cause is Cause.TIME and culprit.name != "deadline"
 
 
@@ -365,7 +362,7 @@ def exit_code(culprit: Culprit, has_started: bool) -> int:
 
     Args:
         culprit: the first cause.
-        has_started: whether any task had been started.
+        has_started: whether any task was started.
     """
     if culprit.signal is not None:
         return 128 + culprit.signal
@@ -373,5 +370,5 @@ def exit_code(culprit: Culprit, has_started: bool) -> int:
         return EXIT_TIMEOUT
     if culprit.code is None:
         return EXIT_INTERNAL if has_started else EXIT_PREFLIGHT
-    # 124 and 125 are tflaunch's own words: a program that uses them has failed, no more.
+    # 124 and 125 have a meaning of their own in tflaunch; a program that exits with them has merely failed.
     return 1 if culprit.code in (EXIT_TIMEOUT, EXIT_INTERNAL) else culprit.code

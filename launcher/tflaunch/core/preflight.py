@@ -1,4 +1,4 @@
-"""Which other hosts a host looks at before the first start, and what their names must mean to it. Pure."""
+"""Preflight: which peers each host probes, and what their names must resolve to. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from tflaunch.plan.model import Plan
 from tflaunch.plan.tf_config import members
 
 MOST_PEERS = 64
-"""How many other hosts a host tries at most: were it all, N hosts would open N times N connections at the same time."""
+"""Maximum number of peers that a host probes.
+
+Without a limit, N hosts would open N times N connections at the same time.
+"""
 
 
 def peers_to_try(plan: Plan) -> dict[str, TryPeers]:
-    """Return what each host has to try before the first start: tasks on other hosts that wait for each other.
+    """Return what each host has to probe before the first start: tasks of the cluster on other hosts.
 
-    It tries all the others, or many of many.
+    A host probes all other hosts, or a sample of them (see `MOST_PEERS`).
     """
     inside = _inside(plan)
     if not plan.preflight or not forms_cluster(plan) or len(inside) < 2:
@@ -31,7 +34,7 @@ def peers_to_try(plan: Plan) -> dict[str, TryPeers]:
 
 
 def names_to_find(plan: Plan, hosts: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return, for each of these hosts, the names by which its tasks look for others; addresses need no look."""
+    """Return, for each of these hosts, the peers' names that its tasks will resolve, without addresses."""
     if not forms_cluster(plan):
         return {}
     inside, there = _inside(plan), frozenset(hosts)
@@ -45,7 +48,7 @@ def names_to_find(plan: Plan, hosts: Collection[str]) -> dict[str, tuple[str, ..
 
 
 def _inside(plan: Plan) -> dict[str, dict[str, tuple[str, int]]]:
-    """The tasks that wait for each other, by their hosts: each with host and port of its address."""
+    """Return host to its tasks in the cluster, each with the host and port of its address."""
     inside: dict[str, dict[str, tuple[str, int]]] = {}
     roles = members(plan.strategy)
     for task in plan.tasks:
@@ -55,7 +58,7 @@ def _inside(plan: Plan) -> dict[str, dict[str, tuple[str, int]]]:
 
 
 class _Places(NamedTuple):
-    """Hosts in their order, and the place of each in it."""
+    """Hosts in order, and the index of each."""
 
     hosts: tuple[str, ...]
     of: Mapping[str, int]
@@ -67,10 +70,10 @@ def _places(hosts: Iterable[str]) -> _Places:
 
 
 def _looked_at(host: str, places: _Places) -> list[str]:
-    """The other hosts that a host tries: all, or `MOST_PEERS` and the first one, which leads and which all tasks need.
+    """Return the peers that a host probes: all, or `MOST_PEERS` and the first host.
 
-    They are spread evenly, beginning with the next one, so that each host is tried by as many others, and what one
-    part of a network does not let through to another is met.
+    All tasks need the leader on the first host. The others are spread evenly from the next host on, so that each host
+    is probed equally often and a block between two parts of a network is found.
     """
     hosts, count = places.hosts, len(places.hosts)
     if count - 1 <= MOST_PEERS:
@@ -85,7 +88,7 @@ def _is_number(name: str) -> bool:
 
 
 def name_problems(host: str, found: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each name that leads a task on ``host`` to nobody, or back to its own host."""
+    """Return a sentence for each name that on ``host`` does not resolve, or resolves to loopback."""
     problems = []
     for name, addresses in found.items():
         loopback = [address for address in addresses.split() if address.startswith("127.") or address == "::1"]

@@ -1,4 +1,4 @@
-"""What hosts answer before an attempt starts: the user's code is there, names lead somewhere, ports are held.
+"""Handle hosts' answers before an attempt: code copied, names resolved, ports held, peers tried.
 
 Pure.
 """
@@ -23,7 +23,7 @@ _REMEDY = (
 def on_preparation(
     job: Job, event: FilesPlaced | FilesRefused | NamesFound | PortsHeld | PortsRefused | PeersTried, now: float
 ) -> Step:
-    """A host has done its part for the next attempt, or cannot."""
+    """Return the job after a host has done its part for the next attempt, or could not."""
     match event:
         case FilesPlaced():
             return _has_answered(job, event.host, CODE).with_host(event.host, code=event.directory), []
@@ -31,7 +31,7 @@ def on_preparation(
             message = f"the files of `sync` cannot be brought to {event.host}: {event.reason}"
             return _refuse(job, Cause.FILES, event.host, message, now)
         case NamesFound():
-            # A name that misleads would let the tasks wait for ever.
+            # A wrongly resolved name would make the tasks wait without limit.
             job = _has_answered(job, event.host, NAMES)
             problems = preflight.name_problems(event.host, event.found)
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
@@ -39,7 +39,7 @@ def on_preparation(
             return _on_ports_held(job, event), []
         case PortsRefused() if tensorboard.NAME in event.refused and _has_board(
             job
-        ):  # asked for alone, and nobody waits
+        ):  # requested separately, and no task waits for it
             task = job.tasks[tensorboard.NAME]
             return (job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)), []
         case PortsRefused():
@@ -52,9 +52,9 @@ def on_preparation(
 
 def _on_ports_held(job: Job, event: PortsHeld) -> Job:
     if tensorboard.NAME in event.ports and _has_board(job) and job.tasks[tensorboard.NAME].is_alive:
-        return job  # it was asked for twice, and has started with the other one
+        return job  # a second answer: TensorBoard has already started on the first port
     job = job._replace(ports=job.ports.replaced(event.ports))
-    # A host is back, with tasks that start alone; or TensorBoard can start, while nobody waits for it.
+    # A host has returned with tasks that restart alone, or TensorBoard can start; neither waits for the other ports.
     if job.phase is Phase.RUNNING or (tensorboard.NAME in event.ports and _has_board(job)):
         job = job._replace(plan=planning.resolve(job.plan, event.ports))
     return job
@@ -69,7 +69,7 @@ def _has_board(job: Job) -> bool:
 
 
 def _on_peers_tried(job: Job, event: PeersTried, now: float) -> Step:
-    """A host has tried to reach the others; when all have, it is told what is out of reach."""
+    """Collect what a host could not reach; fail the job once all have answered if there is anything."""
     sentences = tuple(
         f"{event.host} cannot reach {task} at {_place(job, task)}: {reason}" for task, reason in event.failed.items()
     )
@@ -89,5 +89,5 @@ def _place(job: Job, task: str) -> str:
 
 def _refuse(job: Job, cause: Cause, host: str, message: str, now: float) -> Step:
     if job.phase not in (Phase.PREPARING, Phase.RUNNING):
-        return job, []  # it is ending for another reason
+        return job, []  # already ending for another reason
     return fail(job, Culprit(cause, host, job.attempt, None, None, message), now, may_retry=job.has_started)

@@ -1,4 +1,4 @@
-"""What the records of a journal must hold before they are replayed. Pure."""
+"""Validate the records of a journal before they are replayed. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from tflaunch.core import events
 from tflaunch.core.events import Event, TaskExited, TaskNotStarted
 from tflaunch.core.job_state import Job
 
-_LATEST = 2.0**40  # seconds: beyond any clock, and before arithmetic with times ends badly
+_LATEST = 2.0**40  # seconds: beyond any clock, yet safe for arithmetic with times
 _NUMBER_FIELDS = {"ended": ("exit_code",), "supervisor": ("number",)}
 _MAX_CODE, _MAX_SIGNAL = 255, 64
 
 DAMAGES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""What code that reads the records of a journal or plan raises where they are damaged."""
+"""Exceptions that damaged records of a journal or plan cause in the code that reads them."""
 
 
 class DamagedRecordError(ValueError):
-    """No supervisor can have written a record: its number, counted from 0, and why."""
+    """Error for a record that no supervisor can have written: its number, from 0, and the reason."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"record {number}: {reason}")
@@ -26,11 +26,11 @@ class DamagedRecordError(ValueError):
 
 
 def check_record(record: Any, number: int) -> dict[str, Any]:
-    """Return a record whose own fields are sound.
+    """Return the record if each of its fields is valid.
 
     Args:
-        record: what JSON gave.
-        number: its place in the journal, counted from 0.
+        record: the parsed JSON.
+        number: its position in the journal, counted from 0.
 
     Raises:
         DamagedRecordError: a field is missing or wrong.
@@ -44,7 +44,7 @@ def check_record(record: Any, number: int) -> dict[str, Any]:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what an exception says is wrong."""
+    """Return the reason in an exception, for use in a message."""
     if isinstance(error, DamagedRecordError):
         return error.reason
     return f"{error} is unknown or missing" if isinstance(error, LookupError) else str(error) or type(error).__name__
@@ -83,10 +83,10 @@ def _check_event(event: Event) -> None:
 
 
 def check_known(job: Job, event: Event) -> None:
-    """Require that an event is about a host and a task of the job.
+    """Check that an event's host and task belong to the job.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the host or the task is unknown.
     """
     host, task = getattr(event, "host", None), getattr(event, "task", "")
     _require(host is None or host in job.hosts, f"is about host {host!r}, which the plan does not have")

@@ -1,6 +1,6 @@
-"""The job as its journal tells it: the same events through the same `step` give the same job.
+"""Rebuild a job from its journal: the same events through the same `step` give the same job.
 
-Pure: records are what `journal.read` gives.
+Pure: records are what `journal.read` returns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tflaunch.plan.model import Plan
 
 
 class Happening(NamedTuple):
-    """One step: the event, when it happened, the actions that followed, and the job after it."""
+    """One step: the event, its time, the actions that it caused, and the job after it."""
 
     event: Event
     now: float
@@ -27,10 +27,10 @@ class Happening(NamedTuple):
 
 
 def first_job(record: dict[str, Any]) -> Job:
-    """Return the job that a journal's first record begins.
+    """Return the initial job from a journal's first record.
 
     Raises:
-        DamagedRecordError: it is no such record.
+        DamagedRecordError: the record does not begin a job.
     """
     plan = plan_of(record)
     try:
@@ -43,7 +43,7 @@ def plan_of(record: dict[str, Any]) -> Plan:
     """Return the plan in a journal's first record.
 
     Raises:
-        DamagedRecordError: it has none.
+        DamagedRecordError: the record has no plan, or a damaged one.
     """
     if record["kind"] != "plan":
         raise DamagedRecordError(0, f"the journal begins with {record['kind']!r} instead of the plan")
@@ -54,10 +54,10 @@ def plan_of(record: dict[str, Any]) -> Plan:
 
 
 def happenings(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Happening]:
-    """Let happen again what the records after the first tell.
+    """Yield the steps that replay the records after the first.
 
     Raises:
-        DamagedRecordError: a record does not go with those before it.
+        DamagedRecordError: a record does not fit those before it.
     """
     for record in records:
         try:

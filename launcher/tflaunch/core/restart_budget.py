@@ -1,7 +1,7 @@
-"""Budgets: how often something may be started again, after which wait, and when that is not worthwhile.
+"""Restart budgets: how often and after what wait to restart, and when a restart is pointless.
 
-A restart after newer progress is free: the training goes on. The same failure again and again without newer progress
-is the program's own, and no restart mends it. What is left is charged to a budget within a window.
+A restart after new progress is free, because the training advances. Repeated equal failures without new progress are
+the program's own, and no restart fixes them. Every other restart is charged to a budget within a window.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ from typing import NamedTuple
 from tflaunch.plan.model import RestartPlan
 
 MOST_FREE = 10
-"""Restarts within the window that are not charged: a program that always says "start me again" loops."""
+"""Maximum of uncharged restarts within the window: a program could ask for restarts in a loop."""
 
 QUICK = 10.0
-"""Seconds: an attempt that failed sooner has done no work worth repeating."""
+"""Seconds; an attempt that fails sooner has done no work worth repeating."""
 
 ALIKE = 3
-"""Failures of one kind in a row, without newer progress, that end the job whatever is left of the budget."""
+"""Consecutive equal failures without new progress that end the job, whatever the budget."""
 
-_MOST_DOUBLINGS = 64  # any wait is the longest by then, and numbers do not end well
+_MOST_DOUBLINGS = 64  # the backoff is capped long before; avoids overflow
 
-_JITTER = 0.25  # so that jobs that failed together do not return together
+_JITTER = 0.25  # share of the wait; keeps jobs that failed together from restarting together
 
 
 class Reached(NamedTuple):
-    """How far a training came: its step and epoch, and the number of its newest checkpoint; 0 for what is not known."""
+    """Progress of a training: step, epoch and number of its newest checkpoint; 0 for what is not known."""
 
     step: int = 0
     epoch: int = 0
     checkpoint: int = 0
 
     def is_beyond(self, other: Reached) -> bool:
-        """Whether this is further than another in any of the three."""
+        """Whether any of the three is further than in ``other``."""
         return any(mine > theirs for mine, theirs in zip(self, other, strict=True))
 
     def furthest(self, other: Reached) -> Reached:
-        """Return the further one of each of the three."""
+        """Return the larger value of each of the three."""
         return Reached(*map(max, self, other))
 
     def __str__(self) -> str:
-        """Name what is known, for example ``step 400, epoch 3``."""
+        """Return what is known, for example ``step 400, epoch 3``."""
         return ", ".join(f"{name} {value}" for name, value in zip(self._fields, self, strict=True) if value)
 
 
 class Failure(NamedTuple):
     """How an attempt ended.
 
-    ``kind`` tells failures of the program from each other, "" when the failure was not its own. ``is_free``: it was
-    no failure (preempted, after saving), so the budget is not charged. ``what`` names the kind for people.
+    ``kind`` distinguishes failures of the program, "" if the failure was not its own. ``is_free``: this was not a
+    failure (preempted, after saving), so the budget is not charged. ``what`` describes the kind to users.
     """
 
     kind: str
@@ -59,10 +59,10 @@ class Failure(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What was spent: the times of restarts, in seconds of the supervisor's clock, charged or free.
+    """What was used: the times of charged and free restarts, in seconds of the supervisor's clock.
 
-    ``advanced`` counts the restarts that followed newer progress than ``furthest``, which is the furthest that any
-    attempt came. ``alike`` counts failures of the kind ``last`` in a row, without newer progress in between.
+    ``advanced`` counts restarts after progress beyond ``furthest``, the best progress of any earlier attempt.
+    ``alike`` counts consecutive failures of the kind ``last`` without new progress in between.
     """
 
     charged: tuple[float, ...] = ()
@@ -74,12 +74,12 @@ class Budget(NamedTuple):
 
     @property
     def restarts(self) -> int:
-        """How many restarts there were."""
+        """Number of restarts so far."""
         return len(self.charged) + len(self.free) + self.advanced
 
 
 class Answer(NamedTuple):
-    """Whether there may be another attempt: after ``wait`` seconds, or not, because of ``refusal``."""
+    """Whether another attempt follows: after ``wait`` seconds, or (None) not, because of ``refusal``."""
 
     budget: Budget
     wait: float | None
@@ -90,11 +90,11 @@ def ask(budget: Budget, restart: RestartPlan, failure: Failure, now: float, salt
     """Return whether another attempt may follow a failure.
 
     Args:
-        budget: what was spent before.
-        restart: the rules of the spec; ``max`` 0 means never, not even for free.
-        failure: what has happened.
-        now: the time, on the same clock as the budget's.
-        salt: makes the jitter of this budget differ from others'.
+        budget: what was used so far.
+        restart: the rules of the spec; ``max`` 0 means never, not even uncharged.
+        failure: how the attempt ended.
+        now: seconds, on the same clock as the budget's times.
+        salt: makes the jitter of this budget differ from that of others.
     """
     if restart.max == 0:
         return Answer(budget, None, "restart.max is 0")
@@ -118,7 +118,7 @@ def ask(budget: Budget, restart: RestartPlan, failure: Failure, now: float, salt
 
 
 def _count_alike(budget: Budget, failure: Failure, has_advanced: bool) -> Budget:
-    """Count failures of one kind. A host that is lost in between says nothing about the program."""
+    """Count consecutive failures of one kind; the loss of a host in between does not reset the count."""
     if failure.is_free or not failure.kind:
         return budget._replace(alike=0) if has_advanced else budget
     is_same = failure.kind == budget.last and not has_advanced
@@ -126,12 +126,12 @@ def _count_alike(budget: Budget, failure: Failure, has_advanced: bool) -> Budget
 
 
 def _wait(restart: RestartPlan, recent: int, salt: str) -> float:
-    """The exponential backoff, a little shortened; pure, so that a journal gives the same again."""
+    """Return the exponential backoff less jitter; deterministic, so that a replay gives the same."""
     first, longest = restart.backoff
     share = zlib.crc32(salt.encode("utf-8")) / 2**32
     return doubled(first, recent, longest) * (1 - _JITTER * share)
 
 
 def doubled(first: float, times: int, longest: float) -> float:
-    """Return a wait that has doubled so often, at most the longest."""
+    """Return ``first`` doubled this number of times, at most ``longest``."""
     return float(min(first * 2.0 ** min(times, _MOST_DOUBLINGS), longest))

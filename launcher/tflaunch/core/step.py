@@ -1,6 +1,6 @@
-"""The one place that decides: ``step(job, event, now)`` gives the next job and the actions it takes.
+"""Decide what a job does next: ``step(job, event, now)`` returns the next job and the actions to take.
 
-Pure: no clock, no process, no socket. Every event first changes what it is about, then the job advances
+Pure: no clock, no process, no socket. An event first changes the state it concerns, then the job advances
 through its phases as far as it can.
 """
 
@@ -50,7 +50,7 @@ from tflaunch.plan.tensorboard import is_board
 
 
 def begin(run: str, plan: Plan, now: float) -> Job:
-    """Return the job before anything has happened: its hosts are being reached.
+    """Return the initial job, whose hosts are being joined.
 
     Args:
         run: the run's name, unique on this machine.
@@ -77,7 +77,7 @@ def _new_host(plan: Plan, host: str, now: float) -> HostState:
 
 
 def step(job: Job, event: Event, now: float) -> Step:
-    """Return what becomes of the job when ``event`` happens at ``now``, and what is to be done."""
+    """Return the job after ``event`` at ``now``, and the actions to take."""
     if job.phase is Phase.ENDED:
         return job, []
     job, actions = _react(job, event, now)
@@ -86,7 +86,7 @@ def step(job: Job, event: Event, now: float) -> Step:
 
 
 def next_deadline(job: Job) -> float | None:
-    """Return the time at which `step` wants a `TimePassed` if nothing else happens, None for never."""
+    """Return when `step` needs a `TimePassed` if no other event comes first; None for never."""
     is_timed = job.hosts.count(TIMED) > 0
     times = [job.hosts.soonest(HostState.fenced) if is_timed else None]
     if job.exit_code is None and job.phase is not Phase.STOPPING:
@@ -146,14 +146,14 @@ def _on_task_event(
 ) -> Step:
     task = job.tasks.get(event.task)
     if task is None or task.attempt != event.attempt or not task.is_alive:
-        return job, []  # a voice from an older attempt
+        return job, []  # stale event of an earlier attempt
     match event:
         case TaskStarted():
             started = {"pid": event.pid, "preload": event.preload, "tensorflow": event.tensorflow}
             return job.with_task(task, phase=TaskPhase.RUNNING, since=now, **started), []
         case PortOpened():
             job = job.with_task(task, is_port_open=True)
-            is_complete = job.is_complete or policy.is_open(job)  # a worker that starts again alone does not undo it
+            is_complete = job.is_complete or policy.is_open(job)  # stays set while one worker restarts
             return job._replace(is_complete=is_complete, has_formed=job.has_formed or is_complete), []
         case TaskNotStarted():
             return _on_not_started(job, task, event, now)
@@ -177,7 +177,7 @@ def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float
 
 
 def _on_gone(job: Job, process: TaskPlan) -> Step:
-    """Nothing of a task is left; if it is TensorBoard, its next start needs another port."""
+    """Release the port of a TensorBoard that has ended and request another one for its next start."""
     if not is_board(process):
         return job, []
     job = job._replace(ports=job.ports.without([process.task]))
@@ -217,7 +217,7 @@ def _culprit(event: TaskExited) -> Culprit:
 
 
 def _reconsider(job: Job, event: TaskExited) -> Job:
-    """Move the blame to a task on another host that had failed earlier: the news of it was longer on its way."""
+    """Move the blame to a task on another host that failed earlier but was reported later."""
     culprit = job.culprit
     if event.was_told or culprit is None or culprit.cause is not Cause.TASK:
         return job
@@ -229,7 +229,7 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
 
 
 def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
-    """Start the clocks of those that still train when the first of those that train and end has ended well."""
+    """Start the limits for the tasks still training when the first training task succeeds."""
     limit, process = job.plan.timeouts.finish, job.plan.find(task.task)
     if not policy.in_gang(process) or not policy.ends_by_itself(job.plan, process):
         return job
@@ -238,11 +238,11 @@ def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
     return job if limit is None or job.finish_by is not None else job._replace(finish_by=now + limit)
 
 
-# ---- people and time
+# ---- users and time
 
 
 def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
-    """The first Ctrl-C ends the tasks with their grace; one more, or one while they are ended, kills."""
+    """Stop the tasks with their grace; kill them if the job is already stopping (a second Ctrl-C)."""
     is_urgent = job.phase is Phase.STOPPING
     grace = 0.0 if is_urgent else job.plan.timeouts.grace
     if not job.exit_code:
@@ -252,7 +252,7 @@ def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
 
 
 def _on_stop_asked(job: Job, event: StopAsked, now: float) -> Step:
-    """The job is ended from another terminal; asked again with less grace, sooner."""
+    """Stop the job for `tflaunch down`; a repeated request with less grace stops it sooner."""
     if job.exit_code is None:
         message = "ended by `tflaunch down`"
         culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, int(signal.SIGTERM), message)
@@ -261,7 +261,7 @@ def _on_stop_asked(job: Job, event: StopAsked, now: float) -> Step:
 
 
 def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
-    """End everything. Hosts that cannot be told end the tasks by themselves, at the end of the lease."""
+    """Stop all tasks. Agents that cannot be reached stop theirs when the lease expires."""
     unheard = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.UNHEARD) if is_urgent}
     job = job._replace(phase=Phase.STOPPING, resume_at=None)
     job, actions = give_up(job, unheard, now)
@@ -270,9 +270,9 @@ def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
 
 
 def _on_restart_asked(job: Job, event: RestartAsked, now: float) -> Step:
-    """Start a task anew, alone if its strategy allows that; else all that train."""
+    """Restart one task alone if its strategy allows that, otherwise the whole gang."""
     if job.phase is not Phase.RUNNING:
-        return job, []  # it has changed since the user was told that this can be done
+        return job, []  # the phase has changed since the request was accepted
     process = next((process for process in job.plan.processes() if process.task == event.task), None)
     if process is None or not policy.restarts_alone(job.plan, process):
         message = f"a restart of {event.task or 'all tasks'} was asked for"
@@ -336,7 +336,7 @@ def _limit(name: str, job: Job, message: str) -> Culprit:
     return Culprit(Cause.TIME, name, job.attempt, None, None, message)
 
 
-# ---- small questions
+# ---- limits
 
 
 def _deadline_at(job: Job) -> float | None:

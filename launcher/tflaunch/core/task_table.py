@@ -1,4 +1,4 @@
-"""Named states, replaced and never changed, of which is known without a look at each how many bear a mark."""
+"""Immutable map of task or host states that keeps a count per mark."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from tflaunch.core.persistent_map import Table
 
 
 class Marked(Protocol):
-    """A state that says by which marks it is counted."""
+    """A state with the marks that it is counted by."""
 
     @property
     def marks(self) -> Iterable[Hashable]:
-        """The marks of this state, each once."""
+        """The distinct marks of this state."""
 
 
 State = TypeVar("State", bound=Marked)
 
 
 class Ledger(Table[State], Generic[State]):
-    """States by name, in an order that stays.
+    """Immutable map of states by name, in insertion order, with counts per mark.
 
-    A job of a thousand tasks has thousands of events, and after each it is asked whether anything lives, waits or is
-    late: answers that take a look at every task would make it the slower the larger it is.
+    A job of a thousand tasks has thousands of events, and each asks whether any task is alive, waiting or late.
+    Counts answer that without scanning all tasks.
     """
 
     __slots__ = ("_counts", "_soonest")
 
     def __init__(self, states: Mapping[str, State]) -> None:
-        """Begin with these states."""
+        """Create a map of these states."""
         self._counts: dict[Hashable, int] = {}
-        self._soonest: dict[int, dict[object, float]] = {}  # of blocks that were looked at
+        self._soonest: dict[int, dict[object, float]] = {}  # cache per block
         super().__init__(states)
 
     def count(self, *marks: Hashable) -> int:
-        """Return how many states bear these marks, one that bears several as many times."""
+        """Return the number of states with these marks; a state with several of them counts several times."""
         return sum(self._counts.get(mark, 0) for mark in marks)
 
     def replaced(self, states: Mapping[str, State]) -> Ledger[State]:
-        """Return the ledger with these states in the place of those of the same names."""
+        """Return the ledger with these states replaced."""
         ledger: Ledger[State] = Ledger.__new__(Ledger)
         ledger._share(self)
         ledger._counts = self._counts.copy()
@@ -49,10 +49,10 @@ class Ledger(Table[State], Generic[State]):
         return ledger
 
     def soonest(self, time: Callable[[State], float | None]) -> float | None:
-        """Return the least of a time that states have, None when none has it.
+        """Return the earliest time of any state, None if no state has one.
 
         Args:
-            time: the same function for the same question: answers about states that stay are kept.
+            time: returns a state's time; results are cached per function object, so pass the same one each time.
         """
         least = min((self._soonest_in(number, time) for number in range(len(self._blocks))), default=inf)
         return None if least == inf else least
@@ -65,7 +65,7 @@ class Ledger(Table[State], Generic[State]):
         return known[time]
 
     def since(self, earlier: Ledger[State]) -> Iterator[tuple[State, State]]:
-        """Give the states that were others in an earlier ledger of the same names: what they were, and are."""
+        """Yield the states, as pairs of old and new, that differ from an earlier ledger with the same names."""
         for block, other in zip(self._blocks, earlier._blocks, strict=True):
             if block is not other:
                 yield from ((other[name], state) for name, state in block.items() if other[name] is not state)

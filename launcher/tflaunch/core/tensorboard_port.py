@@ -1,4 +1,4 @@
-"""Hold the port of the TensorBoard beside a job. Pure."""
+"""Request the port for a job's TensorBoard. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tflaunch.plan import tensorboard
 
 
 def hold_port(job: Job, host: str | None = None) -> list[Action]:
-    """Request a port if TensorBoard waits for one, and its host (``host`` if given) is joined.
+    """Return a request for a port if TensorBoard waits for one and its host is joined; else [].
 
-    Every start needs a new port: another program may have taken the previous one.
+    Every start needs a new port: another program may have taken the previous one. With ``host``, only that host's.
     """
     process = tensorboard.of(job.plan)
     if process is None or host not in (None, process.host) or job.hosts[process.host].phase is not HostPhase.JOINED:
