@@ -1,4 +1,4 @@
-"""A cluster that does not form: who does not listen, since when, and the likely remedy. Explains only."""
+"""A cluster that does not form: which tasks do not listen, since when, and the likely remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Forming(NamedTuple):
     """A cluster that has not formed in time.
 
     ``since`` is when its tasks were started, in seconds of the supervisor's clock; ``missing`` are the tasks that do
-    not listen on their ports, ``listening`` those that do.
+    not listen on their ports, ``listening`` the others.
     """
 
     since: float
@@ -37,7 +37,7 @@ class Forming(NamedTuple):
 
 
 def forming(job: Job) -> Forming | None:
-    """Return what keeps the cluster of the current attempt from forming, None if nothing is known to."""
+    """Return which tasks keep the cluster of the current attempt from forming; None if no task is overdue."""
     missing = policy.waited_for(job)
     if not missing:
         return None
@@ -46,12 +46,12 @@ def forming(job: Job) -> Forming | None:
 
 
 def sentence(found: Forming, now: float) -> str:
-    """Return who is waited for, and for how long at ``now``."""
+    """Return a sentence about the missing tasks and how long the others have waited at ``now``."""
     return f"cluster not formed: waiting {now - found.since:.0f} s for {listed(found.missing)} to listen"
 
 
 def remedy(job: Job) -> str:
-    """Return what most likely makes the cluster form, judged by who does not listen."""
+    """Return the most likely remedy, based on which tasks do not listen."""
     missing = [job.plan.find(name) for name in policy.unopened(job)]
     without_server = _without_server(job, missing)
     if without_server:
@@ -63,7 +63,7 @@ def remedy(job: Job) -> str:
 
 
 def _without_server(job: Job, missing: list[TaskPlan]) -> list[str]:
-    """The workers and parameter servers, if none of them listens and all of them run the chief's command."""
+    """Return the workers and parameter servers if none listens and all run the chief's command; else []."""
     servers = [task for task in job.plan.tasks if task.role in ("worker", "ps")]
     if job.plan.strategy != "parameter_server" or any(task not in missing for task in servers):
         return []
@@ -72,5 +72,5 @@ def _without_server(job: Job, missing: list[TaskPlan]) -> list[str]:
 
 
 def _command(task: TaskPlan) -> tuple[str, ...]:
-    """A task's command without its interpreter, which may have another path on each host."""
+    """Return a task's command without its interpreter, whose path may differ between hosts."""
     return task.argv[1:] or task.argv

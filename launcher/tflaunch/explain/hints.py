@@ -1,6 +1,6 @@
-"""What an experienced person would say about a task's last lines. Explains, never decides.
+"""Hints: match a task's last lines against known problems. Explains, never decides.
 
-The texts are those of TensorFlow 2.21, tf_keras 2.21 and Keras 3.15; a test holds real last lines for each.
+The patterns fit TensorFlow 2.21, tf_keras 2.21 and Keras 3.15; a test has real last lines for each.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 _MOST_LINES = 1000
-_MOST_SIGNS = 2000  # of one line
+_MOST_SIGNS = 2000  # characters of one line
 _MESSAGE_LINES = 40
 _SHORT = 200
-_LAST_WORDS = 20  # lines that speak for a task which ended without a traceback
+_LAST_WORDS = 20  # lines examined for a task that ended without a traceback
 
 _HEAD = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -37,21 +37,21 @@ _VANISHED = re.compile(
 
 
 class Facts(NamedTuple):
-    """What is known of a task that has ended, besides its words.
+    """Facts about an ended task, other than its output.
 
     Attributes:
         strategy: as in the spec.
         task: its name.
         role: its role.
-        attempt: which attempt it was.
-        code: its exit code, None when it was killed or has not ended.
+        attempt: the number of the attempt.
+        code: its exit code, None if it was killed or has not ended.
         signal: the number of the signal that killed it.
-        legacy_keras: whether its environment asks for tf_keras, None if unknown.
+        legacy_keras: whether its environment selects tf_keras, None if unknown.
         python: the program that it ran, "" if unknown.
-        hosts: how many hosts the job has.
+        hosts: the number of hosts of the job.
         proxies: names of the proxy variables in its environment.
-        has_formed: whether the tasks had found each other.
-        finished: tasks that had ended with code 0 before.
+        has_formed: whether the cluster had formed.
+        finished: tasks that had exited with code 0 before.
     """
 
     strategy: str
@@ -69,9 +69,9 @@ class Facts(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """A sentence, the text that calls for it, and the condition under which it is right.
+    """A hint, the pattern that triggers it, and the condition under which it applies.
 
-    The text is looked for in the task's last exceptions, or anywhere in its last lines.
+    The pattern is searched in the task's last exceptions, or ``anywhere`` in its last lines.
     """
 
     pattern: str
@@ -186,7 +186,7 @@ _RULES = [
         "there are fewer files of data than workers: set the dataset's auto_shard_policy to DATA, or write more files",
     ),
     _Rule(
-        # Their servers share a port without a word (gRPC's SO_REUSEPORT), and the kernel deals out the connections.
+        # Their servers silently share a port (gRPC's SO_REUSEPORT), and the kernel distributes the connections.
         r"Dataset id \d{1,20} not found\. It must be registered",
         "several dispatchers of a tf.data service share a port: let a sidecar or one task run the only one, or give "
         "each a port of its own",
@@ -251,7 +251,7 @@ _RULES = [
         "it lost {role}:{index}, so what ended that task is the cause",
         lambda facts: facts.strategy in ("multi_worker_mirrored", "parameter_server"),
     ),
-    # What no words tell.
+    # Problems that leave no trace in the output.
     _Rule(
         r"",
         "its environment has {proxies}, which gRPC obeys between the tasks too: take it out of `env`",
@@ -267,11 +267,11 @@ _TABLE = [(re.compile(rule.pattern), rule) for rule in _RULES]
 
 
 def hint(lines: Sequence[str], facts: Facts) -> str | None:
-    """Return one sentence about why a task ended and what to do, None when there is nothing to add.
+    """Return one sentence about why a task ended and what to do, None if no known problem matches.
 
     Args:
         lines: the task's last lines.
-        facts: what is known of it besides.
+        facts: other facts about the task.
     """
     lines = _bounded(lines)
     log, error = "\n".join(lines), "\n".join(_last_words(lines))
@@ -293,15 +293,17 @@ def _names_itself(groups: Mapping[str, str], facts: Facts) -> bool:
 
 
 def saw_peer_vanish(lines: Sequence[str]) -> bool:
-    """Whether a task says in its last lines that another one vanished: then it is a victim."""
+    """Whether a task's last lines say that a peer vanished, which makes the task a victim."""
     return _VANISHED.search("\n".join(_last_words(_bounded(lines)))) is not None
 
 
 def last_traceback(lines: Sequence[str]) -> list[str]:
-    """Return the last complete Python traceback, with the whole message of the exception; [] if there is none.
+    """Return the last complete Python traceback with the exception's whole message; [] if there is none.
+
+    Of chained tracebacks, only the last one is returned.
 
     Args:
-        lines: a task's last lines. Of tracebacks that are chained, the last one is returned.
+        lines: a task's last lines.
     """
     lines = _bounded(lines)
     place = _last_exception(lines)
@@ -314,11 +316,11 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
 
 
 def clipped(traceback: list[str], most: int) -> list[str]:
-    """Return a traceback on about ``most`` lines: the program's own innermost frame, the one that raised, the message.
+    """Return a traceback in about ``most`` lines: the program's innermost frame, raising frame, message.
 
     Args:
-        traceback: as `last_traceback` returns it.
-        most: how many lines there may be; at least 4 are returned of a longer one.
+        traceback: as returned by `last_traceback`.
+        most: the number of lines to aim for; a longer traceback keeps at least 4 lines.
     """
     if len(traceback) <= most:
         return traceback
@@ -337,7 +339,7 @@ def clipped(traceback: list[str], most: int) -> list[str]:
 
 
 def _frames(traceback: list[str]) -> list[tuple[int, int]]:
-    """Where the frames of a traceback begin and end."""
+    """Return the start and end of each frame of a traceback, as line indexes."""
     starts = [number for number, line in enumerate(traceback) if line.startswith('  File "')]
     if not starts:
         return []
@@ -348,10 +350,12 @@ def _frames(traceback: list[str]) -> list[tuple[int, int]]:
 
 
 def exception_with_place(lines: Sequence[str]) -> str | None:
-    """Return ``ValueError: bad shape, train.py:41``: the last exception, and where the program's own code raised it.
+    """Return ``ValueError: bad shape, train.py:41``: the last exception, and where the program raised it.
+
+    Return None without a traceback.
 
     Args:
-        lines: a task's last lines. None if they hold no traceback.
+        lines: a task's last lines.
     """
     sentence = exception_line(lines)
     if sentence is None:
@@ -361,7 +365,7 @@ def exception_with_place(lines: Sequence[str]) -> str | None:
 
 
 def exception_line(lines: Sequence[str]) -> str | None:
-    """Return ``SomeError: text`` of the last traceback, also when its beginning is lost; None if there is none.
+    """Return ``SomeError: text`` of the last traceback, even of an incomplete one; None without one.
 
     Args:
         lines: a task's last lines.
@@ -372,7 +376,7 @@ def exception_line(lines: Sequence[str]) -> str | None:
         return None
     first, *more = _message(lines, place[1])
     name, colon, text = first.partition(": ")
-    if text == "Graph execution error:":  # where in the graph, then what
+    if text == "Graph execution error:":  # followed by the place in the graph, then the error
         text = next((line for line in more if line.strip() and not _is_place_in_graph(line)), text)
     text = re.sub(r"^\{\{function_node [^}]{0,300}\}\} ", "", text.strip())
     sentence = name.rpartition(".")[2] + colon + text
@@ -388,7 +392,7 @@ def _bounded(lines: Sequence[str]) -> list[str]:
 
 
 def _last_words(lines: list[str]) -> list[str]:
-    """The last traceback with those that led to it, else the last lines."""
+    """Return the last traceback with those chained to it, or else the last lines."""
     place = _last_exception(lines)
     if place is None:
         return lines[-_LAST_WORDS:]
@@ -400,7 +404,7 @@ def _last_words(lines: list[str]) -> list[str]:
 
 
 def _last_exception(lines: list[str]) -> tuple[int, int] | None:
-    """Where the last traceback begins, or what is left of it, and where its exception stands."""
+    """Return the line indexes of the last traceback's start (or what is left of it) and of its exception."""
     for number in range(len(lines) - 1, 0, -1):
         if _EXCEPTION.match(lines[number]) and not _LOG_LINE.match(lines[number]):
             start = number
@@ -412,7 +416,7 @@ def _last_exception(lines: list[str]) -> tuple[int, int] | None:
 
 
 def _message(lines: list[str], start: int) -> list[str]:
-    """An exception's message: TensorFlow's have many lines, and its C++ code may go on to log behind them."""
+    """Return an exception's message, which may have many lines, without log lines that follow it."""
     message = lines[start : start + 1]
     is_graph_error = message[0].endswith(":")
     for line in lines[start + 1 : start + _MESSAGE_LINES]:

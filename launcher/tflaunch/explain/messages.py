@@ -1,4 +1,4 @@
-"""The news of a running job: what a person wants to read while it happens. Explains, never decides."""
+"""Messages about a running job, as the user reads them while it runs. Explains, never decides."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from tflaunch.plan.gpu_shares import gpus_given
 
 
 class Logs(NamedTuple):
-    """Where the logs are, and what gives the last lines of a task's."""
+    """Location of the logs, and a function that returns the last lines of a task's log."""
 
     place: str
     tail: Callable[[str, int], list[str]]
 
 
 def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[str]:
-    """Return what a person wants to read about one step of the supervisor; mostly nothing.
+    """Return messages for the user about one step of the supervisor; [] for most steps.
 
     Args:
         before: the job before the step.
-        event: what happened.
+        event: the event of the step.
         after: the job after the step.
-        now: the time of the step.
-        logs: those of the tasks.
+        now: the time of the step, in seconds of the supervisor's clock.
+        logs: the tasks' logs.
     """
     is_running = after.phase is Phase.RUNNING
     lines = _start_news(before, event, after, logs) if isinstance(event, TaskStarted) else []
@@ -62,7 +62,7 @@ def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[
 
 
 def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
-    """What has become of the attempt as a whole: it has failed, forms no cluster, does not end."""
+    """Return messages about a whole attempt: it failed, its cluster does not form, it does not end."""
     lines = []
     if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
         lines.append(_verdict_news(before, after, now, logs))
@@ -78,13 +78,13 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
 
 
 def _forming_news(job: Job, now: float) -> list[str]:
-    """The cluster has not formed in time."""
+    """Return messages about a cluster that has not formed in time."""
     found = cluster_formation.forming(job)
     return [] if found is None else [cluster_formation.sentence(found, now), f"hint: {found.hint}"]
 
 
 def _quiet_disaster(alone: list[str]) -> list[str]:
-    """All tasks have succeeded, and no port was ever opened: what each has done is not known."""
+    """Return a warning about tasks that succeeded without opening a port: each may have trained alone."""
     if not alone:
         return []
     return [
@@ -96,7 +96,7 @@ def _quiet_disaster(alone: list[str]) -> list[str]:
 
 
 def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list[str]:
-    """A task runs: the first one of a run names the run, and what is not as asked for is said once."""
+    """Return messages about a started task: the run's name with the first, and unmet requests."""
     is_first = after.phase is Phase.RUNNING and not after.attempt and not before.tasks.count(HAS_RUN)
     about = f"run {after.run}: {counted(len(after.plan.tasks or after.plan.sidecars), 'task')}, logs in {logs.place}"
     notes = [*_preload_news(before, event), *_gpu_news(before, event), *_version_news(before, event, after)]
@@ -104,7 +104,7 @@ def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list
 
 
 def _preload_news(before: Job, event: TaskStarted) -> list[str]:
-    """Why tasks with one program are started in the ordinary way, said once for all of them."""
+    """Return why tasks start without preload, once for all tasks with the same program and reason."""
     if not event.preload.startswith(preloading.REFUSED):
         return []
     program = before.plan.find(event.task).argv
@@ -116,7 +116,7 @@ def _preload_news(before: Job, event: TaskStarted) -> list[str]:
 
 
 def _gpu_news(before: Job, event: TaskStarted) -> list[str]:
-    """A host has fewer GPUs than its tasks are given, said with the first of them."""
+    """Return a warning, with a host's first task, if the host has fewer GPUs than its tasks were given."""
     if event.gpus is None or not gpus_given(before.plan.find(event.task).env):
         return []
     there = before.plan.on_host(event.host)
@@ -129,7 +129,7 @@ def _gpu_news(before: Job, event: TaskStarted) -> list[str]:
 
 
 def _version_news(before: Job, event: TaskStarted, after: Job) -> list[str]:
-    """Tasks that train together have different TensorFlows, said when the first difference is seen."""
+    """Return a warning at the first difference between TensorFlow versions of training tasks."""
     if not event.tensorflow:
         return []
     known = next((task.tensorflow for task in before.tasks.values() if task.tensorflow), event.tensorflow)
@@ -140,7 +140,7 @@ def _version_news(before: Job, event: TaskStarted, after: Job) -> list[str]:
 
 
 def _versions(job: Job) -> dict[str, list[str]]:
-    """The versions of TensorFlow of the tasks that train, each with its hosts."""
+    """Return each TensorFlow version of the training tasks, with its hosts."""
     found: dict[str, list[str]] = {}
     for task in filter(policy.in_gang, job.plan.tasks):
         version = job.tasks[task.task].tensorflow
@@ -150,7 +150,7 @@ def _versions(job: Job) -> dict[str, list[str]]:
 
 
 def _board_news(before: Job, event: Event, after: Job) -> list[str]:
-    """Return how TensorBoard is reached, once it listens."""
+    """Return how to reach TensorBoard once it listens."""
     if tensorboard.of(after.plan) is None:
         return []
     task = after.tasks[tensorboard.NAME]
@@ -160,7 +160,7 @@ def _board_news(before: Job, event: Event, after: Job) -> list[str]:
 
 
 def _hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
-    """An evaluator or a sidecar has failed for good, and nobody will sum up the run because of that."""
+    """Return a hint for an evaluator or sidecar that failed for good; no summary will mention it."""
     task = after.tasks.get(event.task) if isinstance(event, TaskGone) else None
     if task is None or task is before.tasks[task.task] or not task.code:
         return []
@@ -173,7 +173,7 @@ def _hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
 
 
 def _without(job: Job) -> str:
-    """Which hosts a smaller gang lacks."""
+    """Return which hosts a reduced gang runs without, as the end of a sentence; "" if none is missing."""
     tasks = {task.task for task in job.plan.tasks}
     lacking = dict.fromkeys(task.host for task in job.original.tasks if task.task not in tasks)
     away = [host for host in job.hosts_in(HostPhase.AWAY) if lacking]
@@ -181,7 +181,7 @@ def _without(job: Job) -> str:
 
 
 def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[str]:
-    """A link that comes and goes while the job lives on."""
+    """Return messages about a link that was lost or restored while the job continues."""
     was, phase = before.hosts[event.host].phase, after.hosts[event.host].phase
     lease = after.plan.lease
     match event:
@@ -193,7 +193,7 @@ def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[
 
 
 def _given_up(before: Job, after: Job) -> list[str]:
-    """Hosts that were lost while the job goes on without them: their agents ended, or the fence has passed."""
+    """Return messages about lost hosts that the job continues without (agent ended or fence passed)."""
     if after.phase is not Phase.RUNNING or before.phase is not Phase.RUNNING or after.hosts is before.hosts:
         return []
     there, lost_ones = (HostPhase.JOINED, HostPhase.UNHEARD, HostPhase.LEAVING), (HostPhase.AWAY, HostPhase.JOINING)
@@ -202,7 +202,7 @@ def _given_up(before: Job, after: Job) -> list[str]:
 
 
 def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs: Logs) -> list[str]:
-    """A task that ends alone while the job goes on."""
+    """Return messages about a single task that ended while the job continues."""
     task = after.tasks.get(event.task)
     if task is None or task is before.tasks[event.task]:
         return []
@@ -229,7 +229,7 @@ def _failure_news(before: Job, job: Job) -> list[str]:
     if job.culprit.cause is Cause.SIGNAL:
         return _stop_news(job, living)
     if job.exit_code is not None:
-        return []  # the summary will say it
+        return []  # the summary will report it
     if job.phase is Phase.SAVING:
         return [f"{describe(job.culprit)}: preempted; the others have {grace:g} s to save"]
     if before.culprit is not None and job.phase is before.phase:
@@ -238,7 +238,7 @@ def _failure_news(before: Job, job: Job) -> list[str]:
 
 
 def _stop_news(job: Job, living: list[str]) -> list[str]:
-    """The user has asked for the end, by a signal or from another terminal."""
+    """Return the message for a stop requested by a signal or from another terminal."""
     if not living:
         return []
     assert job.culprit is not None
@@ -252,7 +252,7 @@ def _stop_news(job: Job, living: list[str]) -> list[str]:
 
 
 def _killed_news(before: Job, event: Event, after: Job) -> list[str]:
-    """Tasks did not end within the grace: said of all together, once they are gone."""
+    """Return one message about all tasks that outlived their grace, once they are gone."""
     if isinstance(event, TaskExited) and after.phase is before.phase is Phase.RUNNING:
         ended = [after.tasks[event.task]] if after.tasks[event.task] is not before.tasks[event.task] else []
     elif before.phase is Phase.STOPPING and after.phase is not Phase.STOPPING:
@@ -270,7 +270,7 @@ def _killed_news(before: Job, event: Event, after: Job) -> list[str]:
 
 
 def _late_news(job: Job) -> list[str]:
-    """Tasks that train together do not end together: the others may wait for data or a peer that is gone."""
+    """Return a message about tasks that outlast others: they may wait for data or a lost peer."""
     late, finished = policy.late(job), policy.finished(job)
     if not late or not finished:
         return []
@@ -280,7 +280,7 @@ def _late_news(job: Job) -> list[str]:
 
 
 def _return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
-    """A worker that was started again alone has joined the others."""
+    """Return a message if a worker that restarted alone listens again."""
     task = after.tasks.get(event.task)
     if task is None or task is before.tasks[event.task] or not before.is_complete:
         return []
@@ -289,7 +289,7 @@ def _return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
 
 
 def _verdict_news(before: Job, job: Job, now: float, logs: Logs) -> str:
-    """Another attempt follows."""
+    """Return the message that another attempt follows, with its cause and wait."""
     assert job.resume_at is not None
     wait = max(job.resume_at - now, 0.0)
     has_advanced = job.budget.advanced > before.budget.advanced

@@ -1,4 +1,4 @@
-"""Where the results are that tasks wrote beside the code that `sync` brought to their hosts, and how to get them."""
+"""Locate results that tasks wrote into the code copied by `sync`, and the commands that fetch them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SHOWN = 8
 
 
 def where_results_are(job: Job) -> list[str]:
-    """Return a line per host whose tasks ran in a copy of the user's code: a command that copies it here.
+    """Return, per host whose tasks ran in a copy of the user's code, a command that fetches the copy.
 
-    What a task writes to a relative path is in that copy. Nothing is said of hosts that have only said where the copy
-    is in characters that cannot be printed.
+    Files that a task writes to a relative path are in that copy. Hosts that report a directory with unprintable
+    characters are left out.
     """
     lines = []
     for host in job.original.hosts:
@@ -32,7 +32,7 @@ def where_results_are(job: Job) -> list[str]:
 
 
 def _command(host: HostPlan, code: str, target: str) -> str:
-    """The command that copies a directory of a host, or where it is if no command is known."""
+    """Return the command that fetches a host's directory, or its location if no command is known."""
     if host.docker is not None:
         return shlex.join(["docker", "cp", f"{host.docker}:{code}", target])
     if host.engine is not None:

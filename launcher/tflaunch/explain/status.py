@@ -1,6 +1,6 @@
-"""How a run stands, as `tflaunch ps --json` shows it: what the job, its agents and its tasks' own words tell.
+"""Status of a run, as in `tflaunch ps --json`: from the job, its agents and its tasks' reports.
 
-Pure: times of the supervisor's clock become times since the epoch by an offset.
+Pure: times of the supervisor's clock are converted to times since the epoch by an offset.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tflaunch.plan.model import TaskPlan
 
 
 class Sight(NamedTuple):
-    """What is known of a run beside its job.
+    """Inputs of a run's status other than its job.
 
-    ``now`` is the time, and ``epoch`` what has to be added to times of the supervisor's clock for seconds since the
-    epoch; ``silences`` is how long each host has not been heard, in seconds; ``cpu`` is the share of one CPU that a
-    task has used of late, in percent.
+    ``now`` is the time, in seconds of the supervisor's clock; adding ``epoch`` converts such times to seconds since
+    the epoch; ``silences`` is the time since the last message of each host, in seconds; ``cpu`` is each task's recent
+    CPU usage, in percent of one CPU.
     """
 
     epoch: float
@@ -34,12 +34,12 @@ class Sight(NamedTuple):
 
 
 def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, Any]:
-    """Return how a run stands, as plain JSON.
+    """Return the status of a run as plain JSON.
 
     Args:
         job: the job.
-        sight: what is known beside it.
-        exit_code: tflaunch's own, once it is known; it may differ from the job's.
+        sight: the other inputs.
+        exit_code: tflaunch's exit code once it is known; it may differ from the job's.
     """
     culprit = job.culprit
     return {
@@ -66,7 +66,7 @@ def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, An
 
 
 def _board(job: Job) -> dict[str, Any] | None:
-    """How TensorBoard is reached; None when it does not listen."""
+    """Return how to reach TensorBoard; None if it does not listen."""
     process = tensorboard.of(job.plan)
     if process is None:
         return None
@@ -76,7 +76,7 @@ def _board(job: Job) -> dict[str, Any] | None:
 
 
 def _last_failure(job: Job) -> str | None:
-    """Why the latest restart was needed; None without one."""
+    """Return the reason for the latest restart; None without one."""
     culprit = job.last_failure
     if culprit is None:
         return None
@@ -85,7 +85,7 @@ def _last_failure(job: Job) -> str | None:
 
 
 def _forming(job: Job, sight: Sight) -> dict[str, Any] | None:
-    """Which tasks keep the cluster from forming; None if none is known to."""
+    """Return which tasks keep the cluster from forming; None if no task is overdue."""
     found = cluster_formation.forming(job)
     if found is None:
         return None
@@ -133,7 +133,7 @@ def _task(job: Job, process: TaskPlan, sight: Sight) -> dict[str, Any]:
 
 
 def _address(job: Job, process: TaskPlan) -> str | None:
-    """Where the task is found by the others, with the port that was chosen for it."""
+    """Return the address at which the others reach the task, with its chosen port."""
     if process.address is None:
         return None
     port = job.ports.get(process.task) or process.address.port
@@ -141,7 +141,7 @@ def _address(job: Job, process: TaskPlan) -> str | None:
 
 
 def state_of(job: Job, task: TaskState, host: str) -> str:
-    """Return what a person calls the state of a task."""
+    """Return the state of a task, as shown to users."""
     if task.is_alive and task.phase is not TaskPhase.EXITED:
         return _state_of_living(job, task, host)
     if task.resume_at is not None or (job.phase is Phase.BACKING_OFF and task.phase is TaskPhase.GONE):
@@ -156,20 +156,22 @@ def state_of(job: Job, task: TaskState, host: str) -> str:
 
 
 def state_of_run(job: Job, exit_code: int | None) -> str:
-    """Return what a person calls the state of a run: ``succeeded``, ``failed``, ``stopped`` (by `tflaunch down`),
-    ``interrupted`` (by a signal to tflaunch), or the phase of a job that has no exit code.
+    """Return the state of a run, as shown to users.
+
+    This is ``succeeded``, ``failed``, ``stopped`` (by `tflaunch down`), ``interrupted`` (by a signal to tflaunch), or
+    the phase of a job that has no exit code.
 
     Args:
         job: the job.
-        exit_code: tflaunch's own, None while it is not known.
-    """  # noqa: D205
+        exit_code: tflaunch's exit code, None while it is not known.
+    """
     code = job.exit_code if exit_code is None else exit_code
     if code is None:
         return job.phase.value
     if code == 0:
         return "succeeded"
     if job.culprit is None or job.culprit.cause is not Cause.SIGNAL:
-        return "failed" if job.exit_code else "interrupted"  # a signal during the last output of a job that is done
+        return "failed" if job.exit_code else "interrupted"  # a signal while the last output of a finished job was read
     return "stopped" if job.culprit.message else "interrupted"
 
 
@@ -182,7 +184,7 @@ def _state_of_living(job: Job, task: TaskState, host: str) -> str:
 
 
 def _cpu(measure: Measure, task: TaskState, sight: Sight) -> float | None:
-    """Percent of one CPU: of late, or over all its life when it is measured for the first time."""
+    """Return recent CPU usage in percent of one CPU; at the first measurement, the average so far."""
     if task.task in sight.cpu:
         return round(sight.cpu[task.task], 1)
     lived = sight.now - task.since
@@ -190,7 +192,7 @@ def _cpu(measure: Measure, task: TaskState, sight: Sight) -> float | None:
 
 
 def _measured(measure: Measure | None) -> dict[str, Any]:
-    """What a living task uses, and what it says of its progress."""
+    """Return the resource usage and reported progress of a living task."""
     progress = None if measure is None else measure.progress
     used = {name: getattr(measure, name, None) for name in _USED}
     said = {name: getattr(progress, name, None) for name in _PROGRESS}
@@ -198,7 +200,7 @@ def _measured(measure: Measure | None) -> dict[str, Any]:
 
 
 def _last_known(task: TaskState) -> dict[str, Any]:
-    """How far a task had come when it ended; what it used is history."""
+    """Return the last progress of an ended task, without resource usage."""
     reached = {"step": task.reached.step or None, "epoch": task.reached.epoch or None}
     return {**_measured(None), **reached, "metrics": dict(task.metrics) or None}
 

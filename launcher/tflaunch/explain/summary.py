@@ -1,4 +1,4 @@
-"""Why a job ended as it did, in words: one screen for a tired person. Explains, never decides."""
+"""Summarize why a job ended, on one screen. Explains, never decides."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NOT_FOUND = 127
 _INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
 _TAIL_LINES = 10
 _SHOWN_LINES = 4
-_LOOKED_AT = 500  # after a traceback TensorFlow may write hundreds of lines more
+_LOOKED_AT = 500  # TensorFlow may write hundreds of lines after a traceback
 
 
 def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown: bool = False) -> str:
-    """Return the last words about an ended job.
+    """Return the final message about an ended job.
 
     Args:
-        job: the job, ended.
+        job: the ended job.
         logs: where the logs are.
-        tail: gives the last lines of a task's log.
-        is_shown: the output of the tasks is on the same screen, so of a traceback the end is enough.
+        tail: returns the last lines of a task's log.
+        is_shown: the tasks' output is on the same screen, so the end of a traceback is enough.
     """
     if job.exit_code == 0:
         again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
@@ -59,8 +59,8 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
 
 
 def _words_of(job: Job, task: str, said: list[str], is_shown: bool) -> list[str]:
-    """The end of a task's log: its traceback if there is one, else its last lines; and what they mean."""
-    from tflaunch.explain import hints  # a hundred patterns, which only a failure needs
+    """Return the traceback or else the last lines of a task's log, and a hint about their meaning."""
+    from tflaunch.explain import hints  # compiles a hundred patterns that only a failure needs
 
     lines = []
     shown = hints.last_traceback(said)
@@ -80,7 +80,7 @@ def _words_of(job: Job, task: str, said: list[str], is_shown: bool) -> list[str]
 
 
 def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str]:
-    """What may keep those from going on who were waited for."""
+    """Return a hint for the first stopped task with a known problem, after a time limit was exceeded."""
     from tflaunch.explain import hints
 
     for process in job.plan.tasks:
@@ -92,7 +92,7 @@ def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str
 
 
 def _not_formed(job: Job, has_hint: bool) -> list[str]:
-    """Who was waited for until the end; the reason of a limit has said that already."""
+    """Return which tasks never listened, unless the message of ``timeouts.start`` names them already."""
     assert job.culprit is not None
     if job.culprit.cause is Cause.TIME and job.culprit.name == "start":
         return [] if has_hint else [f"hint: {cluster_formation.remedy(job)}"]
@@ -104,7 +104,7 @@ def _not_formed(job: Job, has_hint: bool) -> list[str]:
 
 
 def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str | None:
-    """Return what the last lines of a task's log mean, None if they say nothing known."""
+    """Return a hint about the last lines of a task's log, None if they match no known problem."""
     from tflaunch.explain import hints
 
     return hints.hint(tail(name, _LOOKED_AT), _facts(job, name))
@@ -139,14 +139,14 @@ def _finished(plan: Plan, job: Job) -> tuple[str, ...]:
 
 
 def restarts(job: Job) -> int:
-    """Return how often the gang was started again, charged or not."""
+    """Return how often the gang was restarted, charged or not."""
     return job.budget.restarts + job.wanted
 
 
 def restart_name(job: Job) -> str:
-    """Return ``restart 1 of 3`` for the latest restart; without the limit where a restart was not charged to it.
+    """Return ``restart 1 of 3`` for the latest restart, "" before the first.
 
-    It is "" before the first restart.
+    The limit is left out if any restart was not charged to it.
     """
     number, most = restarts(job), job.plan.restart.max
     limit = f" of {most}" if number == len(job.budget.charged) <= most else ""
@@ -154,16 +154,16 @@ def restart_name(job: Job) -> str:
 
 
 def cause_of_restart(job: Job, tail: Callable[[str, int], list[str]]) -> str:
-    """Return a sentence about the first cause, with the exception that its program ended with."""
+    """Return a sentence about the first cause, including the exception that ended the program."""
     assert job.culprit is not None
     is_raised = job.culprit.cause is Cause.TASK and job.culprit.signal is None
     return describe(job.culprit) + (exception_of(job.tasks[job.culprit.name], tail) if is_raised else "")
 
 
 def exception_of(task: TaskState, tail: Callable[[str, int], list[str]]) -> str:
-    """Return `` (ValueError: bad shape, train.py:41)`` if a program ended with a traceback, else nothing.
+    """Return `` (ValueError: bad shape, train.py:41)`` if a program ended with a traceback, else "".
 
-    Its last output may not be here yet; the agent has read it.
+    Falls back to the agent's failure signature, as the last output may not have arrived yet.
     """
     from tflaunch.explain import hints
 

@@ -1,4 +1,4 @@
-"""How numbers and lists of names are written in sentences. Pure."""
+"""Format numbers, durations and lists of names for sentences. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def lasted(seconds: float) -> str:
-    """Return how long something took: ``0.4 s``, ``12 s``, ``3m12s``, ``2h05m``."""
+    """Return a duration as text: ``0.4 s``, ``12 s``, ``3m12s``, ``2h05m``."""
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f} s"
     whole = int(seconds)
@@ -23,6 +23,6 @@ def lasted(seconds: float) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
+    """Return the names separated by commas; after 8, only the number of the others."""
     shown = ", ".join(names[:_MANY])
     return shown if len(names) <= _MANY else f"{shown} and {len(names) - _MANY} more"
