@@ -1,1 +1,1 @@
-"""The plan: one command, environment and TF_CONFIG per task."""
+"""The plan of a job: command, environment and TF_CONFIG of each task."""

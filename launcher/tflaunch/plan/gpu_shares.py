@@ -1,4 +1,4 @@
-"""What each task gets of its host's GPUs and cores, when several tasks share it. Pure."""
+"""Divide a host's GPUs among the tasks that share it. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # what reads a stored plan counts its GPUs here, without pydantic
+if TYPE_CHECKING:  # code that reads a stored plan counts its GPUs without pydantic
     from tflaunch.clusterspec.model import Spec
 
 HIDDEN = "-1"
-"""CUDA_VISIBLE_DEVICES for a task that is to have no GPU."""
+"""CUDA_VISIBLE_DEVICES of a task without a GPU."""
 
 
 class Member(NamedTuple):
-    """A task of the cluster, and the machine on which it runs."""
+    """A task of the cluster and the machine that it runs on."""
 
     task: str
     role: str
@@ -23,14 +23,15 @@ class Member(NamedTuple):
 
 
 def trains_on_gpu(strategy: str, role: str) -> bool:
-    """Whether a task of that role computes: not ps and evaluator, nor a chief that only drives workers."""
+    """Whether tasks of a role compute, unlike ps, evaluator and a chief that only coordinates workers."""
     return role == "worker" or (role == "chief" and strategy != "parameter_server")
 
 
 def gpus_wanted(spec: Spec, strategy: str, members: Sequence[Member]) -> dict[str, int]:
-    """Return how many GPUs each task is to have; tasks that are not in it see what their host shows them.
+    """Return task to its number of GPUs; tasks not in it see all that their host makes visible.
 
-    That is what its role says; where a host says how many it has, those that train there share the rest evenly.
+    The number is that of the task's role; on a host with a number of its own, the training tasks without one share
+    the rest evenly.
     """
     wanted: dict[str, int] = {}
     for member in members:
@@ -51,7 +52,7 @@ def gpus_wanted(spec: Spec, strategy: str, members: Sequence[Member]) -> dict[st
 
 
 def gpus_given(env: Mapping[str, str]) -> int:
-    """Return how many GPUs tflaunch has given to a task with this environment."""
+    """Return the number of GPUs that tflaunch assigned to a task with this environment."""
     devices = env.get("CUDA_VISIBLE_DEVICES", HIDDEN)
     return len(devices.split(",")) if "TF_FORCE_GPU_ALLOW_GROWTH" in env and devices not in ("", HIDDEN) else 0
 
@@ -62,13 +63,13 @@ def gpu_slices(
     visible: Mapping[str, Sequence[str]],
     given: Collection[str] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Give each task the next devices of its machine, as CUDA_VISIBLE_DEVICES names them.
+    """Yield each task with its CUDA_VISIBLE_DEVICES, the next free devices of its machine.
 
     Args:
-        wanted: how many each is to have.
-        members: the tasks, in the order in which they choose.
-        visible: by machine, the devices that may be used there; a machine that is not in it counts from 0.
-        given: machines on which a scheduler says it, to the agent.
+        wanted: task to its number of GPUs.
+        members: the tasks, in the order of assignment.
+        visible: machine to its usable devices; on other machines, devices are numbered from 0.
+        given: machines on which a scheduler sets the devices in the agent's environment.
     """
     used: Counter[str] = Counter()
     for member in members:
@@ -86,7 +87,7 @@ def gpu_slices(
 
 
 def _declared(spec: Spec, members: Sequence[Member]) -> dict[str, int]:
-    """How many GPUs machines have, by the spec."""
+    """Return machine to its number of GPUs, where the spec gives one."""
     return {
         member.machine: settings.gpus for member in members if (settings := spec.host(member.host)).gpus is not None
     }

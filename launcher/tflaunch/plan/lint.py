@@ -1,7 +1,7 @@
-"""What a spec's fields mean together: the rules of TensorFlow that a launcher can check beforehand.
+"""Check a spec's fields against each other, as far as TensorFlow's rules can be checked beforehand.
 
-Each rule is a function from the spec to problems. An error is what cannot train; a warning is what
-probably does not do what its author thinks.
+Each rule is a function from a spec to problems. An error means that the job cannot train; a warning means
+that the spec probably does not do what its author intended.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
 
-_KERAS_SPELLINGS = ("1", "true", "True")  # tensorflow/__init__.py compares with exactly these
-_LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less what stands around the addresses
+_KERAS_SPELLINGS = ("1", "true", "True")  # the values that tensorflow/__init__.py compares with
+_LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less the text around the addresses
 _SIDECAR_LIKE = ("tensorboard", "dispatcher", "data_worker", "data_service")
 _OWN_VARIABLES = (
     "TF_CONFIG",
@@ -38,23 +38,23 @@ _SHORTEST_HEARTBEAT = 0.5
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPERATOR = re.compile(r"[0-9]?(>>?|<)(&[0-9])?|\|\|?|&&?|;")
 _SHELL_VARIABLE = re.compile(r"\$([A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\}|\()")
-_MOST_SHOWN = 100  # letters
+_MOST_SHOWN = 100  # characters
 
 
 def check(spec: Spec) -> list[Problem]:
-    """Return every problem of a spec, errors first."""
+    """Return all problems of a spec, errors first."""
     problems = [problem for rule in _RULES for problem in rule(spec)]
     return sorted(problems, key=lambda problem: problem.severity)
 
 
 def unused_image(spec: Spec, scheduler: str | None) -> list[Problem]:
-    """Return what `up` has to say about an image, in which it starts no task.
+    """Return the problem of a spec with an image, because `up` starts tasks outside of images.
 
-    With a scheduler that could start containers it is an error: the tasks would not have what the image has.
+    With a scheduler it is an error instead of a warning: the tasks would lack what the image contains.
 
     Args:
         spec: the spec.
-        scheduler: what `--on` names, None without it.
+        scheduler: the value of `--on`, None without it.
     """
     image = spec.container.image
     if image is None:
@@ -78,7 +78,7 @@ def _warning(where: str, message: str, hint: str) -> Problem:
 
 
 def _known_roles(spec: Spec) -> Iterator[Problem]:
-    """multi_worker_util refuses every other job name, `master` of TensorFlow 1 included."""
+    """Check role names: multi_worker_util refuses all others, including `master` of TensorFlow 1."""
     for role in spec.cluster:
         if role == "master":
             yield _error("cluster.master", "TensorFlow 2 refuses a job named 'master'", "rename it to 'chief'")
@@ -121,13 +121,13 @@ def _roles_of_strategy(spec: Spec) -> Iterator[Problem]:
 
 
 def _strategy_of_sidecars(spec: Spec) -> Iterator[Problem]:
-    """A job without tasks trains nothing."""
+    """Check that a job without tasks has no strategy."""
     if not spec.cluster and spec.strategy not in (None, "none"):
         yield _error("strategy", f"{spec.strategy} needs tasks, and the cluster has none", "remove it")
 
 
 def _size_of_tf_config(spec: Spec) -> Iterator[Problem]:
-    """Every task is given the addresses of all, and the kernel limits a variable to 128 KiB."""
+    """Check the size of TF_CONFIG: it has all addresses, and the kernel limits a variable to 128 KiB."""
     size = sum(len(address.host) + len(',"":65535') for members in spec.cluster.values() for address in members)
     if size > _LONGEST_VARIABLE:
         message = f"TF_CONFIG would have {size} bytes, and Linux hands a process at most {_LONGEST_VARIABLE} in one"
@@ -148,7 +148,7 @@ def _distinct_addresses(spec: Spec) -> Iterator[Problem]:
 
 
 def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
-    """`localhost` in TF_CONFIG means another machine on every host that reads it."""
+    """Check for `localhost` among several hosts, where it means a different machine on each."""
     places = [
         (f"cluster.{role}[{index}]", address.host)
         for role, addresses in spec.cluster.items()
@@ -163,7 +163,7 @@ def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
 
 
 def _wildcards(spec: Spec) -> Iterator[Problem]:
-    """TensorFlow listens on every interface anyway; the address in TF_CONFIG is for the others."""
+    """Check for 0.0.0.0: TensorFlow listens on every interface anyway; the address is for the others."""
     for role, addresses in spec.cluster.items():
         for index, address in enumerate(addresses):
             if address.host == "0.0.0.0":  # noqa: S104 - it is refused here
@@ -196,7 +196,7 @@ def _settings_of_roles(spec: Spec) -> Iterator[Problem]:
 
 
 def _names_of_sidecars(spec: Spec) -> Iterator[Problem]:
-    """A sidecar's log and selector are its name; those of a task are taken."""
+    """Check that sidecars, whose names are their logs and selectors, do not use those of tasks."""
     for name in spec.sidecars:
         role, _, index = name.partition("-")
         if role in ROLES and (not index or index.isdigit()):
@@ -228,7 +228,10 @@ def _success_rule(spec: Spec) -> Iterator[Problem]:
 
 
 def _legacy_keras(spec: Spec) -> Iterator[Problem]:
-    """Keras 3 raises in `fit` under MultiWorkerMirroredStrategy and ParameterServerStrategy."""
+    """Check legacy_keras: Keras 3 raises in `fit` under the strategies with several workers.
+
+    These are MultiWorkerMirroredStrategy and ParameterServerStrategy.
+    """
     strategy = spec.effective_strategy()
     if spec.legacy_keras is False and strategy in ("multi_worker_mirrored", "parameter_server"):
         message = f"Keras 3 cannot `fit` under {strategy}"
@@ -248,7 +251,7 @@ def _own_variables(spec: Spec) -> Iterator[Problem]:
 
 
 def _placeholders(spec: Spec) -> Iterator[Problem]:
-    """What is written like a placeholder, and is none, would reach the program as it is."""
+    """Check placeholders: an unknown one would reach the program literally."""
     for where, text in _texts(spec):
         for name in placeholders.unknown(text):
             guess = nearest_name(name, list(placeholders.NAMES))
@@ -262,7 +265,7 @@ def _placeholders(spec: Spec) -> Iterator[Problem]:
 
 
 def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
-    """Where placeholders may be."""
+    """Yield the place and text of every value that may contain placeholders."""
     for where, command in _all_commands(spec):
         yield from ((f"{where}[{index}]", word) for index, word in enumerate(command))
     for where, env in _environments(spec):
@@ -274,7 +277,7 @@ def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def _threads(spec: Spec) -> Iterator[Problem]:
-    """tf.distribute servers wait inside inter-op threads: with one they block each other."""
+    """Check for a single inter-op thread: tf.distribute servers wait inside these threads and block."""
     for where, env in _environments(spec):
         if env.get("TF_NUM_INTEROP_THREADS") == "1" and "ps" in spec.cluster:
             message = "one inter-op thread can lock up worker and ps"
@@ -292,7 +295,7 @@ def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _shell_syntax(spec: Spec) -> Iterator[Problem]:
-    """No shell runs: what one would expand or act upon reaches the program as it is written."""
+    """Check commands for shell syntax: without a shell, it reaches the program literally."""
     for where, command in _all_commands(spec):
         found = _of_a_shell(command)
         if found is not None:
@@ -308,7 +311,7 @@ def _all_commands(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _of_a_shell(command: Sequence[str]) -> str | None:
-    """The first word that means something to a shell alone; a script after `-c` may well be for one."""
+    """Return the first word with shell syntax, except for a script after `-c`; None if there is none."""
     program, *arguments = command
     if _ASSIGNMENT.match(program):
         return program
@@ -326,7 +329,7 @@ def _through_a_shell(command: Sequence[str]) -> str:
 
 
 def _as_words(words: Sequence[str]) -> str:
-    """Words as a spec has them, or how they begin."""
+    """Return the words as a list for a spec, abbreviated if it is long."""
     text = json.dumps(words, ensure_ascii=False)
     return text if len(text) <= _MOST_SHOWN else '["sh", "-c", "…"]'
 
@@ -350,7 +353,7 @@ def _gpus(spec: Spec) -> Iterator[Problem]:
 
 
 def _gpus_to_share(host: str, sharing: int, left: int) -> Iterator[Problem]:
-    """NCCL does not work with two tasks on one GPU, and all workers must have the same number of them."""
+    """Check shared GPUs: NCCL fails with two tasks on one GPU, and all workers need the same number."""
     if sharing > left:
         message = f"{sharing} tasks would share {left} GPUs, and no two can use one together"
         yield _error(f"hosts.{host}.gpus", message, "run fewer tasks there, or set gpus of a role to 0")
@@ -367,7 +370,7 @@ def _two_ways(spec: Spec) -> Iterator[Problem]:
 
 
 def _every_host(spec: Spec) -> Iterator[Problem]:
-    """What can hold for every host."""
+    """Check for settings that cannot be the same for every host."""
     common = spec.hosts.get(EVERY_HOST) or Host()
     for field in ("ssh", "address", "docker"):
         if getattr(common, field) is not None:
@@ -431,7 +434,7 @@ def _preload(spec: Spec) -> Iterator[Problem]:
             yield _error(f"preload[{index}]", message, 'write for example "tensorflow"')
     if not spec.preload:
         return
-    from tflaunch_worker.forkserver import program_source  # slow to import, and needed for few specs
+    from tflaunch_worker.forkserver import program_source  # slow to import, and few specs need it
 
     commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
     for where, command in {"command": spec.command, **commands}.items():

@@ -1,4 +1,4 @@
-"""What the plan must know about the machine on which tflaunch runs."""
+"""Facts about the machine that tflaunch runs on, as planning needs them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """Facts gathered once by `local_machine.look`, so that planning stays a pure function.
+    """Facts collected once by `local_machine.look`, so that planning stays a pure function.
 
-    ``cores`` may be used by this process; ``local_names`` are the hosts of a spec that are this
-    machine; ``python_directory`` is put first on the PATH of local tasks, None to leave it alone;
+    ``cores`` is the number that this process may use; ``local_names`` are the hosts of a spec that are this
+    machine; ``python_directory`` is put first on the PATH of local tasks, None to leave PATH unchanged;
     ``server_program`` is the path of the program that runs TensorFlow's standard server.
     """
 

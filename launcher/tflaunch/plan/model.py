@@ -1,4 +1,4 @@
-"""The plan: one command, one environment, one TF_CONFIG per task. What `plan` prints, `up` performs."""
+"""The plan: command, environment and TF_CONFIG of each task. `plan` prints it, `up` executes it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tflaunch.errors import Problem
 from tflaunch.plan.tf_config import WithTfConfig, common_part, without_tf_config
 
 AUTO = "auto"
-"""Stands for a value that is known only at the start."""
+"""Placeholder for a value that is known only at the start."""
 
 SIDECAR = "sidecar"
-"""The role of processes outside TF_CONFIG; they have names of their own."""
+"""The role of processes outside TF_CONFIG, which have names of their own."""
 
 DEFAULT_LEASE = 30.0
 SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
-"""Stands for the path of TensorFlow's standard server on a host that is not this machine."""
+"""Placeholder for the path of TensorFlow's standard server on a host that is not this machine."""
 
 CODE_DIRECTORY = "${host:TFLAUNCH_CODE}"
-"""Stands for the place of the user's code on a host to which it is brought."""
+"""Placeholder for the directory of the user's code on a host to which it is copied."""
 
 
 class TaskPlan(NamedTuple):
-    """One process. ``unset`` are variables that it does not inherit.
+    """Plan of one process. ``unset`` are variables that it does not inherit.
 
-    ``address`` is None for a sidecar, unless it is TensorBoard (see `board`), whose port is its last argument.
-    ``is_required``: the job fails when it fails for good. ``reasons``: why tflaunch has set a variable of ``env``.
+    ``address`` is None for a sidecar, unless it is TensorBoard (see `tensorboard`), whose port is its last argument.
+    ``is_required``: the job fails when it fails for good. ``reasons``: variable of ``env`` to why tflaunch set it.
     """
 
     task: str
@@ -47,11 +47,11 @@ class TaskPlan(NamedTuple):
 
 
 class HostPlan(NamedTuple):
-    """One host, and how it is reached: this machine has its agent at hand, others over SSH or in a container.
+    """One host and how to reach it: directly if it is this machine, else over SSH or in a container.
 
     ``ssh``, ``identity_file``, ``python`` and ``docker`` are as in the spec; ``home`` is where tflaunch keeps its
-    files on that host, None for the default place. ``engine`` reaches the host (see `engines`); where a task
-    ``inherits``, it has the environment of its agent.
+    files on that host, None for the default directory. ``engine`` reaches the host (see `engines`); with
+    ``inherits``, tasks have the environment of their agent.
     """
 
     host: str
@@ -66,17 +66,17 @@ class HostPlan(NamedTuple):
 
     @property
     def is_like_here(self) -> bool:
-        """Whether tasks there have the environment and the directories that they would have on this machine."""
+        """Whether tasks on the host have the same environment and directories as on this machine."""
         return self.is_local or self.inherits
 
     @property
     def inherits_environment(self) -> bool:
-        """Whether tasks there have the environment of their agent: that of a user's shell, a job, or a container."""
+        """Whether tasks have their agent's environment: that of a user's shell, a job or a container."""
         return self.is_like_here or self.docker is not None
 
 
 class SyncPlan(NamedTuple):
-    """The user's files that are brought to other hosts; ``paths`` are relative to ``directory``."""
+    """The user's files that are copied to other hosts; ``paths`` are relative to ``directory``."""
 
     directory: str
     paths: tuple[str, ...]
@@ -84,7 +84,7 @@ class SyncPlan(NamedTuple):
 
 
 class RestartPlan(NamedTuple):
-    """`clusterspec.model.Restart`, as a plan keeps it: how often a failed job is restarted."""
+    """`clusterspec.model.Restart` in a plan: how often a failed job is restarted."""
 
     max: int
     window: float
@@ -92,14 +92,14 @@ class RestartPlan(NamedTuple):
 
 
 class ElasticPlan(NamedTuple):
-    """`clusterspec.model.Elastic`, as a plan keeps it: how small a job may become when hosts are lost."""
+    """`clusterspec.model.Elastic` in a plan: how small a job may become when hosts are lost."""
 
     min_workers: int
     retry: float
 
 
 class TimeoutsPlan(NamedTuple):
-    """`clusterspec.model.Timeouts`, as a plan keeps it: time limits, None for no limit."""
+    """`clusterspec.model.Timeouts` in a plan: time limits in seconds, None for no limit."""
 
     connect: float
     heartbeat: float
@@ -128,7 +128,7 @@ class _Fields(NamedTuple):
 
 
 class Plan(_Fields):
-    """Everything that `up` needs to know. Times are in seconds.
+    """Everything that `up` needs to run a job. Times are in seconds.
 
     ``preload``: modules that each host imports once for its tasks (see `preloading`).
     """
@@ -145,7 +145,7 @@ class Plan(_Fields):
         """
         role, _, index = task.partition(":")
         candidates = self.sidecars
-        if role in ROLES and index.isdecimal():  # tasks stand in the order of their roles and numbers
+        if role in ROLES and index.isdecimal():  # tasks are sorted by role and index
             place = bisect.bisect_left(self.tasks, (ROLES.index(role), int(index)), key=_rank)
             candidates = self.tasks[place : place + 1]
         for candidate in candidates:
@@ -158,7 +158,7 @@ class Plan(_Fields):
         return tuple(self._processes_by_host.get(host, ()))
 
     def is_like_here(self, host: str) -> bool:
-        """Whether tasks on a host have the environment and the directories that they would have on this machine."""
+        """Whether tasks on a host have the same environment and directories as on this machine."""
         return host in self._hosts_by_name and self._hosts_by_name[host].is_like_here
 
     def inherits_environment(self, host: str) -> bool:
@@ -169,7 +169,7 @@ class Plan(_Fields):
         """Whether a host of the plan is the machine on which tflaunch runs."""
         return host in self._hosts_by_name and self._hosts_by_name[host].is_local
 
-    # What follows from the fields is found once: to look through all tasks for each of them would take N times N looks.
+    # Indexes are built once, because a scan of all tasks for each task would be quadratic.
 
     @functools.cached_property
     def _processes_by_host(self) -> dict[str, list[TaskPlan]]:
@@ -184,7 +184,7 @@ class Plan(_Fields):
 
 
 def role_of(task: str) -> str:
-    """Return the role of a task by its name."""
+    """Return the role in a task's name."""
     role, colon, _ = task.partition(":")
     return role if colon else SIDECAR
 
@@ -194,7 +194,7 @@ def _rank(task: TaskPlan) -> tuple[int, int]:
 
 
 def problems(plan: Plan) -> list[Problem]:
-    """Return what is wrong with a plan that could not be seen in the spec alone."""
+    """Return the problems of a plan that cannot be found in the spec alone."""
     others = [host.host for host in plan.hosts if not host.is_local]
     if plan.lease == 0 and others:
         message = f"0 would end the tasks on {others[0]} at the first hiccup of the network"
@@ -203,11 +203,11 @@ def problems(plan: Plan) -> list[Problem]:
 
 
 def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
-    """Return the plan with these ports in its addresses and TF_CONFIGs, and that of TensorBoard in its arguments.
+    """Return the plan with these ports in its addresses and TF_CONFIGs, and in TensorBoard's arguments.
 
     Args:
         plan: a plan, resolved or not.
-        ports: task to its port; tasks that are not in it keep what they have.
+        ports: task to its port; other tasks keep their ports.
     """
     placed = [_placed(task, ports) for task in plan.tasks]
     sidecars = tuple(
@@ -223,20 +223,20 @@ def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
 
 
 def _configured(task: TaskPlan, common: str | None) -> Mapping[str, str]:
-    """The environment of a task with its TF_CONFIG."""
+    """Return the environment of a task with its TF_CONFIG."""
     rest = without_tf_config(task.env)
     return rest if common is None else WithTfConfig(rest, common, task.role, task.task_index)
 
 
 def _placed(task: TaskPlan, ports: Mapping[str, int]) -> TaskPlan:
-    """The task with its port in its address."""
+    """Return the task with its port in its address."""
     if task.address is None or task.task not in ports:
         return task
     return task._replace(address=Address(task.address.host, ports[task.task]))
 
 
 def without(plan: Plan, hosts: Collection[str]) -> Plan:
-    """Return the plan without the workers on these hosts; those left are numbered anew, as TensorFlow wants it."""
+    """Return the plan without the workers on these hosts; TensorFlow needs the others renumbered."""
     kept = [task for task in plan.tasks if task.role != "worker" or task.host not in hosts]
     numbers = itertools.count()
     return plan._replace(
@@ -250,10 +250,10 @@ def _renumbered(task: TaskPlan, index: int) -> TaskPlan:
 
 
 def wanted_ports(plan: Plan) -> dict[str, int]:
-    """Return task to the port that an unresolved plan asks for, 0 where it is to be chosen."""
+    """Return task to the port in an unresolved plan, 0 for a port still to be chosen."""
     return {task.task: wanted_port(task) for task in plan.tasks}
 
 
 def wanted_port(task: TaskPlan) -> int:
-    """Return the port that a task asks for, 0 where it is to be chosen."""
+    """Return the port that a task requests, 0 for a port still to be chosen."""
     return (task.address.port if task.address is not None else None) or 0

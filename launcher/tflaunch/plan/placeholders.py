@@ -1,7 +1,7 @@
-"""Placeholders in the command, the environment and the directory of a task, such as ``{task.index}``. Pure.
+"""Placeholders such as ``{task.index}`` in a task's command, environment and directory. Pure.
 
-They are filled in when a task starts: ports are chosen then, and every start is another attempt. ``{{task.index}}`` is
-the literal ``{task.index}``; all other braces (JSON, formats, ``${X}`` of a shell) stay as they are.
+They are filled in at each start, because ports and the attempt number are not known before. ``{{task.index}}`` is the
+literal ``{task.index}``; all other braces (JSON, format strings, ``${X}`` of a shell) are left unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tflaunch.plan.tf_config import WithTfConfig, without_tf_config
 RUN, ATTEMPT, LEADER = "run", "attempt", "chief.host"
 _CLUSTER = "cluster."
 NAMES = ("task.index", "task.role", "task.name", ATTEMPT, RUN, *(_CLUSTER + role for role in ROLES), LEADER)
-"""Every placeholder, without its braces."""
+"""All placeholders, without braces."""
 
 _PREFIXES = ("task", "cluster", "chief")
 _NAME = rf"(?:{RUN}|{ATTEMPT}|(?:{'|'.join(_PREFIXES)})\.[A-Za-z_][A-Za-z0-9_-]*)"
@@ -25,22 +25,22 @@ _PLACEHOLDER = re.compile(rf"\{{\{{(?P<literal>{_NAME})\}}\}}|(?<!\$)\{{(?P<name
 
 
 def unknown(text: str) -> list[str]:
-    """Return what is written like a placeholder in a text, and is none."""
+    """Return the unknown placeholders in a text."""
     return [name for name in _names(text) if name not in NAMES]
 
 
 def roles(text: str) -> list[str]:
-    """Return the roles whose addresses a text asks for."""
+    """Return the roles whose addresses a text refers to."""
     return [name.removeprefix(_CLUSTER) for name in _names(text) if name in NAMES and name.startswith(_CLUSTER)]
 
 
 def needs_leader(text: str) -> bool:
-    """Whether a text asks for the host of the task that leads."""
+    """Whether a text refers to the host of the leading task."""
     return LEADER in _names(text)
 
 
 def uses(text: str, name: str) -> bool:
-    """Whether a text has a placeholder."""
+    """Whether a text contains the placeholder ``name``."""
     return name in _names(text)
 
 
@@ -52,8 +52,8 @@ def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
     """Return a process with its placeholders filled in.
 
     Args:
-        process: of the plan.
-        plan: with its ports, as far as they are known.
+        process: a process of the plan.
+        plan: the plan, with the ports known so far.
         run: the run's name.
         attempt: the number of the attempt.
     """
@@ -72,7 +72,7 @@ def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with these values of placeholders; those that it lacks stay."""
+    """Return a text with these placeholders replaced by their values; others are left unchanged."""
 
     def value(match: re.Match[str]) -> str:
         name = match["name"]
@@ -82,13 +82,13 @@ def filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def as_the(process: TaskPlan, text: str) -> str:
-    """Return a text with what it says of its task as it is for ``process``, for another that stands in its place."""
+    """Return a text with ``{task.*}`` filled in for ``process``, for use by another process."""
     values = _of_task(process)
     return re.sub(rf"(?<![${{])\{{({'|'.join(map(re.escape, values))})\}}", lambda match: values[match[1]], text)
 
 
 def shown(plan: Plan, run: str = AUTO, attempt: str = "0") -> Plan:
-    """Return the plan as people look at it: with its placeholders filled in as far as their values are known."""
+    """Return the plan for display, with all placeholders filled in whose values are known."""
     return plan._replace(
         tasks=tuple(fill(task, plan, run, attempt) for task in plan.tasks),
         sidecars=tuple(fill(task, plan, run, attempt) for task in plan.sidecars),

@@ -1,4 +1,4 @@
-"""Which task goes to which of the hosts that an engine has found. Pure."""
+"""Assign tasks to the hosts that an engine has found. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _NOWHERE = Address(LOCALHOST, None)
 
 
 def named_hosts(spec: Spec) -> list[str]:
-    """Return the hosts of the cluster, in the order in which the spec names them."""
+    """Return the hosts of the cluster, ordered by role and then as in the spec."""
     return list(dict.fromkeys(address.host for role in ROLES for address in spec.cluster.get(role, ())))
 
 
 def nodes_wanted(spec: Spec) -> int:
-    """Return how many nodes of a scheduler a spec asks for: one for each host that it names, or those of ``slurm``."""
+    """Return the number of scheduler nodes for a spec: one per named host, or ``nodes`` of ``slurm``."""
     asked = spec.slurm.get("nodes", "").partition("-")[0]
     return int(asked) if asked.isdecimal() and int(asked) and _has_counts_alone(spec) else len(named_hosts(spec))
 
 
 def onto(spec: Spec, nodes: Sequence[str]) -> Spec:
-    """Return the spec on the nodes of a scheduler.
+    """Return the spec with its tasks placed on the nodes of a scheduler.
 
-    Tasks that are only counted are spread; else the nodes are the hosts that the spec names, in their order. Of the
-    settings of hosts only ``env`` and ``gpus`` are kept, and a sidecar without a host of the cluster goes to the first.
+    Tasks given only as counts are spread; otherwise the nodes replace the named hosts in order. Of the hosts' settings
+    only ``env`` and ``gpus`` are kept, and a sidecar without a host of the cluster goes to the first node.
 
     Args:
         spec: a spec.
-        nodes: at least as many as it names hosts.
+        nodes: names of nodes, at least as many as the spec names hosts.
     """
     if _has_counts_alone(spec) and len(nodes) > 1:
         sidecars = {name: sidecar.model_copy(update={"host": nodes[0]}) for name, sidecar in spec.sidecars.items()}
@@ -39,19 +39,19 @@ def onto(spec: Spec, nodes: Sequence[str]) -> Spec:
 
 
 def _has_counts_alone(spec: Spec) -> bool:
-    """Whether no task has a host or a port of its own."""
+    """Whether all tasks are given as counts, without a host or port."""
     return all(address == _NOWHERE for addresses in spec.cluster.values() for address in addresses)
 
 
 def spread(spec: Spec, slots: Sequence[str]) -> Spec:
-    """Return the spec with hosts for the tasks that have none of their own.
+    """Return the spec with hosts for the tasks that have none.
 
-    In the order of their roles and numbers they take hosts in blocks as equal as can be, each host once as long as
-    there are more hosts than tasks.
+    Ordered by role and index, the tasks are divided among the hosts in contiguous blocks of nearly equal size; with
+    at least as many hosts as tasks, each task gets its own host.
 
     Args:
         spec: a spec.
-        slots: hosts; one that stands here twice gets twice as many tasks as another.
+        slots: hosts; a host listed twice gets twice as many tasks as the others.
     """
     total = sum(addresses.count(_NOWHERE) for addresses in spec.cluster.values())
     distinct = list(dict.fromkeys(slots))
@@ -82,7 +82,7 @@ def _renamed(spec: Spec, names: Mapping[str, str], first: str) -> Spec:
 
 
 def of_engine(spec: Spec, hosts: Iterable[str], engine: str, inherits: bool) -> Spec:
-    """Return the spec with hosts that an engine reaches, as ``NAME:HANDLE`` (see `engines`)."""
+    """Return the spec with these hosts marked as reached by an engine, ``NAME:HANDLE`` (see `engines`)."""
     settings = {
         host: (spec.hosts.get(host) or Host()).model_copy(update={"engine": engine, "inherits": inherits})
         for host in dict.fromkeys(hosts)
@@ -91,5 +91,5 @@ def of_engine(spec: Spec, hosts: Iterable[str], engine: str, inherits: bool) -> 
 
 
 def _in_order(spec: Spec) -> list[str]:
-    """Its roles, the known ones in TensorFlow's order."""
+    """Return the spec's roles: known ones in TensorFlow's order, then the others."""
     return [role for role in ROLES if role in spec.cluster] + [role for role in spec.cluster if role not in ROLES]

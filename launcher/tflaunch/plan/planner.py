@@ -1,4 +1,4 @@
-"""How a spec becomes a plan: what every process gets by default, and what the spec says of it. Pure."""
+"""Compile a spec into a plan: each process's defaults, overridden by the spec. Pure."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
 
     Args:
         spec: a spec without errors.
-        directory: where the spec's file is; relative working directories start there.
-        machine: the machine on which tflaunch runs.
+        directory: the directory of the spec's file; working directories are relative to it.
+        machine: the machine that tflaunch runs on.
     """
     strategy = spec.effective_strategy()
     maker = _Maker(spec, directory, machine)
@@ -51,7 +51,7 @@ def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
     lease = spec.timeouts.lease
     if lease is None:
         lease = 0.0 if all(host.is_local for host in hosts) else DEFAULT_LEASE
-    # A lost link must be noticed early enough to be restored while the lease runs.
+    # A lost link must be noticed early enough to be restored before the lease expires.
     heartbeat = min(spec.timeouts.heartbeat, lease / 3) if lease else spec.timeouts.heartbeat
     unresolved = Plan(
         name=spec.name,
@@ -71,12 +71,12 @@ def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
 
 
 def _leader(tasks: tuple[TaskPlan, ...]) -> TaskPlan:
-    """The task that writes what people look at: the chief, else worker:0, which stand first."""
+    """Return the task whose event files users look at: the chief or else worker:0."""
     return next((task for task in tasks if task.role in ("chief", "worker")), tasks[0])
 
 
 class _Maker:
-    """Builds the processes of one spec."""
+    """Builder of the processes and hosts of one plan."""
 
     def __init__(self, spec: Spec, directory: PurePath, machine: Machine) -> None:
         self._spec = spec
@@ -95,14 +95,14 @@ class _Maker:
         self._gpus = dict(gpu_shares.gpu_slices(wanted, members, visible, given))
 
     def task(self, role: str, index: int, address: Address) -> TaskPlan:
-        """Plan one task of the cluster."""
+        """Return the plan of one task of the cluster."""
         settings = self._spec.roles.get(role) or Role()
         name = f"{role}:{index}"
         chosen = self._chosen(name, role, address.host)
         own = {**self._common(), **{variable: value for variable, (value, _) in chosen.items()}}
         env = self._layers(own, address.host, settings.env)
         if "CUDA_VISIBLE_DEVICES" in chosen and "CUDA_VISIBLE_DEVICES" not in settings.env:
-            env["CUDA_VISIBLE_DEVICES"] = chosen["CUDA_VISIBLE_DEVICES"][0]  # what a host has of them is shared out
+            env["CUDA_VISIBLE_DEVICES"] = chosen["CUDA_VISIBLE_DEVICES"][0]  # a share of the host's own list
         reasons = {variable: why for variable, (value, why) in chosen.items() if env[variable] == value}
         env["TFLAUNCH_TASK"] = name
         env["TFLAUNCH_SET"] = ",".join(reasons)
@@ -123,7 +123,7 @@ class _Maker:
         )
 
     def sidecar(self, name: str) -> TaskPlan:
-        """Plan one process outside the cluster."""
+        """Return the plan of one process outside the cluster."""
         settings = self._spec.sidecars[name]
         env = self._layers(self._common(), settings.host, settings.env)
         env["TFLAUNCH_TASK"] = name
@@ -141,7 +141,7 @@ class _Maker:
         )
 
     def board(self, leader: TaskPlan, logdir: str) -> TaskPlan:
-        """Plan TensorBoard, beside the task that leads: with its Python, its directory and its environment."""
+        """Return the plan of TensorBoard, with host, Python, directory and environment of the leading task."""
         settings = self._spec.roles.get(leader.role) or Role()
         env = self._layers(self._common(), leader.host, settings.env)
         env = {name: placeholders.as_the(leader, value) for name, value in env.items()}
@@ -162,7 +162,7 @@ class _Maker:
         )
 
     def host(self, name: str) -> HostPlan:
-        """Plan how a host is reached."""
+        """Return the plan of one host."""
         if self._is_local(name):
             return HostPlan(name, is_local=True)
         settings = self._spec.host(name)
@@ -177,7 +177,7 @@ class _Maker:
         return self._spec.host(host).address or host
 
     def _common(self) -> dict[str, str]:
-        """What every process gets: output in order, stacks on a crash, values that the start fills in.
+        """Return every process's variables: unbuffered output, stacks on a crash, values set at the start.
 
         An empty grpc_proxy keeps gRPC from sending the cluster's own traffic to http_proxy, which other code may need
         (gRPC core, http_proxy_mapper.cc; measured with TensorFlow 2.21).
@@ -194,7 +194,7 @@ class _Maker:
         }
 
     def _chosen(self, task: str, role: str, host: str) -> dict[str, tuple[str, str]]:
-        """What TensorFlow needs or is better off with, and why; the spec's env overrides it."""
+        """Return variables that TensorFlow needs or benefits from, with reasons; the spec overrides them."""
         chosen: dict[str, tuple[str, str]] = {}
         if has_cluster(self._strategy):
             chosen["TF_GRPC_REUSE_PORT"] = "true", "the port is held for the task until it listens"
@@ -228,11 +228,11 @@ class _Maker:
         return f"Keras 3 cannot `fit` under {self._strategy}; 0 where tf_keras is not installed beside TensorFlow"
 
     def _leaves_keras_to_the_host(self, reasons: Mapping[str, str]) -> bool:
-        """Whether the agent looks first if tf_keras is there: TensorFlow would fail without it."""
+        """Whether the agent must check for tf_keras first, without which TensorFlow would fail."""
         return self._spec.legacy_keras == "auto" and "TF_USE_LEGACY_KERAS" in reasons
 
     def _visible_gpus(self, host: str) -> list[str]:
-        """The devices of a host that may be used, if somebody has said which."""
+        """Return the usable devices of a host, [] if neither the environment nor the spec lists them."""
         settings = self._spec.host(host)
         here = self._machine.environ if self._is_local(host) else {}
         named = {**here, **self._spec.env, **settings.env}.get("CUDA_VISIBLE_DEVICES", "")
@@ -243,9 +243,9 @@ class _Maker:
         return {**self._inherited(host), **env}
 
     def _inherited(self, host: str) -> dict[str, str]:
-        """What differs in the environment that a process inherits: the right Python comes first on its PATH.
+        """Return changes to the environment that a process inherits: a PATH with the right Python first.
 
-        A host with a login is left out: its agent composes the whole environment.
+        Hosts with a login get none, because their agents compose the whole environment.
         """
         if self._is_like_here(host):
             directory = self._machine.python_directory
@@ -260,7 +260,7 @@ class _Maker:
         return {"PATH": f"{directory}:${{host:PATH}}"}
 
     def _unset(self, env: Mapping[str, str], *, has_tf_config: bool) -> tuple[str, ...]:
-        """A TF_CONFIG of another cluster, and a Keras that the user does not want."""
+        """Return variables not to inherit: another cluster's TF_CONFIG, and a Keras the user does not want."""
         names = [] if has_tf_config else ["TF_CONFIG"]
         if self._spec.legacy_keras is False:
             names.append("TF_USE_LEGACY_KERAS")
@@ -288,7 +288,7 @@ class _Maker:
         return str(self._directory / chosen)
 
     def _machine_of(self, host: str) -> str:
-        """One name for this machine, whichever of its names the spec uses."""
+        """Return the name of a host's machine, the same for all names of this machine."""
         return LOCALHOST if self._is_local(host) else host.lower()
 
     def _is_local(self, host: str) -> bool:
@@ -297,5 +297,5 @@ class _Maker:
         return not is_reached_otherwise and (host == LOCALHOST or host in self._machine.local_names)
 
     def _is_like_here(self, host: str) -> bool:
-        """Whether tasks there have the environment and the directories that they would have on this machine."""
+        """Whether tasks on a host have the same environment and directories as on this machine."""
         return self._is_local(host) or self._spec.host(host).inherits

@@ -1,6 +1,6 @@
-"""Which tasks are forked of a process that has imported modules (`preload`), as far as that is known beforehand. Pure.
+"""Decide, as far as the plan tells, which tasks to fork from a process with preloaded modules. Pure.
 
-The rest is found out on the host, before each start: `tflaunch_worker.forkserver.pool`.
+The host checks the rest before each start: `tflaunch_worker.forkserver.pool`.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
 REFUSED = "no: "
-"""What a task's ``preload`` begins with when it is started in the ordinary way; the reason follows."""
+"""Prefix of a task's ``preload``, followed by the reason, if the task is not forked."""
 
 
 def modules_for(plan: Plan, process: TaskPlan) -> tuple[str, ...]:
-    """Return the modules that are to be imported for a process: sidecars are no part of the training."""
+    """Return the modules to preload for a process; () for sidecars, which do not train."""
     return () if process.role == SIDECAR else plan.preload
 
 
 def prospect(plan: Plan, process: TaskPlan) -> str | None:
-    """Return the modules, or ``no: `` and the reason, as far as the command tells; None where nobody asked."""
+    """Return the modules, or ``no: `` and the reason in the command; None if preload is not requested."""
     modules = modules_for(plan, process)
     if not modules:
         return None
@@ -26,7 +26,7 @@ def prospect(plan: Plan, process: TaskPlan) -> str | None:
 
 
 def reason_against(argv: tuple[str, ...]) -> str:
-    """Say why a command cannot be forked; "" for no reason."""
-    from tflaunch_worker.forkserver import program_source  # slow to import, and needed for few plans
+    """Return why a command cannot be forked; "" if it can."""
+    from tflaunch_worker.forkserver import program_source  # slow to import, and few plans need it
 
     return program_source.check_command(list(argv))

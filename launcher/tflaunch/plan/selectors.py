@@ -1,4 +1,4 @@
-"""Which tasks a user means: `worker`, `worker:1`, `worker:0-3`, `host=NAME`. Pure."""
+"""Select tasks by `worker`, `worker:1`, `worker:0-3` or `host=NAME`. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _HOST = "host="
 
 
 def choose(plan: Plan, selectors: Sequence[str]) -> list[str]:
-    """Return the tasks that the selectors name, in the plan's order; all of them without a selector.
+    """Return the selected tasks in the plan's order; all tasks without a selector.
 
     Raises:
-        TflaunchError: a selector names nothing.
+        TflaunchError: a selector matches no task.
     """
     processes = plan.processes()
     chosen: set[str] = set()
@@ -32,7 +32,7 @@ def choose(plan: Plan, selectors: Sequence[str]) -> list[str]:
 
 
 def names_task(plan: Plan, word: str) -> bool:
-    """Whether a word selects a task of the plan."""
+    """Whether ``word`` selects a task of the plan."""
     return any(_matches(word, process) for process in plan.processes())
 
 

@@ -1,4 +1,4 @@
-"""The forms of a plan outside the program: JSON, there and back, and shell commands for one task."""
+"""Convert a plan to JSON and back, and a task to shell commands."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _OF_SHELLS = re.compile(
     r"|TRY_BLOCK_.*|USERNAME|WATCH.*|ZDOTDIR|ZSH_.*|aliases|argv|cdpath|commands|fignore|fpath|functions|histchars|mailpath"
     r"|manpath|module_path|modules|options|parameters|path|pipestatus|prompt|psvar|signals|status|watch"
 )
-"""Variables that bash or zsh computes, evaluates or obeys, or does not allow to be set."""
+"""Variables that have a meaning for bash or zsh, or that they do not allow to be set."""
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """Return the plan in the shape that users were promised."""
+    """Return the plan as JSON in its documented form."""
     return _as_json(plan, dict)
 
 
 def as_record(plan: Plan) -> dict[str, Any]:
-    """Return the plan as a run keeps it: without the TF_CONFIGs, which follow from the rest.
+    """Return the plan as JSON for a run's journal: without TF_CONFIGs, which follow from the rest.
 
-    Each of N tasks has the addresses of all in its own, so that of 10,000 tasks more than a gigabyte would be kept.
+    The TF_CONFIG of each task holds the addresses of all: for 10,000 tasks, that would be more than a gigabyte.
     """
     return _as_json(plan, lambda env: dict(without_tf_config(env)))
 
@@ -84,15 +84,15 @@ def _task_as_json(plan: Plan, task: TaskPlan, env: dict[str, str]) -> dict[str, 
 
 
 def from_json(data: dict[str, Any]) -> Plan:
-    """Return the plan that `as_record` has written, or `as_json`, whose form earlier versions kept.
+    """Return the plan in data of `as_record`, or of `as_json`, which earlier versions stored.
 
     Raises:
-        ValueError: the data is not a plan; says which field is wrong.
+        ValueError: the data is not a plan; names the wrong field.
     """
     try:
         kept = _from_json(data)
         _check(kept)
-        return resolve(kept, {})  # with the TF_CONFIGs
+        return resolve(kept, {})  # adds the TF_CONFIGs
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"the plan is damaged: {type(error).__name__}: {error}") from None
 
@@ -129,15 +129,15 @@ def _task_from_json(data: dict[str, Any]) -> TaskPlan:
         env={name: value for name, value in data["env"].items() if name != TF_CONFIG},
         unset=tuple(data["unset"]),
         is_required=data["required"],
-        reasons=data.get("reasons", {}),  # a run of an earlier version does not say
+        reasons=data.get("reasons", {}),  # missing in runs of earlier versions
     )
 
 
 def _check(plan: Plan) -> None:
-    """Require what the rest of the program relies on: types, and that names lead somewhere.
+    """Check what the rest of the program relies on: types, and that all names refer to something.
 
     Raises:
-        ValueError: it is not so.
+        ValueError: a check failed.
     """
     _require_type(plan, Plan, "plan")
     processes, hosts = plan.processes(), {host.host for host in plan.hosts}
@@ -151,7 +151,7 @@ def _check(plan: Plan) -> None:
 
 
 def _require_type(value: Any, declared: Any, where: str) -> None:
-    """Require that a value and all that is in it have the types that a named tuple declares."""
+    """Check a value and everything in it against the types that a named tuple declares."""
     origin, inner = typing.get_origin(declared), typing.get_args(declared)
     if isinstance(declared, type) and hasattr(declared, "_fields") and isinstance(value, declared):
         for name, field in _types(declared).items():
@@ -171,7 +171,7 @@ def _require_type(value: Any, declared: Any, where: str) -> None:
 
 
 def _is_plain(value: Any, declared: Any) -> bool:
-    """Whether a value is of a plain type; times are numbers that a clock can have."""
+    """Whether a value has this plain type; a float must also be at most `_LONGEST`."""
     if declared is float:
         return type(value) in (int, float) and abs(value) <= _LONGEST
     return type(value) is declared and declared in (str, int, bool, type(None))
@@ -188,23 +188,23 @@ def _address(text: str) -> Address:
 
 
 def run_by_hand(plan: Plan) -> str:
-    """Return what a run is called whose tasks are started by hand."""
+    """Return the name of a run whose tasks are started by hand."""
     return f"{plan.name}-by-hand"
 
 
 def shell_exports(plan: Plan, task: TaskPlan) -> str:
-    """Return shell commands after which the task's command can be run by hand."""
+    """Return shell commands that prepare a shell for running the task's command by hand."""
     env = {**task.env, "TFLAUNCH_RUN": run_by_hand(plan), "TFLAUNCH_ATTEMPT": "0"}
     lines = [f"unset {name}" for name in task.unset]
-    for name in ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS"):  # what an agent fills in
+    for name in ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS"):  # filled in by the agent
         env.pop(name, None)
     for name, value in sorted(env.items()):
         if _is_plain_name(name):
             lines.append(f"export {name}={shlex.quote(value)}")
     lines.append('export TFLAUNCH_TASK_DIR="$(mktemp -d)"')
     lines.append(f"cd -- {shlex.quote(task.workdir)}")
-    lines.append('[ ! -t 2 ] || echo "tflaunch: this shell is in $PWD now" >&2')  # people are told, scripts are not
-    lines.append('[ ! -t 2 ] || echo "tflaunch: this shell is in $PWD now" >&2')  # people are told, scripts are not
+    lines.append('[ ! -t 2 ] || echo "tflaunch: this shell is in $PWD now" >&2')  # for terminals, not scripts
+    lines.append('[ ! -t 2 ] || echo "tflaunch: this shell is in $PWD now" >&2')  # for terminals, not scripts
     rest = [f"{name}={value}" for name, value in sorted(env.items()) if not _is_plain_name(name)]
     if rest:
         lines.append("# A shell cannot hold all variables of the task, so `env` sets the rest:")
@@ -213,5 +213,5 @@ def shell_exports(plan: Plan, task: TaskPlan) -> str:
 
 
 def _is_plain_name(name: str) -> bool:
-    """Whether a shell can hold a variable, and it means nothing to the shell itself."""
+    """Whether a shell can export a variable that has no meaning for the shell itself."""
     return _SHELL_NAME.fullmatch(name) is not None and _OF_SHELLS.fullmatch(name) is None

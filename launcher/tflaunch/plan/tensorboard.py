@@ -1,7 +1,7 @@
-"""TensorBoard as a part of a run: what its process is, and how people reach it. Pure.
+"""TensorBoard as a part of a run: its process, and how users reach it. Pure.
 
-It is a sidecar with an address, on the host of the task that leads. It binds its port exclusively: somebody else may
-take it before, and every start of it has a port of its own.
+It is a sidecar with an address, on the host of the leading task. It binds its port exclusively, so another program may
+take the port first; every start therefore gets a new port.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tflaunch.plan.model import AUTO, SIDECAR, HostPlan, Plan, TaskPlan
 
 NAME = "tensorboard"
 USUAL_PORT = 6006
-"""Its port, where that is free."""
+"""The preferred port."""
 
 ADDRESS = Address("localhost", None)
-"""Nobody but the users of its host can connect: whoever can may read all that it serves."""
+"""Only users of its host can connect, because TensorBoard serves its data without authentication."""
 
 _MODULE = "tensorboard.main"
 _HOST, _PORT = "--host", "--port"
@@ -27,11 +27,11 @@ _PYTHON = re.compile(r"python[\d.]*")
 
 
 def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
-    """Return what to execute; the port, its last word, is not known yet.
+    """Return the command of TensorBoard; its last argument, the port, is not known yet.
 
     Args:
-        program: what the task that leads executes; if that is a Python, its TensorBoard is used.
-        otherwise: the Python to use if it is none.
+        program: the program of the leading task; if it is a Python interpreter, its TensorBoard is used.
+        otherwise: the interpreter to use if it is not.
         logdir: the directory of event files, as in the spec.
     """
     python = program if _PYTHON.fullmatch(program.rpartition("/")[2]) else otherwise
@@ -40,26 +40,26 @@ def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
 
 
 def is_board(process: TaskPlan) -> bool:
-    """Whether a process is TensorBoard: other sidecars have no address."""
+    """Whether a process is TensorBoard, the only sidecar with an address."""
     return process.role == SIDECAR and process.address is not None
 
 
 def of(plan: Plan) -> TaskPlan | None:
-    """Return the plan's TensorBoard, None when it has none."""
+    """Return the plan's TensorBoard, None if it has none."""
     return next((process for process in plan.sidecars if is_board(process)), None)
 
 
 def on_every_interface(process: TaskPlan) -> TaskPlan:
-    """Return TensorBoard for a container, whose loopback address nobody can reach."""
+    """Return TensorBoard for a container, whose loopback address cannot be reached from outside."""
     words = list(process.argv)
     words[words.index(_HOST) + 1] = "0.0.0.0"  # noqa: S104 - a container's own
     return process._replace(argv=tuple(words))
 
 
 class Reach(NamedTuple):
-    """How TensorBoard is reached: ``url`` in a browser on its host ``host``, None for this machine.
+    """How to reach TensorBoard: ``url`` in a browser on ``host``, or on this machine if that is None.
 
-    ``ssh`` is the command that brings its port here, ``container`` in which it is.
+    ``ssh`` is the command that forwards its port to this machine, ``container`` the container that it runs in.
     """
 
     url: str
@@ -68,7 +68,7 @@ class Reach(NamedTuple):
     container: str | None = None
 
     def lines(self) -> list[str]:
-        """Return it as people read it."""
+        """Return the lines to show to users."""
         if self.container is not None:
             where = f"inside the container {self.container}, whose loopback address cannot be reached from outside"
             return [f"TensorBoard: {self.url} {where}"]
@@ -78,7 +78,7 @@ class Reach(NamedTuple):
 
 
 def reach(plan: Plan, port: int) -> Reach:
-    """Return how the plan's TensorBoard, which listens on a port, is reached."""
+    """Return how to reach the plan's TensorBoard, which listens on ``port``."""
     process = of(plan)
     assert process is not None
     (host,) = (host for host in plan.hosts if host.host == process.host)
@@ -91,7 +91,7 @@ def reach(plan: Plan, port: int) -> Reach:
 
 
 def _tunnel(host: HostPlan, port: int) -> str:
-    """The command that brings a port of a host here, by the way that the spec gives for it."""
+    """Return the ssh command that forwards a host's port to this machine, using the spec's settings."""
     words = ["ssh", "-N", "-L", f"{port}:localhost:{port}"]
     user, at, place = (host.ssh or host.host).rpartition("@")
     address, colon, ssh_port = place.partition(":")

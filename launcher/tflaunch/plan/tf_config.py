@@ -1,7 +1,7 @@
-"""The TF_CONFIG of a task: exactly what TensorFlow accepts for its strategy and role.
+"""Compose the TF_CONFIG of a task, exactly as TensorFlow accepts it for the strategy and role.
 
 The rules are those of TensorFlow 2.21: ``tfconfig_cluster_resolver.py`` (keys),
-``multi_worker_util.py`` (which jobs a cluster may have, who leads) and
+``multi_worker_util.py`` (which jobs a cluster may have, and which task leads) and
 ``parameter_server_strategy_v2.py`` (which jobs that strategy needs).
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tflaunch.clusterspec.values import ROLES
 
 NAME = "TF_CONFIG"
-"""The variable."""
+"""Name of the environment variable."""
 
 _CLUSTER_ROLES = {
     "multi_worker_mirrored": ("chief", "worker"),
@@ -31,12 +31,12 @@ def has_cluster(strategy: str) -> bool:
 
 
 def members(strategy: str) -> tuple[str, ...]:
-    """Return the roles that form the cluster of a strategy, none when it has no cluster."""
+    """Return the roles that form the cluster of a strategy; () if it has no cluster."""
     return _CLUSTER_ROLES.get(strategy, ())
 
 
 def compile_tf_config(strategy: str, addresses: Mapping[str, Sequence[str]], role: str, index: int) -> str | None:
-    """Return the TF_CONFIG of one task as compact JSON, None when it must not have one.
+    """Return the TF_CONFIG of one task as compact JSON, None if it must not have one.
 
     Args:
         strategy: a strategy of the spec.
@@ -49,11 +49,11 @@ def compile_tf_config(strategy: str, addresses: Mapping[str, Sequence[str]], rol
 
 
 def common_part(strategy: str, addresses: Mapping[str, Sequence[str]], role: str) -> str | None:
-    """Return how the TF_CONFIG of all tasks of a role begins: the cluster; None when they must not have one.
+    """Return the first part of a role's TF_CONFIG, the cluster; None if its tasks must not have one.
 
-    A ``ps`` never stands in a MultiWorkerMirrored cluster: TensorFlow would wait for a coordination
-    service on ps:0. The evaluator takes no part in the others' cluster (it would be counted and
-    waited for); its own TF_CONFIG names it, because ``worker_count`` looks it up there.
+    A MultiWorkerMirrored cluster never contains a ``ps``: TensorFlow would wait for a coordination
+    service on ps:0. The evaluator is left out of the others' cluster, where it would be counted and
+    waited for; its own TF_CONFIG contains it, because ``worker_count`` looks it up there.
 
     Args:
         strategy: a strategy of the spec.
@@ -68,20 +68,20 @@ def common_part(strategy: str, addresses: Mapping[str, Sequence[str]], role: str
 
 
 def _own_part(role: str, index: int) -> str:
-    """How the TF_CONFIG of a task ends."""
+    """Return the last part of a task's TF_CONFIG, its role and index."""
     return '"task":' + json.dumps({"type": role, "index": index}, separators=(",", ":")) + "}"
 
 
 class WithTfConfig(Mapping[str, str]):
-    """The environment of a task with a TF_CONFIG that is put together when somebody asks for it.
+    """Environment of a task whose TF_CONFIG is composed on access.
 
-    Each of N tasks needs the addresses of all, so the texts of all tasks together would take N times N of them.
+    Each of N tasks needs the addresses of all, so storing every TF_CONFIG would take N times N addresses.
     """
 
     __slots__ = ("_role_and_index", "common", "rest")
 
     def __init__(self, rest: Mapping[str, str], common: str, role: str, index: int) -> None:
-        """Add TF_CONFIG to the ``rest`` of an environment; ``common`` is what `common_part` gives for the role."""
+        """Add TF_CONFIG to the ``rest`` of an environment; ``common`` is the role's `common_part`."""
         self.rest = rest
         self.common = common
         self._role_and_index = role, index
@@ -91,7 +91,7 @@ class WithTfConfig(Mapping[str, str]):
         return WithTfConfig(self.rest, common, *self._role_and_index)
 
     def with_rest(self, rest: Mapping[str, str]) -> WithTfConfig:
-        """Return the environment with another rest."""
+        """Return the environment with another ``rest``."""
         return WithTfConfig(rest, self.common, *self._role_and_index)
 
     def __getitem__(self, name: str) -> str:
@@ -106,10 +106,10 @@ class WithTfConfig(Mapping[str, str]):
 
 
 def without_tf_config(env: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what else is in the environment of a task."""
+    """Return the environment of a task without its TF_CONFIG."""
     return env.rest if isinstance(env, WithTfConfig) else env
 
 
 def split(env: Mapping[str, str], mark: str) -> tuple[Mapping[str, str], str]:
-    """Return an environment with ``mark`` in the place of what its TF_CONFIG has in common with others, and that."""
+    """Return the environment with ``mark`` instead of the common part of its TF_CONFIG, and that part."""
     return (env.with_common(mark), env.common) if isinstance(env, WithTfConfig) else (env, "")
