@@ -1,1 +1,1 @@
-"""The cluster spec: its model, and how it is read from files. `model` needs pydantic, `values` does not."""
+"""The cluster spec: its model and loader. `model` needs pydantic, `values` does not."""

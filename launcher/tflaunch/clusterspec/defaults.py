@@ -1,7 +1,7 @@
-"""Defaults of a user or a project for fields of a spec: files of the same form, merged below each spec.
+"""A user's or project's defaults for specs: files of the same form, overridden by each spec.
 
-The user's is ``~/.config/tflaunch/config.toml`` (``$XDG_CONFIG_HOME``), or the file that ``TFLAUNCH_CONFIG`` names; the
-project's is ``tflaunch.toml`` beside the spec, and goes before it. An empty ``TFLAUNCH_CONFIG`` switches both off.
+The user's file is ``~/.config/tflaunch/config.toml`` (``$XDG_CONFIG_HOME``), or the one that ``TFLAUNCH_CONFIG`` names;
+the project's is ``tflaunch.toml`` beside the spec and overrides it. An empty ``TFLAUNCH_CONFIG`` disables both.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from tflaunch.clusterspec.problems import Location, format_place
 from tflaunch.errors import Problem, SpecError
 
 VARIABLE = "TFLAUNCH_CONFIG"
-"""Names the user's file instead of the usual one; empty for no defaults at all."""
+"""Environment variable with the path of the user's file; empty disables all defaults."""
 
 BESIDE = "tflaunch.toml"
 """The project's file, beside the spec."""
 
 OF_ONE_JOB = ("name", "cluster", "discover", "sidecars")
-"""Fields that have no default: they say what one job is."""
+"""Fields without defaults, because they define one job."""
 
 
 def below(
     data: dict[str, Any], directory: Path, environ: Mapping[str, str], read: Callable[[Path], dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the data of a spec with defaults where it is silent, and the place of each of those with its file.
+    """Return a spec's data completed by defaults, and the place of each default with its file.
 
     Args:
-        data: the spec's, which stay as they are.
-        directory: where the spec is.
-        environ: says where the user's file is.
-        read: returns the data of a file, checked as those of a spec.
+        data: the spec's data, which is not modified.
+        directory: the spec's directory.
+        environ: the environment, which locates the user's file.
+        read: returns the data of a file, checked like a spec.
 
     Raises:
-        SpecError: one of the files cannot be used; with every problem in it.
+        SpecError: one of the files cannot be used; lists all its problems.
     """
     origins: dict[str, str] = {}
     for path in _files(directory, environ):
@@ -51,14 +51,14 @@ def below(
 
 
 def _files(directory: Path, environ: Mapping[str, str]) -> list[Path]:
-    """Return the files that exist; an earlier one overrides a later one."""
+    """Return the files to read; an earlier one overrides a later one."""
     named = environ.get(VARIABLE)
     if named == "":
         return []
     beside = directory / BESIDE
     files = [beside] if os.path.isfile(beside) else []
     if named is not None:
-        return [*files, Path(named)]  # named and not there is a mistake
+        return [*files, Path(named)]  # not checked for existence: a missing file is an error
     home = environ.get("HOME")
     config = environ.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
     usual = Path(config) / "tflaunch" / "config.toml"
@@ -66,10 +66,10 @@ def _files(directory: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def _check_owner(path: Path) -> None:
-    """Refuse a file that another user may have put there: it could add commands and variables to every job.
+    """Reject a file that another user may have written: it could add commands and variables to every job.
 
     Raises:
-        SpecError: it is not of the user, of root or of the owner of its directory, or everybody may write it.
+        SpecError: the file does not belong to the user, root or the owner of its directory, or is world-writable.
     """
     try:
         status, owner_there = path.stat(), path.parent.stat().st_uid
@@ -85,14 +85,14 @@ def _check_owner(path: Path) -> None:
 
 
 def _used(found: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    """Return what of a file's data concerns a spec: not the settings of roles that it does not have."""
+    """Return a file's data without the settings of roles that the spec does not have."""
     there = [role for field in ("cluster", "discover") if isinstance(data.get(field), dict) for role in data[field]]
     roles = {role: settings for role, settings in found.get("roles", {}).items() if role in there}
     return {**found, "roles": roles} if "roles" in found else found
 
 
 def _merged(defaults: dict[str, Any], data: dict[str, Any], at: Location, new: dict[Location, Any]) -> dict[str, Any]:
-    """Return the data completed by the defaults; what comes from the defaults is added to ``new``."""
+    """Return the data completed by the defaults, which are also added to ``new``."""
     merged = dict(data)
     for name, value in defaults.items():
         here = (*at, name)

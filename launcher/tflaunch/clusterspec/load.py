@@ -1,4 +1,4 @@
-"""Read a spec from a file: JSON, YAML or TOML, within limits, with `${VAR}` and `--set` applied."""
+"""Load a spec from a JSON, YAML or TOML file, within limits, and apply `${VAR}` and `--set`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_VALUES = 200_000
 
-_VARIABLE = re.compile(r"\$\$\{|\$\{(?!host:[A-Za-z_]\w*\})([^}]*)\}")  # ${host:NAME} is the host's own
+_VARIABLE = re.compile(r"\$\$\{|\$\{(?!host:[A-Za-z_]\w*\})([^}]*)\}")  # ${host:NAME} is expanded on the host
 _EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidecars.*.env", "tensorboard")
 _DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
 _TOML_LINE = re.compile(r"""\s*(?:\[|[\w."'-]+\s*=)""")
-_SHOWN = 30  # letters of a text that is not valid
+_SHOWN = 30  # characters of an invalid text
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
 
 
 class _Unreadable(Exception):
-    """The file is not what its name says: message and hint."""
+    """Error for a text or setting that cannot be read: message, hint and place."""
 
     def __init__(self, message: str, hint: str, where: str = "") -> None:
         super().__init__(message)
@@ -41,10 +41,10 @@ class SpecFile(NamedTuple):
     """The text of a spec.
 
     Attributes:
-        source: where it comes from, for messages.
-        directory: where relative paths in it start.
-        suffix: its format, as the ending of a file's name.
-        text: what was read.
+        source: its origin, for messages.
+        directory: the base of its relative paths.
+        suffix: its format, as the suffix of a file name.
+        text: the text.
     """
 
     source: str
@@ -54,10 +54,10 @@ class SpecFile(NamedTuple):
 
 
 def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
-    """Return the text of a spec in a file; ``or_empty``: it may be empty.
+    """Return the text of a spec in a file; ``or_empty`` allows an empty file.
 
     Raises:
-        SpecError: it cannot be read.
+        SpecError: the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -73,10 +73,12 @@ def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
 
 
 def read_spec_stream(stream: BinaryIO, source: str) -> SpecFile:
-    """Return the text of a spec in a stream, such as standard input; paths in it start in the working directory.
+    """Return the text of a spec in a stream such as standard input.
+
+    Paths in it are relative to the working directory.
 
     Raises:
-        SpecError: it cannot be read.
+        SpecError: the stream cannot be read.
     """
     try:
         text = _decoded(stream.read(MAX_BYTES + 1))
@@ -92,17 +94,17 @@ def load_spec(
     command: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Spec:
-    """Return the spec in a file, changed as the command line says, with the user's defaults (see `defaults`).
+    """Return the spec in a file, with the command line's changes and the user's `defaults` applied.
 
     Args:
-        given: the file, or its text; the ending of its name says the format.
-        settings: ``path=value`` of ``--set``; a value is JSON where it can be, else text.
+        given: the file, or its text; the suffix of its name determines the format.
+        settings: ``path=value`` of ``--set``; a value is parsed as JSON if possible, else it is text.
         name: replaces the spec's name.
-        command: replaces the spec's command when not empty.
-        environ: where ``${VAR}`` is looked up, and where the user's defaults are; without it there are none.
+        command: replaces the spec's command if not empty.
+        environ: the environment for ``${VAR}`` and for locating the user's defaults; without it, neither is used.
 
     Raises:
-        SpecError: with every problem that was found.
+        SpecError: the spec is invalid; lists all problems.
     """
     file = read_spec_file(given) if isinstance(given, Path) else given
     data = parse_spec_file(file)
@@ -117,10 +119,10 @@ def load_spec(
 
 
 def parse_spec_file(file: SpecFile) -> Any:
-    """Return the plain data in the text of a file, within limits.
+    """Parse the text of a file into plain data, within limits.
 
     Raises:
-        SpecError: it is not of its format, or too large.
+        SpecError: the text is not valid in its format, or too large.
     """
     try:
         data = _parse(file)
@@ -131,16 +133,16 @@ def parse_spec_file(file: SpecFile) -> Any:
 
 
 def spec_from_data(source: str, data: Any, environ: Mapping[str, str] | None, directory: Path) -> Spec:
-    """Return the spec that plain data are, with the user's defaults.
+    """Return the spec in plain data, completed by the user's defaults.
 
     Args:
-        source: where they come from, for messages.
-        data: what a parser of JSON gives.
-        environ: as of `load_spec`.
-        directory: where relative paths in it start.
+        source: the origin of the data, for messages.
+        data: plain data, as returned by a JSON parser.
+        environ: as in `load_spec`.
+        directory: the base of relative paths.
 
     Raises:
-        SpecError: with every problem that was found.
+        SpecError: the spec is invalid; lists all problems.
     """
     origins: dict[str, str] = {}
     if environ is not None and isinstance(data, dict):
@@ -149,10 +151,10 @@ def spec_from_data(source: str, data: Any, environ: Mapping[str, str] | None, di
 
 
 def _spec_of(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
-    """Return the spec that plain data are, as they are.
+    """Return the spec in plain data, without defaults of the user.
 
     Raises:
-        SpecError: with every problem that was found.
+        SpecError: the spec is invalid; lists all problems.
     """
     problems: list[Problem] = []
     result = validate_data(_expand(data, (), environ, problems))
@@ -181,7 +183,7 @@ def apply_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -
     """Return plain data with the ``path=value`` of `--set` applied.
 
     Raises:
-        SpecError: a path leads nowhere, or the data became too large.
+        SpecError: a setting is malformed, its path does not exist, or the data became too large.
     """
     if not settings:
         return data
@@ -195,7 +197,7 @@ def apply_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -
 
 
 def job_name_from(text: str) -> str:
-    """Return a text made fit to be a job's name."""
+    """Return a valid job name derived from a text."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63] or "job"
 
 
@@ -212,7 +214,7 @@ def _decoded(raw: bytes, or_empty: bool = False) -> str:
 
 
 def _suffix_of(text: str) -> str:
-    """Guess the format of a text without a name: JSON begins with a brace, TOML with a table or `key =`."""
+    """Guess a text's format from its start: JSON begins with a brace, TOML with a table or `key =`."""
     if text.lstrip().startswith("{"):
         return ".json"
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
@@ -267,7 +269,7 @@ def _parse_toml(text: str) -> Any:
         import tomllib
     else:
         import tomli as tomllib
-    if _DOTTED_KEY.search(text):  # tomllib needs memory for the square of a key's parts
+    if _DOTTED_KEY.search(text):  # tomllib's memory grows with the square of a key's parts
         raise _Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels")
     try:
         return tomllib.loads(text)
@@ -287,7 +289,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _check_size(data: Any) -> None:
-    """Refuse what is nested too deeply (cycles of YAML anchors included) or grows when aliases expand."""
+    """Reject data that is too deep (including cycles of YAML anchors) or too large with aliases expanded."""
     count = 0
     stack = [(data, 1)]
     while stack:
@@ -320,12 +322,12 @@ def _assign_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
 
 
 def _as_text(word: str) -> str:
-    """JSON has no NaN and Infinity, so they are text."""
+    """Return NaN and Infinity as text, because JSON does not have them."""
     return word
 
 
 def _assign(data: Any, steps: list[str | int], value: Any, setting: str) -> None:
-    """Set the value at the end of a path, making objects on the way."""
+    """Set the value at the end of a path, creating missing objects on the way."""
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         fits = isinstance(data, dict) if isinstance(step, str) else isinstance(data, list) and step < len(data)
         if not fits:
@@ -339,7 +341,7 @@ def _assign(data: Any, steps: list[str | int], value: Any, setting: str) -> None
 
 
 def _expand(value: Any, location: tuple[str | int, ...], environ: Mapping[str, str], problems: list[Problem]) -> Any:
-    """Replace ``${VAR}`` where the contract says so; ``$${`` is a literal ``${``."""
+    """Replace ``${VAR}`` in the fields of `_EXPANDED`; ``$${`` is a literal ``${``."""
     if isinstance(value, dict):
         return {key: _expand(item, (*location, key), environ, problems) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""The model of a cluster spec: the one definition of what a user may write, and of what it means left out.
+"""The model of a cluster spec: the only definition of its fields and their defaults.
 
-What the fields mean together (which roles a strategy needs, ...) is in `lint`. Annotations are not deferred here, as
+Rules across fields (which roles a strategy needs, ...) are in `lint`. Annotations are not deferred here, because
 pydantic would compile each of them a second time.
 """
 
@@ -38,18 +38,18 @@ from tflaunch.clusterspec.validators import (
 from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, RoleName, Strategy
 
 DISCOVER = "discover"
-"""The key in ``hosts`` that says where hosts are found; it is the field ``pool`` of `Spec`."""
+"""The key in ``hosts`` for the source of hosts; it is the field ``pool`` of `Spec`."""
 
 EXTENSION = "x-"
-"""How a key begins that is the user's own, as in a compose file."""
+"""Prefix of the user's own keys, as in a compose file."""
 
 TASK_FIELDS = ("cluster", "discover", "sidecars")
 
 
 class _Part(BaseModel):
-    """A part of a spec: immutable, with known fields. Keys that begin with ``x-`` are the user's own, and ignored."""
+    """A part of a spec, immutable. Unknown fields are errors, except the user's own ``x-`` keys."""
 
-    # Built with the spec that holds it, instead of once for itself too: that halves the time of this import.
+    # Built only as part of the spec instead of once more by itself, which halves the time of this import.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @model_validator(mode="before")
@@ -61,7 +61,7 @@ class _Part(BaseModel):
 
 
 def _encodable(key: str) -> str:
-    """Return a key as pydantic can name it: lone surrogates escaped."""
+    """Return a key with lone surrogates escaped, which pydantic cannot report."""
     return key.encode("utf-8", "backslashreplace").decode()
 
 
@@ -108,7 +108,7 @@ class Host(_Part):
     )
 
     def only(self, *fields: str) -> "Host":
-        """Return the host with no other settings than these."""
+        """Return the host with only these settings."""
         return Host(**{field: getattr(self, field) for field in fields if field in self.model_fields_set})
 
 
@@ -238,14 +238,14 @@ class Spec(_Part):
     @model_validator(mode="before")
     @classmethod
     def _drop_schema(cls, data: Any) -> Any:
-        """Ignore ``$schema``, which is for editors, and let discovery or sidecars take the place of a cluster."""
+        """Ignore ``$schema``, which is for editors, and accept discovery or sidecars instead of a cluster."""
         if not isinstance(data, dict):
             return data
         data = {key: item for key, item in data.items() if key != "$schema"}
         return {"cluster": {}, **data} if data.keys() & set(TASK_FIELDS) else data
 
     def host(self, name: str) -> Host:
-        """Return the settings of a host: its own, and below them those of all hosts (`EVERY_HOST`)."""
+        """Return the settings of a host: its own, completed by those of all hosts (`EVERY_HOST`)."""
         own, common = self.hosts.get(name), self.hosts.get(EVERY_HOST)
         if own is None or common is None:
             return own or common or Host()
@@ -253,7 +253,7 @@ class Spec(_Part):
         return common.model_copy(update={**given, "env": {**common.env, **own.env}})
 
     def effective_strategy(self) -> str:
-        """Return the strategy, by default the one that the roles ask for."""
+        """Return the strategy; by default, the one that the roles imply."""
         if self.strategy is not None:
             return self.strategy
         if not self.cluster and not self.discover and self.sidecars:

@@ -1,4 +1,4 @@
-"""Report what is wrong with a spec, in sentences with place and remedy: all translation of pydantic's errors."""
+"""Translate pydantic's errors about a spec into sentences with place and remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tflaunch.errors import Problem
 Location = tuple[str | int, ...]
 
 _OF_KEY = "[key]"
-"""Ends the location of an error in a key."""
+"""Last part of the location of an error in a key."""
 
 _FOREIGN_FIELDS = {
     "task": "remove it: tflaunch makes the task part of TF_CONFIG for every task",
@@ -27,11 +27,11 @@ _FOREIGN_FIELDS = {
     "args": 'put the arguments into "command"',
     "logdir": 'write "tensorboard": "logs/" to have them shown',
 }
-"""Remedies for fields of other tools that users write into a spec."""
+"""Remedies for fields of other tools that users may write into a spec."""
 
 
 def validate_data(data: object) -> Spec | list[Problem]:
-    """Return the spec in ``data`` (what a JSON, YAML or TOML parser gave), or all that is wrong with it."""
+    """Return the spec in ``data`` (the result of a JSON, YAML or TOML parser), or all its problems."""
     try:
         return Spec.model_validate(data)
     except ValidationError as error:
@@ -39,7 +39,7 @@ def validate_data(data: object) -> Spec | list[Problem]:
 
 
 def problems_in(error: ValidationError, data: object) -> list[Problem]:
-    """Return the problems of a spec that was made from ``data``, in the order in which it is written."""
+    """Return the problems of a spec made from ``data``, in the order of the data."""
     positions = _Positions(data)
     found = []
     for detail in error.errors(include_url=False):
@@ -61,8 +61,8 @@ def format_place(location: Location) -> str:
 
 
 def nearest_name(name: str, known: Sequence[str]) -> str | None:
-    """Return the known name that a misspelt one probably means."""
-    import difflib  # slow to import, and most people spell well
+    """Return the known name that a misspelled one probably means, None if none is similar."""
+    import difflib  # slow to import, and rarely needed
 
     matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     return matches[0] if matches else None
@@ -72,7 +72,7 @@ def nearest_name(name: str, known: Sequence[str]) -> str | None:
 
 
 def _sentence(detail: ErrorDetails, location: Location, declared: Any) -> tuple[str, str]:
-    """Return what is wrong, and the remedy."""
+    """Return the message and the remedy for an error."""
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, InvalidValue):
         return cause.message, cause.hint
@@ -128,14 +128,14 @@ _SENTENCES: Mapping[str, Callable[[object, Location, Any], tuple[str, str]]] = {
     "bool_type": _not_a_flag,
     **dict.fromkeys(("int_type", "greater_than_equal", "less_than_equal"), _not_a_count),
 }
-"""Type of a pydantic error to what says it in a sentence and its remedy."""
+"""Type of a pydantic error to the function that returns its message and remedy."""
 
 
 # --- places ----------------------------------------------------------------------------------------
 
 
 def _declared_at(location: Location) -> Any:
-    """Return the type that the model declares at a location, None where it declares nothing."""
+    """Return the type that the model declares at a location, None if it declares none."""
     declared: Any = Spec
     for part in location:
         if isinstance(declared, type) and issubclass(declared, BaseModel):
@@ -151,21 +151,21 @@ def _key_type(location: Location) -> Any:
 
 
 def _without_wrapping(declared: Any) -> Any:
-    """Return a type without metadata, and without the None of a field that can be left out."""
+    """Return a type without metadata and without the None of an optional field."""
     while get_origin(declared) in (Annotated, Union, types.UnionType):
         declared = next(arg for arg in get_args(declared) if arg is not type(None))
     return declared
 
 
 class _Positions:
-    """The positions of values in data, as numbers to sort by."""
+    """Positions of values in data, as sort keys."""
 
     def __init__(self, data: object) -> None:
         self._data = data
-        self._orders: dict[int, dict[Any, int]] = {}  # of the keys of each object that was asked for, by its id
+        self._orders: dict[int, dict[Any, int]] = {}  # id of an object to the order of its keys
 
     def of(self, location: Location) -> tuple[int, ...]:
-        """Return the positions of all parts of a location; what is missing comes last in its object."""
+        """Return the position of each part of a location; missing keys come last in their object."""
         found, here = [], self._data
         for part in location:
             if isinstance(here, dict):
@@ -176,7 +176,7 @@ class _Positions:
         return tuple(found)
 
     def is_key(self, location: Location) -> bool:
-        """Whether the last part of a location is a key of the object that it is in."""
+        """Whether the last part of a location is a key of the object at the rest of the location."""
         here = self._data
         for part in location[:-1]:
             here = _inside(here, part)

@@ -1,4 +1,4 @@
-"""The JSON Schema of a spec, from its model."""
+"""Generate the JSON Schema of a spec from its model."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tflaunch.clusterspec.model import DISCOVER, EXTENSION, TASK_FIELDS, Spec
 
 
 class _Generator(GenerateJsonSchema):
-    """Without titles of fields, which repeat their names, and without null for what can be left out."""
+    """Generator that leaves out field titles, which only repeat the names, and null for optional fields."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Return false: the name of a field says as much."""
+        """Return false, because a title would only repeat the field's name."""
         return False
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Return the schema of a field with a default; a default of None is not shown."""
+        """Return the schema of a field with its default, unless that is None."""
         if schema.get("default") is None:
             return self.generate_inner(schema["schema"])
         return super().default_schema(schema)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """Return the schema of an object; the user's own keys are allowed in each."""
+        """Return the schema of an object, which also allows the user's own keys."""
         own = {f"^{EXTENSION}": {"description": "your own, ignored"}}
         return {**super().model_schema(schema), "patternProperties": own}
 
@@ -34,7 +34,7 @@ def json_schema() -> dict[str, Any]:
     schema = Spec.model_json_schema(schema_generator=_Generator)
     schema["properties"]["$schema"] = {"description": "for editors, ignored"}
     schema["properties"]["hosts"]["properties"] = {DISCOVER: schema["properties"].pop("pool")}
-    del schema["required"]  # any of the fields that name tasks will do
+    del schema["required"]  # any one of `TASK_FIELDS` is enough, see below
     return {
         "$schema": _Generator.schema_dialect,
         **schema,

@@ -1,6 +1,6 @@
-"""The types of the fields of a spec: each reads what a user writes, and knows its JSON Schema.
+"""Types of a spec's fields: each parses what a user writes and provides its JSON Schema.
 
-What is refused raises `InvalidValue`, which pydantic collects; `problems` turns all of them into sentences.
+Invalid values raise `InvalidValue`, which pydantic collects; `problems` turns them into sentences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class _NotNull:
-    """Refuse null from a user: a field without a value is left out."""
+    """Reject null: a field without a value has to be left out."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         (given,) = (inner for inner in get_args(source) if inner is not type(None))
@@ -51,13 +51,13 @@ def _refuse(value: object) -> None:
 
 
 Internal = SkipJsonSchema[Annotated[T, PlainValidator(_refuse)]]
-"""A value that tflaunch sets, by `model_copy`; from a user it is an unknown field."""
+"""A value that only tflaunch sets, by `model_copy`; in a user's spec it is an unknown field."""
 
 
 class ReadBy:
-    """Metadata of `Annotated`: the function that reads a value, and the JSON Schema of what a user writes.
+    """Metadata for `Annotated`: a function that parses a value, and the JSON Schema of its input.
 
-    With ``then_validate``, pydantic validates what the function returns; without, that is the value.
+    With ``then_validate``, pydantic validates the function's result; otherwise the result is the value.
     """
 
     def __init__(self, read: Callable[[Any], object], schema: JsonSchemaValue, *, then_validate: bool = False) -> None:
@@ -78,9 +78,9 @@ class ReadBy:
 
 
 def _check_encodable(text: str) -> None:
-    """Refuse lone surrogates, which no process can be given."""
+    """Reject lone surrogates, which cannot be passed to a process."""
     try:
-        text.encode("utf-8", "surrogateescape")  # what ${VAR} brings may hold bytes that are not text
+        text.encode("utf-8", "surrogateescape")  # a value from ${VAR} may contain undecodable bytes
     except UnicodeEncodeError:
         raise InvalidValue(f"{show_value(text)} holds half a character", "remove the lone surrogate") from None
 
@@ -108,12 +108,12 @@ def _check_variable_value(value: object) -> str:
 
 
 def _matching(pattern: str, form: str, takes_numbers: bool = False) -> ReadBy:
-    """Return how text is read that matches a pattern as a whole.
+    """Return a parser for text that must match a pattern as a whole.
 
     Args:
         pattern: a regular expression.
         form: completes the sentence "must be ...".
-        takes_numbers: a number means its text.
+        takes_numbers: also accept a number, as its text.
     """
     compiled = re.compile(pattern)
 
@@ -213,7 +213,7 @@ def _check_not_number(value: object) -> object:
 
 
 not_a_number = BeforeValidator(_check_not_number)
-"""For a choice with true and false, which Python takes for equal to 1 and 0."""
+"""For a choice with true and false, because they equal 1 and 0 in Python."""
 
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
 Flag = Annotated[bool, Field(strict=True)]
@@ -231,7 +231,7 @@ Duration = Annotated[
 
 
 def list_of(form: str, size: int | None = None) -> BeforeValidator:
-    """Return the check that a value is a list, with ``size`` items if that is given; ``form`` says of what."""
+    """Return a check for a list, of ``size`` items if given; ``form`` describes it in messages."""
 
     def check_list(value: object) -> object:
         if not isinstance(value, list | tuple) or (size is not None and len(value) != size):
@@ -242,7 +242,7 @@ def list_of(form: str, size: int | None = None) -> BeforeValidator:
 
 
 def object_of(form: str, apart: str | None = None) -> BeforeValidator:
-    """Return the check that a value is an object; ``form`` says of what, the key ``apart`` belongs to another field."""
+    """Return a check for an object that drops the key ``apart``; ``form`` describes it in messages."""
 
     def check_object(value: object) -> object:
         if not isinstance(value, Mapping):
@@ -253,7 +253,7 @@ def object_of(form: str, apart: str | None = None) -> BeforeValidator:
 
 
 def _split_command(value: object) -> object:
-    """Split text as a shell splits it."""
+    """Split text into words like a shell; check a list."""
     if isinstance(value, str):
         try:
             value = shlex.split(value)
@@ -302,6 +302,6 @@ Members = Annotated[
         then_validate=True,
     ),
 ]
-"""The tasks of a role in the order of their index."""
+"""The tasks of a role, ordered by index."""
 
 Environment = Annotated[Mapping[VariableName, VariableValue], object_of("an object of environment variables")]

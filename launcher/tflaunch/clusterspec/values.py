@@ -1,4 +1,4 @@
-"""Values that specs and plans share, without pydantic: addresses, durations, and the names of roles and strategies."""
+"""Values of specs and plans, without pydantic: addresses, durations, names of roles and strategies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
 LOCALHOST = "localhost"
 EVERY_HOST = "*"
-"""The name in ``hosts`` under which defaults for all hosts are written."""
+"""The key in ``hosts`` for defaults of all hosts."""
 
 MAX_TASKS = 10_000
 MAX_COUNT = 1_000_000
@@ -26,13 +26,13 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _DURATION = re.compile(_NUMBER + r"|(?=[0-9])" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in _UNIT_SECONDS))
 DURATION_PATTERN = _DURATION.pattern
-_LONGEST_TEXT = 64  # letters of a duration
+_LONGEST_TEXT = 64  # characters of a duration
 _LONGEST = 10 * 365 * 86400.0
-_MOST_SHOWN = 60  # letters of a value in a message
+_MOST_SHOWN = 60  # characters of a value in a message
 
 
 class InvalidValue(ValueError):
-    """A value that cannot be used: a sentence without its subject, and the remedy."""
+    """Error for an invalid value: a sentence without its subject, and the remedy."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
@@ -41,7 +41,7 @@ class InvalidValue(ValueError):
 
 
 class Address(NamedTuple):
-    """Where a task listens; with ``port`` None, the port is chosen and held on that host at the start."""
+    """Address of a task; if ``port`` is None, one is chosen and held on that host at the start."""
 
     host: str
     port: int | None
@@ -51,10 +51,10 @@ class Address(NamedTuple):
 
 
 def parse_address(value: object) -> Address:
-    """Return the address that ``"host:port"`` or ``"host"`` means; an address is returned as it is.
+    """Parse ``"host:port"`` or ``"host"``; an `Address` is returned unchanged.
 
     Raises:
-        InvalidValue: it is not an address that TensorFlow can use.
+        InvalidValue: the value is not an address that TensorFlow can use.
     """
     if isinstance(value, Address):
         return value
@@ -77,7 +77,7 @@ def parse_address(value: object) -> Address:
 
 
 def parse_duration(value: object) -> float | None:
-    """Return the seconds that a number or a text such as ``10m`` or ``1h30m`` means, None if it is not a duration."""
+    """Return the seconds in a number or a text such as ``10m`` or ``1h30m``; None if it is invalid."""
     seconds = None
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value) if 0 <= value <= _LONGEST else None
@@ -88,9 +88,9 @@ def parse_duration(value: object) -> float | None:
 
 
 def show_value(value: object) -> str:
-    """Return a value as it is shown in a sentence: printable, and at most 60 characters."""
+    """Return a value for display in a sentence: printable, at most 60 characters."""
     try:
         text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
-    except ValueError:  # Python writes no integer of thousands of digits
+    except ValueError:  # Python does not format integers of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."

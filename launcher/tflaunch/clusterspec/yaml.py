@@ -1,4 +1,7 @@
-"""YAML as the data model of JSON: no tags, no duplicate keys, no dates; apart, because PyYAML is slow to import."""
+"""Parse YAML into JSON's data model: no tags, duplicate keys or dates.
+
+A module of its own because PyYAML is slow to import.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _MOST_MERGED = 100_000
 
 
 class YamlError(Exception):
-    """The text is not YAML that a spec can use; ``where`` is its line and column."""
+    """Error for YAML that a spec cannot use; ``where`` is its line and column."""
 
     def __init__(self, message: str, mark: yaml.Mark | None) -> None:
         super().__init__(message)
@@ -20,16 +23,16 @@ class YamlError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader whose plain words are those of JSON, without tags, and strict about keys.
+    """SafeLoader that resolves plain scalars as JSON does, rejects tags and is strict about keys.
 
-    YAML 1.1 would take 12:30 for 750 and 0755 for 493.
+    YAML 1.1 would read 12:30 as 750 and 0755 as 493.
     """
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as in the base class
     merged = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Refuse what JSON has no place for."""
+        """Return the next node; reject tags, which JSON does not have."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
@@ -59,13 +62,13 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> Any:
             raise YamlError(f"the key {key!r:.40} is not text", key_node.start_mark)
         if key in result:
             raise YamlError(f"the key {key!r} is there twice", key_node.start_mark)
-        result[key] = loader.construct_object(value_node, deep=True)  # a merge needs what an anchor holds
+        result[key] = loader.construct_object(value_node, deep=True)  # a merge needs the content of an anchor
     for source in merges:
         _merge(loader, result, source)
 
 
 def _merge(loader: _Loader, into: dict[Any, Any], source: yaml.Node) -> None:
-    """Add the defaults that `<<` names; what is there already stays."""
+    """Add the fields that `<<` names, without overriding existing ones."""
     for node in source.value if isinstance(source, yaml.SequenceNode) else [source]:
         defaults = loader.construct_object(node, deep=True)
         if not isinstance(defaults, dict):
@@ -84,7 +87,7 @@ def parse_yaml(text: str) -> Any:
     """Return the single document in a YAML text.
 
     Raises:
-        YamlError: the text is not YAML, or uses what a spec has no place for.
+        YamlError: the text is not YAML, or uses a feature that a spec does not allow.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
