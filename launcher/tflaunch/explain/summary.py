@@ -35,7 +35,6 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
         ended_at = max(task.since for task in job.tasks.values())
         done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
-        done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
         sentence = f"done: {done}{again} in {lasted(ended_at - job.started_at)}"
         return "\n".join([sentence, *results.where_results_are(job)])
     assert job.culprit is not None

@@ -204,7 +204,6 @@ def shell_exports(plan: Plan, task: TaskPlan) -> str:
     lines.append('export TFLAUNCH_TASK_DIR="$(mktemp -d)"')
     lines.append(f"cd -- {shlex.quote(task.workdir)}")
     lines.append('[ ! -t 2 ] || echo "tflaunch: this shell is in $PWD now" >&2')  # for terminals, not scripts
-    lines.append('[ ! -t 2 ] || echo "tflaunch: this shell is in $PWD now" >&2')  # for terminals, not scripts
     rest = [f"{name}={value}" for name, value in sorted(env.items()) if not _is_plain_name(name)]
     if rest:
         lines.append("# A shell cannot hold all variables of the task, so `env` sets the rest:")
