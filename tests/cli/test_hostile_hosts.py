@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cli
 CONNECT = 4.0
 GRACE = 1.0
 MOST_MEMORY = 100 * 1024  # KiB
-SLOW = {"hang-up": 15.0, "flood": 60.0}
+SLOW = {"hang-up": 15.0, "flood": 120.0}
 """Seconds more than others may take: eight links are sought ever later; three must go unanswered for half a lease."""
 SUCCEED = ("escapes",)
 

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.cli
 
 PROGRAM = """
 import os, sys
-from tflaunch.cli import main
-code = main()
+from tflaunch.cli.main import run_command_line
+code = run_command_line()
 imported = {name.partition(".")[0] for name in sys.modules}
 os.write(int(os.environ["ANSWER"]), " ".join(sorted(imported & {"pydantic", "pydantic_core", "yaml"})).encode())
 sys.exit(code)

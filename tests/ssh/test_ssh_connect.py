@@ -998,8 +998,8 @@ while True:
         target = self.target(machine, sshd(), *options)
         program = """if True:
             import sys, time
-            from tflaunch.hosts.ssh_config import Target
-            from tflaunch.hosts.ssh_connect import Connector
+            from tflaunch.transport.ssh_config import Target
+            from tflaunch.transport.ssh_connect import Connector
             transport = Connector().connect(eval(sys.argv[1]), 20.0)
             print("connected", flush=True)
             time.sleep(1000)

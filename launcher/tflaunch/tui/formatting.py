@@ -7,8 +7,6 @@ import re
 import unicodedata
 from typing import Any
 
-from rich.cells import cell_len
-
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])")
 _UNITS = "BKMGTPE"
 _JOINING = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]")
@@ -43,6 +41,8 @@ def plain(text: Any, limit: int = 1000) -> str:
 
 def width(text: str) -> int:
     """Return the number of columns a text occupies; escape sequences occupy none."""
+    from rich.cells import cell_len  # a dumb terminal needs nothing of rich
+
     return cell_len(plain(text, len(text)))
 
 
