@@ -13,7 +13,7 @@ from support.sshd import StartSshd, home_for_client
 
 @pytest.fixture(params=["pipe", pytest.param("ssh", marks=pytest.mark.ssh)])
 def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    """An agent that has been greeted by nobody yet."""
+    """An agent that no supervisor has greeted yet."""
     started: Agent
     if request.param == "pipe":
         started = LocalAgent(tmp_path)

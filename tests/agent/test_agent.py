@@ -1,4 +1,4 @@
-"""The agent: real processes, spoken to over its own protocol, whatever the link."""
+"""The agent: real processes, driven over its own protocol, on every kind of link."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pids_of(talk: Talk, task: str) -> list[int]:
 
 
 def test_a_task_has_a_clean_start(agent: Agent) -> None:
-    """Own session, default signals, no input, own scratch directory, and the agent's descriptors closed."""
+    """Own session, default signals, no input, own scratch directory; the agent's descriptors are closed."""
     agent.talk.hello()
     script = (
         "import os,signal,sys;"
@@ -45,7 +45,7 @@ def test_a_task_has_a_clean_start(agent: Agent) -> None:
 
 
 def test_a_start_says_what_its_host_has(agent: Agent) -> None:
-    """The TensorFlow that its Python would import, without a start of Python, and the GPUs."""
+    """The TensorFlow that its Python would import, found without starting Python, and the GPUs."""
     agent.talk.hello()
     agent.talk.start("worker:0", sys.executable, "-c", "")
     agent.talk.start("worker:1", "true")
@@ -57,7 +57,7 @@ def test_a_start_says_what_its_host_has(agent: Agent) -> None:
 
 
 def test_exits_are_told_with_code_or_signal(agent: Agent) -> None:
-    """An exit code is a code, a signal a signal."""
+    """An exit code is reported as a code, a signal as a signal."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "exit 7")
     agent.talk.start("worker:1", "sh", "-c", "kill -9 $$")
@@ -74,7 +74,7 @@ int("x")
 
 
 def test_an_exit_says_what_failed_and_how_far_it_came(agent: Agent, tmp_path: Path) -> None:
-    """By its last output, which is complete by then, and by a checkpoint in a directory that its command names."""
+    """From its last output, complete by then, and from a checkpoint in a directory named in its command."""
     agent.talk.hello(lease=60)
     program = tmp_path / "train.py"
     program.write_text(RAISES)
@@ -87,7 +87,7 @@ def test_an_exit_says_what_failed_and_how_far_it_came(agent: Agent, tmp_path: Pa
 
 
 def test_progress_that_was_reported_last_is_known_at_the_exit(agent: Agent) -> None:
-    """Also what was written into the pipe right before; and it counts more than lines of Keras."""
+    """Even if written to the pipe just before the exit; it takes precedence over Keras output lines."""
     agent.talk.hello()
     report = '{"step": 5, "epoch": 2, "metrics": {"loss": 0.5}}'
     script = f"""echo "Epoch 9/9"; echo '{report}' > "$TFLAUNCH_PROGRESS"; exit 1"""
@@ -99,7 +99,7 @@ def test_progress_that_was_reported_last_is_known_at_the_exit(agent: Agent) -> N
 
 
 def test_exits_are_told_in_the_order_in_which_they_happened(agent: Agent) -> None:
-    """Also when the agent was not running at that time: the kernel kept the order."""
+    """Even if the agent was not running at the time: the kernel kept the order."""
     agent.talk.hello()
     tasks = [f"worker:{number}" for number in range(8)]
     for task in tasks:
@@ -131,7 +131,7 @@ def test_exits_are_told_in_the_order_in_which_they_happened(agent: Agent) -> Non
 def test_a_command_that_cannot_start_is_explained(
     agent: Agent, argv: list[str], workdir: str, code: int, words: str
 ) -> None:
-    """One sentence and the code that a shell would give."""
+    """One sentence, and the exit code that a shell would give."""
     agent.talk.hello()
     order = {"task": "worker:0", "attempt": 0, "argv": argv, "env": {}, "unset": [], "workdir": workdir, "port": 0}
     order["inherit"] = True
@@ -143,7 +143,7 @@ def test_a_command_that_cannot_start_is_explained(
 
 
 def test_the_ladder_is_term_then_kill(agent: Agent) -> None:
-    """A task that ignores TERM, as MultiWorkerMirrored ones do, is killed after the grace, and its children too."""
+    """A task that ignores TERM, as MultiWorkerMirrored does, is killed after the grace, with its children."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "trap 'echo heard' TERM; " + PRINT_PIDS + "; wait; sleep 300")
     child, leader = pids_of(agent.talk, "worker:0")
@@ -157,10 +157,10 @@ def test_the_ladder_is_term_then_kill(agent: Agent) -> None:
 
 
 def test_children_keep_the_grace_when_their_leader_dies_at_once(agent: Agent) -> None:
-    """`sh -c 'python train.py; …'`: the shell dies of TERM, the program under it may still save."""
+    """`sh -c 'python train.py; …'`: TERM kills the shell, but the program under it may still save."""
     agent.talk.hello()
     saver = "import os,signal,time;signal.signal(15,lambda *a:(time.sleep(.3),os.write(1,b'saved'),os._exit(0)));"
-    # One long sleep would begin in spite of a signal that comes just before it.
+    # A single long sleep would still start if the signal arrived just before it.
     waiting = "os.write(1,b'up');[time.sleep(.1) for _ in range(3000)]"
     agent.talk.start("worker:0", "sh", "-c", f'python3 -c "{saver}{waiting}" ; true')
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
@@ -170,7 +170,7 @@ def test_children_keep_the_grace_when_their_leader_dies_at_once(agent: Agent) ->
 
 
 def test_what_a_task_leaves_behind_dies_with_it(agent: Agent) -> None:
-    """Background children, and daemons that moved to a session of their own."""
+    """Background children, and daemons that moved to their own session."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "sleep 300 & a=$!; setsid sh -c 'sleep 300 & echo $!' & wait $!; echo $a")
     agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0), b"").count(b"\n") == 2)
@@ -182,7 +182,7 @@ def test_what_a_task_leaves_behind_dies_with_it(agent: Agent) -> None:
 
 
 def test_a_held_port_is_the_tasks_alone(agent: Agent) -> None:
-    """Nobody else can bind it; a server with SO_REUSEPORT, as TensorFlow's, can; and its opening is told."""
+    """Nothing else can bind it, except a server with SO_REUSEPORT like TensorFlow's; its opening is sent."""
     agent.talk.hello()
     agent.talk.say("hold_ports", ports={"worker:0": 0, "worker:1": 0})
     ports = agent.talk.wait_for("ports_held")["ports"]
@@ -198,7 +198,7 @@ def test_a_held_port_is_the_tasks_alone(agent: Agent) -> None:
 
 
 def test_a_busy_port_is_named_with_its_owner(agent: Agent) -> None:
-    """Also when the owner set SO_REUSEPORT: an old TensorFlow server must not get our connections."""
+    """Even if the owner set SO_REUSEPORT: an old TensorFlow server must not receive our connections."""
     agent.talk.hello()
     with socket.socket() as owner:
         owner.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -211,7 +211,7 @@ def test_a_busy_port_is_named_with_its_owner(agent: Agent) -> None:
 
 
 def test_output_waits_for_its_reader_and_never_for_the_task(agent: Agent) -> None:
-    """10 MB go to the spool while nobody acknowledges; the window bounds what is under way; nothing is lost."""
+    """10 MB go to the spool until acknowledged; the window bounds what is in flight; nothing is lost."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x")
     agent.talk.wait_for("task_gone")
@@ -226,7 +226,7 @@ def test_output_waits_for_its_reader_and_never_for_the_task(agent: Agent) -> Non
 
 
 def test_a_chatty_task_does_not_delay_news_of_another(agent: Agent) -> None:
-    """Exits overtake output that waits to be acknowledged."""
+    """Exits overtake output that awaits acknowledgement."""
     agent.talk.hello()
     agent.talk.start("worker:0", "yes")
     agent.talk.wait_until(lambda: len(agent.talk.output.get(("worker:0", 0), b"")) >= 1 << 20)
@@ -235,14 +235,14 @@ def test_a_chatty_task_does_not_delay_news_of_another(agent: Agent) -> None:
 
 
 def test_a_new_link_goes_on_where_the_old_one_broke(agent: Agent) -> None:
-    """Within the lease: the tasks never notice, unseen events come again, output resumes at its offset."""
+    """Within the lease: the tasks never notice, unseen events are resent, output resumes at its offset."""
     agent.talk.hello(lease=60)
     agent.talk.start("worker:0", "sh", "-c", "echo before; read x < $FIFO; echo after", FIFO=str(fifo(agent)))
     agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0)) == b"before\n")
     started = agent.talk.wait_for("task_started")
     agent.talk.acknowledge(("worker:0", 0, len("before\n"), False), seen=started["seq"])
     agent.talk.keep_alive()
-    agent.talk.wait_for("alive")  # a link that is given up may lose what was said last
+    agent.talk.wait_for("alive")  # a link that is given up may lose its last messages
     agent.link.close()
     (agent.directory / "fifo").write_text("go\n")
     again = agent.reconnect()
@@ -253,18 +253,18 @@ def test_a_new_link_goes_on_where_the_old_one_broke(agent: Agent) -> None:
     assert not [m for m in again.heard if m["kind"] == "task_started"], "seen events are not told twice"
     again.say("leave", grace=0)
     again.acknowledge(("worker:0", 0, len("before\nafter\n"), True))
-    wait_gone(agent.guard.pid)  # before the link is given up, and these words with it
+    wait_gone(agent.guard.pid)  # before the link is given up and this output is lost with it
 
 
 def fifo(agent: Agent) -> Path:
-    """Make a named pipe on which a task can wait."""
+    """Make a named pipe that a task can wait on."""
     path = agent.directory / "fifo"
     os.mkfifo(path)
     return path
 
 
 def test_without_a_lease_a_lost_supervisor_ends_everything_at_once(agent: Agent) -> None:
-    """Even tasks that ignore TERM: nobody will come back for them."""
+    """Even tasks that ignore TERM: no supervisor will return for them."""
     agent.talk.hello(lease=0, grace=60)
     agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
     pids = pids_of(agent.talk, "worker:0")
@@ -276,7 +276,7 @@ def test_without_a_lease_a_lost_supervisor_ends_everything_at_once(agent: Agent)
 
 
 def test_a_lease_outlives_the_link_and_then_ends_the_tasks(agent: Agent) -> None:
-    """The ladder runs on the host, without any supervisor."""
+    """The stop ladder runs on the host, without a supervisor."""
     agent.talk.hello(lease=1, grace=0.2)
     agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
     pids = pids_of(agent.talk, "worker:0")
@@ -289,7 +289,7 @@ def test_a_lease_outlives_the_link_and_then_ends_the_tasks(agent: Agent) -> None
 
 
 def test_a_silent_supervisor_is_a_lost_one(agent: Agent) -> None:
-    """The connection may be half open: what counts is the last word heard."""
+    """The connection may be half open: what counts is the last message received."""
     agent.talk.hello(lease=1, grace=0.2)
     agent.talk.start("worker:0", "sleep", "300")
     pid = agent.talk.wait_for("task_started")["pid"]
@@ -299,7 +299,7 @@ def test_a_silent_supervisor_is_a_lost_one(agent: Agent) -> None:
 
 @pytest.mark.parametrize("victims", ["agent", "guard", "both"])
 def test_nothing_survives_kill_9_of_the_agent(agent: Agent, victims: str) -> None:
-    """The guard ends what the agent leaves; without a guard the agent ends it; without both the kernel does."""
+    """The guard ends what the agent leaves; without it the agent does; without both, the kernel does."""
     agent.talk.hello(lease=60, grace=0.2)
     agent.talk.start(
         "worker:0", "sh", "-c", "trap '' TERM; " + (PRINT_PIDS if victims != "both" else "echo $$; exec sleep 300")
@@ -310,20 +310,20 @@ def test_nothing_survives_kill_9_of_the_agent(agent: Agent, victims: str) -> Non
         os.kill(pid, signal.SIGKILL)
     for pid in pids:
         wait_gone(pid)
-    agent.link.close()  # else an agent that lives waits for us to take the output
+    agent.link.close()  # otherwise a living agent waits for us to read the output
     for pid in (guard_pid, agent_pid):
         wait_gone(pid)
 
 
 def test_the_socket_is_private(agent: Agent) -> None:
-    """Only its user can reach an agent."""
+    """Only its user can connect to an agent."""
     agent.talk.hello()
     assert stat.S_IMODE((agent.directory / "agent.sock").stat().st_mode) & 0o077 == 0
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_an_agent_leaves_no_file(agent: Agent, is_killed: bool) -> None:
-    """Its socket and its tasks' directories are gone with it, even if it is killed."""
+    """Its socket and its tasks' directories are removed with it, even if it is killed."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sleep", "300")
     agent.talk.wait_for("task_started")
@@ -339,7 +339,7 @@ def test_an_agent_leaves_no_file(agent: Agent, is_killed: bool) -> None:
 
 
 def test_nonsense_ends_the_connection_not_the_agent(agent: Agent) -> None:
-    """A stranger's bytes are refused; the tasks live on under their lease."""
+    """A stranger's bytes are refused; the tasks keep running under their lease."""
     agent.talk.hello(lease=60)
     agent.talk.start("worker:0", "sleep", "300")
     pid = agent.talk.wait_for("task_started")["pid"]
@@ -354,7 +354,7 @@ def test_nonsense_ends_the_connection_not_the_agent(agent: Agent) -> None:
 
 
 def test_words_of_an_attempt_end_before_those_of_the_next_begin(agent: Agent) -> None:
-    """Exits overtake output, so a new attempt may run while the old one's output still waits for its reader."""
+    """Exits overtake output, so a new attempt may run while old output still waits to be read."""
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x")
     agent.talk.wait_for("task_gone")
@@ -372,7 +372,7 @@ def test_words_of_an_attempt_end_before_those_of_the_next_begin(agent: Agent) ->
 
 
 def test_a_supervisor_of_another_version_is_refused(agent: Agent) -> None:
-    """With both versions in one sentence; nobody guesses what the other may mean."""
+    """With both versions in one sentence; neither side guesses what the other may mean."""
     terms = {"run": "test", "lease": 0, "grace": 0, "seen": 0, "clock": "test", "sent": 0.0}
     agent.talk.say("hello", protocol=99, **terms)
     assert agent.talk.wait_for("refused")["reason"] == f"this agent speaks protocol {wire.PROTOCOL}, not 99"

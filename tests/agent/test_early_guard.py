@@ -19,7 +19,7 @@ pytestmark = pytest.mark.agent
 
 @pytest.fixture
 def early() -> Iterator[psutil.Process]:
-    """A guard that waits."""
+    """A guard that waits for its run."""
     before = set(psutil.Process().children())
     local.start_early()
     (guard,) = set(psutil.Process().children()) - before
@@ -29,7 +29,7 @@ def early() -> Iterator[psutil.Process]:
 
 
 def test_the_next_run_takes_it_under_its_own_name(early: psutil.Process, tmp_path: Path) -> None:
-    """It is not started again, and process lists show what it guards."""
+    """It is not restarted, and process lists show what it guards."""
     way = local.LocalWay(tmp_path / "agent", "my-run")
     link = way.open()
     assert way.guard is not None
@@ -44,7 +44,7 @@ def test_the_next_run_takes_it_under_its_own_name(early: psutil.Process, tmp_pat
 
 
 def test_one_that_has_died_is_replaced(early: psutil.Process, tmp_path: Path) -> None:
-    """A launcher may take its time, and a guard does not wait for ever."""
+    """A launcher may take its time, but a guard does not wait indefinitely."""
     early.kill()
     early.wait()
     way = local.LocalWay(tmp_path / "agent", "my-run")
@@ -55,7 +55,7 @@ def test_one_that_has_died_is_replaced(early: psutil.Process, tmp_path: Path) ->
 
 
 def test_without_its_launcher_it_ends() -> None:
-    """A launcher that refuses its spec, or is killed, leaves nothing."""
+    """A launcher that refuses its spec, or is killed, leaves nothing behind."""
     program = f"""
 import os, sys
 sys.path[:0] = {sys.path!r}

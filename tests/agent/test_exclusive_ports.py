@@ -1,4 +1,4 @@
-"""Ports that a task binds exclusively: held so that it can, and another one where that is needed."""
+"""Ports that a task binds exclusively: kept free for it, or replaced where necessary."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SERVER = "import socket,sys,time;s=socket.create_server(('127.0.0.1',int(sys.arg
 
 
 def free_port() -> int:
-    """Return a port that nobody has."""
+    """Return a port that is not in use."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
 def hold(agent: Agent, port: int) -> int:
-    """Have a port held for TensorBoard; return which one is."""
+    """Have a port held for TensorBoard; return the port chosen."""
     agent.talk.say("hold_ports", ports={"tensorboard": port}, exclusive=True)
     return int(agent.talk.wait_for("ports_held")["ports"]["tensorboard"])
 
@@ -42,7 +42,7 @@ def other_agent(tmp_path: Path) -> Iterator[Agent]:
 
 
 def test_it_is_held_for_its_task(agent: Agent, other_agent: Agent) -> None:
-    """No other agent gets it, neither for such a task nor for TensorFlow; the task does, without SO_REUSEPORT."""
+    """No other agent gets it, for such a task or for TensorFlow; the task does, without SO_REUSEPORT."""
     agent.talk.hello()
     other_agent.talk.hello()
     port = free_port()
@@ -56,20 +56,20 @@ def test_it_is_held_for_its_task(agent: Agent, other_agent: Agent) -> None:
 
 
 def test_a_busy_one_is_not_insisted_on(agent: Agent) -> None:
-    """Another one is held, also for a task that held it before."""
+    """Another port is held, also for a task that held this one before."""
     agent.talk.hello()
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert hold(agent, server.getsockname()[1]) != server.getsockname()[1]
 
 
 def test_what_is_left_of_old_connections_is_no_owner(agent: Agent) -> None:
-    """A server that has just ended leaves its side of a connection in TIME_WAIT: its port can be used again."""
+    """A server that has just ended leaves its side of a connection in TIME_WAIT: its port can be reused."""
     agent.talk.hello()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
         browser = socket.create_connection(("127.0.0.1", port))
         served, _ = server.accept()
-        served.close()  # first, so that the waiting is on the server's side
+        served.close()  # first, so that TIME_WAIT is on the server's side
         assert browser.recv(1) == b""
         browser.close()
     with socket.socket() as strict, pytest.raises(OSError, match="in use"):
@@ -78,7 +78,7 @@ def test_what_is_left_of_old_connections_is_no_owner(agent: Agent) -> None:
 
 
 def test_somebody_elses_listening_is_not_the_tasks(agent: Agent) -> None:
-    """The task that only shares the port's number with a server has not opened it."""
+    """A task that merely has the same port number as a server has not opened it."""
     agent.talk.hello()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])

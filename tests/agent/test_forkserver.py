@@ -1,4 +1,4 @@
-"""Tasks that are forked of a process that has imported modules: they cannot tell, and nothing of them is ever lost."""
+"""Tasks forked from a process with imported modules: they cannot tell, and no event of theirs is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRINT_PID = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(30
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[LocalAgent]:
-    """An agent of this machine that was greeted."""
+    """An agent of this machine that has been greeted."""
     agent = LocalAgent(tmp_path)
     agent.talk.hello()
     yield agent
@@ -35,7 +35,7 @@ def local(tmp_path: Path) -> Iterator[LocalAgent]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAgent]:
-    """One agent for many programs."""
+    """One agent shared by many programs."""
     agent = LocalAgent(tmp_path_factory.mktemp("shared"))
     agent.talk.hello()
     yield agent
@@ -57,7 +57,7 @@ def start(
 
 
 def told(talk: Talk, kind: str, task: str, attempt: int = 0) -> dict[str, Any]:
-    """Return what was said of an attempt, waiting for it."""
+    """Wait for an attempt's message and return it."""
 
     def find() -> dict[str, Any] | None:
         about = (kind, task, attempt)
@@ -69,12 +69,12 @@ def told(talk: Talk, kind: str, task: str, attempt: int = 0) -> dict[str, Any]:
 
 
 def python(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of a Python program, with the Python."""
+    """Return the command line of a Python program."""
     return (sys.executable, *words)
 
 
 def zygotes(agent: Agent) -> list[int]:
-    """Return the processes that import."""
+    """Return the processes that import modules."""
     return [child.pid for child in psutil.Process(agent.pids()[1]).children() if _imports(child)]
 
 
@@ -86,7 +86,7 @@ def _imports(process: psutil.Process) -> bool:
 
 
 def wait_buried(agent: Agent) -> None:
-    """Wait until the agent has no other children than those that import."""
+    """Wait until the agent has no children other than those that import modules."""
     end = time.monotonic() + PATIENCE
     while {child.pid for child in psutil.Process(agent.pids()[1]).children()} - set(zygotes(agent)):
         assert time.monotonic() < end, "somebody is left unburied"
@@ -102,7 +102,7 @@ def write(directory: Path, files: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", PRELOAD_CASES)
 def test_a_program_cannot_tell_that_it_was_forked(shared: LocalAgent, tmp_path: Path, name: str) -> None:
-    """What it writes, and how it ends, is the same either way."""
+    """Its output and its end are the same either way."""
     case: PreloadCase = PRELOAD_CASES[name]
     write(tmp_path, {"prog.py": case.text, **dict(case.files)})
     seen = []
@@ -151,7 +151,7 @@ REFUSED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_in_doubt_a_program_is_started(shared: LocalAgent, tmp_path: Path, name: str) -> None:
-    """As if nobody had asked for more, and its environment and the supervisor are told why."""
+    """As if preloading had not been requested; its environment and the supervisor get the reason."""
     files, words, reason = REFUSED[name]
     write(tmp_path, files)
     start(shared.talk, f"{name} plain", tmp_path, *python(words), modules=[])
@@ -190,7 +190,7 @@ def test_only_an_interpreter_is_preloaded(local: LocalAgent, tmp_path: Path) -> 
 def test_what_cannot_be_imported_for_others_is_left_to_them(
     local: LocalAgent, tmp_path: Path, text: str, reason: str
 ) -> None:
-    """The task itself says what is wrong, if anything is."""
+    """The task itself reports any error."""
     write(tmp_path, {"lib/mine.py": text})
     for task in ("worker:0", "worker:1"):
         start(local.talk, task, tmp_path, *python(("-c", "print('x')")), modules=["mine"], PYTHONPATH="lib")
@@ -199,7 +199,7 @@ def test_what_cannot_be_imported_for_others_is_left_to_them(
 
 
 def test_what_imports_write_is_in_every_task_s_output(local: LocalAgent, tmp_path: Path) -> None:
-    """In the same order, before the program's own words, if it imports them."""
+    """In the same order, before the program's own output, if the program imports them."""
     write(tmp_path, {"lib/mine.py": "import os, sys; print('one'); sys.stdout.flush(); os.write(2, b'two\\n')"})
     for task, modules in (("worker:0", ["mine"]), ("worker:1", ["mine"]), ("worker:2", [])):
         start(local.talk, task, tmp_path, *python(("-c", "import mine; print('x')")), modules=modules, PYTHONPATH="lib")
@@ -210,7 +210,7 @@ def test_what_imports_write_is_in_every_task_s_output(local: LocalAgent, tmp_pat
 
 @pytest.mark.parametrize("decision", ["set_threshold(0, 5, 5)", "set_threshold(900)", "disable()", "set_debug(1)"])
 def test_what_imports_decide_about_garbage_holds(local: LocalAgent, tmp_path: Path, decision: str) -> None:
-    """For a fork as for a program that imports them itself."""
+    """For a fork as for a program that does the imports itself."""
     write(tmp_path, {"lib/mine.py": f"import gc; gc.{decision}"})
     text = "import gc, mine; print(gc.isenabled(), gc.get_threshold(), gc.get_debug(), end='|'); gc.set_debug(0)"
     for task, modules in (("forked", ["mine"]), ("started", [])):
@@ -221,7 +221,7 @@ def test_what_imports_decide_about_garbage_holds(local: LocalAgent, tmp_path: Pa
 
 
 def test_it_works_over_every_link(agent: Agent, tmp_path: Path) -> None:
-    """Also where the agent's code is an archive, and the program may have a package of our name."""
+    """Even if the agent's code is an archive and the program has a package of our name."""
     write(tmp_path, {"prog.py": "import tflaunch_worker; print(tflaunch_worker.mine)"})
     write(tmp_path, {"tflaunch_worker/__init__.py": "mine = 'mine'"})
     agent.talk.hello()
@@ -231,7 +231,7 @@ def test_it_works_over_every_link(agent: Agent, tmp_path: Path) -> None:
 
 
 def test_a_zygote_serves_all_tasks_of_its_environment_and_stays_warm(local: LocalAgent, tmp_path: Path) -> None:
-    """Another environment, workdir or interpreter has its own; TF_CONFIG makes no difference."""
+    """Another environment, workdir or interpreter gets its own zygote; TF_CONFIG makes no difference."""
     write(tmp_path, {"prog.py": PRINT_PID})
     for number in range(3):
         start(local.talk, f"worker:{number}", tmp_path, *python(("prog.py",)), TF_CONFIG=f"{number}" * 300_000)
@@ -262,12 +262,12 @@ def test_forks_have_random_numbers_of_their_own(local: LocalAgent, tmp_path: Pat
 
 
 def test_what_forks_share_is_measured(local: LocalAgent, tmp_path: Path) -> None:
-    """It is a part of their memory; of tasks that were started nobody asks it."""
+    """It is part of their memory; it is not measured for tasks that were started."""
     write(tmp_path, {"lib/large.py": "data = bytearray(b'x' * 50_000_000)", "prog.py": PRINT_PID})
     for task, modules in (("worker:0", ["large"]), ("worker:1", ["large"]), ("worker:2", [])):
         start(local.talk, task, tmp_path, *python(("prog.py",)), modules=modules, PYTHONPATH="lib")
         local.talk.wait_until(lambda: b"\n" in local.talk.output.get((task, 0), b""))  # noqa: B023
-    for _ in range(2):  # the second time it is remembered
+    for _ in range(2):  # the second time it comes from memory
         count = len(local.talk.heard)
         local.talk.say("measure")
         (answer,) = local.talk.wait_until(lambda: [m for m in local.talk.heard[count:] if m["kind"] == "measured"])  # noqa: B023
@@ -286,22 +286,22 @@ def slow(directory: Path) -> tuple[Path, dict[str, str]]:
 
 
 def importing(agent: LocalAgent) -> int:
-    """Return the one process that imports, once there is one."""
+    """Wait for the one process that imports modules and return it."""
     end = time.monotonic() + PATIENCE
-    while not (found := zygotes(agent)):  # it may not even have replaced its program
+    while not (found := zygotes(agent)):  # it may not even have called exec
         assert time.monotonic() < end
         time.sleep(0.02)
     return found[0]
 
 
 def test_a_task_that_is_stopped_before_it_is_forked_never_runs(local: LocalAgent, tmp_path: Path) -> None:
-    """It is gone at once, with the signal it was to get; nothing of its program runs later."""
+    """It ends at once, with the signal it was to get; nothing of its program runs later."""
     pipe, env = slow(tmp_path)
     program = f"open({str(tmp_path / 'ran')!r}, 'a').write('x')"
     for number in range(2):
         start(local.talk, f"worker:{number}", tmp_path, *python(("-c", program)), modules=["slow"], **env)
     importing(local)
-    local.talk.say("signal_task", task="worker:0", attempt=0, signal=9)  # nobody is there to be signalled
+    local.talk.say("signal_task", task="worker:0", attempt=0, signal=9)  # there is no process to signal
     local.talk.say("stop_task", task="worker:0", attempt=0, grace=5)
     assert told(local.talk, "task_exited", "worker:0")["signal"] == signal.SIGTERM
     told(local.talk, "task_gone", "worker:0")
@@ -331,7 +331,7 @@ def test_a_run_that_ends_while_modules_are_imported_leaves_nothing(
 
 
 def test_a_zygote_that_is_killed_while_it_imports_loses_no_task(local: LocalAgent, tmp_path: Path) -> None:
-    """Those that waited for it are started, and it is not tried again."""
+    """The tasks that waited for it are started, and it is not tried again."""
     pipe, env = slow(tmp_path)
     for number in range(3):
         start(local.talk, f"worker:{number}", tmp_path, *python(("-c", "print('x')")), modules=["slow"], **env)
@@ -346,7 +346,7 @@ def test_a_zygote_that_is_killed_while_it_imports_loses_no_task(local: LocalAgen
 
 
 def test_a_zygote_that_is_killed_later_takes_no_task_with_it(local: LocalAgent, tmp_path: Path) -> None:
-    """The next task is forked of a new one."""
+    """The next task is forked from a new one."""
     start(local.talk, "worker:0", tmp_path, *python(("-c", PRINT_PID)))
     pid = told(local.talk, "task_started", "worker:0")["pid"]
     (zygote,) = zygotes(local)
@@ -361,7 +361,7 @@ def test_a_zygote_that_is_killed_later_takes_no_task_with_it(local: LocalAgent, 
 
 
 def test_what_a_fork_leaves_behind_dies_with_it(local: LocalAgent, tmp_path: Path) -> None:
-    """Also what moved to a session of its own: it is found by the environment, which is not the zygote's."""
+    """Including what moved to its own session: its environment, which is not the zygote's, identifies it."""
     program = (
         "import os, subprocess\n"
         "for new in (False, True): print(subprocess.Popen(['sleep', '300'], start_new_session=new).pid, flush=True)\n"
@@ -394,7 +394,7 @@ def test_forks_and_zygotes_do_not_outlive_the_agent(tmp_path: Path, victims: str
 
 
 def test_many_starts_and_stops_at_once(local: LocalAgent, tmp_path: Path) -> None:
-    """Every task ends exactly once, whatever the moment at which it is stopped."""
+    """Every task ends exactly once, no matter when it is stopped."""
     names = [f"worker:{number}" for number in range(16)]
     for name in names:
         start(local.talk, name, tmp_path, *python(("-c", PRINT_PID)))

@@ -1,4 +1,4 @@
-"""Who listens is known from the kernel, and from its tables where it does not answer."""
+"""Listening processes are found through the kernel's socket diagnostics, or its tables as a fallback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.agent
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def server(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
-    """A socket that listens."""
+    """A listening socket."""
     family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
     with socket.create_server((request.param, 0), family=family) as listening:
         yield listening
@@ -37,7 +37,7 @@ def test_both_sources_know_a_listener_by_its_inode(server: socket.socket) -> Non
 
 
 def test_who_is_bound_or_connected_does_not_listen(server: socket.socket) -> None:
-    """A held port is one of which nobody says that it is open."""
+    """A port that is merely held is not reported as open."""
     with socket.socket(server.family) as bound, socket.create_connection(server.getsockname()[:2]) as client:
         bound.bind((server.getsockname()[0], 0))
         assert not {bound.getsockname()[1], client.getsockname()[1]} & listeners.ports()
@@ -45,7 +45,7 @@ def test_who_is_bound_or_connected_does_not_listen(server: socket.socket) -> Non
 
 
 def test_the_owner_s_command_is_one_line() -> None:
-    """Whatever it was called with: it goes to a terminal."""
+    """Whatever its arguments: it is written to a terminal."""
     script = (
         "# a\x1b[31mb\nimport socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
     )
@@ -58,7 +58,7 @@ def test_the_owner_s_command_is_one_line() -> None:
 
 @pytest.mark.parametrize("listens", [True, False])
 def test_a_task_of_another_run_is_named_with_what_ends_it(listens: bool) -> None:
-    """Also before it listens: its agent holds the port."""
+    """Even before it listens: its agent holds the port."""
     call = "create_server(('127.0.0.1', 0))" if listens else "socket()"
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         free = chosen.getsockname()[1]
@@ -85,7 +85,7 @@ def _python(script: str, env: Mapping[str, str]) -> Iterator[tuple[subprocess.Po
 
 def test_where_the_kernel_does_not_answer_its_tables_do(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old kernels, and sandboxes."""
-    monkeypatch.setattr(listeners, "_NETLINK_SOCK_DIAG", 31)  # a protocol that nobody speaks
+    monkeypatch.setattr(listeners, "_NETLINK_SOCK_DIAG", 31)  # a protocol that does not exist
     with pytest.raises(OSError):  # noqa: PT011 - whatever the kernel makes of it
         list(listeners._from_kernel(server.family))
     assert server.getsockname()[1] in listeners.ports()

@@ -15,7 +15,7 @@ PART = 64 * 1024
 
 
 def offer(talk: Talk, content: bytes) -> str:
-    """Offer one content for two files, in two pieces; return its content's hash."""
+    """Offer one content for two files, in two pieces; return its hash."""
     digest = hashlib.sha256(content).hexdigest()
     talk.say("offer_files", is_first=True, is_last=False, files=[["a", 0o644, digest]], links=[])
     talk.wait_for("part_taken")
@@ -24,9 +24,9 @@ def offer(talk: Talk, content: bytes) -> str:
 
 
 def send(talk: Talk, digest: str, content: bytes, start: int, end: int) -> None:
-    """Send a file's bytes from `start` to `end`, one part after the other."""
+    """Send a file's bytes from `start` to `end`, part by part."""
     for offset in range(start, end, PART):
-        talk.heard.clear()  # what was taken before is not an answer to this
+        talk.heard.clear()  # messages taken earlier are not replies to this
         data = content[offset : min(offset + PART, end)]
         is_last = offset + len(data) == len(content)
         message = {"kind": "file_part", "sha256": digest, "offset": offset, "is_last": is_last}
@@ -35,7 +35,7 @@ def send(talk: Talk, digest: str, content: bytes, start: int, end: int) -> None:
 
 
 def test_files_are_taken_and_placed(agent: Agent) -> None:
-    """And the lease of a supervisor that is away is kept, though no task has been started."""
+    """The lease of an absent supervisor is kept too, though no task has been started."""
     content = bytes(range(256)) * 1024
     agent.talk.hello(lease=60)
     digest = offer(agent.talk, content)
@@ -51,11 +51,11 @@ def test_files_are_taken_and_placed(agent: Agent) -> None:
     again.wait_for("files_placed")
     assert [(agent.directory / "code" / name).read_bytes() for name in "ab"] == [content, content]
     again.say("leave", grace=0)
-    wait_gone(agent.guard.pid)  # before the link is given up, and these words with it
+    wait_gone(agent.guard.pid)  # before the link is given up and this message is lost with it
 
 
 def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
-    """500 MB are hashed and copied beside the agent, which answers meanwhile."""
+    """500 MB are hashed and copied in another process; the agent still answers."""
     size = 500_000_000
     cache = agent.directory.parents[3] / "files"
     cache.mkdir(parents=True)
@@ -70,12 +70,12 @@ def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
         agent.talk.keep_alive()
         agent.talk.wait_for("alive")
         answers += 1
-    assert answers > 20  # one or two, if the agent itself did it
+    assert answers > 20  # one or two, if the agent did it itself
     assert (agent.directory / "code/a").stat().st_size == size
 
 
 def test_parts_of_what_was_never_offered_are_refused(agent: Agent) -> None:
-    """One supervisor's mistake; the agent lives."""
+    """It is the mistake of one supervisor; the agent survives."""
     agent.talk.hello()
     message = {"kind": "file_part", "sha256": "0" * 64, "offset": 0, "is_last": True}
     agent.talk.connection.sendall(wire.encode(message, b"x"))

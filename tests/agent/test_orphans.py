@@ -1,4 +1,4 @@
-"""Guard and agent killed together: what their tasks had started is killed before anything else starts, and no more."""
+"""Guard and agent killed together: exactly the orphans of their tasks die before anything else starts."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tflaunch_worker import LOCK_NAME, orphans
 
 pytestmark = pytest.mark.agent
 
-# A wrapper that waits for its program, which left the session, and both ignore TERM; a daemon beside them.
+# A wrapper that waits for its program, which left the session (both ignore TERM), and a daemon.
 PROGRAM = (
     "import os,time;os.fork() and os._exit(0);os.setsid();os.fork() and os._exit(0);os.write(1,b'up');time.sleep(3000)"
 )
 SCRIPT = f"""trap '' TERM; {sys.executable} -c "{PROGRAM}" & setsid sleep 3000 & sh -c 'sleep 3000; true'; true"""
-LEFT = 4  # processes besides the task's own: the daemon, two times sleep, and the inner shell
+LEFT = 4  # processes other than the task's own: the daemon, two sleeps, and the inner shell
 
 Start = Callable[[], Agent]
 
 
 @pytest.fixture(params=["pipe", pytest.param("ssh", marks=pytest.mark.ssh)])
 def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Start agents in the same directory, one after the other; the last one must leave nothing behind."""
+    """Start agents in the same directory one after another; the last must leave nothing behind."""
     started: list[Agent] = []
     if request.param == "ssh":
         start_sshd: StartSshd = request.getfixturevalue("sshd")
@@ -50,7 +50,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def tasks_in(directory: Path) -> list[psutil.Process]:
-    """Return the processes of tasks of the agent with a directory."""
+    """Return the task processes of the agent with a directory."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -63,12 +63,12 @@ def tasks_in(directory: Path) -> list[psutil.Process]:
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Return those that have not exited, whether or not init has noticed."""
+    """Return those that have not exited, whether or not init has reaped them."""
     return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
 
 def start_task(agent: Agent) -> int:
-    """Start a task, and return its process when all that it starts is there."""
+    """Start a task, and return its process once all its children exist."""
     agent.talk.start("worker:0", "sh", "-c", SCRIPT)
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
     while len(tasks_in(agent.directory)) < LEFT + 1:
@@ -78,7 +78,7 @@ def start_task(agent: Agent) -> int:
 
 
 def leave_orphans(agent: Agent) -> list[psutil.Process]:
-    """Kill guard and agent together under a task; return what lives on."""
+    """Kill guard and agent together under a task; return the processes that survive."""
     agent.talk.hello(lease=60)
     task = psutil.Process(start_task(agent))
     left = [process for process in tasks_in(agent.directory) if process.pid != task.pid]
@@ -91,7 +91,7 @@ def leave_orphans(agent: Agent) -> list[psutil.Process]:
 
 
 def test_the_next_agent_kills_what_an_earlier_one_left_before_it_greets(start: Start) -> None:
-    """So no attempt can begin beside one that lives."""
+    """So no attempt can start while an orphan of an earlier one lives."""
     left = leave_orphans(start())
     agent = start()
     agent.talk.hello()
@@ -101,7 +101,7 @@ def test_the_next_agent_kills_what_an_earlier_one_left_before_it_greets(start: S
 
 
 def test_who_looks_for_a_killed_agent_kills_what_it_left(start: Start) -> None:
-    """`AgentGone` is a promise that no process of the run is left on the host."""
+    """`AgentGone` promises that no process of the run is left on the host."""
     agent = start()
     left = leave_orphans(agent)
     assert isinstance(agent, LocalAgent | SshAgent)
@@ -111,7 +111,7 @@ def test_who_looks_for_a_killed_agent_kills_what_it_left(start: Start) -> None:
 
 
 def test_the_end_of_a_link_is_the_end_of_what_its_agent_left(start: Start) -> None:
-    """Who waits for the end of an agent that was killed waits for the end of its orphans, too."""
+    """Waiting for the end of a killed agent includes waiting for the end of its orphans."""
     agent = start()
     left = leave_orphans(agent)
     assert isinstance(agent, LocalAgent | SshAgent)
@@ -122,7 +122,7 @@ def test_the_end_of_a_link_is_the_end_of_what_its_agent_left(start: Start) -> No
 
 
 def test_an_agent_of_another_run_kills_orphans_too(tmp_path: Path) -> None:
-    """Whatever starts next on a host cleans it."""
+    """Whatever starts next on a host cleans up."""
     left = leave_orphans(LocalAgent(tmp_path / "killed"))
     other = LocalAgent(tmp_path / "other")
     other.talk.hello()
@@ -132,7 +132,7 @@ def test_an_agent_of_another_run_kills_orphans_too(tmp_path: Path) -> None:
 
 
 def test_tasks_of_a_living_agent_are_left_alone(start: Start) -> None:
-    """Whoever sweeps, and whatever for."""
+    """Whichever process sweeps, and for whatever reason."""
     agent = start()
     agent.talk.hello()
     start_task(agent)
@@ -164,13 +164,13 @@ def sleeper(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_an_orphan_is_killed(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    """It has the environment of a task, and nobody holds its agent's lock."""
+    """It has a task's environment, and its agent's lock is free."""
     assert orphans.sweep(str(directory)) == []
     assert sleeper.wait() == -signal.SIGKILL
 
 
 def test_one_whose_lock_is_held_is_none(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    """Its guard lives; only the guard itself may say that what is there is not its own."""
+    """Its guard lives; only the guard itself may declare these processes orphans."""
     with (directory / LOCK_NAME).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert orphans.sweep(str(directory)) == []
@@ -180,7 +180,7 @@ def test_one_whose_lock_is_held_is_none(directory: Path, sleeper: subprocess.Pop
 
 
 def test_one_without_a_lock_is_none(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    """As of a task that was started by hand, or whose run directory was deleted."""
+    """As for a task that was started by hand, or whose run directory was deleted."""
     (directory / LOCK_NAME).unlink()
     assert orphans.sweep(str(directory)) == []
     assert sleeper.poll() is None
@@ -196,7 +196,7 @@ def test_other_agents_are_left_alone(directory: Path, tmp_path: Path, sleeper: s
 def test_a_command_in_an_orphaned_task_does_not_kill_its_own_run(
     directory: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    """`tflaunch ps` in a task whose agent is dead: neither itself nor its siblings nor those that started it."""
+    """`tflaunch ps` in a task whose agent is dead spares itself, its siblings and its ancestors."""
     sweep = f"from tflaunch_worker import orphans; print(orphans.sweep({str(directory)!r}))"
     env = {"TFLAUNCH_RUN": "killed", "TFLAUNCH_TASK_DIR": f"{directory}/tasks/worker-0"}
     nested = {**env, "TFLAUNCH_TASK_DIR": "/nowhere/tasks/worker-0", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -210,7 +210,7 @@ def test_a_command_in_an_orphaned_task_does_not_kill_its_own_run(
 
 
 def test_a_program_that_starts_others_faster_than_it_is_looked_at_is_killed(directory: Path) -> None:
-    """Each process forks the next one and ends: it is looked for until none is found."""
+    """Each process forks the next and exits: the search repeats until none is found."""
     relay = "import os,time\nwhile True:\n  if os.fork(): time.sleep(0.002); os._exit(0)\n"
     env = {"TFLAUNCH_RUN": "killed", "TFLAUNCH_TASK_DIR": f"{directory}/tasks/worker-0"}
     with subprocess.Popen([sys.executable, "-S", "-c", relay], env=env, start_new_session=True) as first:
@@ -220,4 +220,4 @@ def test_a_program_that_starts_others_faster_than_it_is_looked_at_is_killed(dire
             assert not tasks_in(directory)
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(first.pid, signal.SIGKILL)  # a relay that was missed would run on without end
+                os.killpg(first.pid, signal.SIGKILL)  # a relay that was missed would run endlessly

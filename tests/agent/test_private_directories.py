@@ -1,4 +1,4 @@
-"""Directories of an agent are this user's alone, whatever the umask, and others are refused in one sentence."""
+"""An agent's directories are private, whatever the umask; insecure ones are refused in one sentence."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ UMASK = CommandAccess(("/bin/sh", "-c", 'umask 000; exec "$@"', "sh"))
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A directory for everything of tflaunch; missing, with a parent that is missing, too."""
+    """A missing directory for all of tflaunch's files, below a missing parent."""
     return tmp_path / "state" / "tflaunch"
 
 
 @pytest.fixture
 def way(home: Path) -> CommandConnector:
-    """The way to an agent that is started by a shell with the umask 000."""
+    """A connector whose agent is started by a shell with umask 000."""
     return CommandWays("test", 30.0).way(HostPlan("here", is_local=False, home=str(home)), UMASK)
 
 
 def end(way: CommandConnector, link: Link) -> None:
-    """End an agent that was told nothing."""
+    """End an agent that has received nothing."""
     link.close()
     for _ in range(1000):
         try:
@@ -45,13 +45,13 @@ def end(way: CommandConnector, link: Link) -> None:
 
 
 def modes(home: Path) -> dict[str, int]:
-    """Return the modes of all directories from a home's parent on."""
+    """Return the modes of all directories from a home's parent downwards."""
     places = [home.parent, *(Path(place) for place, _, _ in os.walk(home))]
     return {str(place): stat.S_IMODE(place.stat().st_mode) for place in places}
 
 
 def test_all_are_made_private(home: Path, way: CommandConnector) -> None:
-    """Also those on the way to the agent's own, and what was missing above our home."""
+    """Including those on the path to the agent's own, and missing parents of our home."""
     link = way.open()
     assert set(modes(home).values()) == {0o700}
     assert home.joinpath(*PARTS).is_dir()
@@ -60,7 +60,7 @@ def test_all_are_made_private(home: Path, way: CommandConnector) -> None:
 
 @pytest.mark.parametrize("depth", range(len(PARTS) + 1))
 def test_one_that_others_can_write_to_is_refused(home: Path, way: CommandConnector, depth: int) -> None:
-    """Wherever it is between our home and the agent's directory: to start an agent, and to find it again."""
+    """Anywhere between our home and the agent's directory: both to start an agent and to find it again."""
     home.joinpath(*PARTS).mkdir(parents=True)
     for deep in range(len(PARTS) + 1):
         home.joinpath(*PARTS[:deep]).chmod(0o700)

@@ -1,4 +1,4 @@
-"""Starting one process: what it gets, and why it did not start."""
+"""Starting one process: what it inherits, and why it did not start."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tflaunch_worker import spawn
 pytestmark = pytest.mark.agent
 
 VALUES = 0o027, (300, resource.getrlimit(resource.RLIMIT_NOFILE)[1]), os.getpriority(os.PRIO_PROCESS, 0) + 1
-"""Mode mask, open files and niceness of a process."""
-STANDARD = (1 << 31) - 1  # the C library has signals of its own behind these
+"""Umask, open files and niceness of a process."""
+STANDARD = (1 << 31) - 1  # the C library reserves the signals after these
 TELL = """
 import ctypes, json, os, resource, sys
 signal = ctypes.c_int()
@@ -43,7 +43,7 @@ def _command(*argv: str, workdir: str = "/", **env: str) -> spawn.Command:
 
 
 def _end(started: spawn.Child) -> tuple[str, bytes, int]:
-    """Wait for the end of a process, and return its output, what it reported of its start, and its status."""
+    """Wait for a process to end, and return its output, its start report and its status."""
     report = _read(started.start_report)
     os.set_blocking(started.output, True)
     return _read(started.output).decode(), report, os.waitpid(started.pid, 0)[1]
@@ -55,7 +55,7 @@ def _read(descriptor: int) -> bytes:
 
 
 def test_a_process_gets_the_terms_and_nothing_else(tmp_path: Path) -> None:
-    """Session, promise, limits, directory, words and environment are its own; of our descriptors it has none."""
+    """Session, death signal, limits, directory, argv and environment are its own; no descriptor is ours."""
     command = _command(sys.executable, "-I", "-S", "-c", TELL, "a word", "", workdir=str(tmp_path), NAME="värde")
     command.argv0 = "called so"
     inherited = {str(number) for number in range(3, 256) if _is_inheritable(number)}
@@ -85,11 +85,11 @@ def _is_inheritable(number: int) -> bool:
 
 
 def test_signals_are_at_their_defaults() -> None:
-    """Whatever is ignored, handled or blocked where it is started."""
+    """Whatever is ignored, handled or blocked in the process that starts it."""
     earlier = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
     earlier[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *_: None)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    spawn._changed_signals.cache_clear()  # it is looked up once, as agents change none later
+    spawn._changed_signals.cache_clear()  # it is looked up only once, as agents never change it
     try:
         output, _, _ = _end(_start(_command("cat", "/proc/self/status")))
     finally:
@@ -136,7 +136,7 @@ def _why(number: int) -> str:
 
 
 def test_the_search_goes_on_after_a_file_that_cannot_run(tmp_path: Path) -> None:
-    """As every shell does it: a script without its interpreter does not hide the command of its name."""
+    """As in every shell: a script without its interpreter does not hide the command of its name."""
     (tmp_path / "true").write_text("#!/no/such/interpreter\n")
     (tmp_path / "true").chmod(0o755)
     command = spawn.Command(["true"], {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, "/")
@@ -145,7 +145,7 @@ def test_the_search_goes_on_after_a_file_that_cannot_run(tmp_path: Path) -> None
 
 
 def test_a_process_dies_with_who_started_it() -> None:
-    """Even when that is killed: the kernel has promised it before the program began."""
+    """Even if the parent is killed: the kernel has promised it before the program began."""
     program = f"""
 import sys
 sys.path[:0] = {sys.path!r}
@@ -165,7 +165,7 @@ sys.stdin.read()
 
 
 def test_too_much_for_any_process_is_explained() -> None:
-    """The words of a command have a limit, which the kernel knows."""
+    """The kernel limits the size of a command's arguments."""
     command = _command("/bin/true", "x" * 1024 * 1024)
     _, report, _ = _end(_start(command))
     failure = spawn.describe_start_failure(report, command)

@@ -1,4 +1,4 @@
-"""What tasks use and how far they are, and when they wrote what: told by real agents."""
+"""Real agents report what tasks use, how far they are, and when they wrote what."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.agent
 
 
 def ask(talk: Talk) -> tuple[dict[str, Measure], float]:
-    """Return what the tasks use, and when."""
+    """Return what the tasks use, and when it was measured."""
     count = len(talk.heard)
     talk.say("measure")
     told = talk.wait_until(lambda: [m for m in talk.heard[count:] if m["kind"] == "measured"])[0]
@@ -53,7 +53,7 @@ def test_a_task_is_measured_with_all_that_it_started(agent: Agent) -> None:
 
 
 def test_only_what_lives_is_measured(agent: Agent) -> None:
-    """And a new attempt knows nothing of the progress of the one before."""
+    """And a new attempt knows nothing of its predecessor's progress."""
     agent.talk.hello()
     say = """echo '{"step": 5}' > "$TFLAUNCH_PROGRESS"; """
     agent.talk.start("worker:0", "sh", "-c", say + "echo up; read x")
@@ -66,7 +66,7 @@ def test_only_what_lives_is_measured(agent: Agent) -> None:
 
 
 def test_progress_is_told_with_the_measures(agent: Agent) -> None:
-    """The latest of every field."""
+    """The latest value of every field."""
     agent.talk.hello()
     script = (
         "import os, time\n"
@@ -90,7 +90,7 @@ def test_progress_is_told_with_the_measures(agent: Agent) -> None:
 
 
 def test_output_has_the_time_at_which_it_was_read(agent: Agent) -> None:
-    """Not that at which somebody heard it."""
+    """Not the time at which it was received."""
     agent.talk.hello(lease=60)
     fifo = agent.directory / "fifo"
     os.mkfifo(fifo)
@@ -113,16 +113,16 @@ def test_output_has_the_time_at_which_it_was_read(agent: Agent) -> None:
     assert cut + 0.3 <= second <= linked
     again.say("leave", grace=0)
     again.acknowledge(("worker:0", 0, 8, True))
-    wait_gone(agent.guard.pid)  # before the link is given up, and these words with it
+    wait_gone(agent.guard.pid)  # before the link is given up and this output is lost with it
 
 
 def wait_until_written(agent: Agent) -> None:
-    """Wait until the task has ended: nobody can be told while there is no link."""
+    """Wait until the task has ended; no event can be delivered while there is no link."""
     task: Any = [p for p in psutil.Process(agent.pids()[1]).children() if "read x" in " ".join(p.cmdline())]
     psutil.wait_procs(task, timeout=20)
 
 
-# ---- GPUs, of which a stub tells
+# ---- GPUs, reported by a stub
 
 STUB = """#!/bin/sh
 case "$1" in
@@ -151,7 +151,7 @@ def measured(directory: Path, program: str, asks: int = 1) -> list[dict[str, dic
 
 
 def stub(directory: Path, text: str) -> str:
-    """Make a program that tells of GPUs."""
+    """Make a program that reports GPUs."""
     path = directory / "nvidia-smi"
     path.write_text(text)
     path.chmod(0o755)
@@ -159,7 +159,7 @@ def stub(directory: Path, text: str) -> str:
 
 
 def test_gpus_are_told_of_by_the_drivers_tool(tmp_path: Path) -> None:
-    """Asking again while it is asked gives no second answer."""
+    """A second request while one is pending gives no second answer."""
     (answer,) = measured(tmp_path, stub(tmp_path, STUB.format(pid=os.getpid())), asks=3)
     assert answer["worker:0"]["gpu_bytes"] == 324 * 1024 * 1024
     assert answer["worker:0"]["gpu_percent"] == 60.0
@@ -168,14 +168,14 @@ def test_gpus_are_told_of_by_the_drivers_tool(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, "#!/bin/sh\nexit 9\n", "#!/bin/sh\nhead -c 9999 /dev/urandom\n"])
 def test_a_tool_that_does_not_work_costs_its_figures_only(tmp_path: Path, text: str | None) -> None:
-    """There may be a driver and no tool."""
+    """There may be a driver without the tool."""
     program = str(tmp_path / "missing") if text is None else stub(tmp_path, text)
     (answer,) = measured(tmp_path, program)
     assert set(answer["worker:0"]) == {"cpu_seconds", "rss_bytes"}
 
 
 def test_a_tool_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU that fell off the bus lets it."""
+    """It hangs when a GPU has fallen off the bus."""
     monkeypatch.setattr(usage, "PATIENCE", 0.1)
     (answer,) = measured(tmp_path, stub(tmp_path, "#!/bin/sh\nexec sleep 300\n"))
     assert set(answer["worker:0"]) == {"cpu_seconds", "rss_bytes"}
