@@ -19,7 +19,7 @@ DIGITS = "9" * 10_000
 
 
 class Bad(NamedTuple):
-    """A file that is no spec: its name, what is in it or what makes it, and words of what is to be said."""
+    """A file that is not a valid spec: its name, its content (or what makes it), and expected messages."""
 
     title: str
     file: str
@@ -33,32 +33,32 @@ def text(title: str, file: str, content: bytes | str, *words: str) -> Bad:
 
 
 def field(title: str, fields: dict[str, Any], *words: str) -> Bad:
-    """The smallest local spec with some fields more or other, as JSON."""
+    """The smallest local spec with some fields added or changed, as JSON."""
     return Bad(title, "cluster.json", json.dumps({**SMALLEST_LOCAL, **fields}), words)
 
 
 def place(title: str, file: str, make: Callable[[Path], object], *words: str) -> Bad:
-    """Something that is no ordinary file."""
+    """Something that is not an ordinary file."""
     return Bad(title, file, make, words)
 
 
 def yaml(title: str, more: str, *words: str) -> Bad:
-    """The smallest local spec in YAML, and more of it."""
+    """The smallest local spec in YAML, plus more YAML."""
     return Bad(title, "cluster.yaml", f"cluster: {{worker: 2}}\ncommand: [python, train.py]\n{more}\n", words)
 
 
 def toml(title: str, more: str, *words: str) -> Bad:
-    """A command in TOML, and more."""
+    """A command in TOML, plus more TOML."""
     return Bad(title, "cluster.toml", f'command = "python train.py"\n{more}\n', words)
 
 
 def loop(path: Path) -> None:
-    """A link to itself."""
+    """A symbolic link to itself."""
     path.symlink_to(path.name)
 
 
 def forbidden(path: Path) -> None:
-    """A file that its owner must not read."""
+    """A file that its owner may not read."""
     path.write_text(json.dumps(SMALLEST_LOCAL))
     path.chmod(0)
 
@@ -69,12 +69,12 @@ def below_a_file(path: Path) -> None:
 
 
 def alias_bomb(levels: int) -> str:
-    """YAML in which every list holds the one before ten times."""
+    """YAML in which every list holds the previous one ten times."""
     return "a0: &a0 [1]\n" + "\n".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels))
 
 
 def merge_bomb(levels: int) -> str:
-    """YAML in which every object is merged from the one inside it, ten times."""
+    """YAML in which every object merges the one inside it ten times."""
     inner = "&a0 {k: 1}"
     for n in range(1, levels):
         inner = f"&a{n} {{<<: [{inner}{f', *a{n - 1}' * 9}]}}"
@@ -245,7 +245,7 @@ NOT_FOR_TENSORFLOW = [
 ]
 ALL = [*NO_FILES, *NO_TEXTS, *NO_JSON, *NO_YAML, *NO_TOML, *WRONG_TYPES, *NOT_FOR_TENSORFLOW]
 
-# Root may read every file; the wheel's suite runs all of this as an ordinary user too.
+# Root may read every file; the wheel's suite also runs all of this as an ordinary user.
 CORPUS = [bad for bad in ALL if bad.content is not forbidden or os.geteuid() != 0]
 
 
@@ -261,7 +261,7 @@ def put(bad: Bad, directory: Path) -> Path:
 
 @pytest.mark.parametrize("bad", CORPUS, ids=[bad.title for bad in CORPUS])
 def test_a_bad_spec_is_refused_in_plain_sentences_and_nothing_is_started(bad: Bad, tmp_path: Path):
-    """`up` says on stderr what is wrong, exits 2 and leaves no run; `check` says the same."""
+    """`up` explains the problem on stderr, exits with 2 and leaves no run; `check` says the same."""
     home, path = tmp_path / "home", put(bad, tmp_path)
     up = tflaunch("up", path, home=home)
     sentences = up.stderr.splitlines()
@@ -279,7 +279,7 @@ def test_a_bad_spec_is_refused_in_plain_sentences_and_nothing_is_started(bad: Ba
 
 
 def test_no_two_bad_specs_have_one_title():
-    """Each has to be found by its name."""
+    """Each must be found by its name."""
     assert len({bad.title for bad in CORPUS}) == len(CORPUS)
 
 
@@ -299,7 +299,7 @@ def test_no_two_bad_specs_have_one_title():
 def test_a_command_line_that_makes_a_good_spec_bad_is_refused_like_a_bad_one(
     arguments: tuple[str, ...], words: str, tmp_path: Path
 ):
-    """Whatever the mistake is made with."""
+    """Wherever the mistake comes from."""
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps(SMALLEST_LOCAL))
     up = tflaunch("up", path, *arguments, home=tmp_path / "home")

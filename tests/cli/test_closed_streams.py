@@ -1,4 +1,4 @@
-"""Streams that are closed, full or not read to their end: the exit code is the job's, and no traceback is shown."""
+"""Streams that are closed, full or not read to the end: the exit code is the job's, and no traceback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shell(launch: Launch, command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(("closed", "code"), [*((closed, 0) for closed in CLOSED), (CLOSED[-1], 7)])
 def test_up_has_the_exit_code_of_the_job(launch: Launch, closed: str, code: int) -> None:
-    """Its logs are complete, and what it writes reaches no descriptor of another purpose."""
+    """Its logs are complete, and its output reaches no descriptor opened for another purpose."""
     spec = launch.shell(f"echo one; echo two >&2; exit {code}", workers=1, restart={"max": 0})
     ended = shell(launch, f"{TFLAUNCH} up {shlex.quote(str(spec))} {closed}")
     assert (ended.returncode, "Traceback" in ended.stderr) == (code, False), ended.stderr
@@ -38,7 +38,7 @@ def test_up_has_the_exit_code_of_the_job(launch: Launch, closed: str, code: int)
 
 @pytest.mark.parametrize("closed", CLOSED[1:4:2])
 def test_other_verbs_do_without_streams(launch: Launch, closed: str) -> None:
-    """Also a run that goes into the background, whose supervisor outlives the command."""
+    """Including a run that goes into the background, whose supervisor outlives the command."""
     spec = launch.shell("echo one", workers=1)
     started = shell(launch, f"{TFLAUNCH} up -d {shlex.quote(str(spec))} {closed}")
     assert (started.returncode, "Traceback" in started.stderr) == (0, False), started.stderr
@@ -49,7 +49,7 @@ def test_other_verbs_do_without_streams(launch: Launch, closed: str) -> None:
 
 @pytest.mark.parametrize("verb", ["ps", "ls", "logs", "events --json"])
 def test_a_full_disk_under_stdout_is_told(launch: Launch, verb: str) -> None:
-    """In one sentence and the exit code."""
+    """With one sentence and the exit code."""
     launch.up(launch.shell("echo one", workers=1))
     ended = shell(launch, f"{TFLAUNCH} {verb} > /dev/full")
     assert ended.returncode == 125

@@ -1,4 +1,4 @@
-"""Which words of the command line are tflaunch's own, and where specs are read from."""
+"""Which arguments of the command line are tflaunch's own, and where specs are read from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TestRun:
 
     @pytest.mark.parametrize("dashes", [(), ("--",)])
     def test_options_end_at_the_first_word_of_the_command(self, dashes: tuple[str, ...], tmp_path: Path):
-        """What follows is the program's, whatever it is called."""
+        """The rest belongs to the program, whatever the arguments are called."""
         command = ["python", "a.py", "--name", "mnist", "-n", "8", "--chief", "-d", "--epochs", "3", "--", "x"]
         saved = tflaunch("run", "-n", "2", "--name", "mine", "--save=-", *dashes, *command, home=tmp_path)
         assert (saved.returncode, saved.stderr) == (0, "")
@@ -35,7 +35,7 @@ class TestRun:
         assert (done.returncode, sorted(done.stdout.splitlines())) == (0, expected)
 
     def test_a_field_of_the_spec_can_be_set(self, tmp_path: Path):
-        """As with `up`; `--save` keeps it."""
+        """As with `up`; `--save` stores it."""
         saved = tflaunch("run", "--set", "restart.max=0", "--save=-", "true", home=tmp_path)
         assert json.loads(saved.stdout)["restart"] == {"max": 0}
         bad = tflaunch("run", "--set", "restart.maximum=0", "--save=-", "true", home=tmp_path)
@@ -80,11 +80,11 @@ class TestRun:
 
 
 class TestCommandAfterDashes:
-    """`up` and its kin."""
+    """`up` and related commands."""
 
     @pytest.mark.parametrize("verb", ["up", "plan", "doctor"])
     def test_a_command_goes_after_dashes(self, verb: str, tmp_path: Path):
-        """So that no word of it can be taken for one of tflaunch."""
+        """So that none of its arguments can be taken for one of tflaunch's."""
         spec = written(tmp_path, SMALLEST_LOCAL)
         bare = tflaunch(verb, spec, "python", "other.py", home=tmp_path)
         assert bare.returncode == 2
@@ -94,7 +94,7 @@ class TestCommandAfterDashes:
         assert "Options of your own program go after `--`" in option.stderr
 
     def test_a_resumed_run_takes_no_command(self, tmp_path: Path):
-        """It has one."""
+        """It already has one."""
         refused = tflaunch("up", "--resume", "mine", "--", "true", home=tmp_path)
         assert (refused.returncode, "--resume takes the rest" in refused.stderr) == (2, True)
 
@@ -104,7 +104,7 @@ class TestStandardInput:
 
     @pytest.mark.parametrize("text", [JSON, YAML, TOML], ids=["json", "yaml", "toml"])
     def test_every_format_is_recognized(self, text: str, tmp_path: Path):
-        """There is no ending that says it."""
+        """There is no file extension to tell the format."""
         checked = tflaunch("check", "-", home=tmp_path, typed=text)
         assert (checked.returncode, checked.stdout) == (0, "<stdin>: ok\n")
         shown = tflaunch("plan", "-", "--json", home=tmp_path, cwd=tmp_path, typed=text)
@@ -112,7 +112,7 @@ class TestStandardInput:
         assert (plan["name"], Path(plan["tasks"][0]["workdir"])) == ("mine", tmp_path)
 
     def test_it_is_rendered(self, tmp_path: Path):
-        """By the verbs that only read."""
+        """By the commands that only read."""
         rendered = tflaunch("render", "-", "--to", "sh", home=tmp_path, typed=JSON)
         assert (rendered.returncode, rendered.stdout.startswith("#!/usr/bin/env bash")) == (0, True)
 
@@ -139,7 +139,7 @@ class TestCheckOfMany:
     """`tflaunch check A B`."""
 
     def test_each_is_read(self, tmp_path: Path):
-        """A mistake in any of them is exit code 2."""
+        """A mistake in any of them gives exit code 2."""
         good = written(tmp_path, GOOD["evaluator"], "good.json")
         bad = written(tmp_path, {**SMALLEST, "nmae": "x"}, "bad.json")
         checked = tflaunch("check", good, bad, tmp_path / "none.json", home=tmp_path)
@@ -149,7 +149,7 @@ class TestCheckOfMany:
         assert lines[0].endswith(": ok")
 
     def test_json_says_which_problem_is_whose(self, tmp_path: Path):
-        """Beside the fields that there are for one spec."""
+        """In addition to the fields of a single spec."""
         good = written(tmp_path, {**SMALLEST, "hosts": {"gamma": {}}}, "good.json")
         bad = written(tmp_path, {**SMALLEST, "nmae": "x"}, "bad.json")
         checked = tflaunch("check", "--json", good, bad, home=tmp_path)
@@ -159,5 +159,5 @@ class TestCheckOfMany:
         assert [problem for each in found["specs"] for problem in each["problems"]] == found["problems"]
 
     def test_a_spec_has_to_be_named(self, tmp_path: Path):
-        """Nothing to check is a mistake."""
+        """Checking nothing is a mistake."""
         assert tflaunch("check", home=tmp_path).returncode == 2

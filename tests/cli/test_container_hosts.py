@@ -1,4 +1,4 @@
-"""Hosts that are containers, with a `docker exec` that is this machine with another environment."""
+"""Container hosts, with a `docker exec` that is this machine with a different environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ exec env -i HOME={home} PATH={path} LD_LIBRARY_PATH=/own/lib TFLAUNCH_HOME={home
 
 
 def test_a_task_inherits_what_docker_exec_gives(launch: Launch) -> None:
-    """Its PATH is the container's, and so is the place of tflaunch's files; nothing is the launcher's."""
+    """Its PATH and tflaunch's directory are the container's; nothing is the launcher's."""
     directory, home = launch.directory / "bin", launch.directory / "in the container"
     for made in (directory, home):
         made.mkdir()

@@ -1,4 +1,4 @@
-"""A long run costs no more memory at its end than at its beginning."""
+"""A long run uses no more memory at its end than at its start."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ while not os.path.exists("go"):
 """
 ENDING = "echo attempt $TFLAUNCH_ATTEMPT; exit $((1 + TFLAUNCH_ATTEMPT % 2))"
 GROWTH = 4 * 2**20
-"""Bytes; a restart that left a kilobyte somewhere would be found in a night, with ten times as many."""
+"""Bytes; finds a leak of a kilobyte per restart within a night, with ten times as many restarts."""
 
 
 def test_a_thousand_restarts_and_millions_of_lines_leave_no_trace_in_memory(launch: Launch) -> None:
-    """As many as a day may bring; and no line is lost."""
+    """As many as may occur in a day; and no line is lost."""
     spec = launch.spec(
         cluster={"worker": 1, "evaluator": 1},
         strategy="none",
         command=["python3", "-c", TALK.replace("LINES", str(LINES))],
-        # Two exit codes in turn: the same one again and again is a crash loop.
+        # Alternate two exit codes: the same one repeatedly is a crash loop.
         roles={"evaluator": {"command": ["sh", "-c", ENDING]}},
         restart={"max": 20 * RESTARTS, "window": "1d", "backoff": [0, 0]},
     )
-    launch.prefix = ["sh", "-c", 'exec "$@" 2> said', "sh"]  # nobody reads it, and each restart is told there
+    launch.prefix = ["sh", "-c", 'exec "$@" 2> said', "sh"]  # it is not read, and each restart is reported there
     running = launch.start("up", spec)
     assert running.stdout is not None
     early: list[int] = []

@@ -1,4 +1,4 @@
-"""What fields of a spec do to a whole run."""
+"""The effect of spec fields on a whole run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.cli
 
 
 def test_placeholders_are_filled_in_at_every_attempt(launch: Launch) -> None:
-    """With the ports of TF_CONFIG, which are others each time."""
+    """With the ports of TF_CONFIG, which differ each time."""
     script = """
         echo "{attempt} {task.name} $RANK {cluster.worker} {run}"
         echo "$TF_CONFIG" | grep -q "$(echo '{cluster.worker}' | sed 's/,/","/g')" || exit 9
@@ -34,7 +34,7 @@ def test_placeholders_are_filled_in_at_every_attempt(launch: Launch) -> None:
 
 
 def test_sidecars_alone_are_a_job_until_the_required_ones_have_ended(launch: Launch) -> None:
-    """What is not required is ended then."""
+    """Sidecars that are not required are then stopped."""
     sidecars = {
         "a": {"command": ["echo", "done"], "required": True},
         "b": {"command": ["sh", "-c", "exit 0"], "required": True},
@@ -54,14 +54,14 @@ def test_a_required_sidecar_that_fails_is_the_culprit(launch: Launch) -> None:
 
 
 def test_settings_of_every_host_hold_on_each(launch: Launch) -> None:
-    """Those of a host go before them."""
+    """A host's own settings take precedence."""
     hosts = {"*": {"env": {"A": "all", "B": "all"}}, "localhost": {"env": {"B": "own"}}}
     done = launch.up(launch.shell("echo $A $B", workers=1, hosts=hosts))
     assert (done.returncode, done.stdout) == (0, "worker:0 | all own\n")
 
 
 def test_defaults_are_shown_with_their_file(tmp_path: Path) -> None:
-    """By `plan`, for people and for programs."""
+    """By `plan`, as text and as JSON."""
     spec = written(tmp_path, SMALLEST_LOCAL)
     beside = tmp_path / "tflaunch.toml"
     beside.write_text("[restart]\nmax = 7\n")
@@ -74,7 +74,7 @@ def test_defaults_are_shown_with_their_file(tmp_path: Path) -> None:
 
 
 def test_a_mistake_in_defaults_names_their_file(tmp_path: Path) -> None:
-    """Whether it is one of the file alone, or together with the spec."""
+    """Whether the mistake is in that file alone or in combination with the spec."""
     spec = written(tmp_path, SMALLEST_LOCAL)
     beside = tmp_path / "tflaunch.toml"
     beside.write_text("[restart]\nmaximum = 7\n")

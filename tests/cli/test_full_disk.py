@@ -1,4 +1,4 @@
-"""A full disk costs words, never the job; what is lost is told."""
+"""A full disk costs output, never the job; what is lost is reported."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ pytestmark = pytest.mark.cli
 
 LINES = 300_000
 TELL = f"seq {LINES}; echo the end"
-"""About 2 MB, twice: more than there is room for."""
+"""About 2 MB, twice: more than fits on the disk."""
 WORDS = "".join(f"{number}\n" for number in range(1, LINES + 1)) + "the end\n"
 TASKS = ("worker:0", "worker:1")
 ALL_TOLD = " -a ".join(f"-e told-{task}" for task in TASKS)
 FAIL_TOGETHER = f"touch told-$TFLAUNCH_TASK; until test {ALL_TOLD}; do sleep 0.05; done; exit 7"
-"""The first one to exit ends the other, which must have written all it has to by then."""
+"""The first to exit stops the other, which must have written all its output by then."""
 
 
 def check_losses(launch: Launch, said: str) -> None:
-    """Check that logs state their gaps, and that what was said at the end is what they lack."""
+    """Check that logs state their gaps, and that the total reported at the end matches them."""
     losses = dict(re.findall(r"(worker-\d)\.log: (\d+) bytes could not be written", said))
     assert {task.replace("-", ":"): int(size) for task, size in losses.items()} == {
         task: size for task in TASKS if (size := missing(launch.log(task), WORDS))
@@ -57,7 +57,7 @@ def detached(launch: Launch, script: str) -> tuple[str, subprocess.Popen[str]]:
 
 
 def test_wait_knows_the_end_of_a_run_on_a_full_disk(launch: Launch, disk: MakeDisk) -> None:
-    """Who follows it and who comes later: the job's own code, and what is lost."""
+    """For commands that follow it and for later ones: the job's own code, and what is lost."""
     disk(launch.home)
     _, follower = detached(launch, f"{TELL}; {FAIL_TOGETHER}")
     (launch.directory / "go").touch()
@@ -71,7 +71,7 @@ def test_wait_knows_the_end_of_a_run_on_a_full_disk(launch: Launch, disk: MakeDi
 
 
 def test_a_journal_that_cannot_be_written_any_more(launch: Launch) -> None:
-    """Who follows hears the exit code all the same, and who comes later hears what is known."""
+    """Followers still get the exit code, and later commands get what is known."""
     run, follower = detached(launch, "exit 7")
     size = (launch.run_directory() / "events.jsonl").stat().st_size
     resource.prlimit(launch.supervisor(besides=follower).pid, resource.RLIMIT_FSIZE, (size + 50, size + 50))
@@ -87,7 +87,7 @@ def test_a_journal_that_cannot_be_written_any_more(launch: Launch) -> None:
 
 @pytest.mark.parametrize("files", range(6, 25, 2))
 def test_a_disk_without_room_for_another_file(launch: Launch, disk: MakeDisk, files: int) -> None:
-    """Either nothing starts, or the job ends well; what is missing is told with its cause, never by a traceback."""
+    """Either nothing starts or the job succeeds; losses are reported with their cause, not a traceback."""
     disk(launch.home, files)
     spec = launch.shell("touch started-$TFLAUNCH_TASK; seq 5", workers=4, strategy="none", restart={"max": 0})
     ended = launch.up(spec)

@@ -1,4 +1,4 @@
-"""A host that says anything ends in one sentence: no traceback, no endless wait, no memory without bound."""
+"""A host that sends anything causes one sentence: no traceback, no endless wait, bounded memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CONNECT = 4.0
 GRACE = 1.0
 MOST_MEMORY = 100 * 1024  # KiB
 SLOW = {"hang-up": 15.0, "flood": 120.0}
-"""Seconds more than others may take: eight links are sought ever later; three must go unanswered for half a lease."""
+"""Extra seconds: eight links are retried ever later; three must go unanswered for half a lease."""
 SUCCEED = ("escapes",)
 
 
 class Ended(NamedTuple):
-    """How a command ended: its code, what it said, the seconds it took, and its peak of memory in KiB."""
+    """How a command ended: its code, its output, the seconds it took, and its peak memory in KiB."""
 
     code: int
     out: str
@@ -68,7 +68,7 @@ class Stage:
 
 
 def peak(pid: int) -> int:
-    """Return the most memory that a process has had, in KiB."""
+    """Return the peak memory of a process, in KiB."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -78,12 +78,12 @@ def peak(pid: int) -> int:
 
 @pytest.fixture
 def stage(launch: Launch) -> Stage:
-    """A place for a play."""
+    """A stage for a test."""
     return Stage(launch)
 
 
 def check_words(mode: str, ended: Ended) -> None:
-    """Check that what tflaunch says is its own, and printable."""
+    """Check that tflaunch's output is its own, and printable."""
     said = f"{mode}: {ended}"
     assert "Traceback" not in ended.err, said
     lines = ended.err.splitlines()
@@ -110,7 +110,7 @@ def test_before_there_is_an_agent(stage: Stage, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", hostile_host.SPEAKING)
 def test_an_agent_that_says_anything(stage: Stage, mode: str) -> None:
-    """The run ends, and can be looked at afterwards."""
+    """The run ends, and can be inspected afterwards."""
     check_up(mode, stage.play(mode, "up", stage.spec()))
     for verb in ("events", "ps", "report") if mode in hostile_host.ENDINGS else ("events",):
         shown = stage.play(mode, verb)
@@ -121,12 +121,12 @@ def test_an_agent_that_says_anything(stage: Stage, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", hostile_host.SYNCING)
 def test_an_upload_that_nobody_asked_for(stage: Stage, mode: str) -> None:
-    """What is not wanted is not sent."""
+    """Files that were not requested are not sent."""
     check_up(mode, stage.play(mode, "up", stage.spec(sync={"paths": ["job.json"]})))
 
 
 def test_looking_at_a_run_that_was_lost(stage: Stage) -> None:
-    """Every answer is a state or a sentence, and comes in time."""
+    """Every answer is a state or a sentence, and arrives in time."""
     stage.launch.env["HOSTILE_MODE"] = "hold"
     started = stage.launch.start("up", "-d", stage.spec())
     assert started.wait(PATIENCE) == 0, started.communicate()

@@ -1,4 +1,4 @@
-"""What commands import: pydantic takes longer to import than most of them take to run."""
+"""What commands import: pydantic takes longer to import than most commands take to run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ sys.exit(code)
 
 
 def imported_by(launch: Launch, *arguments: object) -> tuple[int, str]:
-    """Return the exit code of a command, and which of the slow packages it has imported."""
+    """Return a command's exit code, and the slow packages that it imported."""
     answers, answer = os.pipe()
     with open(answers) as told:
         done = subprocess.run(
@@ -42,7 +42,7 @@ def imported_by(launch: Launch, *arguments: object) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """A place with a run that has ended."""
+    """A directory with a run that has ended."""
     place = Launch(tmp_path_factory.mktemp("ended"))
     done = place.up(place.shell("echo hello", workers=1))
     assert done.returncode == 0, done.stderr
@@ -70,7 +70,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     ids=" ".join,
 )
 def test_a_command_that_reads_no_spec_does_not_import_pydantic(ended: Launch, arguments: list[str]):
-    """The plan of a run is read without it, whatever becomes of the command."""
+    """A run's plan is read without it, whether or not the command succeeds."""
     code, imported = imported_by(ended, *arguments)
     assert code in (0, 2)
     assert imported == ""

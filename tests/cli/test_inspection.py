@@ -27,7 +27,7 @@ OFTEN_FORGOTTEN = {**SMALLEST, "hosts": {"gamma": {}}}
 
 @contextmanager
 def on_a_terminal(command: list[str]) -> Iterator[str]:
-    """What a command writes when its output is a terminal."""
+    """The output of a command when it is a terminal."""
     ours, its = pty.openpty()
     with open(ours, "rb", buffering=0) as reader, open(its, "wb", buffering=0) as terminal:
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, check=True)
@@ -39,7 +39,7 @@ DUMP = "import json, os; print(json.dumps({'cwd': os.getcwd(), 'env': dict(os.en
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Where runs would be kept; nothing here makes one."""
+    """The directory for runs; nothing here creates one."""
     return tmp_path / "home"
 
 
@@ -50,7 +50,7 @@ class TestPlan:
     def test_plan_as_json_is_one_object_on_stdout_and_nothing_on_stderr(
         self, data: dict[str, Any], tmp_path: Path, home: Path
     ):
-        """With a task for each of the cluster, in the promised shape."""
+        """With an entry for each task of the cluster, in the documented format."""
         shown = tflaunch("plan", written(tmp_path, data), "--json", home=home)
         plan = json.loads(shown.stdout)
         assert (shown.returncode, shown.stderr) == (0, "")
@@ -87,7 +87,7 @@ class TestPlan:
         assert [task["argv"] for task in plan["tasks"]] == [["python", "other.py", "--json"]]
 
     def test_a_working_directory_is_relative_to_the_spec_whatever_the_shell_s_is(self, tmp_path: Path, home: Path):
-        """A relative path of the spec does not change that."""
+        """Even if the spec's path is relative."""
         (tmp_path / "specs").mkdir()
         path = written(tmp_path / "specs", {**SMALLEST_LOCAL, "workdir": "run"})
         shown = tflaunch("plan", Path("..", path.parent.name, path.name), "--json", home=home, cwd=path.parent)
@@ -102,7 +102,7 @@ class TestPlan:
         assert shown.stderr.startswith(f"tflaunch: {path}: warning: hosts.gamma: ")
 
     def test_a_warning_beside_an_error_is_still_called_a_warning(self, tmp_path: Path, home: Path):
-        """A user corrects the errors first."""
+        """A user fixes the errors first."""
         path = written(tmp_path, {**OFTEN_FORGOTTEN, "env": {"TF_CONFIG": "{}"}})
         shown = tflaunch("plan", path, home=home)
         error, warning = shown.stderr.splitlines()
@@ -115,7 +115,7 @@ class TestEnv:
     """`tflaunch env`."""
 
     def test_people_are_told_that_their_shell_has_changed_its_directory(self, tmp_path: Path, home: Path):
-        """On a terminal: what a script evaluates stays silent."""
+        """On a terminal; output that a script evaluates contains no such message."""
         path = written(tmp_path, {**WITH_PORTS, "workdir": "/"})
         exports = tflaunch("env", path, "worker:0", home=home).stdout
         with on_a_terminal(["sh", "-c", f"{exports}\ntrue"]) as said:
@@ -123,7 +123,7 @@ class TestEnv:
 
     @staticmethod
     def environment_after(path: Path, task: str, home: Path, **variables: str) -> dict[str, Any]:
-        """What a program sees that is started after the exports, in a plain shell."""
+        """Return the environment of a program that is started after the exports, in a plain shell."""
         exports = tflaunch("env", path, task, home=home)
         assert (exports.returncode, exports.stderr) == (0, "")
         script = 'set -e; eval "$1"; shift; exec "$@"'
@@ -134,7 +134,7 @@ class TestEnv:
         return json.loads(done.stdout)
 
     def test_after_the_exports_a_program_sees_what_the_task_would_see(self, tmp_path: Path, home: Path):
-        """The environment of the plan, its working directory, and a run and directory of its own."""
+        """The plan's environment and working directory, with a run and directory of its own."""
         path = written(tmp_path, WITH_PORTS)
         planned = json.loads(tflaunch("plan", path, "--json", home=home).stdout)["tasks"][1]
         seen = self.environment_after(path, "worker:1", home, http_proxy="http://proxy:3128", HOME="/home/ann")
@@ -146,31 +146,31 @@ class TestEnv:
         assert seen["env"]["HOME"] == "/home/ann"
         assert seen["env"]["TFLAUNCH_RUN"] == "cluster-by-hand"
         assert list(Path(seen["env"]["TFLAUNCH_TASK_DIR"]).iterdir()) == []
-        assert "TFLAUNCH_PROGRESS" not in seen["env"]  # nobody reads it
+        assert "TFLAUNCH_PROGRESS" not in seen["env"]  # it is not read
 
     @pytest.mark.parametrize(
         "value",
         ["", "a b", "it's", '"', "$HOME `id` $(id)", "a\\b", "two\nlines", "a;b", "-n", "\u00e9", "auto", "#", "~"],
     )
     def test_any_value_arrives_as_it_is(self, value: str, tmp_path: Path, home: Path):
-        """Quoting is the machine's work."""
+        """Quoting is tflaunch's job."""
         path = written(tmp_path, {**WITH_PORTS, "env": {"VALUE": value}})
         assert self.environment_after(path, "worker:0", home)["env"]["VALUE"] == value
 
     @pytest.mark.parametrize("command", [["python", "-c", "a = 1\nprint('two lines')"], ["echo", "it's", "\n", ";id"]])
     def test_any_command_can_be_shown_beside_the_exports(self, command: list[str], tmp_path: Path, home: Path):
-        """As a comment: it is for the user to start."""
+        """As a comment: the user starts it."""
         path = written(tmp_path, {**WITH_PORTS, "command": command})
         assert self.environment_after(path, "worker:0", home)["env"]["TFLAUNCH_TASK"] == "worker:0"
 
     def test_a_name_that_no_shell_can_set_does_not_spoil_the_others(self, tmp_path: Path, home: Path):
-        """And is never run as a command."""
+        """And it is never run as a command."""
         names = ("spring.config", "A;exit 7;B", "A\nexit 8")
         path = written(tmp_path, {**WITH_PORTS, "env": {**dict.fromkeys(names, "x"), "Z": "z"}})
         assert self.environment_after(path, "worker:0", home)["env"]["Z"] == "z"
 
     def test_what_means_something_to_a_shell_is_left_to_env(self, tmp_path: Path, home: Path):
-        """Nothing of it is set in the user's shell, or evaluated by it; the command that is shown sets it."""
+        """It is neither set in nor evaluated by the user's shell; the command that is shown sets it."""
         env = {name: f"a[$(touch {tmp_path}/{MARK})]" for name in SPECIAL_VARIABLES if name != "cluster"}
         path = written(tmp_path, {**WITH_PORTS, "env": env, "command": ["cat", "/proc/self/environ"]})
         exports = tflaunch("env", path, "worker:0", home=home).stdout
@@ -188,13 +188,13 @@ class TestEnv:
 
     @pytest.mark.parametrize("task", ["worker:2", "worker", "ps:0", ""])
     def test_a_task_that_is_not_there_is_answered_with_those_that_are(self, task: str, tmp_path: Path, home: Path):
-        """On stderr; what is on stdout would be run."""
+        """On stderr; stdout would be executed."""
         shown = tflaunch("env", written(tmp_path, WITH_PORTS), task, home=home)
         assert (shown.returncode, shown.stdout) == (2, "")
         assert f"there is no task {task!r}; the tasks are worker:0, worker:1" in shown.stderr
 
     def test_a_port_that_is_not_known_is_warned_about(self, tmp_path: Path, home: Path):
-        """By hand nobody chooses it."""
+        """When started by hand, nothing chooses it."""
         shown = tflaunch("env", written(tmp_path, SMALLEST_LOCAL), "worker:0", home=home)
         assert shown.returncode == 0
         assert "warning: worker:0: its port is chosen only at the start" in shown.stderr
@@ -202,11 +202,11 @@ class TestEnv:
 
 
 class TestCheck:
-    """`tflaunch check`; what it says about bad specs is in `test_bad_specs`."""
+    """`tflaunch check`; its messages about bad specs are in `test_bad_specs`."""
 
     @pytest.mark.parametrize("path", sorted((REPOSITORY / "cluster_specs").iterdir()), ids=lambda path: path.name)
     def test_a_spec_that_comes_with_tflaunch_is_ok(self, path: Path, home: Path):
-        """In words and as JSON."""
+        """As text and as JSON."""
         words = tflaunch("check", path, home=home)
         assert (words.returncode, words.stdout, words.stderr) == (0, f"{path}: ok\n", "")
         as_json = tflaunch("check", path, "--json", home=home)
@@ -214,7 +214,7 @@ class TestCheck:
         assert json.loads(as_json.stdout) == {"ok": True, "problems": []}
 
     def test_a_spec_with_a_warning_can_run(self, tmp_path: Path, home: Path):
-        """Exit code 0, and the warning is told."""
+        """Exit code 0, and the warning is shown."""
         path = written(tmp_path, OFTEN_FORGOTTEN)
         words = tflaunch("check", path, home=home)
         assert (words.returncode, words.stderr) == (0, "")
@@ -224,7 +224,7 @@ class TestCheck:
         assert [problem["severity"] for problem in found["problems"]] == ["warning"]
 
     def test_a_problem_as_json_has_severity_place_message_and_hint(self, tmp_path: Path, home: Path):
-        """Editors can show it where it belongs."""
+        """Editors can show it at the right position."""
         path = written(tmp_path, {**SMALLEST_LOCAL, "comand": "x"})
         shown = tflaunch("check", path, "--json", home=home)
         assert shown.returncode == 2
@@ -239,7 +239,7 @@ class TestCheck:
 
     @pytest.mark.parametrize("key", ["two\nlines", "\x1b[2J", "half \ud800"], ids=["lines", "escape", "half"])
     def test_a_problem_in_words_is_one_line(self, key: str, tmp_path: Path, home: Path):
-        """Whatever the user's words hold."""
+        """Whatever the user's text contains."""
         shown = tflaunch("check", written(tmp_path, {**SMALLEST_LOCAL, key: 1}), home=home)
         (line,) = shown.stdout.splitlines()
         assert (shown.returncode, shown.stderr) == (2, "")
@@ -254,7 +254,7 @@ class TestCheck:
 
 @pytest.fixture(scope="module")
 def validator(tmp_path_factory: pytest.TempPathFactory) -> jsonschema.Draft202012Validator:
-    """The schema that the command prints, which must itself be one."""
+    """The schema that the command prints, which must itself be valid."""
     shown = tflaunch("schema", home=tmp_path_factory.mktemp("home"))
     assert (shown.returncode, shown.stderr) == (0, "")
     schema = json.loads(shown.stdout)
@@ -288,7 +288,7 @@ class TestSchema:
         ids=["spec", "roles", "sidecars", "hosts", "restart", "timeouts"],
     )
     def test_the_schema_refuses_an_unknown_field(self, fields: dict[str, Any], validator: Any):
-        """Wherever fields are fixed."""
+        """Wherever the set of fields is fixed."""
         (error,) = validator.iter_errors({**SMALLEST_LOCAL, **fields})
         assert "zzz" in error.message
 
@@ -312,7 +312,7 @@ class TestSchema:
         ids=json.dumps,
     )
     def test_the_schema_refuses_what_tflaunch_refuses(self, fields: dict[str, Any], validator: Any):
-        """As far as a schema can know."""
+        """As far as a schema can express it."""
         assert not validator.is_valid({**SMALLEST_LOCAL, **fields})
 
     def test_a_schema_has_a_description_for_every_field(self, validator: Any):
@@ -323,7 +323,7 @@ class TestSchema:
 
 
 class TestHelp:
-    """Help, and what is no command line."""
+    """Help, and invalid command lines."""
 
     @pytest.mark.parametrize("flag", ["--help", "-h"])
     def test_help_names_every_verb_and_an_example(self, flag: str, home: Path):
@@ -335,7 +335,7 @@ class TestHelp:
 
     @pytest.mark.parametrize("verb", VERBS)
     def test_the_help_of_every_verb_has_an_example_of_it(self, verb: str, home: Path):
-        """That can be pasted."""
+        """One that can be pasted."""
         shown = tflaunch(verb, "--help", home=home)
         assert (shown.returncode, shown.stderr) == (0, "")
         assert shown.stdout.startswith(f"Usage: tflaunch {verb} ")
@@ -361,6 +361,6 @@ class TestHelp:
         assert "Usage: tflaunch" in shown.stderr or shown.stderr.startswith("Error: ")
 
     def test_output_is_without_colour(self, tmp_path: Path, home: Path):
-        """It is no terminal."""
+        """It is not a terminal."""
         shown = tflaunch("plan", written(tmp_path, SMALLEST_LOCAL), home=home, FORCE_COLOR="1")
         assert "\x1b" not in shown.stdout + shown.stderr

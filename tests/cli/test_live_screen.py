@@ -1,4 +1,4 @@
-"""The view below the lines, on a real terminal: what a person sees of it, byte by byte."""
+"""The view below the lines, on a real terminal: what a user sees of it, byte by byte."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def status(**fields: Any) -> dict[str, Any]:
 
 
 class Terminal:
-    """A terminal with a process that owns a `Screen`, and what is on it."""
+    """A terminal with a process that owns a `Screen`, and its content."""
 
     def __init__(self, program: str = CHILD, **env: str) -> None:
         columns, rows = 80, 24
@@ -90,12 +90,12 @@ class Terminal:
         os.close(answers)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Give the terminal another size."""
+        """Resize the terminal."""
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.emulator.resize(rows, columns)
 
     def do(self, *call: Any) -> str:
-        """Let the process do something with its screen, and wait until it has returned from that."""
+        """Have the process call its screen, and wait until the call returns."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(call) + "\n")
         self.process.stdin.flush()
@@ -106,11 +106,11 @@ class Terminal:
         return answer.decode().strip()
 
     def lines(self) -> list[str]:
-        """Return what is on the terminal, without what is empty below."""
+        """Return the terminal's content, without empty lines below."""
         return "\n".join(line.rstrip() for line in self.emulator.display).rstrip("\n").split("\n")
 
     def wait(self, condition: Callable[[list[str]], bool], each: Callable[[list[str]], None] | None = None) -> None:
-        """Read until the terminal shows what is expected; ``each`` checks whatever is seen on the way."""
+        """Read until the terminal shows what is expected; ``each`` checks every state on the way."""
         deadline = time.monotonic() + PATIENCE
         while not condition(self.lines()):
             left = deadline - time.monotonic()
@@ -126,7 +126,7 @@ class Terminal:
         self.stream.feed(data)
 
     def end(self) -> None:
-        """End the process; what it wrote can be read no more."""
+        """End the process; its output can no longer be read."""
         self.process.kill()
         self.process.communicate()
         for descriptor in (self.master, self.slave, self.answers):
@@ -142,12 +142,12 @@ def terminal() -> Iterator[Terminal]:
 
 
 def shows(*words: str) -> Callable[[list[str]], bool]:
-    """All of these stand on the terminal."""
+    """All of these are on the terminal."""
     return lambda lines: all(any(word in line for line in lines) for word in words)
 
 
 def is_below(lines: list[str]) -> None:
-    """The view is whole, and nothing stands below it."""
+    """The view is complete, and nothing is below it."""
     assert lines[-4].startswith("── night · "), lines
     assert lines[-3].split() == ["TASK", "STATE", "STEP", *lines[-3].split()[3:]], lines
     assert [line.split()[:3] for line in lines[-2:]] == [["worker:0", "running", "7"], ["worker:1", "running", "7"]]
@@ -155,7 +155,7 @@ def is_below(lines: list[str]) -> None:
 
 
 def test_lines_scroll_above_the_view(terminal: Terminal) -> None:
-    """In their order, whole, and tflaunch's own among them; what is below is the view, in every frame."""
+    """In order, complete, and tflaunch's own among them; the view is below them in every frame."""
     terminal.do("update", status())
     terminal.wait(shows("night"))
     for number in range(100):
@@ -169,7 +169,7 @@ def test_lines_scroll_above_the_view(terminal: Terminal) -> None:
 
 
 def test_the_view_shows_the_last_line_of_each_task(terminal: Terminal) -> None:
-    """Also of a line that is not finished: that is where progress bars are."""
+    """Even of an unfinished line, where progress bars are."""
     terminal.do("update", status(tasks=[{"task": "worker:0", "state": "running"}]))
     terminal.do("show", "worker:0", "first\nsecond\n10%\r50%", 1)
     terminal.wait(lambda lines: lines[-1] == "worker:0  running  50%")
@@ -178,7 +178,7 @@ def test_the_view_shows_the_last_line_of_each_task(terminal: Terminal) -> None:
 
 
 def test_at_the_end_the_view_is_gone(terminal: Terminal) -> None:
-    """The cursor is visible and stands where the next line goes; and words that follow need no view."""
+    """The cursor is visible, at the start of the next line; later output needs no view."""
     terminal.do("update", status())
     terminal.do("show", "worker:0", "one\n", 1)
     terminal.wait(shows("night", "one"))
@@ -192,7 +192,7 @@ def test_at_the_end_the_view_is_gone(terminal: Terminal) -> None:
 
 
 def test_the_cursor_is_hidden_only_within_a_frame(terminal: Terminal) -> None:
-    """Whoever is killed leaves a terminal that works."""
+    """A process that is killed leaves a working terminal."""
     terminal.do("update", status())
     terminal.wait(shows("night"))
     terminal.wait(lambda _: terminal.bytes.endswith(b"l"))
@@ -200,7 +200,7 @@ def test_the_cursor_is_hidden_only_within_a_frame(terminal: Terminal) -> None:
 
 
 def test_a_reader_that_stops_blocks_nobody(terminal: Terminal) -> None:
-    """Ctrl-S: nobody takes the bytes, and whoever says something returns at once."""
+    """Ctrl-S: no bytes are read, and every call returns at once."""
     terminal.do("update", status())
     terminal.wait(shows("night"))
     for number in range(50):
@@ -215,7 +215,7 @@ def test_a_reader_that_stops_blocks_nobody(terminal: Terminal) -> None:
 
 
 def test_a_flood_is_written_in_few_frames(terminal: Terminal) -> None:
-    """Not one for every line, and each line once."""
+    """Not one frame per line, and each line once."""
     terminal.do("update", status())
     terminal.wait(shows("night"))
     for number in range(2000):
@@ -228,7 +228,7 @@ def test_a_flood_is_written_in_few_frames(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize(("columns", "rows"), [(40, 24), (120, 40), (30, 6), (20, 3)])
 def test_another_size_is_seen_at_the_next_frame(terminal: Terminal, columns: int, rows: int) -> None:
-    """And nothing that was drawn for the old one is left, but what scrolled away."""
+    """And nothing drawn for the old size remains, except what has scrolled away."""
     terminal.do("update", status())
     terminal.wait(shows("night"))
     terminal.resize(columns, rows)
@@ -252,7 +252,7 @@ def test_typed_characters_disturb_one_frame_at_most(terminal: Terminal) -> None:
 
 
 def test_without_colours_there_is_a_view() -> None:
-    """NO_COLOR is about colours, of the prefixes and of the view."""
+    """NO_COLOR removes only colours, of the prefixes and of the view."""
     terminal = Terminal(NO_COLOR="1")
     try:
         assert terminal.do("is_live") == "live"
@@ -267,7 +267,7 @@ def test_without_colours_there_is_a_view() -> None:
 
 
 def test_colours_of_a_task_pass_and_its_commands_do_not(terminal: Terminal) -> None:
-    """It can neither clear the screen nor colour the lines of others."""
+    """It can neither clear the screen nor colour other tasks' lines."""
     terminal.do("say", "before")
     terminal.do("show", "worker:0", "\x1b]0;mine\x07\x1b[31mred\n\x1b[2J\x1b[Hplain\n", 1)
     terminal.do("say", "after")
@@ -278,7 +278,7 @@ def test_colours_of_a_task_pass_and_its_commands_do_not(terminal: Terminal) -> N
 
 
 def test_a_dumb_terminal_gets_lines() -> None:
-    """And not one escape sequence of a view."""
+    """Without a single escape sequence of a view."""
     terminal = Terminal(TERM="dumb")
     try:
         assert terminal.do("is_live") == "not live"
@@ -295,7 +295,7 @@ def test_a_dumb_terminal_gets_lines() -> None:
 
 @pytest.mark.parametrize(("env", "colour"), [({}, "red"), ({"NO_COLOR": "1"}, "default")], ids=["colour", "NO_COLOR"])
 def test_the_first_line_of_a_failure_is_red(env: dict[str, str], colour: str) -> None:
-    """What follows, and what is no failure, is not."""
+    """Later lines, and lines that are not failures, are not."""
     terminal = Terminal(**env)
     try:
         terminal.do("say", "it begins")
@@ -309,7 +309,7 @@ def test_the_first_line_of_a_failure_is_red(env: dict[str, str], colour: str) ->
 
 
 def test_a_pipe_gets_lines(tmp_path: Any) -> None:
-    """Byte by byte those of the tasks."""
+    """The tasks' lines, byte for byte."""
     calls = [["update", status()], ["show", "worker:0", "one\n", 2], ["say", "done"], ["close"]]
     read, write = os.pipe()
     ended = subprocess.run(
@@ -328,7 +328,7 @@ def test_a_pipe_gets_lines(tmp_path: Any) -> None:
 
 
 def test_a_watch_draws_in_place_and_leaves_the_last() -> None:
-    """What follows comes below it."""
+    """Later output appears below it."""
     place = Terminal(WATCHER)
     try:
         for phase in ("joining", "running", "draining"):

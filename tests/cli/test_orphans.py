@@ -1,4 +1,4 @@
-"""`kill -9` of guard and agent together, and of the launcher with them: no orphan lives beside an attempt or after."""
+"""`kill -9` of guard and agent, or of the launcher too: no orphan lives beside an attempt or later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.launch import PATIENCE, PRELOADED, Launch, read_until
 pytestmark = pytest.mark.cli
 
 KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "3"))
-# A wrapper around a program that ignores TERM, as of MultiWorkerMirrored; and a daemon that leaves the session.
+# A wrapper around a program that ignores TERM, like MultiWorkerMirrored, and a daemon that leaves the session.
 DAEMON = "import os,time;os.fork() and os._exit(0);os.setsid();os.fork() and os._exit(0);time.sleep(3000)"
 PROGRAM = "import os,sys;os.write(1,b'up %s\\n'%os.environb[b'TFLAUNCH_ATTEMPT']);import time;time.sleep(3000)"
 SCRIPT = f"""trap '' TERM; python3 -S -c "{DAEMON}"; (trap '' TERM; python3 -S -c "{PROGRAM}"; true); true"""
@@ -26,12 +26,12 @@ FOR_EVER = {"strategy": "none", "restart": {"max": 1000, "window": "1d", "backof
 
 
 def tasks(launch: Launch) -> list[psutil.Process]:
-    """Return the processes of tasks: what stays when guard and agent are gone."""
+    """Return the task processes, which survive guard and agent."""
     return [process for process in launch.survivors() if "TFLAUNCH_TASK_DIR" in environment(process)]
 
 
 def environment(process: psutil.Process) -> dict[str, str]:
-    """Return the environment of a process, nothing of one that has gone."""
+    """Return the environment of a process; empty if it has exited."""
     try:
         return process.environ()
     except (psutil.Error, OSError):
@@ -53,7 +53,7 @@ def agents(launch: Launch) -> list[psutil.Process]:
 def kill_together(victims: list[psutil.Process], *, is_exact: bool = True) -> None:
     """Kill processes, and wait until they are dead.
 
-    ``is_exact``: they are stopped before, so that none can act on the death of another; else one is killed immediately
+    ``is_exact``: stop them first, so that none can react to the death of another; otherwise kill them one immediately
     after the other, in any order.
     """
     random.shuffle(victims)
@@ -66,7 +66,7 @@ def kill_together(victims: list[psutil.Process], *, is_exact: bool = True) -> No
 
 @contextmanager
 def clashes(launch: Launch) -> Iterator[list[str]]:
-    """Look all the time which attempts live, and collect when there are two of one task."""
+    """Poll which attempts live, and collect cases of two attempts of one task."""
     found: list[str] = []
     is_over = threading.Event()
 
@@ -77,7 +77,7 @@ def clashes(launch: Launch) -> Iterator[list[str]]:
                 about = environment(process)
                 if about and process.is_running():
                     seen.setdefault(about["TFLAUNCH_TASK"], set()).add(about["TFLAUNCH_ATTEMPT"])
-            # What is seen first may have died before the last is looked at: only what is seen again counts.
+            # The first process found may die before the last is checked: only those found twice count.
             for task, attempts in seen.items():
                 if len(attempts) > 1:
                     found.append(still_clashing(task))
@@ -98,7 +98,7 @@ def clashes(launch: Launch) -> Iterator[list[str]]:
 
 
 def test_no_orphan_lives_beside_a_new_attempt(launch: Launch) -> None:
-    """Guard and agent killed together, again and again: each attempt is alone, and after the end nothing lives."""
+    """Guard and agent killed together, repeatedly: attempts never overlap, and nothing lives at the end."""
     running = launch.start("up", launch.shell(SCRIPT, timeouts={"grace": 0.2}, **FOR_EVER))
     with clashes(launch) as found:
         for attempt in range(KILLS + 1):
@@ -115,7 +115,7 @@ def test_no_orphan_lives_beside_a_new_attempt(launch: Launch) -> None:
 
 @pytest.mark.parametrize("moment", ["training", "the end"])
 def test_no_orphan_lives_after_the_end_of_the_run(launch: Launch, moment: str) -> None:
-    """Without another attempt, and when both are killed while the run ends anyway."""
+    """Without another attempt, and when both are killed while the run is ending anyway."""
     running = launch.start("up", launch.shell(SCRIPT, strategy="none", restart={"max": 0}, timeouts={"grace": 1}))
     read_until(running, "up 0", 2)
     victims = agents(launch)
@@ -132,7 +132,7 @@ VERBS = [("ps",), ("ls",), ("wait",), ("down",), ("logs",), ("attach",), ("up", 
 
 @pytest.mark.parametrize("lease", [0, 60])
 def test_the_next_command_kills_what_was_left_of_a_run(launch: Launch, lease: int) -> None:
-    """Launcher, guard and agent killed together: the next command that looks at the run leaves no orphan."""
+    """Launcher, guard and agent killed together: the next command on the run leaves no orphan."""
     left = number = 0
     wanted = max(KILLS, len(VERBS) if lease == 0 else 0)
     while number < wanted or not left:
@@ -141,11 +141,11 @@ def test_the_next_command_kills_what_was_left_of_a_run(launch: Launch, lease: in
         read_until(running, "up 0", 2)
         kill_together([psutil.Process(running.pid), *agents(launch)])
         running.communicate(timeout=PATIENCE)
-        left += bool(tasks(launch))  # an agent of somebody else on this machine may kill them first
+        left += bool(tasks(launch))  # another user's agent on this machine may kill them first
         verb = VERBS[number % len(VERBS)]
         number += 1
         if lease and verb[0] == "up":
-            verb = ("down",)  # to go on with the run is another test
+            verb = ("down",)  # resuming the run is another test
         (run,) = [path.name for path in (launch.home / "runs").iterdir() if (path / "agents").is_dir()]
         arguments = () if verb == ("ls",) else (run,)
         launch.run(*verb, *arguments)
@@ -173,7 +173,7 @@ def test_a_run_that_is_taken_over_goes_on_alone(launch: Launch) -> None:
 
 
 def test_a_detached_run_is_cleaned_by_down(launch: Launch) -> None:
-    """`up -d`, and everything of tflaunch killed."""
+    """`up -d`, with everything of tflaunch killed."""
     started = launch.run("up", "-d", launch.shell(SCRIPT, timeouts={"grace": 0.2}, **FOR_EVER))
     assert started.returncode == 0, started.stderr
     kill_together([launch.supervisor(), *agents(launch)])
@@ -182,7 +182,7 @@ def test_a_detached_run_is_cleaned_by_down(launch: Launch) -> None:
 
 
 def test_the_next_run_kills_what_another_one_left(launch: Launch) -> None:
-    """Nobody looks at the run any more, but another one starts on this machine."""
+    """No further command looks at the run, but another run starts on this machine."""
     running = launch.start("up", launch.shell(SCRIPT, **FOR_EVER))
     read_until(running, "up 0", 2)
     left = tasks(launch)
@@ -193,7 +193,7 @@ def test_the_next_run_kills_what_another_one_left(launch: Launch) -> None:
 
 
 def test_a_living_run_is_left_alone_by_commands_of_others(launch: Launch) -> None:
-    """While its agent lives within the lease, and inside a task of a run that is dead itself."""
+    """While its agent lives within the lease, and from inside a task of a dead run."""
     running = launch.start("up", launch.shell(SCRIPT, timeouts={"lease": 60}, **FOR_EVER))
     read_until(running, "up 0", 2)
     before = {process.pid for process in tasks(launch)}
@@ -208,7 +208,7 @@ def test_a_living_run_is_left_alone_by_commands_of_others(launch: Launch) -> Non
 
 
 def test_a_preloaded_task_leaves_no_orphan(launch: Launch) -> None:
-    """One that was forked of a process that imported modules for it, and forks itself."""
+    """A task that was forked from a preloaded process, and forks itself."""
     program = launch.directory / "train.py"
     program.write_text(
         "import os, time\n"

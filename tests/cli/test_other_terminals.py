@@ -1,4 +1,4 @@
-"""A run as other terminals see and steer it: -d, ps, ls, logs, attach, wait, down, restart, kill, events."""
+"""A run controlled from other terminals: -d, ps, ls, logs, attach, wait, down, restart, kill, events."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_detached_run_outlives_its_terminal(launch: Launch) -> None:
 
 
 def test_up_d_returns_when_the_tasks_run(launch: Launch) -> None:
-    """With the name of the run on stdout; the rest is known from anywhere."""
+    """With the run's name on stdout; any terminal can query the rest."""
     run = detached(launch, UNTIL_GO)
     current = launch.status()
     assert current["run"] == run == launch.run_directory().name
@@ -58,7 +58,7 @@ def test_up_d_returns_when_the_tasks_run(launch: Launch) -> None:
 
 @pytest.mark.parametrize("command", [["nosuch-program"], ["sh", "-c", "exit 3"]])
 def test_up_d_returns_the_failure(launch: Launch, command: list[str]) -> None:
-    """Of a job that does not come to run, or ends at once: its own code and its last words."""
+    """For a job that fails to start, or ends at once: its own code and its last output."""
     spec = launch.spec(cluster={"worker": 1}, command=command, restart={"max": 0})
     started = launch.run("up", "-d", spec)
     waited = launch.run("wait")
@@ -68,7 +68,7 @@ def test_up_d_returns_the_failure(launch: Launch, command: list[str]) -> None:
 
 
 def test_up_d_tells_what_kept_it_from_beginning(launch: Launch) -> None:
-    """A port for metrics that is busy."""
+    """A metrics port that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         started = launch.run("up", "-d", launch.shell("true"), "--metrics-port", port)
@@ -108,7 +108,7 @@ def test_ps_shows_what_the_contract_says(launch: Launch) -> None:
 
 
 def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:
-    """What lives is what they say, not what the journal knew; and looking changes nothing."""
+    """Agents report what is alive, rather than the journal; querying changes nothing."""
     run = detached(launch, UNTIL_GO)
     first, second = (task["pid"] for task in launch.status()["tasks"])
     for process in (launch.supervisor(), psutil.Process(second)):
@@ -128,7 +128,7 @@ def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:
 
 
 def test_down_ends_a_run_and_can_be_repeated(launch: Launch) -> None:
-    """With TERM and the grace that is asked for; 0 also when nothing runs; whoever waits gets 143."""
+    """With TERM and the requested grace; 0 even if nothing runs; `wait` gets 143."""
     assert launch.run("down").returncode == 0
     detached(launch, "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done", workers=1)
     launch.wait_for_log("worker:0", "up")
@@ -144,7 +144,7 @@ def test_down_ends_a_run_and_can_be_repeated(launch: Launch) -> None:
 
 
 def test_down_all_ends_every_run(launch: Launch) -> None:
-    """Live ones and those whose supervisor was killed; without --all their number is told."""
+    """Live ones and those whose supervisor was killed; without --all it prints their number."""
     detached(launch, UNTIL_GO)
     launch.supervisor().kill()
     detached(launch, UNTIL_GO)
@@ -166,7 +166,7 @@ def test_down_kills_at_once_what_ignores_term(launch: Launch) -> None:
 
 
 def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
-    """With the next attempt; the budget is not touched."""
+    """With the next attempt; the budget is not charged."""
     detached(launch, UNTIL_GO, restart={"max": 0})
     before = [task["pid"] for task in launch.status()["tasks"]]
     restarted = launch.run("restart")
@@ -181,7 +181,7 @@ def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
 
 
 def test_restart_of_a_sidecar_leaves_the_others_alone(launch: Launch) -> None:
-    """Only it has a new process."""
+    """Only the sidecar gets a new process."""
     detached(launch, UNTIL_GO, workers=1, sidecars={"board": {"command": ["sleep", "300"]}})
     before = {task["task"]: task["pid"] for task in launch.status()["tasks"]}
     restarted = launch.run("restart", "board")
@@ -197,7 +197,7 @@ def test_restart_of_a_sidecar_leaves_the_others_alone(launch: Launch) -> None:
 
 
 def test_kill_sends_a_signal(launch: Launch) -> None:
-    """To the tasks that are meant; what follows is up to the rules."""
+    """To the given tasks; the restart rules decide what follows."""
     detached(launch, "trap 'echo got USR1' USR1; " + UNTIL_GO)
     launch.wait_for_log("worker:1", "up")
     sent = launch.run("kill", "-s", "USR1", "worker:1")
@@ -250,7 +250,7 @@ def test_mistakes_are_told_in_a_sentence(launch: Launch) -> None:
 
 
 def test_attach_shows_a_run_as_up_does(launch: Launch) -> None:
-    """Its last lines, its news and its end; Ctrl-C leaves it alone."""
+    """Its last lines, its events and its end; Ctrl-C leaves the run alone."""
     run = detached(launch, UNTIL_GO + "exit 4", restart={"max": 0})
     leaving = launch.start("attach")
     read_until(leaving, "up worker:1 0")
@@ -267,7 +267,7 @@ def test_attach_shows_a_run_as_up_does(launch: Launch) -> None:
 
 
 def test_attach_offers_to_take_over(launch: Launch) -> None:
-    """With nobody to ask it says how; with --resume it does."""
+    """Without a terminal to prompt on it says how; with --resume it does so."""
     run = detached(launch, UNTIL_GO)
     launch.supervisor().kill()
     refused = launch.run("attach")
@@ -278,7 +278,7 @@ def test_attach_offers_to_take_over(launch: Launch) -> None:
 
 
 def test_resume_can_detach(launch: Launch) -> None:
-    """`up --resume RUN -d`: the same processes, another supervisor without a terminal."""
+    """`up --resume RUN -d`: the same processes, and a new supervisor without a terminal."""
     run = detached(launch, UNTIL_GO)
     before = [task["pid"] for task in launch.status()["tasks"]]
     launch.supervisor().kill()
@@ -290,7 +290,7 @@ def test_resume_can_detach(launch: Launch) -> None:
 
 
 def test_logs_select_follow_and_end_with_the_run(launch: Launch) -> None:
-    """One task as it is, several with their names; -f ends with the run and has shown everything."""
+    """One task unchanged, several with their names; -f ends with the run after showing everything."""
     lines = 300
     script = f"for i in $(seq {lines}); do echo line $i; sleep 0.002; done"
     detached(launch, script)
@@ -322,7 +322,7 @@ def test_events_follow_to_the_end(launch: Launch) -> None:
 
 
 def test_stopped_readers_block_nobody(launch: Launch) -> None:
-    """Ctrl-S: readers of a chatty run that read no more; the run ends in its time, and its logs are whole."""
+    """Ctrl-S: readers of a chatty run stop reading; the run ends on time, and its logs are complete."""
     count = 20_000
     detached(launch, UNTIL_GO + f"seq {count}")
     readers = [launch.start("logs", "-f"), launch.start("attach"), launch.start("ps", "--watch")]
@@ -340,7 +340,7 @@ def test_stopped_readers_block_nobody(launch: Launch) -> None:
 
 
 def test_the_control_socket_is_private_and_believes_nothing(launch: Launch) -> None:
-    """Its mode; bytes that are no frame, frames that are too large, requests that mean nothing."""
+    """Its mode; bytes that are not a frame, frames that are too large, requests that mean nothing."""
     detached(launch, UNTIL_GO)
     directory = launch.run_directory()
     assert directory.stat().st_mode & 0o777 == 0o700
@@ -371,7 +371,7 @@ def connected(directory: Path) -> socket.socket:
 
 
 def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
-    """Should the lock fail (here it is removed), the agents obey the newer one; the older does nothing more."""
+    """If the lock fails (it is removed here), the agents obey the newer one; the older does nothing more."""
     run = detached(launch, UNTIL_GO)
     pids = [task["pid"] for task in launch.status()["tasks"]]
     old = launch.supervisor()
@@ -409,7 +409,7 @@ def test_metrics_are_served_on_loopback(launch: Launch) -> None:
 
 
 def test_run_needs_no_file(launch: Launch) -> None:
-    """The same as `up`, and `--save` gives the spec that it would use."""
+    """The same as `up`, and `--save` writes the spec that it would use."""
     done = launch.run("run", "-n", 2, "--", "sh", "-c", "echo $TFLAUNCH_TASK")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["worker:0 | worker:0", "worker:1 | worker:1"]
@@ -449,7 +449,7 @@ def test_bash_completes_runs_and_tasks(launch: Launch, line: str, expected: set[
 
 
 def test_a_run_that_is_watched_goes_on_at_its_pace(launch: Launch) -> None:
-    """`ps --watch` ends with the run, and leaves its last state."""
+    """`ps --watch` ends with the run, and leaves its last state on the terminal."""
     detached(launch, UNTIL_GO)
     watching = launch.start("ps", "--watch")
     read_until(watching, "worker:1")

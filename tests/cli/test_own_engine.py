@@ -1,4 +1,4 @@
-"""Engines that tflaunch does not know: hosts and the way to them come from another package."""
+"""Discovery plugins: hosts and the connection to them come from another package."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Rooms(Engine):
 
 @pytest.fixture(params=[False, True], ids=["leaves agents", "holds them"])
 def rooms(launch: Launch, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Install the engine, and make two rooms."""
+    """Install the plugin, and make two rooms."""
     install(launch, tmp_path / "packages", ROOMS.format(holds=request.param), "rooms = rooms:Rooms\n")
     house = tmp_path / "house"
     for name in ("room1", "room2"):
@@ -50,7 +50,7 @@ def spec(launch: Launch, script: str, **fields: object) -> Path:
 
 
 def test_tasks_run_there(launch: Launch, rooms: Path) -> None:
-    """With the host's own home; and nothing is left."""
+    """With the host's own home; and nothing is left behind."""
     ended = launch.up(spec(launch, "echo at $HOME"))
     assert ended.returncode == 0, ended.stderr
     assert f"at {rooms}/room1" in ended.stdout
@@ -77,7 +77,7 @@ def test_another_supervisor_finds_them(launch: Launch, rooms: Path) -> None:
 
 
 def test_a_link_that_is_cut_is_made_anew(launch: Launch, rooms: Path) -> None:
-    """Through another command; the agent lives as long as there is one that holds it."""
+    """Through another command; the agent lives as long as a command holds it."""
     ended = launch.up(
         spec(launch, "sleep 2; echo done", timeouts={"lease": 10}), "--drill", "cut host=room2 for 0.5s after 0.5s"
     )
@@ -86,7 +86,7 @@ def test_a_link_that_is_cut_is_made_anew(launch: Launch, rooms: Path) -> None:
 
 
 def test_ctrl_c_leaves_nothing(launch: Launch, rooms: Path) -> None:
-    """Also of tasks that do not listen."""
+    """Including tasks that ignore signals."""
     up = launch.start("up", spec(launch, "trap '' TERM; echo up; while :; do sleep 0.1; done", timeouts={"grace": 0.3}))
     read_until(up, "up", 2)
     up.send_signal(signal.SIGINT)
@@ -103,7 +103,7 @@ def test_ctrl_c_leaves_nothing(launch: Launch, rooms: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(launch: Launch, rooms: Path, where: str, words: str) -> None:
-    """In one sentence, with the place."""
+    """In one sentence, with the location."""
     path = spec(launch, "true", hosts={"discover": where})
     for verb in ("up", "plan"):
         ended = launch.run(verb, path)
@@ -113,7 +113,7 @@ def test_what_is_wrong_is_said(launch: Launch, rooms: Path, where: str, words: s
 
 
 def test_an_engine_that_cannot_be_imported_is_said(launch: Launch, tmp_path: Path) -> None:
-    """With the place to mend it."""
+    """With the location to fix."""
     install(launch, tmp_path / "packages", "import nosuchmodule\n", "rooms = rooms:Rooms\n")
     ended = launch.run("check", spec(launch, "true"))
     assert ended.returncode == 2

@@ -1,4 +1,4 @@
-"""Commands that messages print: each works when it is pasted into a shell."""
+"""Commands in messages: each works when pasted into a shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.cli
 
 
 def pasted(launch: Launch, command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as a shell does in which it was pasted."""
+    """Run a command as the shell into which it is pasted."""
     return subprocess.run(
         command,
         shell=True,
@@ -37,7 +37,7 @@ def printed(pattern: str, text: str) -> str:
 
 
 def test_a_program_in_place_of_a_spec_is_run_by_the_command_that_is_proposed(launch: Launch) -> None:
-    """Also when its name has to be quoted."""
+    """Even if its name has to be quoted."""
     (launch.directory / "my train.py").write_text("print('trained')")
     refused = launch.run("up", "my train.py")
     assert refused.returncode == 2
@@ -66,7 +66,7 @@ def test_a_run_that_was_left_is_ended_as_is_proposed(launch: Launch) -> None:
 
 
 def test_a_run_without_a_supervisor_is_taken_over_as_is_proposed(launch: Launch) -> None:
-    """Its tasks never notice, and the job ends well."""
+    """Its tasks never notice, and the job succeeds."""
     script = "until [ -e go ]; do sleep 0.05; done"
     launch.run("up", "-d", launch.shell(script, strategy="none", timeouts={"lease": 60}))
     launch.supervisor().kill()
@@ -77,7 +77,7 @@ def test_a_run_without_a_supervisor_is_taken_over_as_is_proposed(launch: Launch)
 
 
 def test_a_directory_that_others_can_write_to_is_mended_as_is_proposed(launch: Launch) -> None:
-    """With the path as the shell wants it."""
+    """With the path quoted for the shell."""
     assert launch.up(launch.shell("true")).returncode == 0
     launch.run_directory().chmod(0o777)
     refused = launch.run("events")
@@ -87,7 +87,7 @@ def test_a_directory_that_others_can_write_to_is_mended_as_is_proposed(launch: L
 
 
 def test_an_image_that_is_missing_in_the_spec_is_added_as_is_proposed(launch: Launch) -> None:
-    """As an option of the same command, with a name of one's own."""
+    """As an option of the same command, with an image name of the user's."""
     spec = launch.spec(cluster={"worker": 2}, command=["python", "train.py"])
     refused = launch.run("render", spec, "--to", "k8s")
     option = printed(r"(--set container\.image=)NAME", refused.stderr)
@@ -106,7 +106,7 @@ time.sleep(300)
 
 
 def test_a_port_of_another_run_is_freed_as_is_proposed(launch: Launch) -> None:
-    """The run that has it is named."""
+    """The run that uses it is named."""
     spec = launch.spec(cluster={"worker": ["localhost:23517"]}, command=["python3", "-c", LISTENS])
     assert launch.run("up", "-d", spec).returncode == 0
     launch.wait_for_log("worker:0", "listening")
@@ -117,7 +117,7 @@ def test_a_port_of_another_run_is_freed_as_is_proposed(launch: Launch) -> None:
 
 
 def test_the_log_of_a_task_is_shown_as_hints_say(launch: Launch) -> None:
-    """The form that hints about clusters have: run and task."""
+    """The form used by hints about clusters: run and task."""
     assert launch.up(launch.shell("echo here")).returncode == 0
     run = launch.run_directory().name
     shown = pasted(launch, f"tflaunch logs {run} worker:1")

@@ -1,4 +1,4 @@
-"""`tflaunch render --to sh`: bash runs what it writes, to the same end as `up`, and leaves nothing."""
+"""`tflaunch render --to sh`: bash runs the script to the same end as `up`, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def start(launch: Launch, **fields: Any) -> subprocess.Popen[str]:
 
 
 def ends(launch: Launch, **fields: Any) -> tuple[int, str]:
-    """Run the script for a spec to its end."""
+    """Run the script for a spec to completion."""
     process = start(launch, **fields)
     output, _ = process.communicate(timeout=PATIENCE)
     return process.returncode, output
 
 
 def test_every_task_is_given_what_plan_says(launch: Launch) -> None:
-    """TF_CONFIG to the byte, also where a value or a name is hard to quote for a shell."""
+    """TF_CONFIG byte for byte, even where a value or a name is hard to quote for a shell."""
     spec: dict[str, Any] = {
         "cluster": {"chief": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]},
         "command": [
@@ -59,7 +59,7 @@ def test_every_task_is_given_what_plan_says(launch: Launch) -> None:
 
 @pytest.mark.parametrize("is_from_spec", [True, False])
 def test_a_limit_for_shells_is_not_one_for_the_script(launch: Launch, is_from_spec: bool) -> None:
-    """TMOUT ends `read` in bash: the script waits all the same."""
+    """TMOUT ends `read` in bash; the script still waits."""
     limit = {"TMOUT": "1"}
     launch.env.update({} if is_from_spec else limit)
     command = ["sh", "-c", "sleep 1.2; exit 3"]
@@ -67,7 +67,7 @@ def test_a_limit_for_shells_is_not_one_for_the_script(launch: Launch, is_from_sp
 
 
 def test_no_text_is_run(launch: Launch) -> None:
-    """Whatever bash would make of a variable, or of the words of a command, had it been its own."""
+    """Whatever bash would evaluate in a variable or an argument if it were part of a script."""
     env = {name: value for name, value in hostile()["env"].items() if "${" not in value}  # which a spec fills in
     spec = {**hostile(), "env": env, "workdir": f"a\n$(touch {MARK})", "command": ["cp", "/proc/self/environ", "env"]}
     del spec["tensorboard"], spec["sidecars"], spec["roles"]
@@ -80,7 +80,7 @@ def test_no_text_is_run(launch: Launch) -> None:
 
 
 def test_the_first_failure_ends_all_with_its_code(launch: Launch) -> None:
-    """Also those that ignore TERM, and what they have started."""
+    """Including those that ignore TERM, and what they have started."""
     script = (
         f'[ "$TFLAUNCH_TASK" = worker:1 ] && {{ until [ -e up ]; do sleep 0.01; done; exit 7; }}; touch up; {STUBBORN}'
     )
@@ -95,7 +95,7 @@ def test_a_task_that_cannot_start_fails_like_in_a_shell(launch: Launch) -> None:
 
 
 def test_servers_and_evaluator_end_with_the_chief(launch: Launch) -> None:
-    """An evaluator that fails is told, no more; what a task leaves behind goes with it."""
+    """An evaluator that fails is only reported; processes that a task leaves behind end with it."""
     code, output = ends(
         launch,
         cluster={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1},
@@ -111,7 +111,7 @@ def test_servers_and_evaluator_end_with_the_chief(launch: Launch) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_all(launch: Launch, number: int, code: int) -> None:
-    """With TERM, and KILL when the grace is over."""
+    """With TERM, then KILL after the grace."""
     fields = {"cluster": {"worker": 2}, "command": ["sh", "-c", STUBBORN], "timeouts": {"grace": "1s"}}
     process = start(launch, **fields)
     assert process.stdout is not None

@@ -19,7 +19,7 @@ SAY = 'echo "logged in with $HUB_TOKEN at https://ann:$HUB_TOKEN@hub"; exit 3'
 
 @pytest.fixture
 def run(launch: Launch) -> str:
-    """The name of a run that failed and told its secret."""
+    """The name of a run that failed and printed its secret."""
     env = {"HUB_TOKEN": SECRET, "HASHSEED": "plainly-visible"}
     ended = launch.up(launch.shell(SAY, workers=1, name="job.json", env=env, restart={"max": 0}))
     assert ended.returncode == 3, ended.stderr
@@ -28,14 +28,14 @@ def run(launch: Launch) -> str:
 
 
 def unpacked(archive: Path, where: Path) -> dict[str, bytes]:
-    """Unpack with the program that people use."""
+    """Unpack with the program that users have."""
     where.mkdir()
     subprocess.run(["tar", "-xzf", archive, "-C", where], check=True, timeout=PATIENCE)
     return {str(path.relative_to(where)): path.read_bytes() for path in where.rglob("*") if path.is_file()}
 
 
 def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> None:
-    """Its path is all that stdout gets."""
+    """Only its path is written to stdout."""
     ended = launch.run("report")
     assert (ended.returncode, ended.stdout) == (0, f"{run}-report.tar.gz\n")
     listed = {line.split()[0]: line.split(maxsplit=3)[3:] for line in ended.stderr.splitlines()}
@@ -85,7 +85,7 @@ def test_a_report_can_go_to_stdout(launch: Launch, run: str) -> None:
 
 
 def test_a_run_that_does_not_exist_is_one_sentence(launch: Launch, run: str) -> None:
-    """With those that do."""
+    """With the names of those that do."""
     ended = launch.run("report", "missing")
     assert ended.returncode == 2
     assert ended.stderr == f"tflaunch: there is no run 'missing'; the runs are {run}\n"
@@ -99,7 +99,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(launch: Launch, run: str
 
 
 def test_logs_that_are_kept_elsewhere_are_packed_without_what_stands_beside_them(launch: Launch) -> None:
-    """--log-dir may be a directory that the user has for other things too."""
+    """--log-dir may be a directory that the user also uses for other things."""
     (launch.directory / "out").mkdir()
     (launch.directory / "out" / "private.log").write_text("mine")
     launch.up(launch.shell("echo words", workers=1), "--log-dir", "out")

@@ -27,7 +27,7 @@ def kill(running: object) -> None:
 
 
 def begin(launch: Launch, spec: Path, words: str) -> str:
-    """Start a run, kill its supervisor after some words, and return the run's name."""
+    """Start a run, kill its supervisor after some output, and return the run's name."""
     running = launch.start("up", spec)
     read_until(running, words)
     kill(running)
@@ -53,7 +53,7 @@ def test_tasks_never_notice_that_their_supervisors_are_killed(launch: Launch) ->
 
 
 def test_budgets_and_attempts_carry_on(launch: Launch) -> None:
-    """A restart before the supervisor's death is counted after it."""
+    """A restart before the supervisor's death still counts after it."""
     script = (
         "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && exit 7;"
         " until test -e go; do sleep 0.05; done; echo going; exit 8"
@@ -70,7 +70,7 @@ def test_budgets_and_attempts_carry_on(launch: Launch) -> None:
 
 
 def test_after_the_lease_the_job_starts_anew(launch: Launch) -> None:
-    """Its agents have ended the tasks by themselves, which costs a restart."""
+    """Its agents have stopped the tasks by themselves, which costs a restart."""
     script = "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && sleep 300; true"
     spec = launch.shell(script, timeouts={"lease": 1, "grace": 0.2}, strategy="none", restart={"backoff": [0, 0]})
     run = begin(launch, spec, "up 0")
@@ -82,7 +82,7 @@ def test_after_the_lease_the_job_starts_anew(launch: Launch) -> None:
 
 
 def test_ctrl_c_ends_a_run_that_was_taken_over(launch: Launch) -> None:
-    """With 130, and nothing left."""
+    """With 130, and nothing left behind."""
     run = begin(launch, launch.shell("echo up; sleep 300", timeouts=GRACE, strategy="none"), "up")
     running = launch.start("up", "--resume", run)
     assert running.stderr is not None
@@ -95,7 +95,7 @@ def test_ctrl_c_ends_a_run_that_was_taken_over(launch: Launch) -> None:
 
 
 def test_only_a_run_without_a_supervisor_can_be_taken_over(launch: Launch) -> None:
-    """One that is live, one that has ended and one that is not there are each refused in a sentence."""
+    """A live one, one that has ended and one that does not exist are each refused in a sentence."""
     running = launch.start("up", launch.shell("echo up; sleep 300", timeouts=GRACE, strategy="none"))
     read_until(running, "up")
     run = launch.run_directory().name
@@ -113,7 +113,7 @@ def test_only_a_run_without_a_supervisor_can_be_taken_over(launch: Launch) -> No
 
 
 def test_without_a_lease_there_is_nothing_to_take_over(launch: Launch) -> None:
-    """The agent killed the tasks the moment its supervisor died, and that is said."""
+    """The agent killed the tasks the moment its supervisor died, and the message says so."""
     run = begin(launch, launch.shell("echo up; sleep 300"), "up")
     ended = launch.run("up", "--resume", run)
     assert ended.returncode == 125

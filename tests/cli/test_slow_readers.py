@@ -1,4 +1,4 @@
-"""The disk never waits for a terminal: a reader that stops costs neither the job nor the log anything."""
+"""The disk never waits for a terminal: a reader that stops affects neither the job nor the log."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ for _ in range({{count}}):
     os.write(1, lines)
 """
 SUPERVISOR_MEMORY = 200_000_000
-"""Bytes: the interpreter, and what may wait; not what the tasks write."""
+"""Bytes: the interpreter and the allowed buffers; not the output of the tasks."""
 
 
 def program(launch: Launch, after: str = "", size: int = SIZE) -> Path:
-    """Return a spec of one task that writes so many bytes and then does something."""
+    """Return a spec of one task that writes that many bytes and then runs more code."""
     (launch.directory / "task.py").write_text(PROGRAM.replace("{count}", str(size // len(LINES))) + after)
     return launch.spec(cluster={"worker": 1}, command=["python3", "task.py"], strategy="none")
 
@@ -57,7 +57,7 @@ def wait_for(launch: Launch, kind: str) -> None:
 
 
 def test_a_reader_that_stops_costs_no_byte(launch: Launch) -> None:
-    """300 MB in 8 s: the job ends meanwhile; when the reader goes on it gets everything, and memory stays flat."""
+    """300 MB in 8 s: the job ends first; a reader that resumes gets everything, and memory stays flat."""
     size = 300_000_000
     running = launch.start("up", program(launch, size=size))
     until = time.monotonic() + PAUSE
@@ -73,7 +73,7 @@ def test_a_reader_that_stops_costs_no_byte(launch: Launch) -> None:
 
 
 def test_a_reader_that_never_reads_can_be_left(launch: Launch) -> None:
-    """Ctrl-C ends what waits for it, and the exit code is that of a user who did not want the rest."""
+    """Ctrl-C stops waiting for it; the exit code is that of a user who does not want the rest."""
     running = launch.start("up", program(launch))
     wait_for(launch, "ended")
     assert running.stderr is not None
@@ -86,7 +86,7 @@ def test_a_reader_that_never_reads_can_be_left(launch: Launch) -> None:
 
 
 def test_ctrl_c_does_not_wait_for_a_reader_that_never_reads(launch: Launch) -> None:
-    """Tasks have their grace, then the command ends; what was not shown is stated."""
+    """Tasks get their grace, then the command ends and states how much was not shown."""
     running = launch.start("up", program(launch, "open('wrote', 'w').close(); import time; time.sleep(300)"))
     while not (launch.directory / "wrote").exists():
         assert running.poll() is None
@@ -99,7 +99,7 @@ def test_ctrl_c_does_not_wait_for_a_reader_that_never_reads(launch: Launch) -> N
 
 
 def test_stderr_has_a_reader_of_its_own(launch: Launch) -> None:
-    """What tflaunch says comes at once, also while nobody reads the output; and nobody has to read it."""
+    """Messages of tflaunch come at once, even if its output is not read, and they need not be read."""
     program(launch, "raise SystemExit(7)")
     spec = launch.spec(cluster={"worker": 1}, command=["python3", "task.py"], strategy="none", restart={"max": 0})
     running = launch.start("up", spec)
@@ -113,7 +113,7 @@ def test_stderr_has_a_reader_of_its_own(launch: Launch) -> None:
 
 
 def test_a_pipe_that_another_program_made_non_blocking_is_waited_for(launch: Launch) -> None:
-    """It is not taken for one whose reader has gone."""
+    """It is not mistaken for a pipe whose reader has gone."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     running = subprocess.Popen(
@@ -128,7 +128,7 @@ def test_a_pipe_that_another_program_made_non_blocking_is_waited_for(launch: Lau
 
 
 def test_a_terminal_that_stops_misses_only_what_is_stated(launch: Launch) -> None:
-    """Ctrl-S on a terminal: the log is whole, and the terminal shows the end, and how much it does not show."""
+    """Ctrl-S: the log is complete, and the terminal shows the end and how much it has skipped."""
     master, slave = pty.openpty()
     running = subprocess.Popen(
         [str(TFLAUNCH), "up", str(program(launch))],
@@ -161,7 +161,7 @@ def test_a_terminal_that_stops_misses_only_what_is_stated(launch: Launch) -> Non
 
 
 def test_attach_waits_for_its_reader_in_little_memory(launch: Launch) -> None:
-    """It reads the logs at the pace of its reader."""
+    """It reads the logs at its reader's pace."""
     started = launch.run("up", "-d", program(launch, "open('wrote', 'w').close(); import time; time.sleep(300)"))
     assert started.returncode == 0, started.stderr
     follower = launch.start("attach", "-n", json.dumps(SIZE))

@@ -1,4 +1,4 @@
-"""`up --on slurm` that comes to nothing: no Slurm here, or a job that sbatch does not take."""
+"""`up --on slurm` that fails: no Slurm here, or a job that sbatch rejects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.cli
 
 
 def with_sbatch(launch: Launch, *said: str, code: int) -> None:
-    """Have an sbatch that fails with these words, as Slurm 22.05 does."""
+    """Have an sbatch that fails with this message, as Slurm 22.05 does."""
     directory = launch.directory / "bin"
     directory.mkdir()
     lines = "\n".join(said)
@@ -23,7 +23,7 @@ def with_sbatch(launch: Launch, *said: str, code: int) -> None:
 
 
 def refused(launch: Launch, *arguments: str) -> tuple[int, str]:
-    """Return exit code and the only sentence."""
+    """Return the exit code and the only sentence."""
     spec = launch.spec(cluster={"worker": 1}, command=["true"], strategy="none")
     ended = launch.up(spec, "--on", "slurm", *arguments)
     assert not list((launch.home / "runs").iterdir()), "there never was such a run"
@@ -32,7 +32,7 @@ def refused(launch: Launch, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_machine_without_slurm_is_one_sentence(launch: Launch) -> None:
-    """With what to do about it; nothing was started."""
+    """With a remedy; nothing was started."""
     launch.env["PATH"] = str(Path(sys.executable).parent)
     code, sentence = refused(launch)
     assert code == 3
@@ -40,7 +40,7 @@ def test_a_machine_without_slurm_is_one_sentence(launch: Launch) -> None:
 
 
 def test_an_option_that_sbatch_does_not_know_is_a_mistake_of_the_user(launch: Launch) -> None:
-    """Of what sbatch says, the line that names it is shown."""
+    """Of sbatch's output, the line that names it is shown."""
     with_sbatch(
         launch, "sbatch: unrecognized option '--nosuch=1'", 'Try "sbatch --help" for more information', code=255
     )
@@ -60,7 +60,7 @@ def test_a_job_that_slurm_refuses_has_both_its_reasons(launch: Launch) -> None:
 
 
 def test_an_image_is_refused(launch: Launch) -> None:
-    """Before anything is submitted: tasks would run outside of it. Elsewhere `up` warns."""
+    """Before anything is submitted: tasks would run outside it. Elsewhere `up` warns."""
     spec = launch.spec(cluster={"worker": 1}, command=["true"], strategy="none", container={"image": "train:1"})
     ended = launch.up(spec, "--on", "slurm")
     assert ended.returncode == 2

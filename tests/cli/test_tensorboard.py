@@ -1,4 +1,4 @@
-"""TensorBoard beside a run and after it: its port and what is told about it. A stand-in listens instead."""
+"""TensorBoard during and after a run: its port and the messages about it. A stand-in listens instead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONCE = {"max": 1, "backoff": [0, 0]}
 
 
 def job(launch: Launch, script: str, **fields: Any) -> Path:
-    """Write the spec of a worker that runs a shell script, with a TensorBoard beside it."""
+    """Write the spec of a worker that runs a shell script, with a TensorBoard."""
     if not (launch.directory / "tensorboard").exists():
         stand_in(launch.directory)
     return launch.shell(
@@ -38,7 +38,7 @@ def job(launch: Launch, script: str, **fields: Any) -> Path:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody serves pages on a port of the loopback address."""
+    """Whether pages are served on a port of the loopback address."""
     with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as page:
         return page.status == 200
     return False
@@ -51,7 +51,7 @@ def board(launch: Launch) -> psutil.Process:
 
 
 def test_it_is_told_shown_and_ends_with_the_job(launch: Launch) -> None:
-    """Where it is; in `ps` as well; and it is gone with the run."""
+    """Its address is printed and in `ps`; and it ends with the run."""
     running = launch.start("up", job(launch, UNTIL_GO))
     port = int(Said(running).until(URL)[1])
     assert answers(port)
@@ -69,7 +69,7 @@ def test_it_is_told_shown_and_ends_with_the_job(launch: Launch) -> None:
 
 
 def test_a_port_that_is_taken_is_left_to_its_owner(launch: Launch) -> None:
-    """6006 is busy: another one is chosen."""
+    """6006 is in use: another port is chosen."""
     with busy(6006):
         running = launch.start("up", job(launch, UNTIL_GO))
         port = int(Said(running).until(URL)[1])
@@ -91,7 +91,7 @@ def test_runs_that_start_at_once_do_not_dispute_a_port(launch: Launch) -> None:
 
 
 def test_a_port_that_is_taken_just_before_it_listens(launch: Launch) -> None:
-    """Somebody else listens there: that is not taken for TensorBoard, which starts again on another port."""
+    """That listener is not mistaken for TensorBoard, which restarts on another port."""
     spec = job(launch, UNTIL_GO)
     for name in ("told", "waits"):
         os.mkfifo(launch.directory / name)
@@ -110,7 +110,7 @@ def test_a_port_that_is_taken_just_before_it_listens(launch: Launch) -> None:
 
 
 def test_one_that_dies_starts_again(launch: Launch) -> None:
-    """The job's result is not touched."""
+    """The job's result is unaffected."""
     running = launch.start("up", job(launch, UNTIL_GO))
     said = Said(running)
     said.until(URL)
@@ -122,7 +122,7 @@ def test_one_that_dies_starts_again(launch: Launch) -> None:
 
 
 def test_a_python_without_tensorboard_is_explained(launch: Launch) -> None:
-    """It never fails the job; when it is given up, a hint says what to install."""
+    """It never fails the job; once TensorBoard is given up, a hint says what to install."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", launch.directory / "bare"], check=True)
     python = str(launch.directory / "bare" / "bin" / "python")
     spec = launch.spec(
@@ -159,11 +159,11 @@ def test_the_removed_option_names_the_command(launch: Launch, verb: str) -> None
 
 
 class TestTheCommand:
-    """`tflaunch tensorboard RUN` shows the event files, whether the run lives or has ended."""
+    """`tflaunch tensorboard RUN` shows the event files of a live or ended run."""
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_it_serves_an_ended_run_until_a_signal(self, launch: Launch, number: signal.Signals) -> None:
-        """And leaves nothing."""
+        """And it leaves nothing behind."""
         assert launch.up(job(launch, "true")).returncode == 0
         serving = launch.start("tensorboard")
         port = int(Said(serving).until(URL)[1])
@@ -174,7 +174,7 @@ class TestTheCommand:
         assert not launch.survivors()
 
     def test_it_serves_a_live_run_on_a_port_of_its_own(self, launch: Launch) -> None:
-        """Beside the run's own TensorBoard, and on the port that the user wants."""
+        """In addition to the run's own TensorBoard, on the port that the user chooses."""
         running = launch.start("up", job(launch, UNTIL_GO))
         own = int(Said(running).until(URL)[1])
         with socket.socket() as probe:
@@ -189,7 +189,7 @@ class TestTheCommand:
         assert running.wait(PATIENCE) == 0
 
     def test_a_port_that_is_taken_is_refused(self, launch: Launch) -> None:
-        """One sentence."""
+        """In one sentence."""
         assert launch.up(job(launch, "true")).returncode == 0
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -205,7 +205,7 @@ class TestTheCommand:
         assert 'write "tensorboard": "logs/" into the spec' in refused.stderr
 
     def test_one_that_fails_is_told(self, launch: Launch) -> None:
-        """It ends by itself."""
+        """It exits by itself."""
         assert launch.up(job(launch, "true")).returncode == 0
         (launch.directory / "tensorboard" / "main.py").write_text("raise SystemExit(7)")
         failed = launch.run("tensorboard")
@@ -224,7 +224,7 @@ class TestTheCommand:
         assert "their working directory is gone" in refused.stderr
 
     def test_it_dies_with_the_command(self, launch: Launch) -> None:
-        """Also when that is killed."""
+        """Even if the command is killed."""
         assert launch.up(job(launch, "true")).returncode == 0
         serving = launch.start("tensorboard")
         port = int(Said(serving).until(URL)[1])

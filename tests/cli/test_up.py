@@ -46,7 +46,7 @@ def test_the_smallest_local_spec_runs(launch: Launch) -> None:
 
 
 def test_the_run_directory_is_private_and_complete(launch: Launch) -> None:
-    """plan.json, events.jsonl with the plan first, a log per task; nobody else may look."""
+    """plan.json, events.jsonl with the plan first, a log per task; other users have no access."""
     launch.up(launch.spec(cluster={"worker": 1}, command=["true"]))
     directory = launch.run_directory()
     assert directory.stat().st_mode & 0o077 == 0
@@ -59,7 +59,7 @@ def test_the_run_directory_is_private_and_complete(launch: Launch) -> None:
 
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -11 $$", 139)])
 def test_the_culprits_end_is_the_exit_code(launch: Launch, script: str, code: int) -> None:
-    """The others are gone, and the culprit is named with its last words."""
+    """The other tasks are stopped, and the culprit is named with its last output."""
     script = f"if [ $TFLAUNCH_TASK = worker:1 ]; then echo last words; {script}; fi; {SLEEP}"
     ended = launch.up(launch.shell(script, workers=3, restart={"max": 0}))
     assert ended.returncode == code
@@ -69,7 +69,7 @@ def test_the_culprits_end_is_the_exit_code(launch: Launch, script: str, code: in
 
 @pytest.mark.parametrize("_", range(20))
 def test_the_first_cause_is_named_when_victims_follow_closely(launch: Launch, _: int) -> None:
-    """Victims that die 10 ms after the culprit are not taken for it."""
+    """Victims that die 10 ms after the culprit are not mistaken for it."""
     culprit = "if [ $TFLAUNCH_TASK = worker:1 ]; then echo $$ > fault; exit 7; fi"
     is_dead = 'while read -r state < /proc/$pid/stat; do case $state in *") Z "*) break;; esac; done 2>/dev/null'
     script = f"{culprit}; until [ -s fault ]; do :; done; read -r pid < fault; {is_dead}; sleep 0.01; exit 8"
@@ -79,7 +79,7 @@ def test_the_first_cause_is_named_when_victims_follow_closely(launch: Launch, _:
 
 
 def test_a_command_that_does_not_exist_is_one_sentence(launch: Launch) -> None:
-    """127, as a shell would say; and a hint."""
+    """127, as in a shell, and a hint."""
     ended = launch.up(launch.spec(cluster={"worker": 2}, command=["no-such-program"]))
     assert ended.returncode == 127
     sentence, hint = ended.stderr.splitlines()
@@ -88,7 +88,7 @@ def test_a_command_that_does_not_exist_is_one_sentence(launch: Launch) -> None:
 
 
 def test_a_failing_start_is_not_retried(launch: Launch) -> None:
-    """A plain error before the cluster formed would come again."""
+    """A plain error before the cluster has formed would recur."""
     ended = launch.up(launch.spec(cluster={"worker": 1}, command=["python3", "-c", "import nonsense"]))
     assert ended.returncode == 1
     assert "not restarted" in ended.stderr
@@ -96,7 +96,7 @@ def test_a_failing_start_is_not_retried(launch: Launch) -> None:
 
 
 def test_a_killed_task_is_restarted_with_its_gang(launch: Launch) -> None:
-    """Attempt 1 of both follows a SIGKILL in attempt 0; the log shows both attempts."""
+    """A SIGKILL in attempt 0 leads to attempt 1 of both; the log shows both attempts."""
     crash = "if [ $TFLAUNCH_TASK = worker:1 ]; then until [ -e up ]; do :; done; kill -9 $$; fi"
     script = f"echo attempt $TFLAUNCH_ATTEMPT; [ $TFLAUNCH_ATTEMPT = 1 ] && exit; {crash}; : > up; exec sleep 300"
     ended = launch.up(launch.shell(script, restart={"max": 1, "backoff": [0, 0]}))
@@ -107,7 +107,7 @@ def test_a_killed_task_is_restarted_with_its_gang(launch: Launch) -> None:
 
 
 def test_the_last_lines_are_those_of_the_last_attempt(launch: Launch) -> None:
-    """What earlier attempts said is in the log."""
+    """Output of earlier attempts is in the log."""
     script = "echo words of $TFLAUNCH_ATTEMPT; kill -9 $$"
     ended = launch.up(launch.shell(script, workers=1, restart={"max": 1, "backoff": [0, 0]}))
     assert ended.returncode == 137
@@ -116,7 +116,7 @@ def test_the_last_lines_are_those_of_the_last_attempt(launch: Launch) -> None:
 
 
 def test_more_tasks_than_files_may_be_open(launch: Launch) -> None:
-    """A low soft limit is raised for tflaunch itself, and stays as it was for the tasks."""
+    """A low soft limit is raised for tflaunch itself, and is unchanged for the tasks."""
     spec = launch.shell("ulimit -Sn", workers=80)
     command = ["sh", "-c", f"ulimit -Sn 64; exec {TFLAUNCH} up {spec}"]
     ended = subprocess.run(command, cwd=launch.directory, env=launch.env, capture_output=True, text=True, check=False)
@@ -136,7 +136,7 @@ def test_ctrl_c_ends_cleanly(launch: Launch) -> None:
 
 
 def test_a_second_ctrl_c_kills(launch: Launch) -> None:
-    """Tasks that ignore TERM, as TensorFlow's do, need not be waited for."""
+    """It skips the wait for tasks that ignore TERM, as TensorFlow's do."""
     running = launch.start("up", launch.shell("trap '' TERM; echo up; sleep 300 & wait; sleep 300"))
     read_until(running, "up", 2)
     running.send_signal(signal.SIGINT)
@@ -161,7 +161,7 @@ def test_other_signals_end_it_too(launch: Launch, number: signal.Signals, code: 
 
 
 def test_under_nohup_a_hangup_does_not_end_it(launch: Launch) -> None:
-    """Ignored is ignored."""
+    """An ignored signal stays ignored."""
     fifo = launch.directory / "fifo"
     os.mkfifo(fifo)
     spec = launch.shell("echo up; read line < fifo", workers=1)
@@ -180,7 +180,7 @@ def test_under_nohup_a_hangup_does_not_end_it(launch: Launch) -> None:
 
 @pytest.mark.parametrize("victim", ["launcher", "agent"])
 def test_kill_9_leaves_no_process(launch: Launch, victim: str) -> None:
-    """Neither of the launcher nor of the agent: tasks that ignore TERM included."""
+    """Whether the launcher or the agent is killed, including tasks that ignore TERM."""
     script = "trap '' TERM; echo up; sleep 300 & wait"
     running = launch.start("up", launch.shell(script, workers=2, restart={"max": 0}))
     read_until(running, "up", 2)
@@ -194,7 +194,7 @@ def test_kill_9_leaves_no_process(launch: Launch, victim: str) -> None:
 
 
 def test_a_busy_port_is_named_before_anything_starts(launch: Launch) -> None:
-    """With the process that has it; exit 3."""
+    """With the process that uses it; exit 3."""
     with socket.socket() as owner:
         owner.bind(("127.0.0.1", 0))
         owner.listen()
@@ -207,7 +207,7 @@ def test_a_busy_port_is_named_before_anything_starts(launch: Launch) -> None:
 
 
 def test_a_killed_agent_is_replaced(launch: Launch) -> None:
-    """Its tasks die with it; a new agent starts them again, within the budget."""
+    """Its tasks die with it; a new agent restarts them, within the budget."""
     script = "[ $TFLAUNCH_ATTEMPT = 1 ] && exit; echo up; exec sleep 300"
     running = launch.start("up", launch.shell(script, restart={"max": 1, "backoff": [0, 0]}))
     read_until(running, "up", 2)
@@ -245,7 +245,7 @@ def test_every_line_arrives_once_and_in_order(launch: Launch) -> None:
 
 
 def test_a_log_directory_with_planted_files_is_refused(launch: Launch) -> None:
-    """Before anything starts, and what they lead to stays as it is."""
+    """Before anything starts, and the targets of the links stay unchanged."""
     target, logs = launch.directory / "target", launch.directory / "logs"
     target.write_text("mine\n")
     logs.mkdir()
@@ -273,7 +273,7 @@ def test_a_reader_that_goes_away_does_not_end_the_job(launch: Launch) -> None:
 
 
 def test_a_reader_that_stops_does_not_stop_the_job(launch: Launch) -> None:
-    """Nobody reads our stdout: tasks run to their end, and Ctrl-C is heard."""
+    """Nothing reads our stdout: tasks run to completion, and Ctrl-C works."""
     running = launch.start(
         "up", launch.shell("head -c 3000000 /dev/zero | tr '\\0' '\\n'; : > wrote; exec sleep 300", workers=1)
     )
@@ -286,7 +286,7 @@ def test_a_reader_that_stops_does_not_stop_the_job(launch: Launch) -> None:
 
 
 def test_a_parameter_server_job_ends_with_its_chief(launch: Launch) -> None:
-    """Worker and ps would run for ever; the job's end is the chief's, and they are gone with it."""
+    """Worker and ps would never exit; the job ends when the chief does, and they end with it."""
     script = "[ $TFLAUNCH_TASK = chief:0 ] && exit 0; exec sleep 300"
     ended = launch.up(launch.shell(script, cluster={"chief": 1, "worker": 2, "ps": 1}))
     assert ended.returncode == 0
@@ -315,7 +315,7 @@ def test_a_sidecar_that_fails_for_good_is_explained(launch: Launch) -> None:
 
 
 def test_a_task_finds_its_environment(launch: Launch) -> None:
-    """The promised variables, the user's proxy, none for gRPC, and a private directory of its own."""
+    """The documented variables, the user's proxy, none for gRPC, and a private directory of its own."""
     launch.env["http_proxy"] = "http://proxy.invalid:1"
     names = "$TFLAUNCH_TASK $TFLAUNCH_ATTEMPT $http_proxy [${grpc_proxy-none}] $PYTHONUNBUFFERED"
     script = f'echo {names}; [ -d "$TFLAUNCH_TASK_DIR" ] && echo $TFLAUNCH_RUN'
@@ -325,7 +325,7 @@ def test_a_task_finds_its_environment(launch: Launch) -> None:
 
 
 def test_a_signal_is_heard_whenever_it_comes(launch: Launch) -> None:
-    """Also in the instant before the launcher goes to sleep: 20 tries of two signals in quick succession."""
+    """Even in the instant before the launcher sleeps: 20 tries of two signals in quick succession."""
     spec = launch.shell("trap '' TERM; echo up; sleep 300 & wait; sleep 300", workers=1)
     for _ in range(20):
         running = launch.start("up", spec)
@@ -350,7 +350,7 @@ def test_options_of_up(launch: Launch) -> None:
 
 
 def test_a_task_finds_what_was_chosen_for_it(launch: Launch) -> None:
-    """Its share of the cores, what tflaunch has set, and why it has tf_keras or not: its host has looked."""
+    """Its share of the cores, what tflaunch has set, and why it has tf_keras or not: its host has checked."""
     script = (
         'echo "$TFLAUNCH_STRATEGY|$TFLAUNCH_SET|$TF_NUM_INTRAOP_THREADS|$TF_USE_LEGACY_KERAS|$TFLAUNCH_LEGACY_KERAS"'
     )
@@ -371,7 +371,7 @@ def test_a_task_finds_what_was_chosen_for_it(launch: Launch) -> None:
 
 
 def test_the_last_lines_are_those_of_this_run(launch: Launch) -> None:
-    """A log directory may hold the words of an earlier run; they stay there and are not shown again."""
+    """A log directory may hold output of an earlier run; it stays there and is not shown again."""
     launch.up(launch.shell("echo earlier; exit 3", workers=1), "--log-dir", "out")
     ended = launch.up(launch.shell("echo now; exit 3", workers=1), "--log-dir", "out")
     assert "    now\n" in ended.stderr
@@ -380,21 +380,21 @@ def test_the_last_lines_are_those_of_this_run(launch: Launch) -> None:
 
 
 def test_a_deadline_ends_the_job_with_124(launch: Launch) -> None:
-    """And says which limit it was."""
+    """And names the limit."""
     ended = launch.up(launch.shell(SLEEP, timeouts={"deadline": "0.3s"}))
     assert ended.returncode == 124
     assert "stopped: not finished within timeouts.deadline" in ended.stderr
 
 
 def test_the_start_limit_names_who_never_listened(launch: Launch) -> None:
-    """A program that makes no TensorFlow server keeps the others waiting for ever."""
+    """A program that starts no TensorFlow server keeps the others waiting indefinitely."""
     ended = launch.up(launch.shell(SLEEP, timeouts={"start": "0.3s"}))
     assert ended.returncode == 124
     assert "worker:0, worker:1" in ended.stderr
 
 
 def test_folding_the_journal_gives_the_job(launch: Launch) -> None:
-    """The same step over the recorded events ends in the same state."""
+    """Replaying the recorded events through the same step gives the same state."""
     script = "[ $TFLAUNCH_ATTEMPT = 1 ] || kill -9 $$; [ $TFLAUNCH_TASK = worker:0 ] || exit 5"
     spec = launch.shell(script, restart={"max": 1, "backoff": [0, 0]})
     ended = launch.up(spec)
@@ -426,7 +426,7 @@ def test_no_output_is_coloured_for_a_file(launch: Launch, tmp_path: Path) -> Non
 
 
 def test_the_first_of_many_that_die_together_is_named_every_time(launch: Launch) -> None:
-    """The victims die 5 to 50 ms after the culprit, fifty times over."""
+    """The victims die 5 to 50 ms after the culprit, in fifty runs."""
     spec = launch.spec(
         cluster={"worker": 4},
         command=["python3", "-c", failing_attempts.program(launch.directory, 4)],
@@ -438,7 +438,7 @@ def test_the_first_of_many_that_die_together_is_named_every_time(launch: Launch)
 
 
 def test_a_host_that_is_emptied_lets_its_tasks_save_for_free(launch: Launch) -> None:
-    """TERM to the agent, as `systemctl stop` sends it: the tasks get TERM, and start again at no cost."""
+    """TERM to the agent, as `systemctl stop` sends it: the tasks get TERM, and restart free of charge."""
     script = (
         'trap "echo saved; exit 42" TERM; echo up $TFLAUNCH_ATTEMPT;'
         " test $TFLAUNCH_ATTEMPT = 1 || { sleep 300 & wait; }"
@@ -459,7 +459,7 @@ def test_a_host_that_is_emptied_lets_its_tasks_save_for_free(launch: Launch) -> 
 
 @pytest.mark.parametrize("role", ["worker", "board"])
 def test_silence_is_a_stall_only_where_it_trains(launch: Launch, role: str) -> None:
-    """A program that hangs shows where it does, and starts again; a silent sidecar is left alone."""
+    """A hanging program prints its stacks and is restarted; a silent sidecar is left alone."""
     program = (
         "import os, time\n"
         "def hanging_here():\n    time.sleep(0 if int(os.environ['TFLAUNCH_ATTEMPT']) else 300)\n"
@@ -503,7 +503,7 @@ raise ValueError("the last batch is empty")
 
 
 def test_a_job_that_fails_at_its_last_line_is_not_retrained_forever(launch: Launch) -> None:
-    """The first restart is free, as it had come to step 4; the window has forgotten each failure by the next."""
+    """The first restart is free, as it reached step 4; each failure has left the window by the next."""
     (launch.directory / "train.py").write_text(FAILS_AT_THE_END)
     rules = {"max": 3, "window": 0.1, "backoff": [0.2, 0.2]}
     command = ["sh", "-c", "echo started; exec python3 train.py"]
@@ -517,7 +517,7 @@ def test_a_job_that_fails_at_its_last_line_is_not_retrained_forever(launch: Laun
 
 
 def test_a_job_that_makes_progress_goes_on_however_often_it_is_killed(launch: Launch) -> None:
-    """Ten times within the window, of which a budget of one restart knows nothing."""
+    """Ten times within the window, with a budget of one restart that is not charged."""
     program = "echo Epoch $TFLAUNCH_ATTEMPT/10; [ $TFLAUNCH_ATTEMPT = 10 ] || kill -9 $$"
     ended = launch.up(launch.shell(program, workers=1, restart={"max": 1, "backoff": [0.01, 0.01]}))
     assert ended.returncode == 0, ended.stderr
@@ -552,7 +552,7 @@ def test_a_crash_loop_ends_early(launch: Launch) -> None:
 
 
 def test_a_word_of_progress_is_as_good_as_output(launch: Launch) -> None:
-    """A program that prints nothing but writes into its pipe is not stalled; the pipe is anew for each attempt."""
+    """A program that prints nothing but writes into its pipe is not stalled; each attempt has a new pipe."""
     script = (
         'for i in $(seq 8); do echo "{\\"step\\": $i}" > "$TFLAUNCH_PROGRESS"; sleep 0.25; done;'
         " test $TFLAUNCH_ATTEMPT = 1 || kill -9 $$"
