@@ -1,4 +1,4 @@
-"""Hosts that are reached over SSH; nothing may be left running on them."""
+"""Hosts reached over SSH; nothing may keep running on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.sshd import Keyring
 
 @pytest.fixture
 def make_bed(tmp_path: Path, keys: Keyring) -> Iterator[MakeBed]:
-    """Make hosts of namespaces; at the end of the test no session may have left a process on one."""
+    """Make hosts of namespaces; after the test no session may have left a process on one."""
     need_bed()
     made: list[Bed] = []
     with ExitStack() as stack:

@@ -21,7 +21,7 @@ from support.sshd import PATIENCE, Keyring, Sshd, StartSshd, home_for_client, wa
 pytestmark = pytest.mark.ssh
 
 ECHO = "echo ready; exec cat"
-# Makes a bed, tells its processes, and waits for its end.
+# Makes a bed, prints its processes, and waits for its end.
 OWNER = """
 import os, sys
 from pathlib import Path
@@ -62,7 +62,7 @@ class Session:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for what nobody tells."""
+    """Wait for a condition that no event reports."""
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
@@ -74,7 +74,7 @@ def has_carrier(bed: Bed, i: int) -> bool:
 
 
 def assert_unreachable(bed: Bed, i: int) -> None:
-    """Nobody answers, and nobody refuses either."""
+    """Connections are neither accepted nor refused."""
     with pytest.raises(TimeoutError):
         bed.connect(i, patience=0.3)
 
@@ -253,7 +253,7 @@ def _cmdline(process: psutil.Process) -> list[str]:
         return []
 
 
-# Sshd, without namespaces.
+# Sshd without namespaces.
 
 
 def client(home: Path, name: str, *command: str) -> list[str]:

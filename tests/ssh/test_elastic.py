@@ -1,4 +1,4 @@
-"""Jobs that go on with fewer hosts when the power of one fails, and grow again when it is back."""
+"""Jobs that continue with fewer hosts after one loses power, and grow again when it is back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ while not os.path.exists("enough") or role in os.environ.get("SERVERS", ""):
 
 
 def on(bed: Bed, launch: Launch) -> Launch:
-    """Run tflaunch on the controller, as somebody who knows the hosts."""
+    """Run tflaunch on the controller, as a user who knows the hosts."""
     launch.prefix = bed.run_prefix
     launch.env["HOME"] = str(bed.client_home)
     return launch
@@ -57,14 +57,14 @@ def start(bed: Bed, launch: Launch, cluster: dict[str, list[str]], **fields: Any
 
 
 def finish(running: subprocess.Popen[str]) -> str:
-    """Wait for the good end; return what tflaunch said."""
+    """Wait for success; return what tflaunch printed."""
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     return err
 
 
 def wait_until(running: subprocess.Popen[str], condition: Callable[[], object], patience: float = PATIENCE) -> None:
-    """Wait until a condition holds, as long as the command runs."""
+    """Poll a condition while the command runs."""
     end = time.monotonic() + patience
     while not condition():
         assert running.poll() is None, running.communicate()
@@ -73,7 +73,7 @@ def wait_until(running: subprocess.Popen[str], condition: Callable[[], object], 
 
 
 def records(launch: Launch) -> list[dict[str, Any]]:
-    """Return what the journal has by now; none when there is no run yet."""
+    """Return the journal's records so far; none while there is no run yet."""
     runs = launch.home / "runs"
     return launch.journal() if list(runs.glob("*/events.jsonl")) else []
 
@@ -90,7 +90,7 @@ def starts(launch: Launch, task: str) -> list[int]:
 
 @pytest.mark.parametrize("lost", [3, 1], ids=["the last", "the first"])
 def test_a_mirrored_gang_shrinks_and_grows(bed: Bed, launch: Launch, lost: int) -> None:
-    """Three workers, two while the power of a host is off, three again; never two attempts at a time."""
+    """Three workers, two while a host is off, three again; never two attempts at a time."""
     elastic = {"min_workers": 2, "retry": "5s"}
     with bed.watch() as watch:
         running = start(bed, launch, {"worker": ["h1", "h2", "h3"]}, elastic=elastic)
@@ -110,7 +110,7 @@ def test_a_mirrored_gang_shrinks_and_grows(bed: Bed, launch: Launch, lost: int) 
 
 
 def test_too_few_workers_wait_for_the_host(bed: Bed, launch: Launch) -> None:
-    """With `min_workers` 3 nothing starts without it; when it does not come the job fails with 125."""
+    """With `min_workers` 3 nothing starts without it; if it does not return the job fails with 125."""
     running = start(bed, launch, {"worker": ["h1", "h2", "h3"]}, elastic={"min_workers": 3, "retry": "5s"})
     read_until(running, "attempt 0 of 3 workers", 3)
     bed.power_off(3)
@@ -120,7 +120,7 @@ def test_too_few_workers_wait_for_the_host(bed: Bed, launch: Launch) -> None:
 
 
 def test_a_parameter_server_job_goes_on_without_a_worker(bed: Bed, launch: Launch) -> None:
-    """Its agent was killed, which everybody hears: the others live on, and the worker is started again alone."""
+    """Its agent was killed, and all peers notice: they stay alive, and only the worker is restarted."""
     cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
     elastic = {"min_workers": 1, "retry": "5s"}
     with bed.watch() as watch:
@@ -141,7 +141,7 @@ def test_a_parameter_server_job_goes_on_without_a_worker(bed: Bed, launch: Launc
 
 
 def test_a_parameter_server_job_starts_again_without_a_host_that_fell_silent(bed: Bed, launch: Launch) -> None:
-    """Nobody closed the worker's connection, so the chief would wait for it for ever."""
+    """The worker's connection was never closed, so the chief would wait for it indefinitely."""
     cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
     running = start(bed, launch, cluster, elastic={"min_workers": 1, "retry": "1h"}, env={"SERVERS": "worker ps"})
     wait_until(running, lambda: sum(record["kind"] == "port_opened" for record in records(launch)) == 4)
@@ -153,7 +153,7 @@ def test_a_parameter_server_job_starts_again_without_a_host_that_fell_silent(bed
 
 
 def test_without_elastic_a_lost_ps_worker_waits_for_its_host(bed: Bed, launch: Launch) -> None:
-    """Its own budget pays for it, and nobody else is restarted."""
+    """Its own budget is charged, and no other task is restarted."""
     cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
     restart = {"max": 10, "backoff": ["1s", "5s"]}
     running = start(bed, launch, cluster, restart=restart, env={"SERVERS": "worker ps"})
@@ -172,13 +172,13 @@ def test_without_elastic_a_lost_ps_worker_waits_for_its_host(bed: Bed, launch: L
 
 
 def weights(text: str) -> dict[int, int]:
-    """Return the weight after every step that was done."""
+    """Return the weight after every completed step."""
     return {int(step): int(weight) for step, weight in re.findall(r"^step (\d+): weight (\d+)$", text, re.MULTILINE)}
 
 
 @pytest.mark.tensorflow
 def test_mirrored_training_goes_on_with_two_hosts_and_then_with_three(bed: Bed, launch: Launch) -> None:
-    """Every step adds the number of workers to a weight: from 3 to 2 to 3 a step, and none is lost or done twice."""
+    """Every step adds the number of workers to a weight: 3, 2, then 3; no step is lost or done twice."""
     ending = "if attempt and strategy.num_replicas_in_sync == 3: sys.exit()"
     command = ["python", str(PROGRAMS / "mirrored.py"), "0", ending]
     fields = {"command": command, "env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "elastic": {"min_workers": 2, "retry": "15s"}}
@@ -206,7 +206,7 @@ def test_mirrored_training_goes_on_with_two_hosts_and_then_with_three(bed: Bed, 
 def test_parameter_server_training_goes_on_without_the_host_of_a_worker(
     bed: Bed, launch: Launch, comes_back: bool
 ) -> None:
-    """The worker comes back alone with its host; if that stays away, all go on from the checkpoint without it."""
+    """The worker returns alone with its host; if that stays away, the others resume from the checkpoint."""
     cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
     fields = {
         "command": ["python", str(PROGRAMS / "chief.py")],

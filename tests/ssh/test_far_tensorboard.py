@@ -1,4 +1,4 @@
-"""TensorBoard on another host: the way to it that is told, and that nothing of it is left there."""
+"""TensorBoard on another host: the printed command that reaches it, and that nothing is left there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = {"lease": 2, "grace": 0.2}
 
 
 def beside(launch: Launch, host: Sshd) -> Path:
-    """Write the spec of a worker on h1 that ends when the file `go` is there, with a TensorBoard beside it."""
+    """Write the spec of a worker on h1 that ends once the file `go` exists, with a TensorBoard."""
     launch.env["HOME"] = str(home_for_client(launch.directory / "user", {"h1": host}))
     stand_in(host.home)
     return launch.spec(
@@ -31,7 +31,7 @@ def beside(launch: Launch, host: Sshd) -> Path:
 
 
 def test_the_command_that_is_told_leads_to_it(launch: Launch, sshd: StartSshd) -> None:
-    """By the spec's own way to the host; here its port is another one, because both are one machine."""
+    """By the spec's own route to the host; here its port differs, because both are one machine."""
     host = sshd()
     spec = beside(launch, host)
     (launch.directory / "user/.ssh/known_hosts").write_text(host.known_hosts)
@@ -56,7 +56,7 @@ def test_the_command_that_is_told_leads_to_it(launch: Launch, sshd: StartSshd) -
 
 
 def test_event_files_of_another_host_are_told(launch: Launch, sshd: StartSshd) -> None:
-    """They are not on this machine, as far as the command can see."""
+    """As far as the command can tell, they are not on this machine."""
     host = sshd()
     spec = beside(launch, host)
     (host.home / "go").touch()

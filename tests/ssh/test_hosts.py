@@ -20,11 +20,11 @@ from support.sshd import Sshd, StartSshd, home_for_client, kill, wait_dead
 pytestmark = pytest.mark.ssh
 
 QUICK = {"lease": 2, "grace": 0.2}
-"""What a test can wait for: the fence is then at 7 s."""
+"""Timeouts that a test can wait for: the fence is then at 7 s."""
 
 
 def shell_on(launch: Launch, hosts: Mapping[str, Sshd], script: str, settings: Any = None, **fields: Any) -> Path:
-    """Write a spec with one task per host that runs a shell script, and make the hosts known to the user."""
+    """Write a spec with one shell task per host, and add the hosts to the user's known hosts."""
     if "HOME" not in launch.env or not launch.env["HOME"].startswith(str(launch.directory)):
         launch.env["HOME"] = str(home_for_client(launch.directory / "user", hosts))
     cluster = {"worker": [*hosts]}
@@ -35,7 +35,7 @@ def shell_on(launch: Launch, hosts: Mapping[str, Sshd], script: str, settings: A
 
 
 def living(sshd: Sshd) -> list[psutil.Process]:
-    """Return the processes of sessions, sshd's own not among them."""
+    """Return the processes of sessions, without sshd's own."""
     return [process for process in sshd.survivors() if process.name() != "sshd"]
 
 
@@ -49,7 +49,7 @@ def agents_of(sshd: Sshd) -> tuple[psutil.Process, psutil.Process]:
 
 
 def test_tasks_run_on_their_hosts(launch: Launch, sshd: StartSshd) -> None:
-    """In the host's home, with the spec's environment and nothing of a login; the agent travels once."""
+    """In the host's home, with the spec's environment and nothing of a login; the agent is uploaded once."""
     hosts = {"h1": sshd(environ={"LOGIN": "yes"}), "h2": sshd()}
     script = 'echo "$TFLAUNCH_TASK $PWD $HOME $GREETING ${LOGIN-none} $PATH"; test ! -t 0'
     spec = shell_on(launch, hosts, script, env={"GREETING": "hello from ${host:USER}"})
@@ -67,7 +67,7 @@ def test_tasks_run_on_their_hosts(launch: Launch, sshd: StartSshd) -> None:
 
 
 def test_the_culprit_on_a_host_gives_the_exit_code(launch: Launch, sshd: StartSshd) -> None:
-    """The other is ended; the last words are shown."""
+    """The other task is stopped; the last output is shown."""
     hosts = {"h1": sshd(), "h2": sshd()}
     script = "[ $TFLAUNCH_TASK = worker:0 ] && exec sleep 300; echo last words; exit 7"
     ended = launch.up(shell_on(launch, hosts, script, restart={"max": 0}))
@@ -90,7 +90,7 @@ def test_ctrl_c_ends_the_tasks_on_all_hosts(launch: Launch, sshd: StartSshd) -> 
 
 
 def test_no_secret_stands_on_a_command_line(launch: Launch, sshd: StartSshd) -> None:
-    """Neither here nor there; what the environment of a process holds only its user can read."""
+    """Neither locally nor on the host; only its user can read the environment of a process."""
     host = sshd()
     spec = shell_on(launch, {"h1": host}, "echo up; exec sleep 300", env={"TOKEN": "s3cr3t-t0k3n"})
     running = launch.start("up", spec)
@@ -103,7 +103,7 @@ def test_no_secret_stands_on_a_command_line(launch: Launch, sshd: StartSshd) -> 
 
 @pytest.mark.parametrize("victim", ["launcher", "guard", "agent"])
 def test_kill_9_leaves_nothing_on_the_hosts(launch: Launch, sshd: StartSshd, victim: str) -> None:
-    """After lease and grace at the latest, tasks that ignore TERM included."""
+    """After lease and grace at the latest, including tasks that ignore TERM."""
     host = sshd()
     script = "trap '' TERM; echo up; sleep 300 & wait"
     spec = shell_on(launch, {"h1": host}, script, timeouts=QUICK, restart={"max": 0})
@@ -119,7 +119,7 @@ def test_kill_9_leaves_nothing_on_the_hosts(launch: Launch, sshd: StartSshd, vic
 
 
 def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> None:
-    """SIGKILL to sshd's side of it, again and again: the same processes train on, no line is lost or doubled."""
+    """SIGKILL to sshd's side, repeatedly: the same processes keep training, no line is lost or duplicated."""
     host = sshd()
     count, times = 3000, 4
     wait = "[ $((i % 500)) != 0 ] || until [ -e go$i ]; do sleep 0.01; done"
@@ -139,7 +139,7 @@ def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> N
 
 
 def test_a_host_that_stops_answering_is_lost_after_the_fence(launch: Launch, sshd: StartSshd) -> None:
-    """Its agent ends the tasks by itself, nothing starts before, and the host is named: 125."""
+    """Its agent stops the tasks by itself, nothing starts before, and the host is named: 125."""
     hosts = {"h1": sshd(), "h2": sshd()}
     spec = shell_on(launch, hosts, "echo up; exec sleep 300", timeouts=QUICK, restart={"max": 1, "backoff": [0, 0]})
     running = launch.start("up", spec)
@@ -166,7 +166,7 @@ LOGINS = {
 
 @pytest.mark.parametrize("login", LOGINS)
 def test_a_login_that_leads_nowhere_is_one_sentence(launch: Launch, sshd: StartSshd, login: str) -> None:
-    """What the shell's start-up files do is named; exit 3, nothing is left."""
+    """The effect of the shell's start-up files is named; exit 3, nothing is left behind."""
     lines, words, connect = LOGINS[login]
     host = sshd()
     (host.home / ".bashrc").write_text(f"{lines}\n")
@@ -178,7 +178,7 @@ def test_a_login_that_leads_nowhere_is_one_sentence(launch: Launch, sshd: StartS
 
 
 def test_noise_of_a_login_cannot_be_taken_for_us(launch: Launch, sshd: StartSshd) -> None:
-    """100 KB of banner, of start-up files on both outputs, and a shell that shows every command."""
+    """100 KB of banner, start-up files that write to both outputs, and a shell that echoes every command."""
     host = sshd(banner="welcome\n" * 12_500)
     noise = "printf 'motd %s\\n' $(seq 20000)"
     (host.home / ".bashrc").write_text(f'{noise}; {noise} >&2; printf \'{{"kind": "ready"}}\\n\'; set -x; exec 2>&1\n')
@@ -188,7 +188,7 @@ def test_noise_of_a_login_cannot_be_taken_for_us(launch: Launch, sshd: StartSshd
 
 
 def test_all_hosts_or_none(launch: Launch, sshd: StartSshd) -> None:
-    """What cannot be reached is named with its reason, all of it, and nothing was started on the others."""
+    """All unreachable hosts are named with the reason, and nothing was started on the others."""
     hosts = {"h1": sshd(), "h2": sshd(), "h3": sshd()}
     spec = shell_on(launch, hosts, "touch started")
     hosts["h2"].stop_listening()
@@ -201,7 +201,7 @@ def test_all_hosts_or_none(launch: Launch, sshd: StartSshd) -> None:
 
 
 def fake_python(path: Path, version: str) -> Path:
-    """Write an interpreter that says it has another version."""
+    """Write an interpreter that reports another version."""
     numbers = tuple(int(part) for part in version.split("."))
     trick = f"import sys; sys.version_info = {numbers}; sys.version = '{version} (main)'; exec(sys.argv[-2])"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{trick}" "$@"\n')
@@ -232,7 +232,7 @@ def test_a_host_without_a_usable_python_is_one_sentence(
 
 
 def test_a_home_there_that_is_no_use_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
-    """A directory that cannot be made, or that others may write to."""
+    """A directory that cannot be created, or that others may write to."""
     host = sshd()
     (host.home / "open").mkdir()
     (host.home / "open").chmod(0o777)
@@ -280,7 +280,7 @@ PRINT_PLACE = "import os, tflaunch_worker.training as t; print(t.workers(), t.__
 
 
 def test_the_library_for_programs_travels_too(launch: Launch, sshd: StartSshd) -> None:
-    """A host needs no installation of ours; what the user has on PYTHONPATH comes first."""
+    """A host needs no installation of tflaunch; the user's PYTHONPATH takes precedence."""
     host = sshd()
     home_for_client(launch.directory / "user", {"h1": host})
     launch.env["HOME"] = str(launch.directory / "user")
@@ -296,7 +296,7 @@ def test_the_library_for_programs_travels_too(launch: Launch, sshd: StartSshd) -
 
 
 def test_what_a_run_writes_there_is_private(launch: Launch, sshd: StartSshd) -> None:
-    """Directories 0700 while it runs, and no directory of it afterwards."""
+    """Directories have mode 0700 during the run, and none of them remains afterwards."""
     host = sshd()
     script = "stat -c %a $TFLAUNCH_TASK_DIR $(dirname $(dirname $TFLAUNCH_TASK_DIR)); umask"
     ended = launch.up(shell_on(launch, {"h1": host}, script))
@@ -308,7 +308,7 @@ def test_what_a_run_writes_there_is_private(launch: Launch, sshd: StartSshd) -> 
 
 
 def test_a_stopped_launcher_is_no_dead_one(launch: Launch, sshd: StartSshd) -> None:
-    """Frozen for less than the lease: the tasks live on, and everything ends well."""
+    """Frozen for less than the lease: the tasks stay alive, and the job succeeds."""
     host = sshd()
     running = launch.start("up", shell_on(launch, {"h1": host}, "echo up; sleep 3; echo done", timeouts={"lease": 30}))
     read_until(running, "up")
@@ -322,7 +322,7 @@ def test_a_stopped_launcher_is_no_dead_one(launch: Launch, sshd: StartSshd) -> N
 
 
 def test_a_full_disk_on_a_host_costs_words(launch: Launch, sshd: StartSshd, disk: MakeDisk) -> None:
-    """The spool's: the launcher is frozen while a task writes more than fits; the gap is stated, the code its own."""
+    """A full spool: the launcher is frozen during a long output; the gap is reported, the code is its own."""
     host = sshd()
     home = disk(launch.directory / "small")
     count = 2_000_000
@@ -343,14 +343,14 @@ def test_a_full_disk_on_a_host_costs_words(launch: Launch, sshd: StartSshd, disk
 
 
 def test_plan_shows_how_hosts_are_reached(launch: Launch) -> None:
-    """Without reaching them."""
+    """Without connecting to them."""
     spec = launch.spec(cluster={"worker": ["10.0.0.1"]}, command=["x"], hosts={"10.0.0.1": {"ssh": "ann@gate:2222"}})
     shown = launch.run("plan", spec, "--json")
     assert '"ssh": "ann@gate:2222"' in shown.stdout
 
 
 def test_an_ssh_configuration_that_cannot_be_used_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
-    """With the place; exit 3."""
+    """With the location; exit 3."""
     spec = shell_on(launch, {"h1": sshd()}, "true")
     (launch.directory / "user" / ".ssh" / "config").write_text("Host h1\n  Port nonsense\n")
     ended = launch.up(spec)
@@ -373,7 +373,7 @@ def through_commands(launch: Launch, hosts: Mapping[str, Sshd], script: str, **f
 
 
 def test_hosts_behind_a_proxy_command(launch: Launch, sshd: StartSshd) -> None:
-    """Their tasks run, output comes back, and no command is left when the run has ended."""
+    """Their tasks run, output arrives, and no command is left when the run has ended."""
     hosts = {"h1": sshd(), "h2": sshd()}
     ended = launch.up(through_commands(launch, hosts, "echo hello from $TFLAUNCH_TASK"))
     assert ended.returncode == 0, ended.stderr
@@ -384,7 +384,7 @@ def test_hosts_behind_a_proxy_command(launch: Launch, sshd: StartSshd) -> None:
 
 
 def test_no_proxy_command_survives_its_supervisor(launch: Launch, sshd: StartSshd) -> None:
-    """Not even one that is killed."""
+    """Even if the supervisor is killed."""
     host = sshd()
     spec = through_commands(launch, {"h1": host}, "echo started; exec sleep 1000", timeouts=QUICK)
     up = launch.start("up", spec)

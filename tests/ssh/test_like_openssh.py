@@ -1,4 +1,4 @@
-"""known_hosts is read as OpenSSH reads it: ssh-keygen is asked."""
+"""known_hosts is read as OpenSSH reads it; ssh-keygen is the reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ssh
 
 
 def asked(*command: str | Path) -> str:
-    """Return what a program of OpenSSH prints."""
+    """Return the output of an OpenSSH program."""
     return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stdout
 
 
@@ -49,7 +49,7 @@ def test_known_hosts(
 
 
 def test_fingerprints(keys: Keyring) -> None:
-    """They can be compared with what ssh shows."""
+    """They can be compared with those that ssh shows."""
     for kind in ("ed25519", "rsa", "ecdsa"):
         key = keys[f"host-{kind}"]
         loaded = paramiko.PKey.from_path(key)
@@ -58,7 +58,7 @@ def test_fingerprints(keys: Keyring) -> None:
 
 @pytest.mark.parametrize("is_hashed", [False, True])
 def test_the_remedy_for_a_changed_key(tmp_path: Path, keys: Keyring, is_hashed: bool) -> None:
-    """The command that is recommended makes ssh and us forget the old key, and no other."""
+    """The recommended command makes ssh and tflaunch forget the old key, and no other."""
     old, new = public(keys["host-old"]), paramiko.PKey.from_path(keys["host-new"])
     path = tmp_path / "known hosts"
     path.write_text(f"beta {old}\n[alpha]:2222,[10.0.0.1]:2222 {old}\n")

@@ -22,26 +22,26 @@ pytestmark = pytest.mark.ssh
 
 QUICK = {"lease": 3, "grace": 0.5}
 FENCE = 3 + 0.5 + 5
-"""Seconds from the loss of a link until the tasks behind it are certainly dead, with these limits."""
+"""Seconds from the loss of a link until its tasks are certainly dead, with these timeouts."""
 
 COUNTING = "trap '' TERM; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; sleep 0.02; done"
 
 
 def on(bed: Bed, launch: Launch) -> Launch:
-    """Run tflaunch on the controller, as somebody who knows the hosts."""
+    """Run tflaunch on the controller, as a user who knows the hosts."""
     launch.prefix = bed.run_prefix
     launch.env["HOME"] = str(bed.client_home)
     return launch
 
 
 def shell_on(launch: Launch, hosts: list[str], script: str, **fields: Any) -> Path:
-    """Write a spec with one task per host that runs a shell script there."""
+    """Write a spec with one shell task per host."""
     command = ["sh", "-c", script]
     return launch.spec(**{"cluster": {"worker": hosts}, "strategy": "none", "command": command, **fields})
 
 
 def examples(launch: Launch, name: str) -> Path:
-    """Return a copy of a spec of cluster_specs/ that finds this environment's Python on its hosts."""
+    """Return a copy of a spec of cluster_specs/ that uses this environment's Python on its hosts."""
     spec = json.loads((REPOSITORY / "cluster_specs" / f"{name}.json").read_text())
     for host in spec["hosts"].values():
         host["python"] = sys.executable
@@ -63,7 +63,7 @@ def test_real_training_over_three_hosts(bed: Bed, launch: Launch, name: str) -> 
 
 @pytest.mark.parametrize("is_silent", [False, True], ids=["no carrier", "black hole"])
 def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is_silent: bool) -> None:
-    """The tasks run on, no line is lost or doubled, and it was noticed within 10 s."""
+    """The tasks keep running, no line is lost or duplicated, and the cut was noticed within 10 s."""
     count = 700
     spec = shell_on(on(bed, launch), ["h1", "h2"], COUNTING.format(count=count))
     with bed.watch() as watch:
@@ -86,7 +86,7 @@ def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is
 
 
 def test_a_cut_longer_than_the_lease_loses_the_host(bed: Bed, launch: Launch) -> None:
-    """It is the culprit; nothing starts before the fence; it may return, and the job is done."""
+    """It is the culprit; nothing starts before the fence; it may return, and the job succeeds."""
     spec = shell_on(
         on(bed, launch),
         ["h1", "h2"],
@@ -132,7 +132,7 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: 
 
 
 def test_a_power_failure_of_the_operator_leaves_nothing(bed: Bed, launch: Launch) -> None:
-    """The launcher is dead and its connections were never closed: after lease and grace nothing lives."""
+    """The launcher died without closing its connections: after lease and grace nothing is alive."""
     spec = shell_on(on(bed, launch), ["h1", "h2"], "trap '' TERM; echo up; sleep 300 & wait", timeouts=QUICK)
     running = launch.start("up", spec)
     read_until(running, "up", 2)
@@ -145,7 +145,7 @@ def test_a_power_failure_of_the_operator_leaves_nothing(bed: Bed, launch: Launch
 
 
 def test_a_lost_peer_is_named_rather_than_its_victim(bed: Bed, launch: Launch) -> None:
-    """A task that fails because it cannot hear its peer any more is not the first cause."""
+    """A task that fails because it can no longer reach its peer is not the first cause."""
     script = "echo up; if [ $TFLAUNCH_TASK = worker:0 ]; then read go <fifo; exit 1; fi; trap '' TERM; sleep 300 & wait"
     spec = shell_on(on(bed, launch), ["h1", "h2"], script, timeouts=QUICK, restart={"max": 0})
     bed.execute(1, "mkfifo", launch.directory / "fifo")
@@ -162,7 +162,7 @@ def test_a_lost_peer_is_named_rather_than_its_victim(bed: Bed, launch: Launch) -
 
 
 def test_ctrl_c_twice_does_not_wait_for_a_host_that_is_cut_off(bed: Bed, launch: Launch) -> None:
-    """Its agent ends the tasks by itself."""
+    """Its agent stops the tasks by itself."""
     spec = shell_on(
         on(bed, launch), ["h1", "h2"], "trap '' TERM; echo up; sleep 300 & wait", timeouts={"lease": 6, "grace": 0.5}
     )
@@ -182,7 +182,7 @@ def test_ctrl_c_twice_does_not_wait_for_a_host_that_is_cut_off(bed: Bed, launch:
 
 @pytest.mark.parametrize("trap", ["loopback", "unknown"])
 def test_a_host_that_does_not_know_the_others_is_found_before_the_start(bed: Bed, launch: Launch, trap: str) -> None:
-    """Debian's own 127.0.1.1 line, or no line at all: TensorFlow would wait for ever; exit 3."""
+    """Debian's own 127.0.1.1 line, or no line at all: TensorFlow would wait indefinitely; exit 3."""
     lines = bed.everybody().splitlines()
     lines = [line for line in lines if not line.endswith(" h1")] + (["127.0.1.1 h1"] if trap == "loopback" else [])
     bed.etc_hosts[2].write_text("\n".join(lines) + "\n")
@@ -197,7 +197,7 @@ def test_a_host_that_does_not_know_the_others_is_found_before_the_start(bed: Bed
 
 
 def test_tasks_are_given_addresses_that_all_hosts_can_reach(bed: Bed, launch: Launch) -> None:
-    """Each connects to the other's port, which is held on its own host."""
+    """Each connects to the other's port, which is held on the other's host."""
     script = """
 import json, os, socket
 config = json.loads(os.environ["TF_CONFIG"])
@@ -225,7 +225,7 @@ print("met", socket.gethostname(), host)
 
 @pytest.mark.parametrize("state", ["full", "read-only"])
 def test_a_host_without_room_for_the_agent_is_one_sentence(bed: Bed, launch: Launch, state: str) -> None:
-    """With the place and the remedy; exit 3."""
+    """With the location and the remedy; exit 3."""
     if state == "full":
         bed.execute(2, "mount", "-o", "remount,size=16k", bed.home)
         bed.execute(2, "sh", "-c", f"cat /dev/zero >{bed.home}/ballast", check=False)
@@ -243,7 +243,7 @@ def test_a_host_without_room_for_the_agent_is_one_sentence(bed: Bed, launch: Lau
 
 
 def test_a_host_that_is_off_is_named_and_delays_nobody(bed: Bed, launch: Launch) -> None:
-    """A black hole costs the limit, once, and names itself beside what else is wrong."""
+    """A black hole costs the timeout, once, and is named along with other problems."""
     bed.power_off(2)
     bed.etc_hosts[CONTROLLER].write_text(bed.everybody().replace("10.77.0.3 h3", "10.77.0.3 nobody"))
     spec = shell_on(on(bed, launch), ["h1", "h2", "h3"], "touch started", timeouts={"connect": 2})
@@ -257,7 +257,7 @@ def test_a_host_that_is_off_is_named_and_delays_nobody(bed: Bed, launch: Launch)
 
 @pytest.mark.tensorflow
 def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Launch) -> None:
-    """Shorter than the lease: TensorFlow goes on or fails and is started again; in the end the weights agree."""
+    """Shorter than the lease: TensorFlow continues, or fails and is restarted; the final weights agree."""
     spec = examples(launch, "ssh_multi_worker")
     command = [*json.loads(spec.read_text())["command"], "--epochs", "6"]
     with bed.watch() as watch:
@@ -277,7 +277,7 @@ def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Lau
 
 
 def test_the_first_of_many_that_die_together_is_named_over_cables_of_different_length(bed: Bed, launch: Launch) -> None:
-    """News of a victim may come first: the agents' clocks tell, fifty times over."""
+    """A victim's event may arrive first: the agents' clocks decide, in fifty runs."""
     bed.delay(2, 20)
     bed.delay(3, 40)
     spec = on(bed, launch).spec(

@@ -1,4 +1,4 @@
-"""Faults that are planted on real hosts: the doctor finds each by its name, and `up` finds closed ports itself."""
+"""Planted faults on real hosts: the doctor names each of them, and `up` itself finds closed ports."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ VENV = Path(sys.executable).parent
 
 
 def on(bed: Bed, launch: Launch) -> Launch:
-    """Run tflaunch on the controller, as somebody who knows the hosts."""
+    """Run tflaunch on the controller, as a user who knows the hosts."""
     launch.prefix = bed.run_prefix
     launch.env["HOME"] = str(bed.client_home)
     return launch
 
 
 def spec(launch: Launch, program: str = "print('ran')", **fields: Any) -> Path:
-    """Write a spec of two workers on two hosts, with a program of their own, in this environment's Python."""
+    """Write a spec of two workers on two hosts, with their own program, in this environment's Python."""
     (launch.directory / "train.py").write_text(program)
     hosts = {name: {"python": str(VENV / "python"), **fields.pop(name, {})} for name in ("h1", "h2")}
     return launch.spec(**{"cluster": CLUSTER, "command": ["python", "train.py"], "hosts": hosts, **fields})
 
 
 def examined(launch: Launch, path: Path, *arguments: str) -> tuple[int, dict[str, str]]:
-    """Return the doctor's exit code, and what it found: check to place and message."""
+    """Return the doctor's exit code, and its findings: check to place and message."""
     done = launch.run("doctor", path, "--json", *arguments)
     assert done.returncode in (0, 3), done.stderr
     shown = json.loads(done.stdout)
@@ -55,14 +55,14 @@ def fake_packages(directory: Path, **versions: str) -> str:
 
 
 def close_port(bed: Bed, host: int, port: int) -> None:
-    """Have a host's firewall drop what comes to a port."""
+    """Have a host's firewall drop packets to a port."""
     need(["nft"], ["nftables"])
     rules = f"table inet t {{\nchain c {{\ntype filter hook input priority 0;\ntcp dport {port} drop\n}}\n}}\n"
     bed.execute(host, "nft", "-f", "-", stdin=None, input=rules)
 
 
 def test_a_healthy_cluster_has_no_findings(bed: Bed, launch: Launch) -> None:
-    """Two hosts that are alike; afterwards no process and no file of the doctor is left."""
+    """Two identical hosts; afterwards no process or file of the doctor remains."""
     packages = fake_packages(launch.directory / "packages", tensorflow="2.21.0", tf_keras="2.21.0", keras="3.12.0")
     code, found = examined(on(bed, launch), spec(launch, env={"PYTHONPATH": packages}))
     assert (code, {check: text for check, text in found.items() if check not in ("disk", "memory")}) == (0, {})
@@ -72,7 +72,7 @@ def test_a_healthy_cluster_has_no_findings(bed: Bed, launch: Launch) -> None:
 
 
 def test_code_that_a_run_brings_along_is_found(bed: Bed, launch: Launch) -> None:
-    """The doctor brings it as `up` would, sees what is missing in it, and takes it away again."""
+    """The doctor uploads it as `up` would, sees what is missing in it, and removes it."""
     packages = fake_packages(launch.directory / "packages", tensorflow="2.21.0", tf_keras="2.21.0", keras="3.12.0")
     rest = {"env": {"PYTHONPATH": packages}, "sync": {"paths": ["train.py"]}}
     code, found = examined(on(bed, launch), spec(launch, **rest))
@@ -87,7 +87,7 @@ def test_code_that_a_run_brings_along_is_found(bed: Bed, launch: Launch) -> None
 
 
 def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -> None:
-    """Port, name, versions, program, clock, proxy, directory for checkpoints: each by name, with exit code 3."""
+    """Port, name, versions, program, clock, proxy, checkpoint directory: each is named, with exit code 3."""
     versions = {"tensorflow": "2.21.0", "tf_keras": "2.21.0", "keras": "3.12.0"}
     same = fake_packages(launch.directory / "same", **versions)
     other = fake_packages(launch.directory / "other", tensorflow="2.18.0", keras="3.5.0")
@@ -147,7 +147,7 @@ def test_what_is_missing_is_named(bed: Bed, launch: Launch, change: dict[str, An
 
 def test_a_busy_port_is_found(bed: Bed, launch: Launch) -> None:
     """On its own host, with its owner's name."""
-    # It ends with its input: what is killed here would be the program that has started it there.
+    # It ends with its input: a kill here would hit the program that started it there.
     script = "import socket, sys; s = socket.create_server(('', 2223)); print('in', flush=True); sys.stdin.read()"
     holder = subprocess.Popen(
         [*bed.host_prefix(2), "python3", "-c", script], stdout=subprocess.PIPE, stdin=subprocess.PIPE
@@ -164,7 +164,7 @@ def test_a_busy_port_is_found(bed: Bed, launch: Launch) -> None:
 
 @pytest.mark.parametrize("preflight", [True, False])
 def test_up_finds_a_closed_port_before_tensorflow_starts(bed: Bed, launch: Launch, preflight: bool) -> None:
-    """Exit 3 with who cannot reach whom; with --no-preflight nobody looks."""
+    """Exit 3 with the pairs that cannot connect; --no-preflight skips the check."""
     close_port(bed, 2, 2223)
     program = "open('started', 'w'); print('ran')"
     arguments = [] if preflight else ["--no-preflight"]
@@ -178,7 +178,7 @@ def test_up_finds_a_closed_port_before_tensorflow_starts(bed: Bed, launch: Launc
 
 
 def test_a_name_that_leads_to_another_machine_is_found(bed: Bed, launch: Launch) -> None:
-    """h1 takes h3 for h2: something answers, or nothing, but it is not the task."""
+    """Name lookup on h1 leads from h2 to h3: something answers, or nothing, but it is not the task."""
     text = bed.everybody().replace(f"{bed.address(2)} h2", f"{bed.address(3)} h2")
     bed.etc_hosts[1].write_text(text)
     ended = on(bed, launch).up(spec(launch, timeouts={"connect": 3}))
@@ -187,7 +187,7 @@ def test_a_name_that_leads_to_another_machine_is_found(bed: Bed, launch: Launch)
 
 
 def test_many_hosts_are_examined_side_by_side(make_bed: Any, launch: Launch) -> None:
-    """24 hosts, each of which reaches all others; of more the kernel cannot know all neighbours at once (1024)."""
+    """24 hosts, each reaching all others; the kernel's neighbour table limits the number (1024)."""
     bed = make_bed(24)
     hosts = [bed.name(i) for i in bed.hosts]
     path = launch.spec(cluster={"worker": hosts}, command=["sh", "-c", "true"], timeouts={"connect": 30})

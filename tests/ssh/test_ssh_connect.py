@@ -1,4 +1,4 @@
-"""Connections are made to the right host or not at all, in time, and a failure is one sentence with a remedy."""
+"""Connections reach the right host or none, in time; a failure is one sentence with a remedy."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ pytestmark = pytest.mark.ssh
 
 PATIENCE = 20.0
 SOON = 1.0
-"""A limit for what cannot succeed."""
+"""A timeout for what cannot succeed."""
 LATE = 3.0
-"""How much later than its limit a failure may come on a busy machine."""
+"""How long after its timeout a failure may be reported on a busy machine."""
 
 Speak = Callable[[socket.socket], None]
 
 
 @pytest.fixture
 def connector(capfd: pytest.CaptureFixture[str]) -> Iterator[Connector]:
-    """Make connections; afterwards none of their threads may live, and nothing may have been printed."""
+    """Make connections; afterwards none of their threads may be alive, and nothing may have been printed."""
     before = set(threading.enumerate())
     connector = Connector()
     yield connector
@@ -59,7 +59,7 @@ def connector(capfd: pytest.CaptureFixture[str]) -> Iterator[Connector]:
 
 
 class Machine:
-    """Finds what hosts need: known_hosts files, keys, servers that are none."""
+    """Provides what hosts need: known_hosts files, keys, and servers that do not speak SSH."""
 
     def __init__(self, directory: Path, keys: Keyring, stack: ExitStack) -> None:
         self.directory = directory
@@ -67,7 +67,7 @@ class Machine:
         self._stack = stack
 
     def target(self, host: Sshd, **changes: object) -> Target:
-        """Return how a host is reached by a client that knows it and has the right key."""
+        """Return a target for a client that knows the host and has the right key."""
         known = self.directory / f"known_hosts-{host.name}"
         if not known.exists():
             known.write_text(host.known_hosts)
@@ -79,7 +79,7 @@ class Machine:
         return target._replace(**changes)
 
     def stranger(self, speak: Speak, address: str = "127.0.0.9") -> Target:
-        """Return the way to a server that speaks as it likes."""
+        """Return the target of a server that sends whatever `speak` does."""
         server = self._stack.enter_context(socket.create_server((address, 0)))
 
         def serve() -> None:
@@ -101,7 +101,7 @@ class Machine:
         return self.nobody(server.getsockname()[1], address)
 
     def nobody(self, port: int, address: str = "127.0.0.9", **changes: object) -> Target:
-        """Return the way to whatever is at a port."""
+        """Return the target of an arbitrary port."""
         key = self.keys["client"]
         target = Target("x", address, port, USER, identity_files=(str(key),), host_key_name=address)
         return target._replace(**changes)
@@ -135,7 +135,7 @@ def machine(tmp_path: Path, keys: Keyring) -> Iterator[Machine]:
 
 
 def said_by(transport: paramiko.Transport, command: str = "echo $SSH_CONNECTION") -> str:
-    """Return what a command prints, and hang up."""
+    """Return the output of a command, and close the connection."""
     with transport.open_session() as channel:
         channel.exec_command(command)
         said = b"".join(iter(lambda: channel.recv(1024), b"")).decode().strip()
@@ -171,7 +171,7 @@ class TestKeys:
     def test_every_format_of_ssh_keygen(
         self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, form: str
     ) -> None:
-        """And only the own one tells the public half of an encrypted key."""
+        """And only OpenSSH's own has the public half of an encrypted key in clear text."""
         key = tmp_path / "key"
         subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-m", form, "-N", "", "-f", key], check=True)
         host = sshd()
@@ -180,7 +180,7 @@ class TestKeys:
         assert said_by(connector.connect(machine.target(host, identity_files=(str(key),)), PATIENCE))
 
     def test_many_hosts_share_a_key(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Its file is read once, whoever is first."""
+        """Its file is read once, whichever host is first."""
         hosts = [sshd(host_keys=["host-shared"]) for _ in range(6)]
         targets = [machine.target(host) for host in hosts] * 4
         with ThreadPoolExecutor(len(targets)) as pool:
@@ -194,7 +194,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("kind", ["ecdsa", "rsa"])
     def test_other_kinds_of_the_agent(self, connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
-        """RSA has to be asked for a signature that is not out of date."""
+        """RSA must be asked for a signature that is not obsolete."""
         host = sshd()
         authorize(host.directory, machine.keys[f"client-{kind}"])
         target = machine.target(host, identity_files=(), agent=machine.agent(machine.keys[f"client-{kind}"]))
@@ -228,7 +228,7 @@ class TestKeys:
         assert said_by(connector.connect(target, PATIENCE))
 
     def test_identities_only(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The agent's other keys are left alone."""
+        """The agent's other keys are not tried."""
         agent = machine.agent(*(machine.keys[f"other-{number}"] for number in range(3)))
         target = machine.target(sshd(lines=["MaxAuthTries 3"]), agent=agent)
         assert "hangs up as too many keys are wrong" in the_error_of(connector, target)
@@ -241,7 +241,7 @@ class TestKeys:
         assert said_by(connector.connect(machine.target(sshd(), identity_files=files), PATIENCE))
 
     def test_a_copy_of_a_key_is_not_tried(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """It would be as wrong."""
+        """It would fail too."""
         copy = machine.directory / "copy"
         copy.write_bytes(machine.keys["other"].read_bytes())
         files = tuple(str(key) for key in (machine.keys["other"], copy, machine.keys["client"]))
@@ -250,7 +250,7 @@ class TestKeys:
         )
 
     def test_two_keys_may_be_needed(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Some sshd ask for two."""
+        """Some sshd configurations require two."""
         host = sshd(lines=["AuthenticationMethods publickey,publickey"])
         authorize(host.directory, machine.keys["client"], machine.keys["other"])
         files = tuple(str(machine.keys[name]) for name in ("client", "other"))
@@ -261,7 +261,7 @@ class TestKeys:
     def test_a_users_certificate(
         self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, is_in_agent: bool
     ) -> None:
-        """It lies beside its key, which the host does not know."""
+        """It is next to its key, which the host does not know."""
         authority = machine.keys["authority"]
         key = make_key(tmp_path / "key")
         sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-n", USER, f"{key}.pub"]
@@ -278,7 +278,7 @@ class TestKeys:
     def test_a_users_certificate_in_the_agent(
         self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, kind: str
     ) -> None:
-        """No file is needed: the agent has it, too."""
+        """No file is needed: the agent also has the certificate."""
         authority = machine.keys["authority"]
         key = make_key(tmp_path / "key", kind)
         sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-n", USER, f"{key}.pub"]
@@ -290,7 +290,7 @@ class TestKeys:
 
 class TestKeysThatDoNotHelp:
     def test_a_wrong_key(self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path) -> None:
-        """What was tried is said, and what was not."""
+        """The message says what was tried and what was not."""
         locked = make_key(tmp_path / "locked", passphrase="secret")
         agent = machine.agent(machine.keys["other"])
         host = sshd()
@@ -305,7 +305,7 @@ class TestKeysThatDoNotHelp:
         )
 
     def test_a_wrong_user(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """OpenSSH does not say that there is no such user."""
+        """OpenSSH does not reveal that there is no such user."""
         sentence = the_error_of(connector, machine.target(sshd(), user="nobody-at-all"))
         assert "does not let user nobody-at-all in with" in sentence
 
@@ -325,7 +325,7 @@ class TestKeysThatDoNotHelp:
     def test_the_key_in_the_spec_has_to_be_one(
         self, connector: Connector, machine: Machine, tmp_path: Path, contents: str | None, words: str
     ) -> None:
-        """This is said before any connection is made."""
+        """This is reported before any connection is made."""
         key = tmp_path / "key"
         if contents == "locked":
             make_key(key, passphrase="secret")
@@ -341,7 +341,7 @@ class TestKeysThatDoNotHelp:
 
     @pytest.mark.parametrize("mode", [0o644, 0o640, 0o610, 0o602])
     def test_a_key_that_others_can_use(self, connector: Connector, machine: Machine, tmp_path: Path, mode: int) -> None:
-        """It is a secret no longer: ssh refuses it, too."""
+        """It is no longer secret: ssh refuses it, too."""
         key = tmp_path / "key"
         make_key(key)
         key.chmod(mode)
@@ -352,7 +352,7 @@ class TestKeysThatDoNotHelp:
 
     @pytest.mark.parametrize("kind", ["ecdsa", "ed25519", "rsa"])
     def test_a_key_that_is_damaged_anywhere(self, machine: Machine, tmp_path: Path, kind: str) -> None:
-        """In whatever way the libraries below take it."""
+        """However the underlying libraries react."""
         key = tmp_path / "key"
         make_key(key, kind=kind)
         head, *lines, end = key.read_text().splitlines()
@@ -372,7 +372,7 @@ class TestKeysThatDoNotHelp:
     def test_encrypted_keys_in_other_formats(
         self, connector: Connector, machine: Machine, tmp_path: Path, kind: str
     ) -> None:
-        """They are recognised as what they are."""
+        """They are recognised as encrypted."""
         key = tmp_path / "key"
         command = ["ssh-keygen", "-q", "-t", "rsa", "-m", kind, "-N", "secret", "-f", key]
         subprocess.run(command, check=True)
@@ -382,7 +382,7 @@ class TestKeysThatDoNotHelp:
     def test_an_encrypted_key_that_cannot_be_recognised(
         self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, is_in_agent: bool
     ) -> None:
-        """It may be any key of the agent, if that has one."""
+        """It may be any key of the agent, if the agent has one."""
         key = tmp_path / "key"
         subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-m", "PEM", "-N", "secret", "-f", key], check=True)
         key.with_name("key.pub").unlink()
@@ -394,7 +394,7 @@ class TestKeysThatDoNotHelp:
             assert "is encrypted and not in the ssh-agent; add it: ssh-add" in the_error_of(connector, target)
 
     def test_a_key_that_becomes_right(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Only what can be used is remembered."""
+        """Only usable keys are cached."""
         path = machine.directory / "late"
         target = machine.target(sshd(), identity_files=(str(path),))
         assert f"there is no key to log in with: {path} does not exist; add one" in the_error_of(connector, target)
@@ -403,14 +403,14 @@ class TestKeysThatDoNotHelp:
         assert said_by(connector.connect(target, PATIENCE))
 
     def test_no_key_at_all(self, connector: Connector, machine: Machine) -> None:
-        """There is nobody to be."""
+        """There is nothing to log in with."""
         sentence = the_error_of(connector, machine.nobody(1, identity_files=()))
         assert (
             "neither a key file nor an ssh-agent with keys was found; add one to the ssh-agent with ssh-add" in sentence
         )
 
     def test_too_many_keys(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """A host gives up after some, six by default."""
+        """A host disconnects after some, six by default."""
         files = tuple(str(machine.keys[f"other-{number}"]) for number in range(8))
         host = sshd()
         sentence = the_error_of(connector, machine.target(host, identity_files=files))
@@ -433,7 +433,7 @@ class TestKeysThatDoNotHelp:
 
 class TestAgentsThatDoNotHelp:
     def test_an_agent_that_refuses(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The user is asked, and says no: the other keys are still tried."""
+        """The user is prompted, and declines: the other keys are still tried."""
         agent = machine.agent(machine.keys["client"], options=["-c"])
         host = sshd()
         authorize(host.directory, machine.keys["client"], machine.keys["other"])
@@ -492,7 +492,7 @@ class TestAgentsThatDoNotHelp:
     def test_an_agent_that_says_nothing(
         self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It is waited for, but not for long, also if nobody even accepts."""
+        """The wait for it is short, even if it does not accept connections."""
         monkeypatch.setattr(ssh_keys, "_LIST_PATIENCE", 1.0)
         path = str(machine.directory / "agent.sock")
         with socket.socket(socket.AF_UNIX) as listener:
@@ -506,7 +506,7 @@ class TestAgentsThatDoNotHelp:
     def test_an_agent_that_does_not_sign(
         self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It may wait for somebody to touch something: that counts within the limit."""
+        """It may wait for the user to touch a device, within the timeout."""
         agent = machine.agent(machine.keys["client"])
         target = machine.target(sshd(), identity_files=(), agent=agent)
         sign = ssh_keys.AgentKey.sign_ssh_data
@@ -524,7 +524,7 @@ class TestAgentsThatDoNotHelp:
 
 class TestHostKeys:
     def test_a_host_that_is_not_known(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The remedy works, and is seen at once: no new connector is needed."""
+        """The remedy works, and takes effect at once: no new connector is needed."""
         host = sshd()
         file = machine.directory / "known_hosts-h1"
         file.write_text("")
@@ -540,7 +540,7 @@ class TestHostKeys:
         assert said_by(connector.connect(target, PATIENCE))
 
     def test_a_host_whose_key_has_changed(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Nothing of ours is shown to it."""
+        """Nothing of ours is sent to it."""
         host = sshd()
         target = machine.target(host)
         host.restart("another")
@@ -568,10 +568,10 @@ class TestHostKeys:
 
     @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
     def test_a_certificate_of_a_host(self, connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
-        """A host that nobody knows is known to the authority."""
+        """The host's own key is unknown, but its authority is known."""
         authority = machine.keys["authority-rsa"]
         key = machine.keys[f"certified-{kind}"]
-        names = ",".join(f"127.0.0.{number}" for number in range(1, 256))  # no pattern: ssh takes none
+        names = ",".join(f"127.0.0.{number}" for number in range(1, 256))  # not a pattern: ssh accepts none
         sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-h", "-n", names, f"{key}.pub"]
         subprocess.run(sign, check=True, capture_output=True)
         host = sshd(host_keys=[key.name], lines=[f'HostCertificate "{key}-cert.pub"'])
@@ -618,7 +618,7 @@ class TestPlacesWithoutSsh:
     def test_no_route(
         self, connector: Connector, machine: Machine, monkeypatch: pytest.MonkeyPatch, number: str
     ) -> None:
-        """Which this machine cannot show without harm."""
+        """Which this machine cannot demonstrate without harm."""
 
         def connect(*_: object) -> None:
             raise OSError(getattr(errno, number), "no way")
@@ -631,7 +631,7 @@ class TestPlacesWithoutSsh:
     def test_the_second_address_of_a_name(
         self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """An address that refuses, and one that swallows everything, do not hide it."""
+        """An address that refuses, and one that drops all packets, do not hide it."""
         host = sshd()
         with _full_server() as full:
             places = [("127.0.0.9", 1), full.getsockname(), (host.address, host.port)]
@@ -640,7 +640,7 @@ class TestPlacesWithoutSsh:
             assert said_by(connector.connect(machine.target(host), 6.0))
 
     def test_a_black_hole(self, connector: Connector, machine: Machine) -> None:
-        """Nobody answers, not even with a refusal."""
+        """Connections are neither accepted nor refused."""
         with _full_server() as full:
             target = machine.nobody(full.getsockname()[1])
             sentence = f"no answer from 127.0.0.9:{target.port} within 1 s; is it running, and does a firewall let you"
@@ -668,7 +668,7 @@ class TestPlacesWithoutSsh:
     def test_a_port_that_speaks_something_else(
         self, connector: Connector, machine: Machine, words: bytes, shown: str
     ) -> None:
-        """It is quoted, made fit for a terminal."""
+        """It is quoted, made safe for a terminal."""
         sentence = the_error_of(connector, machine.stranger(lambda client: client.sendall(words)))
         if shown:
             assert f'does not speak SSH but says "{shown}' in sentence
@@ -677,7 +677,7 @@ class TestPlacesWithoutSsh:
             assert "hangs up before it says anything" in sentence
 
     def test_words_before_the_version(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Some are allowed, and passed over."""
+        """Some lines are allowed, and skipped."""
         host = sshd()
 
         def speak(client: socket.socket) -> None:
@@ -718,7 +718,7 @@ class TestPlacesWithoutSsh:
         assert shown in the_error_of(connector, machine.stranger(speak))
 
     def test_a_server_that_stops_in_the_middle(self, connector: Connector, machine: Machine) -> None:
-        """It is given up in time."""
+        """The connection times out."""
 
         def speak(client: socket.socket) -> None:
             client.sendall(b"SSH-2.0-x\r\n")
@@ -757,7 +757,7 @@ class TestPlacesWithoutSsh:
 
 class TestJumpHosts:
     def test_a_way_over_two(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The last is asked from where."""
+        """The last host reports the addresses of the connection."""
         one, two, host = sshd("one"), sshd("two"), sshd("host")
         jumps = (first := machine.target(one), machine.target(two, jumps=(first,)))
         said = said_by(connector.connect(machine.target(host, jumps=jumps), PATIENCE)).split()
@@ -781,7 +781,7 @@ class TestJumpHosts:
         assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
 
     def test_it_is_connected_to_once(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """However many hosts are behind it, as it counts its connections; anew when the connection is lost."""
+        """However many hosts are behind it, as it counts its connections; again if the connection is lost."""
         gate = sshd("gate")
         hosts = [sshd(host_keys=["host-shared"]) for _ in range(5)]
         way = (machine.target(gate),)
@@ -800,7 +800,7 @@ class TestJumpHosts:
     def test_a_connection_to_it_that_is_dead_without_a_word(
         self, connector: Connector, machine: Machine, sshd: StartSshd
     ) -> None:
-        """A new one is made in time, for all who need it."""
+        """A new one is made in time, for all that need it."""
         gate, host = sshd("gate"), sshd("host")
         target = machine.target(host, jumps=(machine.target(gate),))
         first = connector.connect(target, PATIENCE)
@@ -834,7 +834,7 @@ class TestJumpHosts:
     def test_what_is_wrong_with_a_jump_host_is_said_of_it(
         self, connector: Connector, machine: Machine, sshd: StartSshd
     ) -> None:
-        """Not of the host behind it, nor of another jump host; once for everybody who waits."""
+        """Not of the host behind it or of another jump host; once for all that wait."""
         gate, host = sshd("gate"), sshd("host")
         good = machine.target(gate)
         closed = machine.nobody(1)._replace(host="two", jumps=(good,))
@@ -852,7 +852,7 @@ class TestJumpHosts:
         assert gate.log.read_text().count("Accepted publickey") == 1
 
     def test_what_is_wrong_behind_it(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Each host gets its own words, though all are asked for at once over one connection."""
+        """Each host gets its own message, though all are requested at once over one connection."""
         gate, host = sshd("gate", lines=["PermitOpen 127.0.0.9:* 127.0.0.3:* no-such-host.invalid:*"]), sshd("host")
         way = (machine.target(gate),)
         silent = machine.stranger(lambda client: [*iter(lambda: client.recv(100), b"")].clear())
@@ -877,7 +877,7 @@ class TestJumpHosts:
         assert gate.log.read_text().count("Accepted publickey") == 1
 
     def test_a_host_behind_it_that_is_lost(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The connection over the jump host ends, the one to it stays."""
+        """The connection over the jump host ends; the one to it stays."""
         gate, host = sshd("gate"), sshd("host")
         transport = connector.connect(machine.target(host, jumps=(machine.target(gate),)), PATIENCE)
         channel = transport.open_session()
@@ -920,7 +920,7 @@ while True:
         ]
 
     def target(self, machine: Machine, host: Sshd, *options: str) -> Target:
-        """Return the way to a host through a command."""
+        """Return the target of a host behind a command."""
         command = self.relay(machine, *options, host=host.address, port=str(host.port))
         return machine.target(host, proxy_command=command)
 
@@ -939,7 +939,7 @@ while True:
     def test_it_is_found_in_the_configuration(
         self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Of a jump host; with the words of the shell and tokens."""
+        """That of a jump host, with shell syntax and tokens."""
         gate, host = sshd("gate"), sshd("host")
         home = machine.directory / "home"
         (home / ".ssh").mkdir(parents=True)
@@ -985,7 +985,7 @@ while True:
     def test_a_command_that_brings_nothing(
         self, connector: Connector, machine: Machine, command: str, words: str
     ) -> None:
-        """What it says is quoted; it is ended."""
+        """Its output is quoted; the command is ended."""
         target = machine.nobody(22, proxy_command=f"{command} # {machine.directory}/relay")
         sentence = the_error_of(connector, target, SOON)
         assert words in sentence
@@ -994,7 +994,7 @@ while True:
 
     @pytest.mark.parametrize("options", [(), ("stubborn",)], ids=["ends with its input", "ends by KILL only"])
     def test_no_command_survives_tflaunch(self, machine: Machine, sshd: StartSshd, options: tuple[str, ...]) -> None:
-        """Not even when it is killed."""
+        """Even if tflaunch is killed."""
         target = self.target(machine, sshd(), *options)
         program = """if True:
             import sys, time
@@ -1021,7 +1021,7 @@ def _words_of(process: psutil.Process) -> list[str]:
 
 
 def test_a_connection_that_is_closed_wakes_up(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-    """Whoever waits for it knows at once; an idle one does not look around ten times a second."""
+    """A blocked reader returns at once; an idle connection does not poll ten times a second."""
     host = sshd()
     transport = connector.connect(machine.target(host), PATIENCE)
     channel = transport.open_session()
@@ -1069,7 +1069,7 @@ def test_nothing_is_printed(tmp_path: Path) -> None:
 
 
 class _full_server:  # noqa: N801
-    """A server whose queue is full: the kernel answers nobody any more."""
+    """A server whose queue is full: the kernel no longer answers connections."""
 
     def __enter__(self) -> socket.socket:
         self._server = socket.create_server(("127.0.0.9", 0), backlog=0)

@@ -22,7 +22,7 @@ QUICK = {"max": 0}
 
 
 def synced(launch: Launch, hosts: Mapping[str, Sshd], /, *command: str, **fields: Any) -> Path:
-    """Write a spec beside the user's code, with a task on every host that runs a command there."""
+    """Write a spec next to the user's code, with a task on every host that runs a command there."""
     if not launch.env.get("HOME", "").startswith(str(launch.directory)):
         launch.env["HOME"] = str(home_for_client(launch.directory / "user", hosts))
     (launch.directory / "project").mkdir(exist_ok=True)
@@ -31,7 +31,7 @@ def synced(launch: Launch, hosts: Mapping[str, Sshd], /, *command: str, **fields
 
 
 def write(launch: Launch, **contents: str | bytes) -> None:
-    """Write files of the project; in a name, a double underscore stands for a slash, `_py` for `.py`."""
+    """Write files of the project; in a name, a double underscore means a slash, `_py` means `.py`."""
     for name, content in contents.items():
         path = launch.directory / "project" / name.replace("__", "/").replace("_py", ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def write(launch: Launch, **contents: str | bytes) -> None:
 
 
 def code_on(host: Sshd) -> list[Path]:
-    """Return the directories of code that runs have left on a host, oldest first."""
+    """Return the code directories that runs have left on a host, oldest first."""
     return sorted((host.home / STATE).glob("runs/*/agents/*/code"), key=lambda path: path.stat().st_mtime_ns)
 
 
@@ -49,7 +49,7 @@ def files_below(directory: Path) -> set[str]:
 
 
 def sentence_of(ended: subprocess.CompletedProcess[str], code: int) -> str:
-    """Return the one line that a run which never started has said."""
+    """Return the only line printed by a run that never started."""
     assert ended.returncode == code, ended.stderr
     (sentence,) = ended.stderr.splitlines()
     return sentence
@@ -75,7 +75,7 @@ def test_a_program_runs_on_hosts_that_had_nothing_of_it(launch: Launch, sshd: St
     ended = launch.up(synced(launch, hosts, "./tool"))
     assert ended.returncode == 0, ended.stderr
     for index, host in enumerate(hosts.values()):
-        assert not host.wait_empty()  # a guard may be a moment behind its supervisor
+        assert not host.wait_empty()  # a guard may lag a moment behind its supervisor
         (code,) = code_on(host)
         assert f"hello from data {code}" in launch.log(f"worker:{index}")
         assert (code / "result").read_text() == "1"
@@ -92,7 +92,7 @@ def test_a_program_runs_on_hosts_that_had_nothing_of_it(launch: Launch, sshd: St
 
 
 def test_only_what_changed_travels(launch: Launch, sshd: StartSshd) -> None:
-    """The second run's host writes one content more, and no other anew."""
+    """The second run's host writes one more content, and rewrites no other."""
     host = sshd()
     write(launch, big=os.urandom(200_000), small="one")
     spec = synced(launch, {"h1": host}, "cat", "small")
@@ -112,7 +112,7 @@ def test_only_what_changed_travels(launch: Launch, sshd: StartSshd) -> None:
 
 
 def test_an_upload_goes_on_over_a_new_link(launch: Launch, sshd: StartSshd) -> None:
-    """Cut twice in the middle of 30 MB: all of it is right."""
+    """Cut twice within 30 MB: the content arrives intact."""
     host = sshd()
     write(launch, big=os.urandom(30_000_000))
     running = launch.start("up", synced(launch, {"h1": host}, "sha256sum", "big"))
@@ -134,7 +134,7 @@ def test_an_upload_goes_on_over_a_new_link(launch: Launch, sshd: StartSshd) -> N
 
 
 def wait_for_part(host: Sshd, size: int) -> None:
-    """Wait until so many bytes of a file have arrived."""
+    """Wait until that many bytes of a file have arrived."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         for path in (host.home / STATE).glob("runs/*/agents/*/tasks/.files/*"):
@@ -148,7 +148,7 @@ def wait_for_part(host: Sshd, size: int) -> None:
 
 
 def test_what_cannot_be_read_here_ends_the_run_before_it_begins(launch: Launch, sshd: StartSshd) -> None:
-    """A path that is not there; a file that the kernel does not let even root read."""
+    """A path that does not exist; a file that the kernel does not let even root read."""
     host = sshd()
     spec = synced(launch, {"h1": host}, "true", sync={"paths": ["missing"]})
     assert sentence_of(launch.up(spec), 2).endswith("project/missing does not exist")
@@ -166,7 +166,7 @@ def test_what_cannot_be_read_here_ends_the_run_before_it_begins(launch: Launch, 
 
 
 def test_a_host_without_room_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
-    """Nothing starts, and the room is given back."""
+    """Nothing starts, and the space is freed."""
     host = sshd()
     small = host.home / "small"
     small.mkdir(mode=0o700)
@@ -188,7 +188,7 @@ def test_a_host_without_room_is_one_sentence(launch: Launch, sshd: StartSshd) ->
 
 @pytest.mark.parametrize("change", ["other", "gone"])
 def test_a_file_that_changes_while_it_is_sent_is_one_sentence(launch: Launch, sshd: StartSshd, change: str) -> None:
-    """It is named; tasks must not start with half of each."""
+    """It is named; tasks must not start with half of each version."""
     host = sshd()
     write(launch, a="a", big=os.urandom(30_000_000), last=os.urandom(100))
     big = launch.directory / "project/big"
@@ -198,7 +198,7 @@ def test_a_file_that_changes_while_it_is_sent_is_one_sentence(launch: Launch, ss
         with big.open("r+b") as file:
             file.truncate(20_000_000)
     else:
-        # The file that is being sent stays open: it is the next link that finds it gone.
+        # The file being sent stays open: only the next link finds it gone.
         big.unlink()
         host.kill_connections()
     _, err = running.communicate(timeout=PATIENCE)
