@@ -18,19 +18,19 @@ OWN_ENVIRONMENT = {
     "TFLAUNCH_HOME": "/state/own",
     "TFLAUNCH_RUN": "another",
 }
-"""What the containers of tests have, besides what the image says."""
+"""What containers of tests get in addition to the image's settings."""
 
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    """Make the image once for all tests."""
+    """Build the image once for all tests."""
     with an_engine() as made:
         yield made
 
 
 @pytest.fixture
 def compose(engine: Engine, tmp_path: Path) -> Iterator[Compose]:
-    """The project's compose file, with a job of the test's own."""
+    """The project's compose file, with the test's own job."""
     project = Compose(engine, f"tfl{os.getpid()}", tmp_path / "job")
     try:
         yield project
@@ -40,7 +40,7 @@ def compose(engine: Engine, tmp_path: Path) -> Iterator[Compose]:
 
 @pytest.fixture
 def containers(engine: Engine, launch: Launch) -> Iterator[list[str]]:
-    """Two containers on a network of their own, with the engine at hand for the launcher."""
+    """Two containers on their own network, with the container engine available to the launcher."""
     launch.env.update({name: value for name, value in engine.env.items() if name == "DOCKER_HOST"})
     names = [f"tfl{os.getpid()}-c{number}" for number in (1, 2)]
     network = f"tfl{os.getpid()}"

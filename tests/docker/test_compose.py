@@ -1,4 +1,4 @@
-"""`docker-compose up` as the README has it: real clusters in containers, and what happens to containers."""
+"""`docker-compose up` as in the README: real clusters in containers, and failures of containers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shell(compose: Compose, script: str, **fields: object) -> str:
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(("profile", "launcher"), [("multi-worker", "launcher"), ("parameter-server", "ps-launcher")])
 def test_both_profiles_train(compose: Compose, profile: str, launcher: str) -> None:
-    """The launcher's exit code is the job's, 0, and no container is left running."""
+    """The launcher's exit code is the job's, 0, and no container keeps running."""
     compose.env.pop("JOB")
     chosen = () if profile == "multi-worker" else ("--profile", profile)
     ended = compose.run(*chosen, "up", "--exit-code-from", launcher)
@@ -72,9 +72,9 @@ def test_a_job_that_the_launcher_may_not_read_is_said(compose: Compose) -> None:
 
 @pytest.mark.tensorflow
 def test_training_goes_on_from_the_checkpoint_when_a_worker_was_killed(compose: Compose) -> None:
-    """`docker kill` in mid-training, then `docker start`: another attempt, not another training.
+    """`docker kill` in mid-training, then `docker start`: a new attempt that continues the same training.
 
-    The program is the user's own, copied to the workers, whose `python` is that of the image.
+    The program is the user's own, copied to the workers, whose `python` is the image's.
     """
     (compose.job / "train.py").write_text(TRAIN)
     command = ["python", "train.py", "--data", "synthetic", "--state-dir", "/state/train"]
@@ -95,7 +95,7 @@ def test_training_goes_on_from_the_checkpoint_when_a_worker_was_killed(compose: 
 
 
 def test_a_container_that_is_away_for_less_than_the_lease_costs_nothing(compose: Compose) -> None:
-    """Paused, and then without its network: the tasks run on, no line is lost or doubled."""
+    """Paused, then without its network: the tasks keep running, no line is lost or duplicated."""
     count = 500
     spec = shell(compose, COUNTING.format(count=count), timeouts={"heartbeat": 2, "lease": 30})
     compose.run("up", "--detach", "worker")
@@ -120,7 +120,7 @@ def test_a_container_that_is_away_for_less_than_the_lease_costs_nothing(compose:
 
 
 def test_a_container_that_is_lost_is_found_again(compose: Compose) -> None:
-    """Paused for longer than the lease; then its sshd dies and the engine starts it again: two restarts, exit 0."""
+    """Paused longer than the lease; then its sshd dies and Docker restarts it: two restarts, exit 0."""
     spec = shell(
         compose,
         "[ $TFLAUNCH_ATTEMPT = 2 ] && exit; trap '' TERM; echo up $TFLAUNCH_ATTEMPT.; sleep 300 & wait",
@@ -136,7 +136,7 @@ def test_a_container_that_is_lost_is_found_again(compose: Compose) -> None:
     out += read_until(running, lost)
     compose.engine.docker("unpause", second)
     out += read_until(running, "up 1.", 2)
-    # Process 1 is an init, which ends with its only child, like that, and with it the shell that kills.
+    # Process 1 is an init, which ends with its only child; so does the shell that kills.
     kill = "kill -9 $(cat /proc/1/task/1/children)"
     compose.engine.docker("exec", first, "sh", "-c", kill, may_fail=True)
     rest, _ = running.communicate(timeout=PATIENCE)

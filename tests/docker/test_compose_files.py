@@ -1,4 +1,4 @@
-"""docker-compose.yml as files: no engine is needed."""
+"""docker-compose.yml as a file: no container engine is needed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ SCHEMA = json.loads(Path(__file__).with_name("compose-spec.json").read_text())
 
 
 def read(name: str = "docker-compose.yml") -> Any:
-    """Return what a compose file says."""
+    """Return the content of a compose file."""
     return yaml.safe_load((REPOSITORY / name).read_text())
 
 
 @pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.gpu.yml"])
 def test_the_compose_file_keeps_to_the_compose_specification(name: str) -> None:
-    """As the schema has it that Compose v2 goes by."""
+    """It matches the schema that Compose v2 uses."""
     jsonschema.Draft7Validator(SCHEMA).validate(read(name))
 
 
 def test_the_image_is_built_once() -> None:
-    """By one service, which every other one is started after: it is there when they need it."""
+    """By one service that all others are started after: the image exists when they need it."""
     services = read()["services"]
     (builder,) = [name for name, service in services.items() if "build" in service]
     assert len({service["image"] for service in services.values()}) == 1
@@ -41,7 +41,7 @@ def test_the_image_is_built_once() -> None:
 
 
 def test_only_the_launcher_has_the_key_that_opens_the_hosts() -> None:
-    """Each private half is in a volume of one side; the other side reads the public half and cannot replace it."""
+    """Each private key is in a volume of one side; the other can read the public key but not replace it."""
     for name, service in read()["services"].items():
         mounts = {volume.partition(":")[0]: volume for volume in service["volumes"]}
         ours, theirs = ("launcher-key", "host-key") if "launcher" in name else ("host-key", "launcher-key")
@@ -53,7 +53,7 @@ def test_only_the_launcher_has_the_key_that_opens_the_hosts() -> None:
 
 
 def test_docker_compose_takes_the_file_for_gpus() -> None:
-    """It has another image for all services, and GPUs for the worker."""
+    """It sets another image for all services, and GPUs for the worker."""
     need(["docker-compose"], ["docker-compose"])
     names = [word for name in ("docker-compose.yml", "docker-compose.gpu.yml") for word in ("--file", name)]
     for profile in ("multi-worker", "parameter-server"):
@@ -75,13 +75,13 @@ def test_no_host_lets_in_passwords_and_no_launcher_trusts_strangers() -> None:
 
 
 def test_no_key_is_made_while_the_image_is_built() -> None:
-    """They would be the same for everybody who has the image."""
+    """All users of the image would share it."""
     assert "ssh-keygen" not in (REPOSITORY / "docker/Dockerfile").read_text()
 
 
 @pytest.mark.parametrize("profile", ["multi_worker", "parameter_server"])
 def test_the_specs_of_the_compose_file_are_good(profile: str) -> None:
-    """And every service that they name is there, in a profile with its launcher."""
+    """And every service that they name exists, in a profile with its launcher."""
     name = f"cluster_specs/compose_{profile}.json"
     spec = made(json.loads((REPOSITORY / name).read_text()))
     found = {role: (Address(where.removeprefix("dns:"), None),) for role, where in spec.discover.items()}

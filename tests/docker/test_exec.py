@@ -27,7 +27,7 @@ def fields(containers: list[str], *command: str) -> dict[str, object]:
 
 @pytest.mark.tensorflow
 def test_two_containers_reduce_together(launch: Launch, containers: list[str]) -> None:
-    """They find each other by their names, and TensorFlow is that of the image."""
+    """They find each other by name, and use the TensorFlow of the image."""
     rest = {"env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "timeouts": {"connect": 30}}
     ended = launch.up(launch.spec(**fields(containers, "python", "-c", REDUCE), **rest))
     assert ended.returncode == 0, ended.stderr
@@ -35,7 +35,7 @@ def test_two_containers_reduce_together(launch: Launch, containers: list[str]) -
 
 
 def test_a_task_has_the_environment_of_its_container(launch: Launch, containers: list[str]) -> None:
-    """Also the place of tflaunch's files, but nothing that another task was told; the spec overrides it."""
+    """Including the directory of tflaunch's files, but nothing of another task's; the spec overrides it."""
     script = 'echo "$PATH $LD_LIBRARY_PATH $PWD $TFLAUNCH_RUN"; ls -d /state/own/runs/*/agents/*'
     spec = launch.spec(**fields(containers, "sh", "-c", script), strategy="none")
     ended = launch.up(spec, "--name", "own")
@@ -54,7 +54,7 @@ def test_a_task_has_the_environment_of_its_container(launch: Launch, containers:
 def test_a_container_that_was_killed_and_started_again_goes_on(
     engine: Engine, launch: Launch, containers: list[str]
 ) -> None:
-    """It is reached again, and another attempt of all tasks runs to its end."""
+    """It is reached again, and another attempt of all tasks runs to completion."""
     script = "[ $TFLAUNCH_ATTEMPT = 1 ] && exit; trap '' TERM; echo up; sleep 300 & wait"
     spec = launch.spec(
         **fields(containers, "sh", "-c", script),

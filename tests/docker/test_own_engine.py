@@ -1,4 +1,4 @@
-"""The engine of docs/discovery.md: containers by their label."""
+"""The discovery plugin of docs/discovery.md: containers by label."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = REPOSITORY / "docs" / "discovery.md"
 
 
 def test_the_engine_of_the_page(engine: Engine, launch: Launch, containers: list[str], tmp_path: Path) -> None:
-    """Its code, as it stands there, runs a task in every container with the label."""
+    """Its code, exactly as printed there, runs a task in every container with the label."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (points,) = re.findall(r"```toml\n\[project.*?\]\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(code.splitlines()) <= 60

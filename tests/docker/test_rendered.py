@@ -1,4 +1,4 @@
-"""`tflaunch render --to compose`: what it writes is what `plan` says, and docker-compose runs it."""
+"""`tflaunch render --to compose`: the output matches `plan`, and docker-compose runs it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.docker
 
 @pytest.mark.tensorflow
 def test_a_rendered_cluster_trains(engine: Engine, launch: Launch, tmp_path: Path) -> None:
-    """With the TF_CONFIG of the plan to the byte, without anything of tflaunch's."""
+    """With the plan's TF_CONFIG byte for byte, without any file of tflaunch's."""
     job = tmp_path / "job"
     job.mkdir()
     state = job / "state"
     state.mkdir()
-    state.chmod(0o777)  # the image's user is another one
+    state.chmod(0o777)  # the image has a different user
     spec = launch.spec(
         "job/cluster.json",
         cluster={"worker": ["alpha:2222", "beta:2222"]},
