@@ -1,4 +1,4 @@
-"""Real Slurms for the tests of this directory."""
+"""Real Slurm clusters for the tests of this directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.sshd import Keyring
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBed]:
-    """Two nodes, which are this machine, for all tests."""
+    """Two nodes, both on this machine, for all tests."""
     need_slurm()
     with SlurmBed.on_this_machine(tmp_path_factory.mktemp("slurm"), 2) as bed:
         yield bed
@@ -23,7 +23,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBed]:
 
 @pytest.fixture(scope="session")
 def three_nodes(tmp_path_factory: pytest.TempPathFactory, keys: Keyring) -> Iterator[tuple[Bed, SlurmBed]]:
-    """Hosts h1, h2 and h3 that are nodes, for all tests that leave them as they are."""
+    """Hosts h1, h2 and h3 as nodes, for all tests that leave them unchanged."""
     need_slurm()
     need_bed()
     directory = tmp_path_factory.mktemp("nodes")
@@ -33,7 +33,7 @@ def three_nodes(tmp_path_factory: pytest.TempPathFactory, keys: Keyring) -> Iter
 
 @pytest.fixture
 def nodes(three_nodes: tuple[Bed, SlurmBed], launch: Launch) -> Iterator[SlurmBed]:
-    """Have tflaunch run where their Slurm is at hand; no job may be left, and no process on a node."""
+    """Let tflaunch run where their Slurm is available; no job and no process may be left on a node."""
     bed, slurm = three_nodes
     log_in(launch, bed, slurm)
     yield slurm
@@ -44,7 +44,7 @@ def nodes(three_nodes: tuple[Bed, SlurmBed], launch: Launch) -> Iterator[SlurmBe
 
 @pytest.fixture
 def make_nodes(tmp_path: Path, keys: Keyring, launch: Launch) -> Iterator[tuple[Bed, SlurmBed]]:
-    """Hosts of the test's own that are nodes, to be switched off."""
+    """Hosts as nodes of the test's own, which it may power off."""
     need_slurm()
     need_bed()
     with Bed(tmp_path / "bed", keys) as bed, SlurmBed.on_hosts(tmp_path / "slurm", bed) as slurm:

@@ -1,4 +1,4 @@
-"""`tflaunch render --to slurm`: plain sbatch runs what it writes, with the exit code of the job."""
+"""`tflaunch render --to slurm`: plain sbatch runs the script and returns the job's exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDED = re.compile(r"JobState=(COMPLETED|FAILED|CANCELLED)")
 
 
 def submit(slurm: SlurmBed, launch: Launch, spec: Path) -> str:
-    """Hand the script for a spec to sbatch, and return the number of the job."""
+    """Submit the script for a spec with sbatch, and return the job's ID."""
     script, output = written(launch, spec, "slurm"), f"--output={launch.directory / 'output'}"
     env = {**launch.env, **slurm.env}
     command = ["sbatch", "--parsable", output, script]
@@ -30,7 +30,7 @@ def submit(slurm: SlurmBed, launch: Launch, spec: Path) -> str:
 
 
 def run(slurm: SlurmBed, launch: Launch, spec: Path) -> tuple[int, str]:
-    """Run the script for a spec to its end; return the exit code of the job, and what it printed."""
+    """Run the script for a spec to completion; return the job's exit code and output."""
     job = submit(slurm, launch, spec)
     shown = ("scontrol", "--oneliner", "show", "job", job)
     slurm.wait_until(lambda: bool(ENDED.search(slurm.asked(*shown))), "the job does not end", PATIENCE)
@@ -55,7 +55,7 @@ def test_the_script_trains_on_two_nodes(slurm: SlurmBed, launch: Launch) -> None
 
 
 def test_tasks_are_given_what_plan_says_and_servers_end_with_the_chief(slurm: SlurmBed, launch: Launch) -> None:
-    """TF_CONFIG to the byte for the nodes that Slurm gave; each task is on its node."""
+    """TF_CONFIG byte for byte for the nodes that Slurm allocated; each task is on its node."""
     tell = (
         'printf %s "$TF_CONFIG" > "$TFLAUNCH_TASK"; echo "$TFLAUNCH_TASK $SLURMD_NODENAME"; touch "$TFLAUNCH_TASK.up"'
     )
@@ -74,7 +74,7 @@ def test_tasks_are_given_what_plan_says_and_servers_end_with_the_chief(slurm: Sl
 
 
 def test_the_first_failure_ends_the_job_with_its_code(slurm: SlurmBed, launch: Launch) -> None:
-    """Not with 143, which srun would say of those that it ends."""
+    """Not with 143, which srun would report for the tasks that it ends."""
     script = (
         '[ "$TFLAUNCH_TASK" = worker:1 ] && { until [ -e up ]; do sleep 0.05; done; exit 7; }; touch up; exec sleep 100'
     )

@@ -33,12 +33,12 @@ def shell(launch: Launch, script: str, **fields: Any) -> Path:
 
 
 def job_of(launch: Launch) -> str:
-    """Return the number of the job of the only run."""
+    """Return the job ID of the only run."""
     return str(json.loads((launch.run_directory() / "slurm.json").read_text())["job"])
 
 
 def wait_for_files(slurm: SlurmBed, launch: Launch, *names: str) -> None:
-    """Wait until tasks have made files."""
+    """Wait until tasks have created files."""
     slurm.wait_until(lambda: all((launch.directory / name).exists() for name in names), f"no {names}")
 
 
@@ -51,7 +51,7 @@ NEEDS_TENSORFLOW = pytest.mark.skipif(
 @pytest.mark.tensorflow
 @NEEDS_TENSORFLOW
 def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
-    """From cluster_specs/: tasks that are only counted are spread over the nodes, and train together."""
+    """From cluster_specs/: tasks given as a count are spread over the nodes, and train together."""
     ended = launch.up(example(launch, "slurm_multi_worker", *TRAINING[3:]), "--on", "slurm")
     assert ended.returncode == 0, ended.stderr
     assert len(digests(ended.stdout)) == 3
@@ -60,7 +60,7 @@ def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
 
 
 def test_tasks_are_on_the_nodes_as_the_spec_names_hosts(nodes: SlurmBed, launch: Launch) -> None:
-    """With the environment and the directory from which the job was submitted, and TF_CONFIG with the nodes' names."""
+    """With the environment and directory of the submission, and TF_CONFIG with the nodes' names."""
     launch.env["GIVEN"] = "by the user"
     (launch.directory / "json.py").write_text("raise SystemExit('not what tflaunch imports')")
     tell = 'echo "$TFLAUNCH_TASK $SLURMD_NODENAME $GIVEN $(pwd) $TF_CONFIG"'
@@ -80,7 +80,7 @@ def test_tasks_are_on_the_nodes_as_the_spec_names_hosts(nodes: SlurmBed, launch:
 
 
 def test_the_first_failure_is_the_result_of_run_and_job(nodes: SlurmBed, launch: Launch) -> None:
-    """Not the 143 of those that are ended because of it."""
+    """Not the 143 of the tasks that are stopped because of it."""
     fail = "until [ -e up.worker:0 ]; do sleep 0.05; done; exit 7"
     script = f'[ "$TFLAUNCH_TASK" = worker:1 ] && {{ {fail}; }}; {STUBBORN}'
     spec = shell(launch, script, timeouts={"grace": 0.5}, restart={"max": 0}, slurm={"comment": "it's two words"})
@@ -93,7 +93,7 @@ def test_the_first_failure_is_the_result_of_run_and_job(nodes: SlurmBed, launch:
 
 
 def test_a_drill_is_told_where_the_run_was_submitted(nodes: SlurmBed, launch: Launch) -> None:
-    """It kills a task, and the rules start the job again in its allocation."""
+    """It kills a task, and the restart rules start the job again in its allocation."""
     script = "[ $TFLAUNCH_ATTEMPT = 1 ] && exit; sleep 60"
     spec = shell(launch, script, restart={"backoff": [0, 0]}, timeouts={"grace": 0.5})
     ended = launch.up(spec, "--on", "slurm", "--drill", "kill worker:1 after 0.2s")
@@ -103,7 +103,7 @@ def test_a_drill_is_told_where_the_run_was_submitted(nodes: SlurmBed, launch: La
 
 
 def test_doctor_looks_at_the_nodes_of_an_allocation(nodes: SlurmBed, launch: Launch) -> None:
-    """Through agents of its own."""
+    """Through its own agents."""
     spec = shell(launch, "true", hosts={"discover": "slurm"}, cluster={"worker": 2})
     launch.prefix = [*launch.prefix, "salloc", "--quiet", "--nodes=2"]
     ended = launch.run("doctor", spec)
@@ -112,7 +112,7 @@ def test_doctor_looks_at_the_nodes_of_an_allocation(nodes: SlurmBed, launch: Lau
 
 
 def test_an_allocation_is_found(nodes: SlurmBed, launch: Launch) -> None:
-    """By `up` in it, which uses each node as often as it has tasks."""
+    """By `up` in it, which uses each node as many times as it has tasks."""
     spec = launch.spec(
         hosts={"discover": "slurm"}, cluster={"worker": 3}, strategy="none",
         command=["sh", "-c", "echo $TFLAUNCH_TASK $SLURMD_NODENAME; exit $CODE"], env={"CODE": "0"},
@@ -142,7 +142,7 @@ def test_a_supervisor_in_an_allocation_is_replaced(nodes: SlurmBed, launch: Laun
 
 
 def test_a_role_has_a_task_per_task_of_the_allocation(nodes: SlurmBed, launch: Launch) -> None:
-    """`discover.worker` is the same thing for one role."""
+    """`discover.worker` does the same for one role."""
     spec = launch.spec(discover={"worker": "slurm"}, strategy="none", command=["sh", "-c", "echo on $SLURMD_NODENAME"])
     launch.prefix = [*launch.prefix, "salloc", "--quiet", "--nodes=3"]
     ended = launch.up(spec)
@@ -151,7 +151,7 @@ def test_a_role_has_a_task_per_task_of_the_allocation(nodes: SlurmBed, launch: L
 
 
 def test_outside_an_allocation_that_is_said(nodes: SlurmBed, launch: Launch) -> None:
-    """With what to do about it."""
+    """With a remedy."""
     ended = launch.up(launch.spec(discover={"worker": "slurm"}, command=["true"]))
     assert ended.returncode == 2
     assert "this is no Slurm allocation" in ended.stderr
@@ -159,7 +159,7 @@ def test_outside_an_allocation_that_is_said(nodes: SlurmBed, launch: Launch) -> 
 
 
 def test_what_slurm_refuses_is_said(nodes: SlurmBed, launch: Launch) -> None:
-    """In its own words."""
+    """In Slurm's own words."""
     ended = launch.up(shell(launch, "true"), "--on", "slurm", "--partition", "nosuch")
     assert ended.returncode == 3
     assert "Slurm does not take the job: invalid partition specified: nosuch" in ended.stderr
@@ -216,7 +216,7 @@ def test_an_end_that_is_asked_for_leaves_nothing(
 
 
 def test_a_job_in_the_queue(nodes: SlurmBed, launch: Launch) -> None:
-    """It has a place in `ls`, `ps` says what it waits for, and `down` takes it back."""
+    """It is listed by `ls`, `ps` says what it waits for, and `down` cancels it."""
     ended = launch.up(shell(launch, "true"), "--on", "slurm", "-d", "--set", "slurm.begin=now+1hour")
     run = ended.stdout.strip()
     assert ended.returncode == 0, ended.stderr
@@ -239,7 +239,7 @@ def test_a_job_in_the_queue(nodes: SlurmBed, launch: Launch) -> None:
 
 
 def test_a_job_that_can_never_start_is_said_to_wait_for_ever(nodes: SlurmBed, launch: Launch) -> None:
-    """With the reason, and how to take it back."""
+    """With the reason, and how to cancel it."""
     up = launch.start("up", shell(launch, "true"), "--on", "slurm", "--set", "slurm.nodes=9")
     assert up.stderr is not None
     while "(PartitionNodeLimit)" not in (line := up.stderr.readline()):
@@ -265,9 +265,9 @@ def test_ctrl_c_takes_a_job_out_of_the_queue(nodes: SlurmBed, launch: Launch) ->
 
 
 def test_from_another_machine(nodes: SlurmBed, launch: Launch) -> None:
-    """Sockets and locks of the supervisor's node mean nothing there: its supervisor is reached through the job.
+    """Local sockets and locks of its node mean nothing here: its supervisor is reached through the job.
 
-    An overlay stands for a file system over the network: files are seen, sockets and locks are not.
+    An overlay stands in for a network file system: files are visible, sockets and locks are not.
     """
     script = "echo began; touch up.$TFLAUNCH_TASK; until [ -e go ]; do sleep 0.1; done; echo went"
     started = launch.up(shell(launch, script), "--on", "slurm", "-d")
@@ -302,7 +302,7 @@ def test_from_another_machine(nodes: SlurmBed, launch: Launch) -> None:
 def test_tasks_share_the_gpus_of_their_node(
     tmp_path: Path, launch: Launch, wanted: dict[str, Any], asked: tuple[str, ...]
 ) -> None:
-    """Slurm says which there are, and each task sees its own."""
+    """Slurm says which GPUs there are, and each task sees only its own."""
     need_slurm()
     spec = launch.spec(
         cluster={"chief": 1, "worker": 2, "ps": 1}, strategy="parameter_server", success="all",
@@ -327,7 +327,7 @@ until [ -e save ]; do sleep 0.1; done
 
 
 def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None:
-    """It is the same run, for those who follow it, too."""
+    """It is the same run, also for commands that follow it."""
     up = launch.start("up", shell(launch, RESUMING), "--on", "slurm")
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
     waiting = launch.start("wait")
@@ -352,7 +352,7 @@ def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None
 def test_training_that_is_requeued_goes_on_from_its_checkpoint(nodes: SlurmBed, launch: Launch) -> None:
     """Both workers restore the same step, and end with the same weights."""
     words = " ".join(word for word in TRAINING if not word.startswith("--epochs"))
-    endless = f"exec {words} --epochs=$([ $SLURM_RESTART_COUNT ] && echo 25 || echo 4000)"  # in its first life
+    endless = f"exec {words} --epochs=$([ $SLURM_RESTART_COUNT ] && echo 25 || echo 4000)"  # in its first run
     spec = launch.spec(cluster={"worker": ["a", "b"]}, command=["sh", "-c", endless], env={"TF_CPP_MIN_LOG_LEVEL": "2"})
     up = launch.start("up", spec, "--on", "slurm")
     wait_for_files(nodes, launch, "state")
@@ -366,7 +366,7 @@ def test_training_that_is_requeued_goes_on_from_its_checkpoint(nodes: SlurmBed, 
 
 
 def test_a_controller_that_is_away_for_a_while_is_waited_for(make_nodes: tuple[Bed, SlurmBed], launch: Launch) -> None:
-    """Jobs go on without it, and so do those who follow them."""
+    """Jobs continue without it, and so do commands that follow them."""
     _, slurm = make_nodes
     up = launch.start("up", shell(launch, "true"), "--on", "slurm", "--set", "slurm.begin=now+5")
     slurm.wait_until(lambda: bool(slurm.asked("squeue", "--noheader")), "no job")
@@ -380,7 +380,7 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(make_nodes: tuple[B
 
 
 def test_when_the_time_is_over_tasks_may_save(nodes: SlurmBed, launch: Launch) -> None:
-    """Slurm's TERM comes before its KILL."""
+    """Slurm sends TERM before KILL."""
     script = "trap 'touch saved.$TFLAUNCH_TASK; exit 0' TERM; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"
     up = launch.start("up", shell(launch, script), "--on", "slurm", "--time", "1")
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
@@ -391,7 +391,7 @@ def test_when_the_time_is_over_tasks_may_save(nodes: SlurmBed, launch: Launch) -
 
 
 def test_a_node_fails_and_the_job_goes_on_elsewhere(make_nodes: tuple[Bed, SlurmBed], launch: Launch) -> None:
-    """Slurm puts it back into its queue, and it resumes on the nodes that are left."""
+    """Slurm requeues it, and it resumes on the remaining nodes."""
     bed, slurm = make_nodes
     up = launch.start("up", shell(launch, RESUMING), "--on", "slurm")
     wait_for_files(slurm, launch, "up.worker:0", "up.worker:1")
@@ -409,7 +409,7 @@ def test_a_node_fails_and_nothing_may_start_again(make_nodes: tuple[Bed, SlurmBe
     bed, slurm = make_nodes
     up = launch.start("up", shell(launch, RESUMING, restart={"max": 0}), "--on", "slurm")
     wait_for_files(slurm, launch, "up.worker:0", "up.worker:1")
-    bed.power_off(1)  # where the supervisor is
+    bed.power_off(1)  # where the supervisor runs
     _, said = up.communicate(timeout=120)
     assert up.returncode == 125, said
     assert "NODE_FAIL" in said
