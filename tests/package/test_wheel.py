@@ -28,12 +28,12 @@ SUITE = (
     if os.environ.get("TFLAUNCH_TEST_WHOLE_WHEEL")
     else ("agent/test_agent.py", "cli/test_up.py", "cli/test_other_terminals.py", "cli/test_command_line.py")
 )
-"""What is run again with the wheel: of what passes from the checkout, what a missing file would break."""
+"""What is rerun with the wheel: tests that pass from the checkout but break if a file is missing."""
 SUITE_PATIENCE = 3600
 
 
 class Installed:
-    """An environment with the wheel, and the user who runs it."""
+    """An environment with the wheel, and the user that runs it."""
 
     def __init__(self, directory: Path, python: str, user: str | None) -> None:
         self.directory = directory
@@ -47,12 +47,12 @@ class Installed:
             os.chown(self.home, entry.pw_uid, entry.pw_gid)
 
     def pip(self, *arguments: str) -> None:
-        """Install something."""
+        """Install packages."""
         command = [self.bin / "python", "-m", "pip", "install", "--quiet", *arguments]
         subprocess.run(command, check=True, timeout=INSTALL_PATIENCE, cwd=self.directory)
 
     def run(self, *command: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run a command as the user, with nothing of our environment but what a login would give."""
+        """Run a command as the user, with no more of our environment than a login would give."""
         env = {"PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home), "TF_CPP_MIN_LOG_LEVEL": "2"}
         env |= {name: os.environ[name] for name in ("CI", "LANG") if name in os.environ}
         return subprocess.run(
@@ -63,7 +63,7 @@ class Installed:
 
 
 def ordinary_user() -> str | None:
-    """Return who shall run the wheel: another user if we are root, else ourselves (None)."""
+    """Return the user to run the wheel: another user if we are root, else the current one (None)."""
     return ORDINARY if os.getuid() == 0 else None
 
 
@@ -85,7 +85,7 @@ def interpreter(user: str | None) -> str:
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Installed]:
     """The wheel, built from a copy of the sources and installed alone, without extras."""
-    directory = Path(tempfile.mkdtemp(prefix="tflaunch-wheel-"))  # pytest's directories are for their owner alone
+    directory = Path(tempfile.mkdtemp(prefix="tflaunch-wheel-"))  # pytest's directories are private to their owner
     directory.chmod(0o755)
     source = directory / "source"
     shutil.copytree(REPOSITORY, source, ignore=shutil.ignore_patterns(*NOT_SOURCE))
@@ -100,7 +100,7 @@ def installed() -> Iterator[Installed]:
 
 
 def test_the_wheel_alone_gives_a_working_command(installed: Installed) -> None:
-    """No extra, no checkout, no root: the hello of the README runs."""
+    """Without extras, checkout or root, the hello example of the README runs."""
     spec = installed.home / "hello.json"
     shutil.copy(REPOSITORY / "cluster_specs" / "hello.json", spec)
     ended = installed.run("tflaunch", "up", spec)
@@ -109,14 +109,14 @@ def test_the_wheel_alone_gives_a_working_command(installed: Installed) -> None:
 
 
 def test_the_wheel_holds_no_tests_and_all_packages(installed: Installed) -> None:
-    """What is imported is what was built."""
+    """The installed packages are those that were built."""
     ended = installed.run("python", "-c", "import tflaunch, tflaunch_worker.examples; print(tflaunch.__file__)")
     assert ended.stdout.startswith(str(installed.directory / "venv")), ended.stderr
     assert installed.run("python", "-c", "import tests").returncode != 0
 
 
 def test_the_suite_passes_with_the_wheel(installed: Installed) -> None:
-    """Agents, command and some real training, as an ordinary user with the extra `tensorflow`."""
+    """Agents, the command and some real training, as an ordinary user with the extra `tensorflow`."""
     (wheel,) = installed.directory.glob("*.whl")
     installed.pip(f"{wheel}[tensorflow]", *TEST_TOOLS)
     place = installed.directory / "suite"
@@ -131,7 +131,7 @@ def test_the_suite_passes_with_the_wheel(installed: Installed) -> None:
         "pytest",
         "-q",
         "-m",
-        "not ssh",  # such a user has no shell to log in with
+        "not ssh",  # such a user has no login shell
         "-k",
         f"not test_examples or ({' or '.join(EXAMPLES)})",
         "-p",
@@ -145,7 +145,7 @@ def test_the_suite_passes_with_the_wheel(installed: Installed) -> None:
 
 
 def _as_ini() -> str:
-    """Return pytest's settings of pyproject.toml for a place without that file."""
+    """Return pytest's settings of pyproject.toml for a directory without that file."""
     tiers = "\n".join(
         f"    {tier}: see pyproject.toml" for tier in ("unit", "agent", "cli", "ssh", "tensorflow", "package")
     )
