@@ -15,7 +15,7 @@ _LAST = 40  # entries of a failed history that are shown
 
 
 class Summary:
-    """What many histories were like."""
+    """Statistics of many histories."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -24,7 +24,7 @@ class Summary:
         self.failed: list[tuple[int, str, str]] = []
 
     def add(self, seed: int, ending: str, numbers: tuple[int, int, int], faults: Counter[str], story: str) -> None:
-        """Count one."""
+        """Count one history."""
         self.counts.update(histories=1, steps=numbers[0], events=numbers[1], judged=numbers[2])
         self.faults.update(faults)
         self.endings[ending] += 1
@@ -32,7 +32,7 @@ class Summary:
             self.failed.append((seed, ending, story))
 
     def lines(self) -> Iterator[str]:
-        """Say it."""
+        """Return the report's lines."""
         counts = self.counts
         yield (
             f"{counts['histories']} histories, {counts['events']} things happened, "
@@ -43,7 +43,7 @@ class Summary:
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
     parser.add_argument("--seeds", default="0:2000", help="first:last+1")
     parser.add_argument("--seed", type=int, help="one history")

@@ -1,4 +1,4 @@
-"""Descriptors: what a selector can wait for. The real `Mailbox` and `Loop` run on the selectors here."""
+"""Descriptors: what a selector can wait for. The real `Mailbox` and `Loop` use the selectors here."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from simulator.world import Violation, World
 
-_SHORTEST = 1e-6  # a wait is never shorter: what was rounded away must not stop the clock
-_MOST_ROUNDS = 2000  # of a loop at one moment: more is a loop that spins
+_SHORTEST = 1e-6  # minimum length of a wait: rounding must not stop the clock
+_MOST_ROUNDS = 2000  # of a loop at one point in time: more means that it spins
 
 
 class File:
-    """Something with a number. Readable and writable are levels, as for epoll."""
+    """A file with a descriptor. Readable and writable are levels, as for epoll."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -23,26 +23,26 @@ class File:
         world.files[self._number] = self
 
     def fileno(self) -> int:
-        """Return its number."""
+        """Return its descriptor."""
         return self._number
 
     @property
     def is_readable(self) -> bool:
-        """Whether reading would not wait."""
+        """Whether reading would not block."""
         return False
 
     @property
     def is_writable(self) -> bool:
-        """Whether writing would not wait."""
+        """Whether writing would not block."""
         return False
 
     def changed(self) -> None:
-        """Tell who waits for it."""
+        """Notify the selector that waits for it."""
         if self.selector is not None:
             self.selector.look(self)
 
     def read(self, size: int) -> bytes:
-        """Return what is there.
+        """Return the available bytes.
 
         Raises:
             BlockingIOError: nothing yet.
@@ -50,7 +50,7 @@ class File:
         raise BlockingIOError
 
     def close(self) -> None:
-        """Give it up."""
+        """Close it."""
         self.is_closed = True
         self.world.files.pop(self._number, None)
         if self.selector is not None:
@@ -98,32 +98,32 @@ class Selector:
         self.look(file)
 
     def modify(self, descriptor: int, events: int, data: Any) -> None:
-        """Wait for something else of a descriptor."""
+        """Wait for other events of a descriptor."""
         self._keys[descriptor] = selectors.SelectorKey(descriptor, descriptor, events, data)
         self.look(self._world.files[descriptor])
 
     def unregister(self, descriptor: int) -> None:
-        """Wait for it no longer."""
+        """Stop waiting for it."""
         del self._keys[descriptor]
         self._ready.pop(descriptor, None)
         self._world.files[descriptor].selector = None
 
     def drop(self, file: File) -> None:
-        """A closed descriptor is waited for no longer, as with epoll."""
+        """Stop waiting for a closed descriptor, as epoll does."""
         self._keys.pop(file.fileno(), None)
         self._ready.pop(file.fileno(), None)
         file.selector = None
 
     def get_key(self, descriptor: int) -> selectors.SelectorKey:
-        """Return what is waited for."""
+        """Return the key of a registered descriptor."""
         return self._keys[descriptor]
 
     def get_map(self) -> dict[int, selectors.SelectorKey]:
-        """Return all that is waited for."""
+        """Return all that is registered."""
         return self._keys
 
     def look(self, file: File) -> None:
-        """A descriptor may have become ready."""
+        """Check whether a descriptor has become ready."""
         number = file.fileno()
         if number not in self._ready and self._events(number, file):
             self._ready[number] = None
@@ -148,13 +148,13 @@ class Selector:
         return events
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting for anything."""
         for number in list(self._keys):
             self.unregister(number)
 
 
 class Idle(Exception):
-    """A loop has nothing to do for so many seconds, None for ever."""
+    """A loop has nothing to do for this many seconds; None means until it is woken."""
 
     def __init__(self, seconds: float | None) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class Idle(Exception):
 
 
 class TurnSelector(Selector):
-    """Of a loop that the world calls: instead of waiting it hands control back, as `Idle`."""
+    """For a loop that the world calls: instead of waiting it returns control by raising `Idle`."""
 
     def __init__(self, world: World, wake: Callable[[], None]) -> None:
         super().__init__(world, wake)
@@ -183,7 +183,7 @@ class TurnSelector(Selector):
 
 
 class WorldSelector(Selector):
-    """Of the supervisor: while it waits, the world goes on."""
+    """For the supervisor: while it waits, the world continues."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, self.wake)
@@ -198,7 +198,7 @@ class WorldSelector(Selector):
         self._is_woken = True
 
     def select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready, once something is, or when the time has come."""
+        """Wait until something is ready or the timeout expires, and return what is ready."""
         world = self._world
         self._watch_spinning()
         end = float("inf") if timeout is None else world.now + max(timeout, _SHORTEST if timeout > 0 else 0)

@@ -1,4 +1,4 @@
-"""What goes wrong outside the programs: drawn from the seed, done to hosts, links, people and the supervisor."""
+"""Faults outside the programs, drawn from the seed: of hosts, links, users and the supervisor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simulator.history import History
     from simulator.hosts import SimHost
 
-_TAIL = 1.0  # seconds for which the effect of a disturbance lasts on
+_TAIL = 1.0  # seconds for which the effect of a disturbance lasts
 
 
 class Faults:
@@ -32,7 +32,7 @@ class Faults:
         """The hosts on which guard and agent were killed together."""
 
     def draw(self, count: int, horizon: float) -> None:
-        """Draw so many faults within so many seconds."""
+        """Draw a number of faults within a number of seconds."""
         kinds = self._of_far + self._of_all if self._far else self._of_all
         for _ in range(count):
             fault, _ = self._world.random.choices(kinds, [share for _, share in kinds])[0]
@@ -45,7 +45,7 @@ class Faults:
     # ---- what they share
 
     def _until(self, seconds: float, undo: Callable[[], None]) -> None:
-        """Undo a fault later; until then, and a little longer, it disturbs."""
+        """Undo a fault later; it disturbs until then and a little longer."""
         self._disturb(seconds + _TAIL)
         self._world.after(seconds, undo)
 
@@ -64,7 +64,7 @@ class Faults:
         return self._world.random.choice(self._far)
 
     def _loses(self, kind: str, host: SimHost) -> None:
-        """A host is lost: the cause of what follows, if the gang needs it."""
+        """A host is lost: the cause of later failures, if the gang needs it."""
         job = self._history.run.job
         there = [task for task in job.plan.on_host(host.name) if policy.in_gang(task)]
         is_needed = any(not policy.restarts_alone(job.plan, task) for task in there)
@@ -89,7 +89,7 @@ class Faults:
         self._until(self._world.within(1, 15), lambda: setattr(host, "slowness", 0.0))
 
     def cut(self) -> None:
-        """The network is cut: for less than the lease, or for longer, or for about that time."""
+        """The network is cut: for less than the lease, for longer, or for about as long."""
         self._oracle.may_lose_words = True
         host, lease = self._any_far(), self._plan.lease
         if host.is_cut or not host.is_up or host.has_orphans:
@@ -154,7 +154,7 @@ class Faults:
 
     def _kill_together(self, host: SimHost) -> None:
         self._oracle.may_lose_words = True
-        # Where nothing can look before the fence has passed, nothing can be promised (docs/limits.md).
+        # Where no sweep is possible until the fence has passed, nothing can be promised (docs/limits.md).
         if host.agent is None or host.agent.has_ended or not host.is_reachable or host.is_refusing:
             return
         for process in host.living():
@@ -166,7 +166,7 @@ class Faults:
         host.kill_guard_and_agent()
 
     def drain(self) -> None:
-        """Somebody wants the host to be free."""
+        """The host is to be vacated."""
         self._oracle.may_lose_words = True
         host = self._any()
         if host.agent is None or host.agent.agent is None:
@@ -176,7 +176,7 @@ class Faults:
         host.agent.drain()
 
     def power_off(self) -> None:
-        """A host has no power, and may be back later."""
+        """A host loses power, and may be back later."""
         self._oracle.may_lose_words = True
         host = self._any_far()
         if not host.is_up:
@@ -189,7 +189,7 @@ class Faults:
             self._world.after(seconds, host.power_on)
 
     def refuse(self) -> None:
-        """Nobody can log in for a while."""
+        """Logins are refused for a while."""
         host = self._any_far()
         if host.has_orphans:
             return
@@ -225,28 +225,28 @@ class Faults:
         self._until(self._world.within(0.1, 10), lambda: setattr(host, "has_bad_names", False))
 
     def closed_ports(self) -> None:
-        """A firewall lets nobody in, or nobody out."""
+        """A firewall blocks all connections, incoming or outgoing."""
         host = self._any_far()
         self._world.fault("closed ports", host.name)
         host.has_closed_ports = True
         self._until(self._world.within(0.1, 10), lambda: setattr(host, "has_closed_ports", False))
 
     def refuse_files(self) -> None:
-        """The user's code cannot be brought there."""
+        """The user's code cannot be synced to the host."""
         host = self._any_far()
         self._world.fault("files refused", host.name)
         host.refuses_files = True
         self._until(self._world.within(0.1, 10), lambda: setattr(host, "refuses_files", False))
 
     def slow_death(self) -> None:
-        """Killed processes take their time."""
+        """Killed processes die slowly."""
         host = self._any()
         self._world.fault("slow to die", host.name)
         host.is_slow_to_die = True
         self._oracle.blur()
 
     def freeze_agent(self) -> None:
-        """An agent does not get the processor."""
+        """An agent gets no CPU time."""
         host = self._any()
         if host.agent is not None:
             self._world.fault("agent frozen", host.name)
@@ -254,7 +254,7 @@ class Faults:
             host.agent.loop.frozen_until = self._world.now + seconds
             self._disturb(seconds + _TAIL)
 
-    # ---- people, and the supervisor
+    # ---- users, and the supervisor
 
     def interrupt(self) -> None:
         """Ctrl-C."""
@@ -287,7 +287,7 @@ class Faults:
         self._history.mailbox.put(Interrupted(int(number)))
 
     def freeze_supervisor(self) -> None:
-        """The supervisor does not get the processor, or its laptop sleeps."""
+        """The supervisor gets no CPU time, or its laptop sleeps."""
         self._oracle.may_lose_words = True
         seconds = self._world.within(0.1, 3) if self._world.chance(0.7) else self._world.within(3, 100)
         self._world.fault("supervisor frozen", f"{seconds:.1f} s")
@@ -301,7 +301,7 @@ class Faults:
         self._history.kill_supervisor()
 
     def supervisor_is_away(self, seconds: float, is_early: bool) -> None:
-        """Until another one takes over; if that comes early, nobody must notice."""
+        """Until another one takes over; if that is early, no task may notice."""
         if not is_early or self._history.run.job.phase is not Phase.RUNNING:
             self._disturb(seconds + self._plan.lease + 15)
         for host in self._hosts:

@@ -1,4 +1,4 @@
-"""One history: one seed. A job is drawn, its world, and what goes wrong; the real run goes through it."""
+"""One history from one seed: the real run of a random job, in a random world with random faults."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tflaunch.store.journal import Journal
 
 _AHEAD = 5000.0  # of the supervisor's clock
 _FAULTS_WITHIN = (4.0, 15.0, 40.0)  # seconds
-_PATIENCE = 150.0  # seconds of a user whose job hangs
-_COMMAND = 2.0  # seconds for a command to look at all hosts
+_PATIENCE = 150.0  # seconds until the user of a hanging job loses patience
+_COMMAND = 2.0  # seconds for a command to check all hosts
 _SLACK = 20.0  # seconds for what is not counted: handshakes, agents' starts, slow screens
 
 
 class Result(NamedTuple):
-    """What became of a history."""
+    """The result of a history."""
 
     seed: int
     ending: str
@@ -45,7 +45,7 @@ class Result(NamedTuple):
 
 
 class SimJournal(Journal):
-    """The real journal, kept in memory as JSON; what is read back is folded at once."""
+    """The real journal, kept in memory as JSON; each record is read back and replayed at once."""
 
     def __init__(self, history: History) -> None:
         self._seq = 0
@@ -60,13 +60,13 @@ class SimJournal(Journal):
         return [json.loads(line) for line in self.records]
 
     def compare(self, event: object) -> None:
-        """I7: what was folded is the job in memory."""
+        """I7: the replayed job equals the job in memory."""
         job = self._history.run.job
         if self._shadow != job:
             raise Violation("I7", f"after {event} the folded journal differs: {_difference(self._shadow, job)}")
 
     def record(self, event: Event, actions: list[Action], now: float) -> None:
-        """Keep them, fold them, and let the oracle look."""
+        """Keep the records, replay them, and have the oracle check the step."""
         history = self._history
         history.world.note("event", event)
         for action in actions:
@@ -117,7 +117,7 @@ class History:
         self.faults = Faults(self)
 
     def _make_run(self) -> Run:
-        """Put a supervisor together: the first, or one that takes over."""
+        """Assemble a supervisor: the first, or one that takes over."""
         world, plan, mailbox = self.world, self.plan, self.mailbox
         slowness = world.random.choice((0.0, 0.0, 0.0, 0.3))
         words = SimWords(world, self.oracle, mailbox.call, slowness, is_heir=self._supervisors > 0)
@@ -137,7 +137,7 @@ class History:
         return Run(self.job, parts)
 
     def play(self) -> str:
-        """Let it happen; return how it ended."""
+        """Play the history; return how it ended."""
         world = self.world
         world.note("seed", self.seed, "plan", self.plan.name, self.plan.strategy, f"lease {self.plan.lease:g}",
                    self.plan.restart, self.plan.timeouts, self.plan.elastic)  # fmt: skip
@@ -164,14 +164,14 @@ class History:
     # ---- another supervisor
 
     def kill_supervisor(self) -> None:
-        """Kill -9: while it waits, or just after it has written down what it is about to do."""
+        """Kill -9: during a wait, or just after it has journaled what it is about to do."""
         if self.world.chance(0.5):
             self.mailbox.selector.death = SupervisorDied()
         else:
             self.journal.death_comes = True
 
     def _takes_over(self) -> bool:
-        """Have the run resumed, if it is to be; however often its supervisor dies."""
+        """Have the run resumed, if at all, however often its supervisor dies."""
         while True:
             self._bury_supervisor()
             lease = self.plan.lease
@@ -199,9 +199,9 @@ class History:
     # ---- the end
 
     def _bound(self) -> float:
-        """I5: when the run must have ended, if nothing hangs and nobody interrupts it.
+        """I5: when the run must have ended, if nothing hangs and it is not interrupted.
 
-        So many attempts as the budgets allow, each with all its waits; faults may make as many more.
+        Allows the attempts of the budgets, each with all its waits, and as many more for faults.
         """
         plan, script = self.plan, self.script
         waits = policy.fence(plan) + plan.timeouts.connect * 3 + plan.timeouts.grace * 2 + plan.restart.backoff[1]
@@ -211,7 +211,7 @@ class History:
         return 200 + attempts * (waits + work + rest)
 
     def _end_may_be_missed(self) -> None:
-        """Where something hangs, or may fail for ever as the window is short, the user loses patience."""
+        """If something hangs, or may fail forever because the window is short, the user loses patience."""
         hangs = self.oracle.has_hung or self.script.hang_share > 0
         if (hangs or self.plan.restart.window < 1000) and not self.is_over:
             self.world.note("the user has lost patience")
@@ -228,7 +228,7 @@ class History:
             raise Violation("I5", f"the job is still {self.run.job.phase.value} after {self.world.now:.0f} s")
 
     def _check_nothing_lives(self) -> None:
-        """I2: nothing of the run lives, where the supervisor could tell it; after the fence nowhere."""
+        """I2: no process of the run lives where the supervisor can reach it; after the fence, anywhere."""
         urgent = any(host.reason and not host.fence_at for host in self.run.job.hosts.values())
         for process in self.oracle.living():
             if process.host.is_reachable and not urgent:
@@ -236,7 +236,7 @@ class History:
         self._check_after_fence()
 
     def _bury_supervisor(self) -> None:
-        """The kernel hangs up; or the machine is cut off, and nobody is told."""
+        """The kernel closes its links; or the machine is cut off, and the peers are not notified."""
         self.world.note("the supervisor is dead")
         for aside in self._asides:
             aside.is_dead = True
@@ -249,11 +249,11 @@ class History:
                 wire.supervisor.close()
 
     def _check_after_fence(self) -> None:
-        patience = max(policy.fence(self.plan), 35.0)  # an agent waits 30 s for the first word
+        patience = max(policy.fence(self.plan), 35.0)  # an agent waits 30 s for the first message
         self.world.run_until(self.world.now + patience)
         for host in self.hosts.values():
             if host.has_orphans and host.name in self.faults.orphaned:
-                host.when_swept(lambda: None)  # the next command looks
+                host.when_swept(lambda: None)  # the next command sweeps
         self.world.run_until(self.world.now + _COMMAND)
         for process in self.oracle.living():
             raise Violation("I2", f"{process} lives {patience:g} s after the end")
@@ -263,7 +263,7 @@ class History:
 
 
 class SimCode:
-    """The user's code: nothing that a host does not have yet."""
+    """The user's code: nothing that a host lacks."""
 
     def offers(self) -> Any:
         """Return the offer's frames."""

@@ -1,4 +1,4 @@
-"""A simulated host, as its agent uses it: the interface of `tflaunch_worker.host.Host`."""
+"""A simulated host as its agent uses it: the interface of `tflaunch_worker.host.Host`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SimPorts:
-    """Holds ports; they are numbers."""
+    """Holds simulated ports, which are mere numbers."""
 
     def __init__(self, host: SimHost) -> None:
         self._host = host
@@ -29,23 +29,23 @@ class SimPorts:
         """Hold a port.
 
         Raises:
-            PortTaken: as the history wants it.
+            PortTaken: as the history requires.
         """
         if self._host.refuses_ports:
             raise PortTaken(port or 2222, "pid 7 (somebody else)")
         return port or self._host.world.random.randrange(10000, 32000)
 
     def hold_beside(self, task: str, port: int) -> int:
-        """Hold a port, or another one: now and then the wanted one is taken.
+        """Hold a port, or another one: now and then the requested one is taken.
 
         Raises:
-            PortTaken: as the history wants it.
+            PortTaken: as the history requires.
         """
         return self.hold(task, port if self._host.world.chance(0.7) else 0)
 
 
 class WatchedSpool(Spool):
-    """The real spool; the oracle hears what was dropped and what was given up."""
+    """The real spool; it reports dropped and released output to the oracle."""
 
     def __init__(self, host: SimHost, task: str, attempt: int) -> None:
         super().__init__(host.name, host.spool_limit)
@@ -57,13 +57,13 @@ class WatchedSpool(Spool):
         super()._drop(size)
 
     def release(self, offset: int) -> None:
-        """Forget what the supervisor has."""
+        """Release what the supervisor has."""
         self._oracle.released(*self._about, offset)
         super().release(offset)
 
 
 class SimOffer:
-    """Takes the user's code: every offer is found to be here already."""
+    """Receives the user's code: every offer is already present."""
 
     def __init__(self, host: SimHost, loop: SimLoop, client: Any) -> None:
         self._host = host
@@ -72,7 +72,7 @@ class SimOffer:
         self._is_placed = False
 
     def obey(self, message: dict[str, Any], body: bytes) -> None:
-        """Serve an order."""
+        """Execute a command."""
         if message["kind"] == "offer_files" and message["is_last"] and not self._is_placed:
             self._is_placed = True
             self._loop.at(self._loop.now() + 0.05, self._placed)
@@ -93,17 +93,17 @@ class SimMeasurer:
 
 
 class SimListeners:
-    """Stand in for tasks on their ports."""
+    """Stands in for tasks on their ports."""
 
     def listen(self, ports: dict[str, int], run: str) -> None:
-        """Everybody can be reached here."""
+        """Every peer can be reached here."""
 
     def close(self) -> None:
         """Nothing was opened."""
 
 
 class SimPendingFork:
-    """A requested fork."""
+    """A pending fork."""
 
     is_cancelled = False
 
@@ -113,7 +113,7 @@ class SimPendingFork:
 
 
 class SimZygotePool:
-    """Forks tasks later than asked, once modules are imported, or refuses to."""
+    """Forks tasks with a delay, once modules are imported, or refuses to."""
 
     def __init__(self, host: SimHost, loop: SimLoop) -> None:
         self._host = host
@@ -153,7 +153,7 @@ class SimAgentHost:
         self._zygotes = SimZygotePool(host, loop)
 
     def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
-        """Return what calls ``opened(task)`` when a task listens on its port."""
+        """Return an object that calls ``opened(task)`` when a task listens on its port."""
         return PortWatch(self._loop, opened)
 
     def stream(self, task: str, attempt: int) -> Stream:
@@ -167,11 +167,11 @@ class SimAgentHost:
         return Task(name, attempt, command, stream, self._loop, listener)
 
     def task_directory(self, name: str) -> str:
-        """Return the directory of a task, which nothing here looks into."""
+        """Return the directory of a task, which is never opened here."""
         return f"{self._host.directory}/tasks/{name}"
 
     def find_checkpoint(self, command: Command, since: float, found: Callable[[int], None]) -> None:
-        """Programs here write no checkpoints; the look takes a while."""
+        """Programs here write no checkpoints; the search takes a while."""
         self._loop.at(self._loop.now() + self._host.world.within(0.001, 0.1), lambda: found(0))
 
     def progress(self, came: Callable[[], None]) -> None:
@@ -183,15 +183,15 @@ class SimAgentHost:
         task.start(spawn.ProcessSettings(0o022, (1024, 1024), 0), zygotes)  # type: ignore[arg-type]
 
     def evidence(self, pid: int) -> str:
-        """Nothing is known of deaths."""
+        """Nothing is known about deaths."""
         return ""
 
     def offer(self, client: Any) -> SimOffer:
-        """Return what takes the user's code."""
+        """Return the receiver of the user's code."""
         return SimOffer(self._host, self._loop, client)
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
-        """Find out what names mean here."""
+        """Resolve host names here."""
         address = "127.0.1.1" if self._host.has_bad_names else "10.0.0.9"
         wait = self._host.world.within(0.001, 0.05)
         self._loop.at(self._loop.now() + wait, lambda: found(dict.fromkeys(names, address)))
@@ -205,7 +205,7 @@ class SimAgentHost:
         self._loop.at(self._loop.now() + wait, lambda: tried(failed))
 
     def command(self, task: str, message: dict[str, Any], progress: None) -> Command:
-        """Return what to execute."""
+        """Return the command line to execute."""
         env = {str(name): str(value) for name, value in message["env"].items()}
         env["SIM_PORT"] = str(message["port"])
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)

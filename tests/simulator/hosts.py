@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simulator.programs import Stage
 
 _GUARD_WAITS = 5.0  # seconds for which a link outlives the agent's end of it, while the guard lives (boot.py)
-_LOOK_AGAIN = 0.01  # seconds between looks for orphans
+_LOOK_AGAIN = 0.01  # seconds between sweeps
 
 
 class SimHost:
@@ -64,7 +64,7 @@ class SimHost:
 
     @property
     def directory(self) -> str:
-        """The agent's, which names it."""
+        """The agent's directory, which identifies it."""
         return f"/{self.name}"
 
     @property
@@ -79,16 +79,16 @@ class SimHost:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether a connection from the supervisor's machine comes through."""
+        """Whether a connection from the supervisor's machine gets through."""
         return self.is_up and not self.is_cut
 
     @property
     def delay(self) -> float:
-        """Seconds that a byte is under way, at most."""
+        """The longest time that a byte is in transit, in seconds."""
         return self.speed().delay + self.speed().jitter
 
     def speed(self) -> Speed:
-        """Return how fast the network is at the moment."""
+        """Return the current speed of the network."""
         if not self.slowness:
             return self._speed
         return Speed(self._speed.delay + self.slowness, self.slowness / 2, min(self._speed.rate, 2e5))
@@ -123,7 +123,7 @@ class SimHost:
         return wire.supervisor
 
     def agent_ended(self) -> None:
-        """The guard kills what is left, and ends."""
+        """The guard kills what is left, and exits."""
         self.world.note("agent has ended on", self.name)
         for process in self.living():
             process.receive(signal.SIGKILL)
@@ -135,7 +135,7 @@ class SimHost:
             self.agent.kill()
 
     def kill_guard_and_agent(self) -> None:
-        """Kill -9 of both: the kernel kills the tasks, and nothing that they have started."""
+        """Kill -9 of both: the kernel kills the tasks, but not their child processes."""
         assert self.agent is not None
         agent, self.agent = self.agent, None
         agent.vanish()
@@ -147,20 +147,20 @@ class SimHost:
         self._guard_is_dead()
 
     def sweep(self, is_guard: bool = False) -> bool:
-        """Kill orphans, as a guard before its agent starts or as anybody else; return whether there were any."""
+        """Kill orphans, as a guard before its agent starts or as another command; return whether any existed."""
         kernel.current.host = self
         found, _ = orphans.kill_once(self.directory, is_held=is_guard)
         return bool(found)
 
     def when_swept(self, call: Callable[[], None], is_guard: bool = False) -> None:
-        """Call back when no orphan is found any more."""
+        """Call back once no orphan is found any more."""
         if self.sweep(is_guard):
             self.world.after(_LOOK_AGAIN, lambda: self.when_swept(call, is_guard))
         else:
             call()
 
     def process_died(self, process: Process) -> None:
-        """A process has died: the guard reaps what it adopted, init what no guard did; the agent reaps its own."""
+        """A process has died: the guard reaps those it adopted (init without a guard), the agent its own."""
         if process.parent is not None or self.agent is None or process.output.is_closed:
             self.processes.pop(process.pid, None)
         self._guard_looks()
@@ -182,7 +182,7 @@ class SimHost:
             call()
 
     def _when_guard_ends(self, call: Callable[[], None]) -> None:
-        """Call back when the program at the far end of a link has seen the guard's end, and has looked for orphans."""
+        """Call back when the remote end of a link has seen the guard exit and has searched for orphans."""
         if self.is_local:
             call()
             return
@@ -207,13 +207,13 @@ class SimHost:
         return process
 
     def death_takes(self) -> float:
-        """Return the seconds from a KILL to a death."""
+        """Return the seconds from a KILL to the process's death."""
         return self.world.within(0.5, 1.5) if self.is_slow_to_die else self.world.within(0.0001, 0.003)
 
     # ---- power and network
 
     def power_off(self) -> None:
-        """Everything here is gone at once, and nobody is told."""
+        """Everything here is lost at once, without notification."""
         self.is_up = False
         for wire in self.wires:
             wire.die()
@@ -225,11 +225,11 @@ class SimHost:
         self.disk = Disk()
 
     def power_on(self) -> None:
-        """It is back, empty."""
+        """The host is back, with nothing on it."""
         self.is_up = True
 
     def cut(self, is_cut: bool) -> None:
-        """Take the network away, or give it back."""
+        """Cut or restore the network."""
         self.is_cut = is_cut
         for wire in self.wires:
             if is_cut:
@@ -302,12 +302,12 @@ class AgentProcess:
             self._end()
 
     def vanish(self) -> None:
-        """The power is off: nothing is said to anybody."""
+        """The power is off: peers are not notified."""
         self.has_ended = True
         self.loop.kill()
 
     def hang_up(self) -> None:
-        """The kernel closes what it had open."""
+        """The kernel closes its open files."""
         for end in self._ends:
             end.close()
 
@@ -318,5 +318,5 @@ class AgentProcess:
 
 
 def describe(message: dict[str, Any]) -> str:
-    """Return a frame's message in short."""
+    """Return a frame's message in short form."""
     return " ".join(f"{name}={value}" for name, value in message.items() if name not in ("env", "argv", "unset"))

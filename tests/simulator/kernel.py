@@ -1,10 +1,10 @@
-"""What `Task`, `PortWatch`, `Spool`, `Agent`, `orphans` use of os, linux and fork: calls to the host whose code runs.
+"""Replacements of os, linux and fork in `Task`, `PortWatch`, `Spool`, `Agent` and `orphans`.
 
-`installed` puts these in the place of the modules, and small sizes in the place of large ones, so that
-short histories meet full windows, segments and spools.
+`installed` replaces the modules with these, and large sizes with small ones, so that short
+histories fill windows, segments and spools.
 """
 
-# ruff: noqa: ARG003, ARG004 - what stands here has the signatures of what it stands for
+# ruff: noqa: ARG003, ARG004 - the replacements have the signatures of the originals
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SIZES = (
 
 
 class _Current:
-    """The host whose agent runs."""
+    """The host whose agent is running."""
 
     host: SimHost
 
@@ -104,7 +104,7 @@ class _Linux:
 
     @staticmethod
     def parent_of(pid: int) -> None:
-        """Say that it is nobody's: what looks for orphans is no task."""
+        """Return no parent: the search for orphans is not part of a task."""
 
     @staticmethod
     def may_be_program(pid: int) -> bool:
@@ -130,7 +130,7 @@ class _Linux:
 
     @staticmethod
     def descendants(pid: int, without: int) -> list[int]:
-        """Return what the guard has adopted: the children of processes that have died."""
+        """Return what the guard has adopted: the children of dead processes."""
         assert (pid, without) == (GUARD, AGENT)
         left = current.host.processes.values()
         return [process.pid for process in left if process.parent is not None and not process.parent.is_alive]
@@ -196,16 +196,16 @@ class _Stacks:
 
 
 class Disk:
-    """Files without names, and so much room."""
+    """Files without names, in limited space."""
 
     def __init__(self) -> None:
         self.room = 1 << 40
 
     def take(self, size: int) -> int:
-        """Return how many bytes of these there is room for.
+        """Return for how many of these bytes there is space.
 
         Raises:
-            OSError: none.
+            OSError: there is none.
         """
         if self.room <= 0:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -215,7 +215,7 @@ class Disk:
 
 
 class _SpoolOs:
-    """os, as `Spool` uses it: its files are bytes in memory, and cost room of the host's disk."""
+    """os, as `Spool` uses it: its files are bytes in memory that take space on the host's disk."""
 
     O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC = 0, 0, 0, 0
     _files: ClassVar[dict[int, tuple[Disk, bytearray]]] = {}
@@ -271,7 +271,7 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Have the worker's modules run on simulated hosts."""
+    """Run the worker's modules on simulated hosts."""
     replaced = [(module, name, getattr(module, name)) for module, name, _ in (*_MODULES, *_SIZES)]
     _SpoolOs._files.clear()
     for module, name, substitute in (*_MODULES, *_SIZES):

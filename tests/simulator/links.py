@@ -14,7 +14,7 @@ TO_AGENT, TO_SUPERVISOR = 0, 1
 
 
 class Speed(NamedTuple):
-    """How long bytes are under way: seconds at least, seconds more by chance, bytes per second."""
+    """How long bytes are in transit: minimum seconds, seconds of random jitter, bytes per second."""
 
     delay: float
     jitter: float
@@ -22,12 +22,12 @@ class Speed(NamedTuple):
 
 
 class End(File):
-    """One end, with what the session and the client use of a socket."""
+    """One end, with the part of a socket's interface that session and client use."""
 
     def __init__(self, wire: Wire, direction: int) -> None:
         super().__init__(wire.world)
         self.wire = wire
-        self.under_way = 0  # bytes that were sent from here and not read there
+        self.under_way = 0  # bytes sent from here that were not read by the other end
         self.is_reset = False
         self._direction = direction
         self._received: deque[bytes] = deque()
@@ -40,17 +40,17 @@ class End(File):
 
     @property
     def is_writable(self) -> bool:
-        """Whether there is room."""
+        """Whether there is buffer space."""
         return self.under_way < self.wire.capacity or self.is_reset
 
     def setblocking(self, flag: bool) -> None:
-        """All reads and writes return at once here; `sendall` is not held up either."""
+        """Ignored: all reads and writes return at once here, `sendall` too."""
 
     def settimeout(self, seconds: float) -> None:
-        """Nothing waits here."""
+        """Ignored: nothing blocks here."""
 
     def send(self, data: bytes | bytearray) -> int:
-        """Send as much as there is room for."""
+        """Send as much as fits into the buffer."""
         if self.is_closed:
             raise OSError(errno.EBADF, "closed")
         if self.is_reset:
@@ -69,7 +69,7 @@ class End(File):
         self.wire.carry(self._direction, data)
 
     def recv(self, size: int) -> bytes:
-        """Return what has come; empty at the end."""
+        """Return the received bytes; empty at the end."""
         if self._received:
             data = self._received.popleft()
             if len(data) > size:
@@ -84,7 +84,7 @@ class End(File):
         raise BlockingIOError
 
     def arrive(self, data: bytes | None) -> None:
-        """Bytes have come, or None: there will be no more."""
+        """Receive bytes, or None for the end of the stream."""
         if self.is_closed:
             return
         if data is None:
@@ -100,7 +100,7 @@ class End(File):
             self.changed()
 
     def close(self) -> None:
-        """Hang up; harmless a second time."""
+        """Close this end; repeated calls are harmless."""
         if not self.is_closed:
             super().close()
             self.wire.hung_up(self._direction)
@@ -112,14 +112,14 @@ class Wire:
     def __init__(
         self, world: World, speed: Callable[[], Speed], capacity: int, guard_ends: Callable[[Callable[[], None]], None]
     ) -> None:
-        """Lay it.
+        """Create both ends.
 
         Args:
-            world: where.
-            speed: how fast it is at the moment.
-            capacity: bytes that may be under way in each direction.
-            guard_ends: calls back when the agent's guard has ended, or nobody waits for that any more: only
-                then the supervisor sees the end of the stream.
+            world: the world.
+            speed: the current speed.
+            capacity: bytes that may be in transit in each direction.
+            guard_ends: calls back when the agent's guard has ended, or its end is no longer waited for: only
+                then does the supervisor see the end of the stream.
         """
         self.world = world
         self.capacity = capacity
@@ -134,7 +134,7 @@ class Wire:
         self._last = [0.0, 0.0]
 
     def carry(self, direction: int, data: bytes | None) -> None:
-        """Bring bytes to the other end, in their order."""
+        """Deliver bytes to the other end, in order."""
         speed = self._speed()
         size = 0 if data is None else len(data)
         when = self.world.now + speed.delay + speed.jitter * self.world.random.random() + size / speed.rate
@@ -149,25 +149,25 @@ class Wire:
             self._ends[direction].arrive(data)
 
     def was_read(self, direction: int, size: int) -> None:
-        """The end that sends in this direction has read so much of the other."""
+        """The sending end of this direction has read that many bytes of the other direction."""
         sender = self._ends[direction]
         sender.under_way -= size
         sender.changed()
 
     def hung_up(self, direction: int) -> None:
-        """The end that sends in this direction has hung up."""
+        """The sending end of this direction has closed."""
         if direction == TO_SUPERVISOR:
             self._guard_ends(lambda: self.carry(direction, None))
         else:
             self.carry(direction, None)
 
     def cut(self, *directions: int) -> None:
-        """Let nothing through until it is healed; nobody is told."""
+        """Let nothing through until it is healed, without notification."""
         for direction in directions or (TO_AGENT, TO_SUPERVISOR):
             self._is_cut[direction] = True
 
     def heal(self) -> None:
-        """What was held comes through."""
+        """Deliver what was held back."""
         for direction, held in enumerate(self._held):
             self._is_cut[direction] = False
             while held:
@@ -176,11 +176,11 @@ class Wire:
                     self._ends[direction].arrive(data)
 
     def die(self) -> None:
-        """The host has lost its power: nothing comes through ever again."""
+        """The host has lost power: nothing comes through from now on."""
         self._is_dead = True
         self.cut()
 
     def reset(self) -> None:
-        """Something between the ends breaks the stream; both see it at once."""
+        """A device between the ends resets the stream; both see it at once."""
         for end in self._ends:
             end.reset()

@@ -19,7 +19,7 @@ class SimLoop(Loop):
     """The loop of an agent on a simulated host."""
 
     def __init__(self, host: SimHost, ended: Callable[[], None]) -> None:
-        """Prepare it; ``ended`` is called when it was stopped."""
+        """Prepare it; ``ended`` is called once it was stopped."""
         self._selector = TurnSelector(host.world, self._wake)  # type: ignore[assignment]
         self._timers = []
         self._running = True
@@ -37,11 +37,11 @@ class SimLoop(Loop):
         return self._host.clock()
 
     def kill(self) -> None:
-        """No turn comes any more."""
+        """Prevent any further turn."""
         self._is_dead = True
 
     def turn(self) -> None:
-        """Serve what is ready."""
+        """Handle what is ready."""
         if self._is_dead:
             return
         self._turn_at = float("inf")

@@ -12,11 +12,11 @@ from tflaunch.mailbox import Mailbox
 
 
 class SupervisorDied(BaseException):
-    """kill -9: nothing of the supervisor runs after this."""
+    """Kill -9: nothing of the supervisor runs after this."""
 
 
 class SimMailbox(Mailbox):
-    """Hands out events one by one; while it waits the world goes on."""
+    """Returns events one by one; while it waits, the world continues."""
 
     def __init__(self, world: World, ahead: float) -> None:
         """Prepare it; the supervisor's clock is ``ahead`` of the world's."""
@@ -46,7 +46,7 @@ class SimMailbox(Mailbox):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give up what is waited for."""
+        """Stop waiting for anything."""
         self.selector.close()
 
     def _wake(self) -> None:

@@ -1,4 +1,4 @@
-"""Planted bugs: each breaks one promise, and the oracle must find it. They show that the checks are not vacuous."""
+"""Planted bugs: each breaks one promise, and the oracle must find it, which shows that it can fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tflaunch_worker.tasks import task
 
 
 class Mutation(NamedTuple):
-    """A planted bug: the invariant that finds it, where it is planted, and what stands there then."""
+    """A planted bug: the invariant that finds it, where it is planted, and the replacement."""
 
     invariant: str
     where: Any
@@ -29,7 +29,7 @@ class Mutation(NamedTuple):
 
 @contextmanager
 def planted(mutation: Mutation) -> Iterator[None]:
-    """Plant a bug, and take it away again."""
+    """Plant a bug, and remove it again."""
     original = getattr(mutation.where, mutation.name)
     setattr(mutation.where, mutation.name, mutation.made(original))
     try:
@@ -39,7 +39,7 @@ def planted(mutation: Mutation) -> Iterator[None]:
 
 
 def find(mutation: Mutation, seeds: range) -> int | None:
-    """Return the first seed in which its invariant does not hold."""
+    """Return the first seed in which the invariant fails."""
     with planted(mutation):
         for seed in seeds:
             violation = history.play(seed).violation
@@ -69,7 +69,7 @@ def _finds_nothing(original: Any) -> Any:
 
 
 def _no_kill(original: Any) -> Any:
-    """Of the stop ladder."""
+    """The stop ladder sends no KILL."""
 
     def kill(self: Any) -> None:
         if self._has_exited:
@@ -89,7 +89,7 @@ def _blames_the_last(original: Any) -> Any:
 
 
 def _forgets_first(original: Any) -> Any:
-    """An exit that is heard later is never the first."""
+    """An exit that is received later is never the first."""
     return lambda job, *_: job
 
 
@@ -101,7 +101,7 @@ def _one_more(original: Any) -> Any:
 
 
 def _counts_nothing(original: Any) -> Any:
-    """Failures that are alike are not counted."""
+    """Identical failures are not counted."""
     return lambda spent, *_: spent
 
 
@@ -118,7 +118,7 @@ def _forgets_fences(original: Any) -> Any:
 
 
 def _repeats(original: Any) -> Any:
-    """What was sent before a link was lost is taken again."""
+    """Output sent before a link was lost is accepted twice."""
 
     def read(self: Any, name: str, attempt: int, offset: int, body: bytes, times: Any) -> None:
         self._received[(name, attempt)] = offset
@@ -128,7 +128,7 @@ def _repeats(original: Any) -> Any:
 
 
 def _notes_too_soon(original: Any) -> Any:
-    """What has only been heard is acknowledged, and written later."""
+    """Output that was only received is acknowledged, and written later."""
 
     def read(self: Any, name: str, attempt: int, offset: int, body: bytes, times: Any) -> None:
         self._note(name, attempt, offset + len(body))
@@ -163,17 +163,17 @@ def _silent_about_ports(original: Any) -> Any:
 
 
 def _rounded(original: Any) -> Any:
-    """Times in the journal are not those of the steps."""
+    """Times in the journal differ from those of the steps."""
     return lambda self, event, actions, now: original(self, event, actions, round(now, 3))
 
 
 def _ends_all(original: Any) -> Any:
-    """The lease is not waited for."""
+    """The lease is not awaited."""
     return lambda self: self._end_all(0)
 
 
 def _remembers_nothing(original: Any) -> Any:
-    """What an earlier supervisor had kept is asked for again."""
+    """Output that an earlier supervisor had kept is requested again."""
 
     def known(self: Any, name: str, attempt: int) -> int:
         return self._received.setdefault((name, attempt), 0)

@@ -1,7 +1,7 @@
-"""What must hold, whatever happens: I1 to I7 of the design, checked as the history goes on.
+"""The invariants I1 to I7 of the design, checked as the history proceeds.
 
-I3 is judged when an attempt has failed and all of it is dead, and only if exactly one root cause took
-effect in it, the user did not interrupt, and no limit of time was the reason. See `_judge`.
+I3 is judged when an attempt has failed and all its tasks are dead, and only if exactly one root cause took
+effect in it, the user did not interrupt, and no timeout was the reason. See `_judge`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tflaunch.agents.output import Times
 
 _HASTE = 0.5  # seconds within which the supervisor learns that an agent has ended
-_CLOCKS = 0.5  # seconds by which a moment of a host may be mistaken
+_CLOCKS = 0.5  # maximum error of a host's timestamps, in seconds
 _ALONE = ("parameter_server",)  # tasks have budgets of their own
 _STARTED = (Cause.TASK, Cause.NOT_STARTED)
 
@@ -47,9 +47,9 @@ class Oracle:
         """Watch a run of ``plan`` whose clock is ``ahead`` of the world's."""
         self.world = world
         self.has_hung = False
-        self.is_blurred = False  # something happened of which nobody can say whether it is a cause
-        self.may_lose_words = False  # an agent may have ended before it was heard to its end
-        self.disturbances = 0  # how many of those last just now
+        self.is_blurred = False  # an event happened that may or may not be a cause
+        self.may_lose_words = False  # an agent may have ended before all its messages were received
+        self.disturbances = 0  # how many of those are active now
         self.judged = 0
         self._plan = plan
         self._ahead = ahead
@@ -69,10 +69,10 @@ class Oracle:
         self._restarts = 0
         self._is_given_up = False
         self._raised: str | None = None  # the task that failed in this attempt as it does in each
-        self._alike = 0  # attempts in a row that failed so, without a newer epoch
+        self._alike = 0  # consecutive attempts that failed so, without a newer epoch
         self._epoch = self._furthest = 0
 
-    # ---- I1 and I2: who lives
+    # ---- I1 and I2: living processes
 
     def process_began(self, process: Process) -> None:
         """A process was forked."""
@@ -91,7 +91,7 @@ class Oracle:
         """Return all processes that live."""
         return [process for processes in self._living.values() for process in processes]
 
-    # ---- I6: words
+    # ---- I6: output
 
     def wrote(self, task: str, attempt: int, data: bytes) -> None:
         """A process wrote to its pipe."""
@@ -100,17 +100,17 @@ class Oracle:
         words.extend(data)
 
     def dropped(self, task: str, attempt: int, offset: int, size: int) -> None:
-        """A host had no room for output."""
+        """A host had no space for output."""
         self._gaps.setdefault((task, attempt), []).append((offset, size))
 
     def released(self, task: str, attempt: int, offset: int) -> None:
-        """An agent gave up output because the supervisor said that it has it."""
+        """An agent released output because the supervisor acknowledged it."""
         if offset > self._kept.get((task, attempt), 0):
             kept = self._kept.get((task, attempt), 0)
             raise Violation("I6", f"{task} attempt {attempt} is acknowledged to {offset}, but kept to {kept}")
 
     def heard(self, task: str, attempt: int, data: bytes) -> None:
-        """Output has come to the log."""
+        """Output has arrived at the log."""
         self._in_order(task, attempt)
         begin = self._heard.get((task, attempt), 0)
         end = begin + len(data)
@@ -121,7 +121,7 @@ class Oracle:
         self.kept(task, attempt, end)
 
     def dated(self, task: str, attempt: int, size: int, times: Times) -> None:
-        """Output has come with the times at which it was read, by our clock: none may be long before it was written."""
+        """Output has arrived with its read times, on our clock: none may be long before it was written."""
         begin, told = self._heard.get((task, attempt), 0), self._told_at.get((task, attempt), [])
         if not times or times[0][0] != 0 or any(not a < b < size for (a, _), (b, _) in pairwise(times)):
             raise Violation("I6", f"{task} attempt {attempt}: {size} bytes have the times {times}")
@@ -135,7 +135,7 @@ class Oracle:
         self._kept[(task, attempt)] = max(end, self._kept.get((task, attempt), 0))
 
     def lost(self, task: str, attempt: int, size: int) -> None:
-        """A gap was stated."""
+        """A gap was reported."""
         self._in_order(task, attempt)
         begin = self._heard.get((task, attempt), 0)
         gaps = self._gaps.get((task, attempt), [])
@@ -147,7 +147,7 @@ class Oracle:
         self.kept(task, attempt, begin + size)
 
     def ended(self, task: str, attempt: int) -> None:
-        """An attempt has said its last word; an heir may hear of it again."""
+        """An attempt has sent its last output; a later supervisor may get it again."""
         if (task, attempt) in self._ended_before:
             return
         self._in_order(task, attempt)
@@ -159,11 +159,11 @@ class Oracle:
         self._ended.add((task, attempt))
 
     def abandoned(self, task: str) -> None:
-        """The host of a task is lost: nothing more is expected of what it was told to start."""
+        """The host of a task is lost: no more output is expected of attempts begun there."""
         self._abandoned |= {about for about in self._told if about[0] == task}
 
     def check_words(self) -> None:
-        """At the end of a run that nobody cut short, every attempt was heard to its end, if its agent could be."""
+        """After a run that was not cut short, all output has arrived from agents that could be reached."""
         if self.may_lose_words:
             return
         for task, attempt in self._told:
@@ -176,7 +176,7 @@ class Oracle:
             raise Violation("I6", f"attempt {attempt} of {task} speaks after attempt {self._latest[task]}")
         self._latest[task] = attempt
 
-    # ---- I3: who is to blame
+    # ---- I3: the culprit
 
     def cause(self, kind: str, name: str, host: str, code: int | None = None, number: int | None = None) -> None:
         """An injected fault takes effect."""
@@ -191,7 +191,7 @@ class Oracle:
         self._epoch = max(epoch, self._epoch)
 
     def blur(self) -> None:
-        """What follows now may or may not have causes."""
+        """The cause of later failures is unknown."""
         self.is_blurred = True
 
     # ---- the run
@@ -200,7 +200,7 @@ class Oracle:
         """The supervisor has decided."""
         if isinstance(event, Interrupted):
             self._interrupts += 1
-            self._is_given_up |= before.phase is Phase.STOPPING  # hosts that cannot be told are left to their agents
+            self._is_given_up |= before.phase is Phase.STOPPING  # hosts that cannot be reached are left to their agents
         if isinstance(event, StopAsked):
             self._interrupts += 1
             self._is_given_up |= event.grace == 0
@@ -257,7 +257,7 @@ class Oracle:
             self._check_exit_code(job)
 
     def _check_progress(self, job: Job) -> None:
-        """I4: a gang that fails alike without a newer epoch is given up, and one that comes further never is."""
+        """I4: a gang that fails alike without a newer epoch is given up; one that progresses never is."""
         is_newer, self._furthest = self._epoch > self._furthest, max(self._epoch, self._furthest)
         culprit, is_sole = job.culprit, len(self._causes) == 1 and not self.is_blurred and not self._interrupts
         if culprit is None or not is_sole or culprit.name != self._raised or job.plan.strategy in _ALONE:
@@ -270,7 +270,7 @@ class Oracle:
             raise Violation("I4", f"not restarted though epoch {self._epoch} was reached: {job.refusal}")
 
     def _judge(self, job: Job) -> None:
-        """I3: of an attempt in which exactly one fault took effect, that is the culprit."""
+        """I3: if exactly one fault took effect in an attempt, it is the culprit."""
         culprit = job.culprit
         if culprit is None or self._interrupts or self.is_blurred:
             return
@@ -291,7 +291,7 @@ class Oracle:
             raise Violation("I3", f"{cause} came first, but {culprit} is blamed")
 
     def _check_exit_code(self, job: Job) -> None:
-        """The code is the culprit's, by the contract."""
+        """The exit code is the culprit's, by the contract."""
         culprit, code = job.culprit, job.exit_code
         if code == 0:
             missing = [name for name in job.deciders if not job.tasks[name].has_succeeded]
@@ -322,12 +322,12 @@ class Oracle:
         return self._heard.get((task, attempt), 0) if self._latest.get(task) == attempt else None
 
     def given_up(self) -> None:
-        """From now on nobody expects the supervisor to know who lives."""
+        """From now on the supervisor need not know which processes live."""
         self._is_given_up = True
 
 
 class SimWords:
-    """Where the output of tasks goes: the oracle compares it with what was written (`LogSink`)."""
+    """The output sink of tasks: the oracle compares the output with what was written (`LogSink`)."""
 
     def __init__(
         self,
@@ -351,7 +351,7 @@ class SimWords:
         self._open.add((task, attempt))
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Take output."""
+        """Accept output."""
         self._oracle.dated(task, attempt, len(data), times)
         self.bytes += len(data)
         self._oracle.heard(task, attempt, data)
@@ -365,11 +365,11 @@ class SimWords:
         return self._oracle.kept_before(task, attempt) if self._is_heir else None
 
     def lose(self, task: str, attempt: int, size: int) -> None:
-        """A gap is stated."""
+        """Report a gap."""
         self._oracle.lost(task, attempt, size)
 
     def end(self, task: str, attempt: int) -> None:
-        """An attempt has said its last word."""
+        """An attempt has sent its last output."""
         self._oracle.ended(task, attempt)
         self._open.discard((task, attempt))
 
@@ -380,9 +380,9 @@ class SimWords:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was begun has ended."""
+        """Whether all attempts that began have ended."""
         return not self._open
 
     def tail(self, task: str, lines: int) -> list[str]:
-        """Nobody looks."""
+        """Return no last lines: they are not used here."""
         return []

@@ -1,4 +1,4 @@
-"""Processes of simulated hosts, and what the kernel tells about them."""
+"""Processes of simulated hosts, and what the kernel reports about them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Pipe(File):
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is something, or will never be."""
+        """Whether it has data or has reached its end."""
         return bool(self._data) or not self.writers
 
     def read(self, size: int) -> bytes:
-        """Return what is there."""
+        """Return the available data."""
         if self._data:
             data = b"".join(self._data)
             self._data.clear()
@@ -40,20 +40,20 @@ class Pipe(File):
         return b""
 
     def write(self, data: bytes) -> None:
-        """Put something in."""
+        """Write data into it."""
         if not self.is_closed:
             self._data.append(data)
             self.changed()
 
     def hang_up(self) -> None:
-        """One writer less."""
+        """Remove a writer."""
         self.writers -= 1
         if not self.is_closed:
             self.changed()
 
 
 class PidFile(File):
-    """Turns readable when a process exits."""
+    """Becomes readable when a process exits."""
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world)
@@ -66,7 +66,7 @@ class PidFile(File):
 
 
 class Process:
-    """A process of the run on a host: of a task, or left behind by one."""
+    """A process of the run on a host: of a task, or a remaining child of one."""
 
     def __init__(self, host: SimHost, env: dict[str, str], parent: Process | None) -> None:
         self.world = host.world
@@ -106,7 +106,7 @@ class Process:
             self.output.write(data)
 
     def receive(self, number: int) -> None:
-        """A signal comes."""
+        """Receive a signal."""
         if not self.is_alive or number == signal.SIGCONT:
             return
         if number == signal.SIGKILL:
@@ -117,7 +117,7 @@ class Process:
             self.program.on_signal(number)
 
     def report_start(self, failure: bytes) -> None:
-        """The fork has become the program, or could not."""
+        """The fork has called exec, or has failed."""
         if self.report is not None:
             if failure:
                 self.report.write(failure)

@@ -1,4 +1,4 @@
-"""What the tasks do: models of TensorFlow programs, as measured, and what goes wrong in them."""
+"""Models of TensorFlow programs, as measured, and of their failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IGNORES, _DIES, _SAVES = "ignores", "dies", "saves"
 
 
 class Trouble(NamedTuple):
-    """Something that goes wrong in a task: ``after`` so many seconds of each of these ``attempts`` (None: all)."""
+    """A failure in a task, ``after`` a number of seconds in each of these ``attempts`` (None: all)."""
 
     task: str
     attempts: tuple[int, ...] | None
@@ -28,9 +28,9 @@ class Trouble(NamedTuple):
 class Script(NamedTuple):
     """How the programs of a history behave.
 
-    ``term``: what a trainer does on TERM. ``slow_share`` and ``hang_share``: of the victims of a failure,
-    how many notice it only after about ten seconds, and how many never. ``epochs``: whether trainers print the epochs
-    that Keras prints, and whether they resume at the last one or start from zero in each attempt.
+    ``term``: what a trainer does on TERM. ``slow_share`` and ``hang_share``: the shares of a failure's victims
+    that notice it only after about ten seconds, or never. ``epochs``: whether trainers print epochs as
+    Keras does, and whether they resume at the last one or start from zero in each attempt.
     """
 
     duration: float
@@ -82,12 +82,12 @@ class Gang:
                 member.misses(is_silent=not process.host.is_up)
 
     def hang(self) -> None:
-        """One member hangs: all do."""
+        """One member hangs, so all do."""
         for member in self.members.values():
             member.is_hanging = True
 
     def save(self) -> None:
-        """A member was preempted: all save together and exit, if all are there."""
+        """A member was preempted: all save together and exit, if all are present."""
         living = [member for member in self.members.values() if member.process.is_alive and not member.is_hanging]
         if self.is_saving or not self.has_formed or len(living) < self._size:
             return
@@ -125,11 +125,11 @@ class Stage:
         return self._gang[1]
 
     def is_over(self) -> bool:
-        """Whether the training has ended well."""
+        """Whether the training has succeeded."""
         return self._gang is not None and self._gang[1].is_over
 
     def cause(self, process: Process, code: int | None, number: int | None) -> None:
-        """A task fails, and nothing else is the cause of that."""
+        """A task fails, and there is no other cause."""
         self._oracle.cause("task", process.task, process.host.name, code, number)
 
     def raises(self, process: Process) -> None:
@@ -143,7 +143,7 @@ class Stage:
         self._oracle.trained(epoch)
 
     def hangs(self) -> None:
-        """Something hangs: nobody can promise that the run ends by itself."""
+        """A task hangs: the run may not end by itself."""
         self._oracle.has_hung = True
 
     def not_started(self, process: Process, code: int) -> None:
@@ -180,10 +180,10 @@ class Program:
         self.later(self.world.within(0.001, 0.02), self._execute)
 
     def later(self, seconds: float, call: object) -> None:
-        """Do something later, if the process still lives."""
+        """Call a function later, if the process is still alive."""
         self.world.after(seconds, lambda: call() if self.process.is_alive else None)  # type: ignore[operator]
 
-    # ---- its life
+    # ---- life cycle
 
     def _execute(self) -> None:
         failure = next((trouble for trouble in self._troubles if trouble.kind == "no start"), None)
@@ -216,7 +216,7 @@ class Program:
             self.later(self.world.within(0.5, 1) * script.duration, self._finish)
 
     def formed(self) -> None:
-        """All whom it needs are there."""
+        """All members that it needs are present."""
         if not self._is_server and self.process.is_alive:
             self.later(self.stage.script.duration + self.world.within(0, 0.3), self._finish)
 
@@ -231,16 +231,16 @@ class Program:
             self._say()
             self.process.die()
 
-    # ---- others
+    # ---- peers
 
     def needs(self, peer: Process) -> bool:
-        """Whether it cannot go on without this peer."""
+        """Whether it cannot continue without this peer."""
         if not self.process.is_alive:
             return False
         return not self._is_server and (self.stage._strategy == "multi_worker_mirrored" or peer.task.startswith("ps"))
 
     def misses(self, is_silent: bool) -> None:
-        """A peer is gone; ``is_silent``: its host's kernel cannot tell that."""
+        """A peer is gone; ``is_silent``: its host's kernel cannot report that."""
         script, draw = self.stage.script, self.world.random.random()
         if draw < script.hang_share:
             self.is_hanging = True
@@ -258,7 +258,7 @@ class Program:
                 self.process.die(code=1)
 
     def saved(self) -> None:
-        """The checkpoint is written: start me again."""
+        """The checkpoint is written: exit with the code that requests a restart."""
         self._say()
         code = self.stage.script.saved_code
         if not self.process.is_told:
@@ -271,7 +271,7 @@ class Program:
         if self.gang is not None:
             self.gang.ended(self)
 
-    # ---- words
+    # ---- output
 
     def _say(self) -> None:
         self._line += 1
@@ -287,14 +287,14 @@ class Program:
             self.later(self.world.within(0.1, 2) * self.stage.script.duration / self.stage.script.lines, self._speak)
 
     def _train(self) -> None:
-        """Begin an epoch, and say so as Keras does."""
+        """Begin an epoch, and print it as Keras does."""
         has_gang = self.gang is not None and self.gang.has_formed and not self._is_server
         if has_gang and self.stage.script.epochs != "silent" and not self.process.is_told:
             self._epoch += 1
             self.stage.trains(self.process, self._epoch)
             self.process.say(f"Epoch {self._epoch}/1000\n".encode())
 
-    # ---- what goes wrong
+    # ---- failures
 
     def _suffer(self, trouble: Trouble) -> None:
         number = trouble.number
@@ -329,11 +329,11 @@ class Program:
                 self.leave_child()
 
     def leave_child(self) -> None:
-        """Start a process that goes on when the task is dead."""
+        """Start a child process that survives the task."""
         self._child = Child(self.stage, self.process).process
 
     def on_signal(self, number: int) -> None:
-        """A signal comes that can be caught."""
+        """A signal that can be caught arrives."""
         if number != signal.SIGTERM:
             self.later(0.01, lambda: self.process.die(signal=number))
             return
@@ -347,7 +347,7 @@ class Program:
 
 
 class Child:
-    """A process that a task has started; it goes on when the task is dead."""
+    """A child process of a task; it survives the task."""
 
     def __init__(self, stage: Stage, parent: Process) -> None:
         from simulator.processes import Process
@@ -366,7 +366,7 @@ class Child:
             self._stage.world.after(self._stage.world.within(0.05, 3), self._speak)
 
     def on_signal(self, number: int) -> None:
-        """A signal comes that can be caught."""
+        """A signal that can be caught arrives."""
         if self._dies:
             self._stage.world.after(0.001, lambda: self.process.die(signal=number))
 

@@ -68,7 +68,7 @@ def draw_plan(chance: random.Random) -> Plan:
 
 
 def draw_script(chance: random.Random, plan: Plan) -> Script:
-    """Draw what its programs do."""
+    """Draw the behaviour of its programs."""
     tasks = [process.task for process in plan.processes()]
     troubles = [_trouble(chance, chance.choice(tasks)) for _ in range(chance.choice((0, 0, 1, 1, 1, 2, 3)))]
     return Script(

@@ -1,4 +1,4 @@
-"""Random histories of the real supervisor, sessions and agents; and that planted bugs are found in them."""
+"""Random histories of the real supervisor, sessions and agents, in which planted bugs are found."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SEEDS = range(2000)
 
 
 def test_the_invariants_hold_in_every_history() -> None:
-    """I1 to I8, in 2000 of them; `make simulate` plays many more."""
+    """I1 to I8, in 2000 histories; `make simulate` plays many more."""
     failed = [story(result) for seed in SEEDS if (result := play(seed)).violation]
     assert not failed, f"{len(failed)} histories failed, the first of them:\n{failed[0]}"
 
 
 @pytest.mark.parametrize("seed", range(0, 200, 10))
 def test_a_seed_gives_the_same_history_again(seed: int) -> None:
-    """To the last word and the last digit."""
+    """To the last message and the last digit."""
     assert told(play(seed)) == told(play(seed))
 
 

@@ -1,7 +1,7 @@
-"""Ways to simulated hosts, and the threads in which sessions go them.
+"""Connectors for simulated hosts, and the threads in which sessions use them.
 
-A thread that waits is a function that raises `Wait`: it is called again later, and finds in its `Thread`
-how far it was.
+A thread that waits is a function that raises `Wait`: it is called again later, and finds its progress
+in its `Thread`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from simulator.links import End
 from simulator.world import World
 from tflaunch.transport.base import AgentGone, LinkError
 
-_RETRANSMISSIONS = (1.0, 3.0, 7.0, 15.0)  # seconds after the first try, as TCP does it
-_CLOSE = 1e-3  # seconds that rounding may make of nothing
+_RETRANSMISSIONS = (1.0, 3.0, 7.0, 15.0)  # seconds after the first try, as in TCP
+_CLOSE = 1e-3  # seconds within which rounding may round a wait to zero
 _LOOK_AGAIN = 0.05
 _END_PATIENCE = 5.0  # boot.py
 _LOCAL_PATIENCE = 10.0  # local.py
@@ -22,7 +22,7 @@ _ORPHANS_PATIENCE = 5.0  # orphans.py
 
 
 class Wait(Exception):
-    """Call again after so many seconds."""
+    """Call again after this many seconds."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -30,12 +30,12 @@ class Wait(Exception):
 
 
 class Thread:
-    """How far a thread is."""
+    """The progress of a thread."""
 
     def __init__(self, began: float) -> None:
         self.began = began
         self.is_connected = False
-        self.waits: dict[str, float] = {}  # for what, since when
+        self.waits: dict[str, float] = {}  # since when it waits, by reason
 
 
 class Aside:
@@ -48,7 +48,7 @@ class Aside:
         self.is_last = False  # the run is over: the process ends with its threads, and its links with it
 
     def do(self, function: Callable[[], None]) -> None:
-        """Run a function in a thread of its own."""
+        """Run a function in its own thread."""
         thread = Thread(self._world.now)
         self._world.after(0.0005, lambda: self._run(function, thread))
 
@@ -78,12 +78,12 @@ class SimLink:
         return self._end
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the link."""
         self._end.close()
 
 
 class SimWay:
-    """The way to a host over the network, as `hosts.ssh` and `worker.boot` go it."""
+    """A connector for a host over the network, like `transport.ssh` and the worker's `boot`."""
 
     def __init__(self, host: SimHost, patience: float) -> None:
         self.host = host
@@ -95,7 +95,7 @@ class SimWay:
         """Start an agent.
 
         Raises:
-            LinkError: why that is impossible.
+            LinkError: why it cannot be started.
         """
         self._reach()
         if self.host.is_locked:
@@ -146,10 +146,10 @@ class SimWay:
 
 
 class SimLocalWay(SimWay):
-    """The way to this machine, as `hosts.local` goes it."""
+    """The connector of this machine, like `transport.local`."""
 
     def open(self) -> SimLink:
-        """Start an agent; while an earlier guard holds the lock, a new one ends at once."""
+        """Start an agent; while an earlier guard holds the lock, a new agent ends at once."""
         return SimLink(self.host.refused_end() if self.host.is_locked else self.host.start_agent())
 
     def resume(self) -> SimLink:
@@ -167,7 +167,7 @@ class SimLocalWay(SimWay):
         raise AgentGone("")
 
     def end(self) -> None:
-        """Wait for the guard, and for what it left: nothing else of the supervisor runs meanwhile."""
+        """Wait for the guard, and for its orphans; the rest of the supervisor is blocked."""
         until = self._world.now + _LOCAL_PATIENCE
         while (self.host.is_locked or self.host.sweep()) and self._world.next_at <= until:
             self._world.step()

@@ -1,4 +1,4 @@
-"""The world: what will happen, in the order of its time, and what did. Time is in seconds from the beginning."""
+"""The world: future events, in time order, and past ones. Time is in seconds from the start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Violation(Exception):
-    """An invariant does not hold: its name, and what was seen."""
+    """An invariant is violated: its name, and what was observed."""
 
     def __init__(self, invariant: str, message: str) -> None:
         super().__init__(f"{invariant}: {message}")
@@ -21,7 +21,7 @@ class Violation(Exception):
 
 
 class Entry(NamedTuple):
-    """One thing that happened. The words are put together only when somebody reads them."""
+    """An event of the past. Its text is only formatted when it is read."""
 
     time: float
     words: tuple[Any, ...]
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class World:
-    """Calls what is due, one thing after the other. All chance comes from ``random``."""
+    """Executes due events one after another. All randomness comes from ``random``."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -45,49 +45,49 @@ class World:
         self._number = 0
 
     def number(self) -> int:
-        """Return a number that nothing else in this world has."""
+        """Return a number that is unique in this world."""
         self._number += 1
         return self._number
 
     def at(self, when: float, call: Callable[[], None]) -> None:
-        """Have something happen at a time."""
+        """Schedule a call at a time."""
         self._number += 1
         heapq.heappush(self._due, (when if when > self.now else self.now, self._number, call))
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """Have something happen so much later."""
+        """Schedule a call after a delay."""
         self.at(self.now + seconds, call)
 
     def within(self, least: float, most: float) -> float:
-        """Return a number of seconds, by chance."""
+        """Return a random number of seconds."""
         return least + (most - least) * self.random.random()
 
     def chance(self, share: float) -> bool:
-        """Return whether something is so, by chance."""
+        """Return a random truth value."""
         return self.random.random() < share
 
     @property
     def next_at(self) -> float:
-        """When something will happen next; infinite for never."""
+        """When the next call is due; infinite for never."""
         return self._due[0][0] if self._due else float("inf")
 
     def step(self) -> None:
-        """Let the next thing happen."""
+        """Execute the next call."""
         self.now, _, call = heapq.heappop(self._due)
         self.count += 1
         call()
 
     def run_until(self, when: float) -> None:
-        """Let everything happen until a time."""
+        """Execute all calls until a time."""
         while self.next_at <= when:
             self.step()
         self.now = max(self.now, when)
 
     def note(self, *words: Any) -> None:
-        """Remember what happened, for people."""
+        """Record an event, for people."""
         self.happened.append(Entry(self.now, words))
 
     def fault(self, kind: str, *words: Any) -> None:
-        """Remember that a fault was injected."""
+        """Record that a fault was injected."""
         self.faults[kind] += 1
         self.note("FAULT", kind, *words)
