@@ -1,4 +1,4 @@
-"""The real TensorBoard beside real training, seen by a real browser; and its port, which it binds itself."""
+"""The real TensorBoard with real training, in a real browser; and its port, which it binds itself."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ pytestmark = [
 PROGRAMS = Path(__file__).parent / "programs"
 URL = r"TensorBoard: http://localhost:(\d+)/"
 PATIENCE = 240
-"""TensorBoard imports TensorFlow, which takes its time on a busy machine."""
+"""TensorBoard imports TensorFlow, which is slow on a busy machine."""
 
 UNTIL_GO = ["sh", "-c", "until test -e go; do sleep 0.05; done"]
 
 
 def page(port: int, tag: str, profile: Path) -> str:
-    """Return the text of TensorBoard's page for a tag, as its scripts have made it, the words separated by blanks."""
+    """Return the text of TensorBoard's page for a tag, as rendered by its scripts, separated by blanks."""
     need(["chromium"], ["chromium"])
     chromium = program("chromium") or lacking("no chromium")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
-    patience = ["--virtual-time-budget=20000", "--dump-dom"]  # of the page's own time, which passes as fast as it can
+    patience = ["--virtual-time-budget=20000", "--dump-dom"]  # of the page's virtual time, which passes at full speed
     command = [chromium, *options, *patience, f"http://localhost:{port}/?tagFilter={tag}#timeseries"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     text = re.sub(r"<(style|script)\b.*?</\1>", " ", shown, flags=re.DOTALL)
@@ -51,7 +51,7 @@ def page(port: int, tag: str, profile: Path) -> str:
 
 
 def row(port: int, tag: str, run: str, profile: Path) -> tuple[float, int]:
-    """Return the last value of a tag in a run, and its step, as the page shows them under a curve.
+    """Return the last value of a tag in a run, and its step, as shown under a curve.
 
     TensorBoard reads the event files every five seconds, so the page may be empty at first.
     """
@@ -70,7 +70,7 @@ def answers(port: int) -> bool:
 
 
 def test_a_browser_shows_what_a_training_has_written(launch: Launch) -> None:
-    """Tag, run and value, after the run; TensorBoard listens on the loopback address alone; Ctrl-C leaves nothing."""
+    """Tag, run and value, after the run; TensorBoard listens on loopback only; Ctrl-C leaves nothing."""
     spec = launch.spec(
         cluster={"worker": 2}, command=["python", str(PROGRAMS / "scalars.py"), "logs"], tensorboard="logs/"
     )
@@ -100,7 +100,7 @@ def test_a_browser_shows_what_a_training_has_written(launch: Launch) -> None:
 
 
 def test_it_takes_another_port_than_one_that_is_busy(launch: Launch) -> None:
-    """Also of a detached run."""
+    """For a detached run, too."""
     with busy(6006):
         spec = launch.spec(cluster={"worker": 1}, strategy="none", command=UNTIL_GO, tensorboard="logs/")
         assert launch.run("up", "-d", spec).returncode == 0
@@ -115,7 +115,7 @@ def test_it_takes_another_port_than_one_that_is_busy(launch: Launch) -> None:
 
 
 def test_a_port_that_somebody_takes_while_it_starts(launch: Launch) -> None:
-    """TensorBoard ends with an error, and starts again on another one."""
+    """TensorBoard ends with an error, and restarts on another port."""
     spec = launch.spec(
         cluster={"worker": 1}, strategy="none", command=UNTIL_GO, tensorboard="logs/", restart={"backoff": [0, 0]}
     )

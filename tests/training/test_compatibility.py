@@ -1,7 +1,7 @@
-"""docs/compatibility.md is true: what works with tf_keras and with Keras 3 is tried, feature by feature.
+"""Checks docs/compatibility.md: each feature is tried with tf_keras and with Keras 3.
 
-The programs are in programs/keras. A cell is `works`, `fails:` with words of the exception in quotes, or `no:` with
-what happens instead, without any exception.
+The programs are in programs/keras. A cell is `works`, `fails:` with part of the exception in quotes, or `no:` with
+what happens instead, without an exception.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def rows() -> dict[str, dict[str, str]]:
 
 
 def cells(line: str) -> list[str]:
-    """Return what stands in a line of a table."""
+    """Return the cells of a table row."""
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def said(text: str) -> list[tuple[str, str]]:
-    """Return what a task said of features."""
+    """Return what a task printed about features."""
     return [(name, outcome) for name, outcome in map(json.loads, re.findall(r"^feature (.+)$", text, re.MULTILINE))]
 
 
 def together(launch: Launch, program: str, keras: str) -> Outcomes:
-    """Run one of the programs as a cluster; what is not well on one task is not well."""
+    """Run one of the programs as a cluster; a failure in one task is a failure."""
     spec = launch.spec(
         cluster=CLUSTERS[program],
         command=["python", str(PROGRAMS / program)],
@@ -75,7 +75,7 @@ def together(launch: Launch, program: str, keras: str) -> Outcomes:
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
     pairs = [pair for log in (launch.run_directory() / "logs").glob("*.log") for pair in said(log.read_text())]
-    return dict(sorted(pairs, key=lambda pair: pair[1] != "works"))  # of two the last one stays
+    return dict(sorted(pairs, key=lambda pair: pair[1] != "works"))  # of two entries the later one stays
 
 
 def alone(directory: Path, keras: str) -> Outcomes:
@@ -91,7 +91,7 @@ def alone(directory: Path, keras: str) -> Outcomes:
 
 @pytest.fixture(scope="module", params=KERASES)
 def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Outcomes]]:
-    """Run all programs with a Keras, once, and return what came of each feature."""
+    """Run all programs with a Keras version, once, and return the result of each feature."""
     launches = [Launch(tmp_path_factory.mktemp(Path(program).stem)) for program in CLUSTERS]
     try:
         found = alone(tmp_path_factory.mktemp("alone"), request.param)
@@ -104,14 +104,14 @@ def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_every_feature_has_its_row(tried: tuple[str, Outcomes]) -> None:
-    """No row is without a program that tries it, and no trial without a row."""
+    """Every row has a program that tries it, and every trial has a row."""
     _, found = tried
     assert found.keys() == rows().keys()
 
 
 @pytest.mark.parametrize("feature", rows())
 def test_the_table_is_true(tried: tuple[str, Outcomes], feature: str) -> None:
-    """Each cell says what happens with the versions that are installed here."""
+    """Each cell says what happens with the versions installed here."""
     keras, found = tried
     kind, _, words = rows()[feature][keras].partition(": ")
     assert kind in ("works", "fails", "no")

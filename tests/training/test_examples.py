@@ -1,4 +1,4 @@
-"""The example programs really train under `tflaunch up`, to a stated accuracy, with faults on the way."""
+"""The example programs really train under `tflaunch up`, to a stated accuracy, with injected faults."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ SEED = 7
 
 
 def test_every_example_is_tested() -> None:
-    """No spec of cluster_specs/ is forgotten here."""
+    """Every spec of cluster_specs/ is covered here."""
     specs = {path.stem for path in (REPOSITORY / "cluster_specs").glob("mnist_*.json")}
     assert specs == {*TESTING, "mnist_tpu"}
 
 
 @pytest.mark.parametrize("name", TESTING)
 def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None:
-    """To its accuracy; all mirrored workers end with identical weights; neither processes nor state are left."""
+    """To its accuracy; mirrored workers end with identical weights; no processes or state are left behind."""
     ended = train(launch, name)
     assert ended.returncode == 0, ended.stderr
     assert has_trained(ended.stdout, TESTING[name]), ended.stdout
@@ -54,7 +54,7 @@ def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None
 
 @pytest.mark.parametrize("legacy", ["auto", "false"], ids=["tf_keras", "Keras 3"])
 def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str) -> None:
-    """It is given the time for that after the chief's end."""
+    """It gets time for that after the chief's end."""
     ended = launch.up(example(launch, "mnist_coordinator", "--epochs", "2"), "--set", f"legacy_keras={legacy}")
     assert ended.returncode == 0, ended.stderr
     (accuracy,) = re.findall(r"evaluator:0 \| accuracy after step 300: ([\d.]+)", ended.stdout)
@@ -62,7 +62,7 @@ def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: st
 
 
 def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> None:
-    """worker:1 dies of SIGKILL in mid-training: both attempts are in the log, no epoch is lost, exit 0."""
+    """SIGKILL for worker:1 in mid-training: both attempts are in the log, no epoch is lost, exit 0."""
     ended = train(launch, "mnist_multi_worker", "--crash-at-step", "35")
     assert ended.returncode == 0, ended.stderr
     why = "worker:1 was killed by SIGKILL"
@@ -84,7 +84,7 @@ def test_a_killed_loop_of_ones_own_goes_on_with_keras_3(launch: Launch) -> None:
 
 
 def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -> None:
-    """TERM to one worker: both save and exit with 42; started again, they go on from there."""
+    """TERM to one worker: both save and exit with 42; once restarted, they resume from there."""
     running = launch.start("up", example(launch, "mnist_custom_loop"))
     before = read_until(running, "epoch 1 of 3")
     assert launch.run("kill", "-s", "TERM", "worker:1").returncode == 0
@@ -99,7 +99,7 @@ def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -
 
 
 def test_a_data_worker_may_die(launch: Launch) -> None:
-    """It is started again alone, and the training goes on."""
+    """It is restarted alone, and the training continues."""
     running = launch.start("up", example(launch, "mnist_data_service"))
     before = read_until(running, "epoch 1 of 3")
     (pid,) = [task["pid"] for task in launch.status()["tasks"] if task["task"] == "data-worker-a"]
@@ -114,7 +114,7 @@ def test_a_data_worker_may_die(launch: Launch) -> None:
 
 
 def pid_after(launch: Launch, task: str, attempt: int, step: int) -> int:
-    """Return the process of a task's attempt as soon as it says that so many steps are done."""
+    """Return the process of a task's attempt as soon as it has done a number of steps."""
     while True:
         status = launch.status()
         assert status["phase"] != "ended"
@@ -125,7 +125,7 @@ def pid_after(launch: Launch, task: str, attempt: int, step: int) -> int:
 
 
 def test_a_training_is_killed_again_and_again(launch: Launch) -> None:
-    """Any task, at any step: each time at most the steps since the last saving are done again, and it ends well."""
+    """Any task, at any step: only steps since the last checkpoint are repeated, and the job succeeds."""
     spec = example(launch, "mnist_multi_worker", "--epochs", str(1 + KILLS), "--steps-per-epoch", "60")
     limits = {"restart.max": KILLS + 1, "restart.window": "1h", "restart.backoff": "[0, 0]"}
     changes = [word for name, value in limits.items() for word in ("--set", f"{name}={value}")]
@@ -136,7 +136,7 @@ def test_a_training_is_killed_again_and_again(launch: Launch) -> None:
         begun = max(map(int, re.findall(r"resumed at step (\d+)", out)), default=0)
         victim = moment.choice(("worker:0", "worker:1"))
         pid = pid_after(launch, victim, attempt, begun + moment.randint(1, 30))
-        # Two kinds of death in turn: the same one again and again, so soon after the start, is a crash loop.
+        # Alternate two kinds of death: the same one repeatedly, so soon after the start, is a crash loop.
         os.kill(pid, (signal.SIGKILL, signal.SIGSEGV)[attempt % 2])
         out += read_until(running, "resumed at step", 2)
     rest, err = running.communicate(timeout=PATIENCE * 2)

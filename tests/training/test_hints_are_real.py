@@ -1,4 +1,4 @@
-"""The hints fit what TensorFlow really says: short programs that fail under `tflaunch up`."""
+"""The hints match TensorFlow's real messages: short programs that fail under `tflaunch up`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ for _ in range(3 if os.environ["TFLAUNCH_TASK"] == "worker:1" else 10):
 
 
 def last_lines(launch: Launch, task: str, program: str, cluster: dict[str, int], **fields: object) -> list[str]:
-    """Run a program that must fail and return the words of a task."""
+    """Run a program that must fail and return the last output of a task."""
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
     command = ["python", "-c", program]
     spec = launch.spec(cluster=cluster, command=command, env=quiet, restart={"max": 0}, **fields)
@@ -79,7 +79,7 @@ def test_keras_3_under_mirrored_workers(launch: Launch) -> None:
 
 
 def test_no_steps_under_parameter_servers(launch: Launch) -> None:
-    """The chief fails with what tf_keras says."""
+    """The chief fails with a message of tf_keras."""
     servers = {"worker": {"server": True}, "ps": {"server": True}}
     lines = last_lines(launch, "chief:0", SERVE_AND_FIT, {"chief": 1, "worker": 1, "ps": 1}, roles=servers)
     facts = Facts("parameter_server", task="chief:0", role="chief", legacy_keras=True)
@@ -87,14 +87,14 @@ def test_no_steps_under_parameter_servers(launch: Launch) -> None:
 
 
 def test_a_port_that_is_taken(launch: Launch) -> None:
-    """By a program that makes its own TF_CONFIG."""
+    """By a program that sets its own TF_CONFIG."""
     lines = last_lines(launch, "worker:0", OWN_CONFIG, {"worker": 1})
     facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
     assert "its port is in use" in (hint(lines, facts) or "")
 
 
 def test_a_worker_that_needs_one_who_has_finished(launch: Launch) -> None:
-    """TensorFlow calls it unhealthy, 10 s later, with a traceback of which no line is missing."""
+    """TensorFlow calls it unhealthy, 10 s later, with a traceback that is complete."""
     lines = last_lines(launch, "worker:0", UNEVEN, {"worker": 2})
     facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
     assert "worker:1 had ended" in (hint(lines, facts._replace(finished=("worker:1",))) or "")

@@ -90,7 +90,7 @@ def run(program: str, *arguments: str, **env: str) -> subprocess.CompletedProces
     ids=["nothing", "one worker", "evaluator", "server", "none", "mirrored", "tpu", "too late"],
 )
 def test_the_strategy_follows_from_the_environment(before: str, env: dict[str, str], said: str) -> None:
-    """One of TensorFlow's, or a sentence that says what to do."""
+    """One of TensorFlow's strategies, or a sentence with a remedy."""
     ended = run(SHOW.format(before=before), **env)
     assert ended.returncode == 0, ended.stderr
     assert re.fullmatch(said, ended.stdout.strip()), ended.stdout
@@ -111,7 +111,7 @@ def test_fit_goes_on_from_what_it_saved(tmp_path: Path, legacy: str) -> None:
 
 @pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
 def test_a_loss_that_is_no_number_ends_the_program(tmp_path: Path, legacy: str) -> None:
-    """With an error, and before the lost network is saved: the next attempt begins with a good one."""
+    """With an error, before the broken network is saved: the next attempt resumes from a good one."""
     place = str(tmp_path / "state")
     ended = run(FIT, "1e30", "2", place, TF_USE_LEGACY_KERAS=legacy)
     assert ended.returncode == 1
@@ -120,7 +120,7 @@ def test_a_loss_that_is_no_number_ends_the_program(tmp_path: Path, legacy: str) 
 
 
 def test_a_batch_is_stated(tmp_path: Path) -> None:
-    """Whole and in shares, and a size that cannot be shared is refused."""
+    """Whole and in shares; a size that cannot be divided is refused."""
     program = SHOW.format(before=TWO_DEVICES) + (
         "print(*training.batch_sizes(strategy, total=64))\n"
         "try:\n    training.batch_sizes(strategy, total=63)\n"

@@ -1,7 +1,7 @@
-"""Programs of other people run unchanged under `tflaunch up`: one small program per habit, in programs/others.
+"""Third-party programs run unchanged under `tflaunch up`: a small one per habit, in programs/others.
 
-Each docstring there says which habit it stands for. What is asserted here is what their authors count on, and what
-tflaunch says where a habit cannot work.
+Each docstring there names its habit. The assertions here are what the programs' authors rely on, and what
+tflaunch prints where a habit cannot work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
 ALONE = {"cluster": {"worker": 1}, "strategy": "none"}
 PATIENCE = 240
 SILENCE = "20s"
-"""Longer than TensorFlow needs to start, also on a busy machine."""
+"""Longer than TensorFlow needs to start, even on a busy machine."""
 
 
 def command(program: str, *arguments: object) -> list[str]:
@@ -48,41 +48,41 @@ def command(program: str, *arguments: object) -> list[str]:
 
 
 def spec(launch: Launch, program: str, *arguments: object, **fields: Any) -> Path:
-    """Write a spec of two workers, if nothing else is said, that run one of the programs; nothing is tried again."""
+    """Write a spec, by default of two workers, that run one of the programs without restarts."""
     chosen = {"cluster": {"worker": 2}, "command": command(program, *arguments), "env": QUIET, "restart": NEVER}
     return launch.spec(**{**chosen, **fields})
 
 
 def up(launch: Launch, program: str, *arguments: object, **fields: Any) -> subprocess.CompletedProcess[str]:
-    """Run one of the programs to its end, whatever bytes it writes."""
+    """Run one of the programs to completion, whatever bytes it writes."""
     process = launch.start("up", spec(launch, program, *arguments, **fields), errors="surrogateescape")
     out, err = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def succeeds(launch: Launch, program: str, *arguments: object, **fields: Any) -> dict[str, str]:
-    """Run one of the programs, which must succeed; return what each task wrote, without tflaunch's marks."""
+    """Run a program that must succeed; return each task's output, without tflaunch's separators."""
     ended = up(launch, program, *arguments, **fields)
     assert ended.returncode == 0, ended.stderr + ended.stdout
     return said(launch)
 
 
 def said(launch: Launch) -> dict[str, str]:
-    """Return what each task of the only run wrote."""
+    """Return each task's output in the only run."""
     return {
         path.stem: path.read_text(errors="surrogateescape") for path in (launch.run_directory() / "logs").glob("*.log")
     }
 
 
 def records(launch: Launch, kind: str, **fields: Any) -> list[dict[str, Any]]:
-    """Return what the journal has of a kind, with these fields; none when there is no run yet."""
+    """Return the journal's records of a kind with these fields; none while there is no run yet."""
     texts = [path.read_text() for path in launch.home.glob("runs/*/events.jsonl")]
     lines = [json.loads(line) for text in texts for line in text[: text.rfind("\n") + 1].splitlines()]
     return [line for line in lines if line["kind"] == kind and fields.items() <= line.items()]
 
 
 def wait_until(running: subprocess.Popen[str], condition: Callable[[], Any]) -> Any:
-    """Wait until a condition holds, as long as the command runs; return what it gave."""
+    """Poll a condition while the command runs; return its result."""
     end = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert running.poll() is None, running.communicate()
@@ -101,15 +101,15 @@ def free_ports(count: int) -> list[int]:
 
 
 def lines_of(text: str, beginning: str) -> list[str]:
-    """Return what stands behind this beginning in the lines that have it."""
+    """Return the rest of the lines that start with this text."""
     return re.findall(rf"^{re.escape(beginning)} (.*)$", text, re.MULTILINE)
 
 
-# ---- Who is chief, and how many are we
+# ---- Chief and number of workers
 
 
 def test_the_tutorial_counts_its_workers_and_worker_0_saves(launch: Launch) -> None:
-    """Two workers: the global batch is that of both; only the chief's model is left, at the real path."""
+    """Two workers: the global batch is that of both; only the chief's model remains, at the real path."""
     logs = succeeds(launch, "mwms_tutorial.py", "--model_dir", launch.directory / "model")
     for log in logs.values():
         assert lines_of(log, "global batch") == ["128 on 2 replicas"]
@@ -119,7 +119,7 @@ def test_the_tutorial_counts_its_workers_and_worker_0_saves(launch: Launch) -> N
 
 
 def test_beside_a_chief_the_tutorial_counts_one_too_few(launch: Launch) -> None:
-    """It trains, but with the batch of one worker for two replicas, and the task called chief is not its chief."""
+    """It trains, but with one worker's batch for two replicas, and the chief task is not its chief."""
     cluster = {"chief": 1, "worker": 1}
     logs = succeeds(launch, "mwms_tutorial.py", "--model_dir", launch.directory / "model", cluster=cluster)
     for log in logs.values():
@@ -134,7 +134,7 @@ def test_beside_a_chief_the_tutorial_counts_one_too_few(launch: Launch) -> None:
     ids=["workers", "chief and workers"],
 )
 def test_who_takes_worker_0_for_a_chief_too(launch: Launch, cluster: dict[str, int], writers: set[str]) -> None:
-    """One chief among workers alone; two who write the same file where there is a chief besides."""
+    """A single chief among workers; with a separate chief task, two that write the same file."""
     succeeds(launch, "chief_by_name_or_index.py", launch.directory / "written", cluster=cluster)
     assert sorted((launch.directory / "written").read_text().split()) == sorted(writers)
 
@@ -143,7 +143,7 @@ def test_who_takes_worker_0_for_a_chief_too(launch: Launch, cluster: dict[str, i
 
 
 def test_fit_for_the_chief_alone(launch: Launch) -> None:
-    """tf_keras, DatasetCreator, variables in shards; tflaunch runs the servers of worker and ps, and ends them."""
+    """tf_keras, DatasetCreator, sharded variables; tflaunch runs and ends the servers of worker and ps."""
     cluster = {"chief": 1, "worker": 2, "ps": 2}
     logs = succeeds(launch, "pss_fit_for_the_chief_only.py", cluster=cluster, roles=SERVERS)
     assert "2 epochs, 10 steps" in logs["chief-0"].splitlines()
@@ -153,7 +153,7 @@ def test_fit_for_the_chief_alone(launch: Launch) -> None:
 
 
 def test_one_program_for_all_roles_and_an_evaluator_that_never_ends(launch: Launch) -> None:
-    """The evaluator sees checkpoints; when the chief is done it has `finish`, and is then ended with the servers."""
+    """The evaluator sees checkpoints; after the chief it has `finish`, then it ends with the servers."""
     checkpoints = launch.directory / "checkpoints"
     cluster = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
     written = spec(
@@ -176,8 +176,8 @@ def test_one_program_for_all_roles_and_an_evaluator_that_never_ends(launch: Laun
 
 
 def test_a_data_service_beside_mirrored_workers(launch: Launch) -> None:
-    """Dispatcher and data workers are sidecars: each element is seen once by all together, and nothing is left."""
-    (port,) = free_ports(1)  # a sidecar has no address of tflaunch's: the author of the spec must choose it
+    """Dispatcher and data workers are sidecars: they see each element once in total; nothing is left."""
+    (port,) = free_ports(1)  # tflaunch gives a sidecar no address: the author of the spec must choose it
     address = f"localhost:{port}"
     sidecars = {
         "dispatcher": {"command": command("data_service.py", "dispatcher", address)},
@@ -198,7 +198,7 @@ def test_a_data_service_beside_mirrored_workers(launch: Launch) -> None:
 
 @pytest.mark.parametrize(("code", "starts"), [(0, 1), (1, 3)], ids=["well", "badly"])
 def test_an_evaluator_that_ends_at_once(launch: Launch, code: int, starts: int) -> None:
-    """Well: it is done. Badly: it is tried again within its budget. The training goes on, and decides."""
+    """With 0 it is done; otherwise it is retried within its budget. The training continues, and decides."""
     restart = {"max": 2, "backoff": [0, 0]}
     written = spec(launch, "exits_at_once.py", code, cluster={"worker": 2, "evaluator": 1}, restart=restart)
     running = launch.start("up", written)
@@ -212,20 +212,20 @@ def test_an_evaluator_that_ends_at_once(launch: Launch, code: int, starts: int) 
     assert {task: started.count(task) for task in started} == {"worker:0": 1, "worker:1": 1, "evaluator:0": starts}
 
 
-# ---- Programs that do not want tflaunch's TF_CONFIG
+# ---- Programs that ignore tflaunch's TF_CONFIG
 
 
 def test_a_program_that_drops_tf_config_trains_alone_in_every_task(launch: Launch) -> None:
-    """The quiet disaster: each task believes to be the whole job, and all succeed."""
+    """The silent failure: each task believes it is the whole job, and all succeed."""
     ended = up(launch, "drops_tf_config.py")
     assert ended.returncode == 0, ended.stderr
     assert [lines_of(log, "replicas") for log in said(launch).values()] == [["1"], ["1"]]
 
 
 def test_training_alone_is_not_quiet(launch: Launch) -> None:
-    """A cluster of one, written into the program: exit 0, but tflaunch says what it has seen.
+    """A cluster of one, hard-coded in the program: exit 0, but tflaunch reports what it has seen.
 
-    Each has an address of its own: with the same one, which of two that start at the same moment is heard is chance.
+    Each has its own address: with the same one, it is random which of two simultaneous starts gets connections.
     """
     places = zip(("chief", "worker"), free_ports(2), strict=True)
     roles = {role: {"command": command("overwrites_tf_config.py", port)} for role, port in places}
@@ -237,10 +237,10 @@ def test_training_alone_is_not_quiet(launch: Launch) -> None:
 
 
 def test_the_addresses_of_the_tutorial_written_into_a_program(launch: Launch) -> None:
-    """Each task is worker 0 of somebody else's cluster: they wait, or one hears that there are two of it.
+    """Each task is worker 0 of a foreign cluster: they wait, or one notices the duplicate.
 
-    TF_GRPC_REUSE_PORT lets both listen on the same port, and the kernel deals out the connections, so which of the
-    two happens is chance. Either way the job fails, and tflaunch says what is wrong.
+    TF_GRPC_REUSE_PORT lets both listen on the same port, and the kernel distributes the connections, so either
+    can happen at random. In both cases the job fails, and tflaunch says what is wrong.
     """
     ended = up(launch, "overwrites_tf_config.py", *free_ports(2), timeouts={"start": SILENCE})
     if ended.returncode == 124:
@@ -254,7 +254,7 @@ def test_the_addresses_of_the_tutorial_written_into_a_program(launch: Launch) ->
 
 
 def test_flags_of_tensorflow_1_need_a_shell(launch: Launch) -> None:
-    """A command is the same for all tasks of a role; a shell makes the flags from what each task finds."""
+    """All tasks of a role have the same command; a shell builds the flags from each task's environment."""
     one_liner = "import json, os; print(','.join(json.loads(os.environ['TF_CONFIG'])['cluster']['worker']))"
     program = shlex.join(command("flags_of_tensorflow_1.py"))
     script = f"""exec {program} --worker_hosts="$(python -c {shlex.quote(one_liner)})" \
@@ -281,7 +281,7 @@ UNDERSTOOD = {
 
 @pytest.mark.parametrize("way", ["list", "text", "after --"])
 def test_arguments_arrive_as_they_were_written(launch: Launch, way: str) -> None:
-    """From a list, from text that is split as a shell splits it, and from the command line of `up`."""
+    """From a list, from text that is split like in a shell, and from the command line of `up`."""
     words = command("says_its_arguments.py", *ARGUMENTS)
     given = {"list": words, "text": shlex.join(words), "after --": ["false"]}[way]
     ended = launch.up(launch.spec(**ALONE, command=given), *(["--", *words] if way == "after --" else []))
@@ -295,7 +295,7 @@ def test_arguments_arrive_as_they_were_written(launch: Launch, way: str) -> None
     ids=["script", "module", "executable", "wrapper"],
 )
 def test_relative_paths_start_at_workdir(launch: Launch, words: list[str]) -> None:
-    """Wherever `up` is called: scripts, modules of a package beside them, executables and wrappers of shell."""
+    """Wherever `up` is called: scripts, modules of a package next to them, executables and shell wrappers."""
     package = launch.directory / "project" / "package"
     package.mkdir(parents=True)
     program = (OTHERS / "says_its_arguments.py").read_text()
@@ -316,7 +316,7 @@ def test_relative_paths_start_at_workdir(launch: Launch, words: list[str]) -> No
 
 
 def test_a_fixed_path_is_shared_and_a_task_directory_is_not(launch: Launch) -> None:
-    """Of what two workers write to one path, one is left; each has a directory of its own besides."""
+    """Of two workers' writes to one path, one remains; each also has a directory of its own."""
     shared = launch.directory / "model"
     logs = succeeds(launch, "fixed_paths.py", shared, "overwrite")
     assert shared.read_text() in ("worker:0", "worker:1")
@@ -326,7 +326,7 @@ def test_a_fixed_path_is_shared_and_a_task_directory_is_not(launch: Launch) -> N
 
 
 def test_who_makes_a_fixed_directory_second_is_named(launch: Launch) -> None:
-    """Which of the two that is nobody knows before."""
+    """It may be either of the two."""
     ended = up(launch, "fixed_paths.py", launch.directory / "made", "mkdir", strategy="none")
     assert ended.returncode == 1, ended.stderr
     (failed,) = records(launch, "task_exited", code=1)
@@ -341,7 +341,7 @@ SHORT = {"grace": "200ms"}
 
 @pytest.mark.parametrize(("how", "place"), [("thread", "poll_the_gpu"), ("loop", "never_ends.py")])
 def test_a_task_that_stays_after_training_is_named_with_its_stacks(launch: Launch, how: str, place: str) -> None:
-    """`success: all`, the default: `finish` ends it after the first has ended, 124."""
+    """`success: all`, the default: `finish` stops it some time after the first has ended, 124."""
     ended = up(launch, "never_ends.py", "worker:1", how, timeouts={**SHORT, "finish": "500ms"})
     assert ended.returncode == 124, ended.stderr
     assert "stopped: worker:1 still ran 0.5 s after the first task had finished" in ended.stderr
@@ -349,7 +349,7 @@ def test_a_task_that_stays_after_training_is_named_with_its_stacks(launch: Launc
 
 
 def test_a_worker_that_waits_for_its_peers_does_not_keep_a_chief(launch: Launch) -> None:
-    """`success: chief`: the job is done when the chief is; the worker has `grace`, and is ended."""
+    """`success: chief`: the job is done when the chief is; the worker gets `grace`, and is stopped."""
     cluster = {"chief": 1, "worker": 2}
     succeeds(launch, "never_ends.py", "worker:1", "peer", cluster=cluster, success="chief", timeouts=SHORT)
     ends = {record["task"]: (record["was_told"], record["code"]) for record in records(launch, "task_exited")}
@@ -357,7 +357,7 @@ def test_a_worker_that_waits_for_its_peers_does_not_keep_a_chief(launch: Launch)
 
 
 def test_a_chief_that_stays_after_all_workers_have_ended(launch: Launch) -> None:
-    """docs/supervision.md: `finish` ends a job in which a task still runs so long after the first had finished."""
+    """docs/supervision.md: `finish` ends a job if a task still runs that long after the first finished."""
     timeouts = {**SHORT, "finish": "500ms", "deadline": "2s"}
     cluster = {"chief": 1, "worker": 1}
     ended = up(launch, "never_ends.py", "chief:0", "loop", cluster=cluster, success="chief", timeouts=timeouts)
@@ -365,11 +365,11 @@ def test_a_chief_that_stays_after_all_workers_have_ended(launch: Launch) -> None
     assert "stopped: chief:0 still ran" in ended.stderr
 
 
-# ---- Processes of their own
+# ---- Child processes
 
 
 def test_pools_execs_and_children_left_behind(launch: Launch) -> None:
-    """Both fork and spawn work, exec keeps the task, and no child outlives the run, whatever it ignores."""
+    """Fork and spawn both work, exec keeps the task, and no child outlives the run, whatever it ignores."""
     logs = succeeds(launch, "has_children.py", strategy="none", timeouts=SHORT)
     for log in logs.values():
         assert log.startswith("fork 285\nspawn 285\nleft ")
@@ -380,18 +380,18 @@ def test_pools_execs_and_children_left_behind(launch: Launch) -> None:
     assert [record["code"] for record in records(launch, "task_exited")] == [0, 0]
 
 
-# ---- What they write
+# ---- Output
 
 
 def wrote(launch: Launch, what: str) -> tuple[str, bytes]:
-    """Run `says_things.py` alone; return what `up` showed, and the log's bytes."""
+    """Run `says_things.py` alone; return the output of `up`, and the log's bytes."""
     ended = up(launch, "says_things.py", what, **ALONE)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout, (launch.run_directory() / "logs" / "worker-0.log").read_bytes()
 
 
 def test_both_streams_are_one_in_their_order(launch: Launch) -> None:
-    """A hundred lines on each, in turn."""
+    """A hundred lines on each, alternating."""
     out, log = wrote(launch, "streams")
     lines = [f"{stream} {number}" for number in range(100) for stream in ("out", "err")]
     assert log.decode().splitlines() == lines
@@ -420,7 +420,7 @@ def test_bytes_are_kept(launch: Launch, what: str, written: bytes) -> None:
     assert out.endswith("\n")
 
 
-# ---- How they end
+# ---- Ways to end
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_bytes_are_kept(launch: Launch, what: str, written: bytes) -> None:
     ],
 )
 def test_unusual_ends(launch: Launch, how: str, code: int, words: str) -> None:
-    """The code is the task's own, and the explanation has what the program itself said."""
+    """The exit code is the task's own, and the explanation includes the program's own message."""
     ended = up(launch, "ends_badly.py", how, **ALONE)
     assert ended.returncode == code, ended.stderr
     assert words in ended.stderr
@@ -443,7 +443,7 @@ def test_unusual_ends(launch: Launch, how: str, code: int, words: str) -> None:
 
 
 def test_who_saves_on_ctrl_c_must_be_sent_it(launch: Launch) -> None:
-    """`tflaunch kill -s INT` lets it save and end well; Ctrl-C for `up` means TERM for the tasks, and it does not."""
+    """`tflaunch kill -s INT` lets it save and succeed; Ctrl-C for `up` sends TERM, which does not."""
     running = launch.start("up", spec(launch, "saves_on_ctrl_c.py", strategy="none"))
     read_until(running, "training", 2)
     assert launch.run("kill", "-s", "INT", "worker:1").returncode == 0
@@ -458,7 +458,7 @@ def test_who_saves_on_ctrl_c_must_be_sent_it(launch: Launch) -> None:
 
 
 def test_own_handlers_of_term(launch: Launch) -> None:
-    """Made after the strategy it is called and the task ends as it likes; made before, it never is, and KILL comes."""
+    """Installed after the strategy, it is called and the task ends as it likes; before, KILL follows."""
     running = launch.start("up", spec(launch, "own_handlers.py", timeouts={"grace": "5s"}))
     read_until(running, "sum 2.0", 2)
     running.send_signal(signal.SIGTERM)
@@ -493,7 +493,7 @@ def test_a_loop_of_its_own_with_keras_3(launch: Launch) -> None:
     ids=["import keras", "legacy_keras: false"],
 )
 def test_fit_of_keras_3_fails_with_advice(launch: Launch, program: str, fields: Any, advice: str) -> None:
-    """The hint names the way out, also where legacy_keras does not help."""
+    """The hint names the remedy, even where legacy_keras does not help."""
     arguments = ["--model_dir", launch.directory / "model"] if program == "mwms_tutorial.py" else []
     ended = up(launch, program, *arguments, **fields)
     assert ended.returncode == 1, ended.stderr

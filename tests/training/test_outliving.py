@@ -1,4 +1,4 @@
-"""Real training outlives the terminal that started it, and every one of its supervisors."""
+"""Real training outlives the terminal that started it, and each of its supervisors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 EPOCHS = 30
-WHILE_STARTING, IN_TRAINING = 5, 11  # kills at random moments; with four at chosen ones twenty
+WHILE_STARTING, IN_TRAINING = 5, 11  # kills at random moments; four more at chosen ones make twenty
 SEED = 20
 TASKS = ("worker:0", "worker:1")
 
@@ -35,7 +35,7 @@ TASKS = ("worker:0", "worker:1")
 def mirrored(launch: Launch, after: str = "true") -> Path:
     """Write the spec of the mirrored example, with short epochs.
 
-    A file beside the spec gets a copy of all that a task writes; ``after`` is a script that follows the training.
+    A file next to the spec gets a copy of each task's output; ``after`` is a script that follows the training.
     """
     spec = json.loads((REPOSITORY / "cluster_specs" / "mnist_multi_worker.json").read_text())
     program = " ".join([*spec["command"], f"--data synthetic --epochs {EPOCHS} --steps-per-epoch 10"])
@@ -45,7 +45,7 @@ def mirrored(launch: Launch, after: str = "true") -> Path:
 
 
 def result(launch: Launch, run: str) -> tuple[str, float]:
-    """Return the digest of the weights of both workers of a run, which must be one, and the lower accuracy."""
+    """Return the digest of both workers' weights in a run, which must be equal, and the lower accuracy."""
     logs = launch.run("logs", run)
     assert logs.returncode == 0, logs.stderr
     digests = re.findall(r"weights sha256 (\w+)", logs.stdout)
@@ -61,7 +61,7 @@ def pids(launch: Launch, run: str) -> dict[str, psutil.Process]:
 
 
 def test_training_goes_on_when_its_user_logs_out(launch: Launch) -> None:
-    """The terminal hangs up in the middle; `wait` elsewhere returns 0, and the accuracy is right."""
+    """The terminal hangs up in mid-training; `wait` elsewhere returns 0, and the accuracy is right."""
     terminal = Terminal(launch, f"{TFLAUNCH} up -d {mirrored(launch)}; echo ready; sleep 300")
     terminal.read_until(b"ready")
     launch.wait_for_log("worker:0", "epoch 1 of")
@@ -73,7 +73,7 @@ def test_training_goes_on_when_its_user_logs_out(launch: Launch) -> None:
 
 
 def begin_and_kill(launch: Launch, spec: Path) -> str:
-    """Start a detached run, kill its supervisor as soon as there is a plan in the journal, and return its name."""
+    """Start a detached run, kill its supervisor once the journal has a plan, and return its name."""
     before = {*launch.home.glob("runs/*")}
     starting = launch.start("up", "-d", spec)
     command = psutil.Process(starting.pid)
@@ -82,7 +82,7 @@ def begin_and_kill(launch: Launch, spec: Path) -> str:
     (supervisor,) = found
     supervisor.kill()
     _, err = starting.communicate(timeout=PATIENCE)
-    assert starting.returncode in (0, 125), err  # 0: the tasks ran already
+    assert starting.returncode in (0, 125), err  # 0: the tasks were already running
     (directory,) = {*launch.home.glob("runs/*")} - before
     return directory.name
 
@@ -97,7 +97,7 @@ def _writes_journal(process: psutil.Process) -> bool:
 
 
 def resume(launch: Launch, run: str) -> psutil.Process:
-    """Have a new detached supervisor, and return it."""
+    """Start a new detached supervisor, and return it."""
     resumed = launch.run("up", "--resume", run, "-d")
     assert (resumed.returncode, resumed.stdout) == (0, f"{run}\n"), resumed.stderr
     return launch.supervisor()
@@ -110,7 +110,7 @@ def kill(supervisor: psutil.Process) -> None:
 
 
 def resume_and_kill(launch: Launch, run: str, moment: random.Random) -> None:
-    """Take over, here or detached, and be killed at a random moment: while starting, recalling or in the work."""
+    """Resume, here or detached, and be killed at a random moment: while starting, recalling or running."""
     if moment.random() < 1 / 3:
         supervisor = resume(launch, run)
         time.sleep(moment.uniform(0, 1))
@@ -123,7 +123,7 @@ def resume_and_kill(launch: Launch, run: str, moment: random.Random) -> None:
 
 
 def test_twenty_supervisors_are_killed_and_training_never_notices(launch: Launch) -> None:
-    """Before the tasks run, while they start, train and end: the same processes, words and weights."""
+    """Before the tasks run, while they start, train and end: the same processes, output and weights."""
     undisturbed = launch.up(mirrored(launch))
     assert undisturbed.returncode == 0, undisturbed.stderr
     (expected,) = {*re.findall(r"weights sha256 (\w+)", undisturbed.stdout)}

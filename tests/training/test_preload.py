@@ -1,4 +1,4 @@
-"""`preload` with TensorFlow itself: workers that were forked train what workers that were started train."""
+"""`preload` with TensorFlow itself: forked workers train the same as workers that were started."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def weights(text: str) -> list[str]:
 
 
 def zygotes(launch: Launch) -> list[psutil.Process]:
-    """Return the processes that have imported for the tasks."""
+    """Return the processes that have imported modules for the tasks."""
     found = []
     for process in launch.survivors():
         try:
@@ -65,12 +65,12 @@ def zygotes(launch: Launch) -> list[psutil.Process]:
 
 
 def starts(launch: Launch) -> list[tuple[str, int, str]]:
-    """Return the starts of tasks, and what was imported for them."""
+    """Return the starts of tasks, and what was preloaded for them."""
     return [(r["task"], r["attempt"], r["preload"]) for r in launch.journal() if r["kind"] == "task_started"]
 
 
 def test_forked_workers_train_the_same(launch: Launch) -> None:
-    """The weights are those of workers that were started, with one import for both."""
+    """The weights equal those of workers that were started, with one import for both."""
     (launch.directory / "prog.py").write_text(TRAIN)
     started = launch.up(launch.spec(**settings(2)))
     assert started.returncode == 0, started.stderr
@@ -87,7 +87,7 @@ def test_forked_workers_train_the_same(launch: Launch) -> None:
 
 
 def test_a_restart_is_forked_of_the_warm_process(launch: Launch) -> None:
-    """A worker is killed: all start again, and nobody imports anything."""
+    """A worker is killed: all restart without another import."""
     (launch.directory / "prog.py").write_text(UNTIL_KILLED)
     running = launch.start("up", launch.spec(**settings(2, restart={"backoff": [0, 0]})), "--preload")
     read_until(running, "threads ", 2)
@@ -105,7 +105,7 @@ def test_a_restart_is_forked_of_the_warm_process(launch: Launch) -> None:
 
 
 def test_forked_tasks_have_devices_and_random_numbers_of_their_own(launch: Launch) -> None:
-    """What TensorFlow tells processes apart by is made after the fork."""
+    """TensorFlow creates its process-specific state after the fork."""
     program = (
         "import json, numpy as np, tensorflow as tf\n"
         "from tensorflow.python.client import device_lib\n"

@@ -1,4 +1,4 @@
-"""Progress of real training, with both Keras, heard by somebody or not."""
+"""Progress of real training, with both Keras versions, with and without a reader."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print(tf.keras.Model.__module__)
 
 
 def fit(pipe: str | None, legacy: str) -> str:
-    """Train a little in another process and return what it wrote."""
+    """Train briefly in another process and return its output."""
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_USE_LEGACY_KERAS": legacy}
     env.pop("TFLAUNCH_PROGRESS", None)
     if pipe is not None:
@@ -46,7 +46,7 @@ def fit(pipe: str | None, legacy: str) -> str:
 
 @pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
 def test_keras_tells_steps_epochs_and_metrics(tmp_path: Path, legacy: str) -> None:
-    """The step is the optimizer's, so it goes on where an earlier training has ended."""
+    """The step is the optimizer's, so it continues where an earlier training ended."""
     path = tmp_path / "progress"
     os.mkfifo(path)
     pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -64,7 +64,7 @@ def test_keras_tells_steps_epochs_and_metrics(tmp_path: Path, legacy: str) -> No
 
 @pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
 def test_keras_trains_when_nobody_listens(tmp_path: Path, legacy: str) -> None:
-    """Without tflaunch, and with a pipe that nobody reads."""
+    """Without tflaunch, and with a pipe that is not read."""
     fit(None, legacy)
     os.mkfifo(tmp_path / "progress")
     fit(str(tmp_path / "progress"), legacy)

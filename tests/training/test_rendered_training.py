@@ -1,4 +1,4 @@
-"""`tflaunch render --to sh`: bash trains with what it writes; sbatch and docker-compose do so in their own tiers."""
+"""`tflaunch render --to sh`: bash trains with it; sbatch and docker-compose have their own tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of supervision that need no TensorFlow to be seen; the others are in test_supervision.py."""
+"""Supervision rules that can be tested without TensorFlow; the others are in test_supervision.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def starts(launch: Launch, task: str) -> list[int]:
 
 @pytest.mark.parametrize("culprit", ["1", "$((TFLAUNCH_ATTEMPT % 2))"], ids=["same task", "whoever is first"])
 def test_a_crash_loop_is_left_before_the_budget_is_spent(launch: Launch, culprit: str) -> None:
-    """SIGSEGV right after the start: three times in a row say enough, whichever rank is the first to die."""
+    """SIGSEGV right after the start: three times in a row are enough, whichever rank dies first."""
     script = f"[ $TFLAUNCH_TASK = worker:{culprit} ] && kill -SEGV $$; {SLEEP}"
     ended = launch.up(launch.shell(script, restart={"max": 5, "backoff": AT_ONCE}))
     assert ended.returncode == 139
@@ -37,7 +37,7 @@ def with_evaluator(launch: Launch, script: str, **evaluator: Any) -> Any:
 
 
 def test_a_required_evaluator_that_fails_for_good_fails_the_job(launch: Launch) -> None:
-    """With its code, and after it was started again alone."""
+    """With its code, after being restarted alone."""
     ended = with_evaluator(launch, SLEEP, required=True)
     assert ended.returncode == 5
     assert "evaluator:0 exited with code 5" in ended.stderr
@@ -46,7 +46,7 @@ def test_a_required_evaluator_that_fails_for_good_fails_the_job(launch: Launch) 
 
 
 def test_any_other_evaluator_may_fail_for_good(launch: Launch) -> None:
-    """The job goes on without it."""
+    """The job continues without it."""
     wait = f'until grep -q \'evaluator:0.*"attempt":1.*"code":5\' {launch.home}/runs/*/events.jsonl; do :; done'
     ended = with_evaluator(launch, wait)
     assert ended.returncode == 0, ended.stderr

@@ -1,6 +1,6 @@
 """Every rule of supervision, with real TensorFlow processes and real deaths.
 
-What needs no TensorFlow is in test_rules.py; a whole training with a crash is in test_training.py.
+Rules that need no TensorFlow are in test_rules.py; a whole training with a crash is in test_training.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AT_ONCE = {"max": 3, "backoff": [0, 0]}
 SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
 PATIENCE = 240
 SILENCE = "20s"
-"""Longer than TensorFlow needs to start, also on a busy machine; such a limit is all a test has to wait for."""
+"""Longer than TensorFlow needs to start, even on a busy machine; a timeout that tests wait for."""
 
 LONELY = """
 import os, sys, time
@@ -52,18 +52,18 @@ tf.distribute.MultiWorkerMirroredStrategy()
 
 
 def spec(launch: Launch, program: str, *arguments: object, **fields: Any) -> Path:
-    """Write a spec of two mirrored workers, if nothing else is said, that run one of the programs."""
+    """Write a spec, by default of two mirrored workers, that run one of the programs."""
     command = ["python", str(PROGRAMS / program), *map(str, arguments)]
     return launch.spec(**{"cluster": {"worker": 2}, "command": command, "env": QUIET, "restart": AT_ONCE, **fields})
 
 
 def finish(running: subprocess.Popen[str]) -> str:
-    """Wait for the end; return what tflaunch said."""
+    """Wait for the end; return what tflaunch printed."""
     return running.communicate(timeout=PATIENCE)[1]
 
 
 def wait_until(running: subprocess.Popen[str], condition: Callable[[], Any]) -> Any:
-    """Wait until a condition holds, as long as the command runs; return what it gave."""
+    """Poll a condition while the command runs; return its result."""
     end = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert running.poll() is None, finish(running)
@@ -73,7 +73,7 @@ def wait_until(running: subprocess.Popen[str], condition: Callable[[], Any]) -> 
 
 
 def records(launch: Launch, kind: str, **fields: Any) -> list[dict[str, Any]]:
-    """Return what the journal has of a kind, with these fields; none when there is no run yet."""
+    """Return the journal's records of a kind with these fields; none while there is no run yet."""
     written = [path.read_text() for path in launch.home.glob("runs/*/events.jsonl")]
     lines = [json.loads(line) for text in written for line in text[: text.rfind("\n") + 1].splitlines()]
     return [line for line in lines if line["kind"] == kind and fields.items() <= line.items()]
@@ -91,25 +91,25 @@ def starts(launch: Launch, task: str) -> list[int]:
 
 
 def words(launch: Launch, task: str) -> dict[int, str]:
-    """Return what each attempt of a task wrote."""
+    """Return the output of each attempt of a task."""
     first, *more = re.split(rf"---- tflaunch: {task} attempt (\d+) ----\n", launch.log(task))
     return {0: first, **{int(number): text for number, text in zip(more[::2], more[1::2], strict=True)}}
 
 
 def steps(text: str) -> list[int]:
-    """Return the steps that were done."""
+    """Return the completed steps."""
     return [int(number) for number in re.findall(r"^step (\d+)", text, re.MULTILINE)]
 
 
 def begun_at(text: str) -> int:
-    """Return the step that an attempt had restored."""
+    """Return the step that an attempt has restored."""
     found = re.search(r"begins at step (\d+)$", text, re.MULTILINE)
     assert found, text
     return int(found[1])
 
 
 def wait_for_steps(launch: Launch, running: subprocess.Popen[str], task: str, attempt: int, count: int = 2) -> None:
-    """Wait until an attempt has done some steps."""
+    """Wait until an attempt has completed some steps."""
 
     def done() -> bool:
         text = launch.log(task)
@@ -124,7 +124,7 @@ def wait_for_steps(launch: Launch, running: subprocess.Popen[str], task: str, at
 
 
 def test_a_killed_worker_takes_its_gang_along_but_nobody_who_looks_on(launch: Launch) -> None:
-    """The survivor is ended before TensorFlow notices; the next attempt goes on; evaluator and sidecar stay."""
+    """The survivor is stopped before TensorFlow notices; the next attempt resumes; evaluator and sidecar stay."""
     looking = {"command": ["sh", "-c", "echo looking; exec sleep 300"]}
     written = spec(
         launch,
@@ -149,7 +149,7 @@ def test_a_killed_worker_takes_its_gang_along_but_nobody_who_looks_on(launch: La
     killed, ended, *_ = (r for r in records(launch, "task_exited") if r["task"].startswith("worker"))
     assert (killed["task"], killed["was_told"], killed["signal"]) == ("worker:1", False, signal.SIGKILL)
     assert (ended["task"], ended["was_told"]) == ("worker:0", True)
-    # Attempts are numbered for all together: those of evaluator and sidecar were 1.
+    # Attempts share one numbering: those of evaluator and sidecar were 1.
     assert starts(launch, "worker:0") == starts(launch, "worker:1") == [0, 2]
     assert starts(launch, "evaluator:0") == starts(launch, "board") == [0, 1]
     said = words(launch, "worker:0")
@@ -186,7 +186,7 @@ def test_a_program_that_fails_while_others_wait_for_it_is_not_retried(launch: La
 
 
 def test_a_task_that_never_listens_is_named_with_the_stacks_of_all(launch: Launch) -> None:
-    """124, and the logs show where it stands, and that the other one waits for it in its strategy."""
+    """124; the logs show where it hangs, and that the other one waits for it in its strategy."""
     command = ["python", "-c", LONELY]
     written = launch.spec(cluster={"worker": 2}, command=command, env=QUIET, timeouts={"start": SILENCE})
     running = launch.start("up", written)
@@ -215,7 +215,7 @@ tf.distribute.MultiWorkerMirroredStrategy()
 
 
 def test_clusters_that_do_not_form_are_told_while_they_run(launch: Launch) -> None:
-    """Who is waited for, and the remedy, after a minute and again at the end: two jobs that wait at the same time."""
+    """Missing tasks and the remedy, after a minute and at the end: two jobs that wait at the same time."""
     with socket.socket() as first, socket.socket() as second, socket.socket() as dead:
         for place in (first, second, dead):
             place.bind(("", 0))
@@ -246,7 +246,7 @@ def test_clusters_that_do_not_form_are_told_while_they_run(launch: Launch) -> No
 
 
 def test_a_rank_that_hangs_is_found_by_the_silence_of_all(launch: Launch) -> None:
-    """The stacks of all ranks are in their logs, the next attempt goes on, exit 0."""
+    """The stacks of all ranks are in their logs, the next attempt resumes, exit 0."""
     fault = "def sleeps():\n    time.sleep(3600)\nif step == 2 and attempt == 0 and task == 'worker:1':\n    sleeps()"
     running = launch.start("up", spec(launch, "mirrored.py", 4, fault, timeouts={"stall": SILENCE}))
     err = finish(running)
@@ -263,7 +263,7 @@ def test_a_rank_that_hangs_is_found_by_the_silence_of_all(launch: Launch) -> Non
 
 
 def test_preempted_workers_save_together_and_are_not_charged(launch: Launch) -> None:
-    """TERM for one of them, twice: both exit with 42, and a budget of one restart is not touched."""
+    """TERM for one of them, twice: both exit with 42, and a budget of one restart is not charged."""
     restart = {"max": 1, "backoff": [0, 0]}
     running = launch.start("up", spec(launch, "preemptible.py", 2, 3, restart=restart))
     for attempt, task in enumerate(("worker:1", "worker:0")):
@@ -282,7 +282,7 @@ def test_preempted_workers_save_together_and_are_not_charged(launch: Launch) -> 
 
 
 def test_term_for_tflaunch_lets_the_workers_save(launch: Launch) -> None:
-    """143, nothing is left, and the next `up` goes on at the step that was saved."""
+    """143, nothing is left behind, and the next `up` resumes at the saved step."""
     written = spec(launch, "preemptible.py", 1, 0)
     running = launch.start("up", written)
     wait_for_steps(launch, running, "worker:0", 0)
@@ -300,7 +300,7 @@ def test_term_for_tflaunch_lets_the_workers_save(launch: Launch) -> None:
 
 
 def test_a_late_failure_is_reported_and_not_judged(launch: Launch) -> None:
-    """`success: chief`: worker:1 fails after worker:0 has ended well."""
+    """`success: chief`: worker:1 fails after worker:0 has succeeded."""
     fault = """
 if step == 3 and task == 'worker:1':
     while not Path('late').exists():
@@ -320,7 +320,7 @@ if step == 3 and task == 'worker:1':
 
 
 def test_a_lost_ps_worker_comes_back_alone(launch: Launch) -> None:
-    """At its address, for a chief that waits for it; whoever says "start me again" is not charged."""
+    """At its address, for a chief that waits for it; an exit that requests a restart is not charged."""
     os.mkfifo(launch.directory / "fifo")
     own_server = {"command": ["python", str(PROGRAMS / "server.py"), "fifo"]}
     written = spec(
@@ -340,7 +340,7 @@ def test_a_lost_ps_worker_comes_back_alone(launch: Launch) -> None:
             (launch.directory / "fifo").write_text(death)
         wait_until(running, lambda: records(launch, "task_exited", task="worker:0", attempt=attempt))  # noqa: B023
         before = len(steps(launch.log("chief:0")))
-        # There is no other worker: a step shows that the chief has taken this one back.
+        # There is no other worker: a step shows that the chief has accepted this one again.
         wait_until(running, lambda: len(steps(launch.log("chief:0"))) > before + 1)  # noqa: B023
     (launch.directory / "enough").touch()
     err = finish(running)
@@ -355,7 +355,7 @@ def test_a_lost_ps_worker_comes_back_alone(launch: Launch) -> None:
 
 
 def test_a_lost_chief_or_ps_takes_all_along(launch: Launch) -> None:
-    """Both times the chief goes on from its checkpoint; in the end the servers' signals are no failure."""
+    """Both times the chief resumes from its checkpoint; the servers' signals at the end are not failures."""
     fault = "if attempt == 0 and Path('fail').exists(): sys.exit(3)"
     cluster = {"chief": 1, "worker": 1, "ps": 1}
     running = launch.start("up", spec(launch, "chief.py", fault, cluster=cluster, roles=SERVERS))

@@ -1,4 +1,4 @@
-"""What TensorFlow itself makes of the TF_CONFIG that tflaunch compiles; no strategy is created."""
+"""How TensorFlow itself interprets the TF_CONFIG that tflaunch compiles; no strategy is created."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHIEF, WORKER, PS = (f"/job:{role}/replica:0/task:0" for role in ("chief", "work
 
 
 class Role(NamedTuple):
-    """Who a task is in TensorFlow's eyes; None where TensorFlow does not ask."""
+    """A task's role as TensorFlow sees it; None where TensorFlow does not query it."""
 
     is_chief: bool
     worker_count: int | None
@@ -67,7 +67,7 @@ IDS = [
 
 @pytest.fixture(scope="module")
 def tensorflow() -> SimpleNamespace:
-    """TensorFlow's own reader and checks of TF_CONFIG; they have to be there in CI."""
+    """TensorFlow's own reader and checks of TF_CONFIG; CI must have them."""
     if not os.environ.get("CI"):
         pytest.importorskip("tensorflow.python", reason="needs TensorFlow")  # this directory is a `tensorflow` too
     import tensorflow as tf
@@ -78,7 +78,7 @@ def tensorflow() -> SimpleNamespace:
 
 @pytest.fixture
 def tf_config(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Put the TF_CONFIG of a task where TensorFlow looks for it."""
+    """Put a task's TF_CONFIG where TensorFlow looks for it."""
 
     def put(task: TaskPlan) -> None:
         monkeypatch.setenv("TF_CONFIG", task.env["TF_CONFIG"])
@@ -97,7 +97,7 @@ def plan_of(data: dict[str, Any]) -> Plan:
 def test_tensorflow_reads_who_the_task_is_and_where_all_others_are(
     tensorflow: SimpleNamespace, tf_config: Any, strategy: str, cluster: dict[str, int], task: str, role: Role
 ):
-    """Through the resolver that every strategy uses when it is given none."""
+    """Through the resolver that every strategy uses by default."""
     plan = plan_of({"cluster": cluster, "strategy": strategy})
     tf_config(plan.find(task))
     resolver = tensorflow.resolver()
@@ -114,7 +114,7 @@ def test_tensorflow_reads_who_the_task_is_and_where_all_others_are(
 def test_tensorflow_accepts_the_cluster_and_agrees_on_who_leads(
     tensorflow: SimpleNamespace, tf_config: Any, strategy: str, cluster: dict[str, int], task: str, role: Role
 ):
-    """Its checks are those that each strategy makes before it opens a port."""
+    """Its checks are those of each strategy before it opens a port."""
     tf_config(plan_of({"cluster": cluster, "strategy": strategy}).find(task))
     resolver, util = tensorflow.resolver(), tensorflow.util
     spec = util.normalize_cluster_spec(resolver.cluster_spec())
@@ -142,7 +142,7 @@ def good_clusters(strategy: str) -> Iterator[dict[str, Any]]:
 def test_whatever_lint_lets_pass_tensorflow_accepts_in_every_task(
     tensorflow: SimpleNamespace, tf_config: Any, strategy: str
 ):
-    """Exactly one task of those that train is chief, and their ids are 0, 1, 2, ... without a gap."""
+    """Exactly one training task is chief, and the ids are 0, 1, 2, ... without a gap."""
     for data in good_clusters(strategy):
         chiefs, ids = [], []
         for task in plan_of(data).tasks:
@@ -159,6 +159,6 @@ def test_whatever_lint_lets_pass_tensorflow_accepts_in_every_task(
 
 @pytest.mark.parametrize("role", ["master", "tensorboard"])
 def test_a_role_that_lint_refuses_would_be_refused_by_tensorflow_too(tensorflow: SimpleNamespace, role: str):
-    """The rule is not ours."""
+    """The rule is TensorFlow's."""
     with pytest.raises(ValueError, match="Disallowed task type"):
         tensorflow.util._validate_cluster_spec({role: ["alpha:1"], "worker": ["beta:1"]}, "worker", 0)

@@ -1,4 +1,4 @@
-"""TensorFlow under `tflaunch up`: clusters that form, servers, and what becomes of a task that fails."""
+"""TensorFlow under `tflaunch up`: clusters that form, servers, and the fate of tasks that fail."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def test_tasks_run_by_hand_join_the_same_cluster(launch: Launch) -> None:
-    """`eval "$(tflaunch env SPEC TASK)"` and the command: the two find each other."""
+    """`eval "$(tflaunch env SPEC TASK)"` and the command: both tasks find each other."""
     cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
     (launch.directory / "reduce.py").write_text(REDUCE)
     spec = launch.spec(cluster=cluster, command=["python", "reduce.py"], env=QUIET)
@@ -73,7 +73,7 @@ def test_tasks_run_by_hand_join_the_same_cluster(launch: Launch) -> None:
 
 
 def test_tflaunch_runs_the_standard_servers(launch: Launch) -> None:
-    """`server: true`: a program that has only the chief's code trains on workers and a ps of tflaunch's own."""
+    """`server: true`: a program with only the chief's code trains on tflaunch's own workers and ps."""
     servers = {"worker": {"server": True}, "ps": {"server": True}}
     command = ["python", "-c", CHIEF_ONLY]
     ended = launch.up(
@@ -84,7 +84,7 @@ def test_tflaunch_runs_the_standard_servers(launch: Launch) -> None:
 
 
 def test_a_mirrored_task_that_ignores_term_is_ended(launch: Launch) -> None:
-    """TensorFlow catches TERM under MultiWorkerMirroredStrategy; the grace is short and then it is killed."""
+    """TensorFlow catches TERM under MultiWorkerMirroredStrategy; after a short grace the task is killed."""
     timeouts = {"grace": "1s"}
     spec = launch.spec(cluster={"worker": 2}, command=["python", "-c", HANG], env=QUIET, timeouts=timeouts)
     running = launch.start("up", spec)
@@ -97,7 +97,7 @@ def test_a_mirrored_task_that_ignores_term_is_ended(launch: Launch) -> None:
 
 
 def test_survivors_of_a_failure_do_not_wait_for_tensorflow(launch: Launch) -> None:
-    """TensorFlow would notice a dead peer after 10 s; tflaunch has ended everything long before."""
+    """TensorFlow would notice a dead peer after 10 s; tflaunch has stopped everything long before."""
     spec = launch.spec(cluster={"worker": 2}, command=["python", "-c", HANG], env=QUIET, restart={"max": 0})
     running = launch.start("up", spec)
     read_until(running, "sum 2.0", 2)
@@ -111,7 +111,7 @@ def test_survivors_of_a_failure_do_not_wait_for_tensorflow(launch: Launch) -> No
 
 
 def test_a_formed_cluster_is_known_by_its_ports(launch: Launch) -> None:
-    """Once both listen, an exit with a plain code is a failure of training, and retried."""
+    """Once both listen, an exit with a plain code is a training failure, and retried."""
     failing = (
         REDUCE + "import os, sys, time; time.sleep(2); sys.exit(0 if os.environ['TFLAUNCH_ATTEMPT'] == '1' else 3)"
     )

@@ -1,8 +1,8 @@
-"""The chief of a ParameterServerStrategy job: each step is one sum on a worker, saved, and said.
+"""The chief of a ParameterServerStrategy job: each step is one sum on a worker, saved and printed.
 
     chief.py [FAULT]
 
-It ends when there is a file `enough`. FAULT is Python code that runs after every step, with `step` and `attempt`.
+It ends once a file `enough` exists. FAULT is Python code that runs after every step, with `step` and `attempt`.
 """
 
 import os
@@ -38,7 +38,7 @@ while not Path("enough").exists():
     step = counter.numpy()
     print(f"step {step}", flush=True)
     exec(fault)
-    time.sleep(0.05)  # so that there are not thousands of lines
+    time.sleep(0.05)  # keeps the output short
 print("enough", flush=True)
-# While a worker is lost, ClusterCoordinator.__del__ waits for a thread that the interpreter's end has stopped.
+# If a worker is lost, ClusterCoordinator.__del__ waits for a thread that has stopped at interpreter exit.
 os._exit(0)

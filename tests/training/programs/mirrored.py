@@ -1,9 +1,9 @@
-"""Steps of MultiWorkerMirroredStrategy: each adds the number of workers to a weight, is saved, and says so.
+"""Steps of MultiWorkerMirroredStrategy: each adds the number of workers to a weight, saves and prints it.
 
     mirrored.py LAST [FAULT]
 
 LAST is the step after which it ends, 0 for never. FAULT is Python code that runs after every step, with `step`,
-`task` and `attempt`. A weight that is no longer the sum of its steps shows that a step was lost or done twice.
+`task` and `attempt`. A weight that differs from the sum of its steps shows that a step was lost or repeated.
 """
 
 import os
@@ -21,7 +21,7 @@ with strategy.scope():
     counter = tf.Variable(0, dtype=tf.int64)
     weight = tf.Variable(0.0)
 checkpoint = tf.train.Checkpoint(counter=counter, weight=weight)
-# All workers save, since a variable may have to be read together; only the chief's is kept.
+# All workers save, since reading a variable may involve all of them; only the chief's copy is kept.
 own = "checkpoint" if strategy.extended.should_checkpoint else f"workertemp-{task[-1]}"
 manager = tf.train.CheckpointManager(checkpoint, str(Path(own).absolute()), max_to_keep=2)
 checkpoint.restore(tf.train.latest_checkpoint(str(Path("checkpoint").absolute())))
@@ -30,7 +30,7 @@ print(f"attempt {attempt} begins at step {counter.numpy()}", flush=True)
 
 @tf.function
 def train() -> tf.Tensor:
-    """Return the number of workers, as the sum of what each says."""
+    """Return the number of workers, as the sum over the replicas."""
     return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
 
 
@@ -41,4 +41,4 @@ while not last or counter.numpy() < last:
     step = counter.numpy()
     print(f"step {step}: weight {weight.numpy():g}", flush=True)
     exec(fault)
-    time.sleep(0.05)  # so that there are not thousands of lines
+    time.sleep(0.05)  # keeps the output short

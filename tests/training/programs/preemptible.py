@@ -1,8 +1,8 @@
-"""Steps of MultiWorkerMirroredStrategy that are saved only when TERM comes, by PreemptionCheckpointHandler.
+"""Steps of MultiWorkerMirroredStrategy that PreemptionCheckpointHandler saves only on TERM.
 
     preemptible.py ENDLESS MORE
 
-In the attempts 0 to ENDLESS - 1 it goes on for ever; after them it ends after MORE steps.
+The attempts 0 to ENDLESS - 1 never end; later ones end after MORE steps.
 """
 
 import os
@@ -28,7 +28,7 @@ print(f"attempt {attempt} begins at step {first}", flush=True)
 
 @tf.function
 def train() -> tf.Tensor:
-    """Return 1, as the mean of what each worker says."""
+    """Return 1, as the mean over the workers."""
     return strategy.reduce("MEAN", strategy.run(lambda: tf.constant(1.0)), axis=None)
 
 
@@ -36,4 +36,4 @@ while attempt < endless or counter.numpy() < first + more:
     handler.run(train)
     counter.assign_add(1)
     print(f"step {counter.numpy()}", flush=True)
-    time.sleep(0.05)  # so that there are not thousands of lines
+    time.sleep(0.05)  # keeps the output short

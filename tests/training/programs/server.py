@@ -1,4 +1,4 @@
-"""The standard server of a worker or ps, which ends with the code that somebody writes into the FIFO it is given.
+"""The standard server of a worker or ps; it exits with the code that is written into its FIFO.
 
 server.py FIFO
 """

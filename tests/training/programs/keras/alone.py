@@ -1,4 +1,4 @@
-"""What a single process shows; TF_CONFIG has one worker, and tf.keras is what TF_USE_LEGACY_KERAS says."""
+"""Features of a single process; TF_CONFIG has one worker, and TF_USE_LEGACY_KERAS selects tf.keras."""
 
 import os
 import tempfile
@@ -20,7 +20,7 @@ data = tf.data.Dataset.from_tensors((tf.ones((2,)), tf.ones((1,)))).repeat().bat
 
 
 def made() -> Any:
-    """Return a network, compiled."""
+    """Return a compiled network."""
     network = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
     network.compile("sgd", "mse")
     return network
@@ -35,30 +35,30 @@ for strategy, name in (
 
 
 class Interrupted(Exception):
-    """The training dies."""
+    """The training is interrupted."""
 
 
 class Die(tf.keras.callbacks.Callback):
-    """Ends the training in the middle of its first epoch."""
+    """Interrupts the training in the middle of its first epoch."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """A step is done."""
+        """Raise the interruption."""
         if batch == SAVED:
             raise Interrupted
 
 
 class Look(tf.keras.callbacks.Callback):
-    """Remembers the first step that is taken."""
+    """Records the first step that is taken."""
 
     first: int | None = None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """A step begins."""
+        """Record the step."""
         self.first = batch if self.first is None else self.first
 
 
 def backup() -> Any:
-    """Return the callback that is looked at."""
+    """Return the callback under test."""
     return tf.keras.callbacks.BackupAndRestore(str(place / "backup"), save_freq=SAVED)
 
 

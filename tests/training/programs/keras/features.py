@@ -1,4 +1,4 @@
-"""What the programs beside this one share: a feature is tried, and how it went is a line for test_compatibility.py."""
+"""Shared by the programs here: tries a feature and prints the result for test_compatibility.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Silently(Exception):
-    """Nothing failed, but it did something else than what it is for."""
+    """Nothing failed, but the feature did something other than its purpose."""
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def feature(name: str) -> Iterator[None]:
         yield
     except Silently as instead:
         outcome = f"no: {instead}"
-    except Exception as error:  # noqa: BLE001 - what it is stands in the table
+    except Exception as error:  # noqa: BLE001 - the table says which
         outcome = f"fails: {error}"
     else:
         outcome = "works"

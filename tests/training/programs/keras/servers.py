@@ -1,4 +1,4 @@
-"""ParameterServerStrategy with one worker and one ps; tf.keras is what TF_USE_LEGACY_KERAS says."""
+"""ParameterServerStrategy with one worker and one ps; TF_USE_LEGACY_KERAS selects tf.keras."""
 
 import os
 

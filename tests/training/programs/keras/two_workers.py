@@ -1,4 +1,4 @@
-"""MultiWorkerMirroredStrategy on two workers; tf.keras is what TF_USE_LEGACY_KERAS says."""
+"""MultiWorkerMirroredStrategy on two workers; TF_USE_LEGACY_KERAS selects tf.keras."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ with strategy.scope():
 
 @tf.function
 def train(x: tf.Tensor) -> tf.Tensor:
-    """Take a step towards 1, and return the loss of all."""
+    """Take a step towards 1, and return the loss over all workers."""
 
     def step() -> tf.Tensor:
         with tf.GradientTape() as tape:
@@ -44,7 +44,7 @@ with feature("MultiWorkerMirroredStrategy, 2 workers: `evaluate`"):
 with feature("MultiWorkerMirroredStrategy, 2 workers: `predict`"):
     model.predict(tf.ones((8, 2)), batch_size=4, verbose=0)
 
-# Each worker has a directory of its own here, to see who would have written into one that all share.
+# Each worker has its own directory here, to show which of them would have written into a shared one.
 own = Path("seen-by", os.environ["TFLAUNCH_TASK"]).absolute()
 callbacks = tf.keras.callbacks
 for callback in (
@@ -54,7 +54,7 @@ for callback in (
 ):
     name = type(callback).__name__
     with feature(f"MultiWorkerMirroredStrategy, 2 workers: `{name}` writes on the chief only"):
-        calls = callbacks.CallbackList([callback], model=model)  # as a loop of one's own does, and `fit` itself
+        calls = callbacks.CallbackList([callback], model=model)  # as custom loops do, and `fit` itself
         calls.on_train_begin()
         calls.on_epoch_begin(0)
         calls.on_epoch_end(0, {"loss": 1.0, "val_loss": 1.0})
