@@ -1,4 +1,4 @@
-"""Which task goes to which host that was found."""
+"""Placement of tasks on the hosts that were found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spec(**fields: Any) -> Spec:
 
 
 def hosts(spec: Spec, role: str = "worker") -> list[str]:
-    """Return where the tasks of a role are."""
+    """Return the hosts of a role's tasks."""
     return [address.host for address in spec.cluster[role]]
 
 
@@ -38,7 +38,7 @@ def hosts(spec: Spec, role: str = "worker") -> list[str]:
     ],
 )
 def test_counted_tasks_are_spread_in_blocks(tasks: int, slots: str, expected: str) -> None:
-    """A host once as long as there are more of them than tasks, else by its slots."""
+    """Each host gets one task while hosts outnumber tasks; else tasks go by slots."""
     assert hosts(placement.spread(spec(cluster={"worker": tasks}), slots)) == list(expected)
 
 
@@ -52,7 +52,7 @@ def test_tasks_that_have_a_host_keep_it() -> None:
 
 @given(st.integers(1, 60), st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20))
 def test_a_spread_is_even(tasks: int, slots: list[str]) -> None:
-    """No slot has two tasks more than another."""
+    """No slot has more than one task more than another."""
     placed = hosts(placement.spread(spec(cluster={"worker": tasks}), slots))
     assert len(placed) == tasks
     per_slot = [placed.count(host) / slots.count(host) for host in set(slots)]
@@ -63,7 +63,7 @@ def test_a_spread_is_even(tasks: int, slots: list[str]) -> None:
 
 
 def test_nodes_take_the_place_of_named_hosts() -> None:
-    """With their ports, environment and GPUs, and nothing that says how they were reached."""
+    """They keep its ports, environment and GPUs, but not its connection settings."""
     named = spec(
         cluster={"chief": ["a:2222"], "worker": ["b", "a"]},
         hosts={"a": {"ssh": "ann@10.0.0.1", "env": {"X": "1"}, "gpus": 2}, "z": {"gpus": 1}},
@@ -87,12 +87,12 @@ def test_nodes_take_the_place_of_named_hosts() -> None:
     ],
 )
 def test_how_many_nodes_a_spec_asks_for(fields: dict[str, Any], expected: int) -> None:
-    """One per host that is named, else as many as it says."""
+    """One per named host, else the number in the spec."""
     assert placement.nodes_wanted(spec(**fields)) == expected
 
 
 def options(**fields: Any) -> set[str]:
-    """Return what sbatch is asked for."""
+    """Return the options passed to sbatch."""
     read = spec(**fields)
     nodes = [f"n{number}" for number in range(placement.nodes_wanted(read))]
     read = placement.onto(read, nodes)
@@ -113,7 +113,7 @@ def test_a_job_has_what_its_plan_needs() -> None:
 
 
 def test_what_the_spec_says_of_the_job_counts() -> None:
-    """Also against what we would say; a text is quoted for the script."""
+    """It overrides our own options; text is quoted for the script."""
     said = options(
         slurm={"job-name": "my job", "exclusive": True, "no-requeue": True, "gpus-per-node": "a100:2"},
         roles={"worker": {"gpus": 1}},

@@ -1,4 +1,4 @@
-"""The agent's archive: the same bytes everywhere, and nothing that a host's Python 3.8 could not run."""
+"""The agent's archive: identical bytes everywhere, and only code that Python 3.8 on a host can run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.unit
 
 OLDEST = (3, 8)
 YOUNGER = {"removeprefix", "removesuffix", "pidfd_open", "waitstatus_to_exitcode", "F_SETPIPE_SZ", "randbytes"}
-"""Names of what the oldest Python lacks and what is tempting here."""
+"""Names that the oldest supported Python lacks and that are tempting to use here."""
 
 
 def sources() -> dict[str, str]:
-    """Return path to source of everything that is sent to hosts."""
+    """Return a map from path to source of everything that is sent to hosts."""
     made = bundle.make()
     with zipfile.ZipFile(io.BytesIO(made.data)) as file:
         found = {name: file.read(name).decode() for name in file.namelist()}
@@ -34,11 +34,11 @@ SOURCES = sources()
 OF_THE_AGENT = [
     path for path in SOURCES if not path.startswith(("tflaunch_worker/training/", "tflaunch_worker/examples/"))
 ]
-"""What the host's own Python runs; the rest is for programs, which have TensorFlow and the Python that it needs."""
+"""What the host's own Python runs; the rest is for programs, which have TensorFlow and the Python it needs."""
 
 
 def test_the_same_version_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever it is installed, and whenever."""
+    """Regardless of where and when it is installed."""
     made = bundle.make()
     copy = tmp_path / "tflaunch_worker"
     shutil.copytree(Path(tflaunch_worker.__file__).parent, copy)
@@ -50,7 +50,7 @@ def test_the_same_version_gives_the_same_bytes(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("path", OF_THE_AGENT)
 def test_a_module_is_python_3_8(path: str) -> None:
-    """Its syntax, and no attribute that came later unless it is asked for by name first."""
+    """Python 3.8 syntax, and no later attribute unless its presence is checked by name first."""
     tree = ast.parse(SOURCES[path], path, feature_version=OLDEST)
     asked_for = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -59,7 +59,7 @@ def test_a_module_is_python_3_8(path: str) -> None:
 
 @pytest.mark.parametrize("path", OF_THE_AGENT)
 def test_a_module_imports_only_the_standard_library(path: str) -> None:
-    """And ours; a host has nothing else."""
+    """And our own modules; a host has nothing else."""
     for node in ast.walk(ast.parse(SOURCES[path], path)):
         names = []
         if isinstance(node, ast.Import):

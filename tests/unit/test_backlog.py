@@ -1,4 +1,4 @@
-"""The backlog of a screen: whole and in order for any reader, in bounded memory, and skipping only where it says so."""
+"""The backlog of a screen: complete and ordered for any reader, bounded in memory, with every skip reported."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LINE = b"x" * 99 + b"\n"
 
 
 class Logs:
-    """Logs of tasks, whose output is also added to a backlog."""
+    """Task logs whose output is also added to a backlog."""
 
     def __init__(self, directory: Path, is_skipping: bool = False) -> None:
         self.directory = directory
         self.backlog = Backlog(is_skipping)
 
     def write(self, task: str, data: bytes, is_kept: bool = True) -> None:
-        """A task writes something, which its log has or not."""
+        """Write output of a task, whether or not its log has room for it."""
         path = self.directory / task
         with path.open("ab") as log:
             start = log.tell()
@@ -35,7 +35,7 @@ class Logs:
         self.backlog.add(Piece(task, data), Kept(str(path), start) if is_kept else None)
 
     def taken(self) -> list[Piece]:
-        """Return all that waits."""
+        """Return all pending pieces."""
         found = []
         while (piece := self.backlog.take(0)) is not None:
             found.append(piece)
@@ -45,17 +45,17 @@ class Logs:
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Logs:
-    """Logs, and a reader who wants everything."""
+    """Logs, and a reader that wants all output."""
     return Logs(tmp_path)
 
 
 def of(task: str | None, pieces: list[Piece]) -> bytes:
-    """Return what pieces have of a task."""
+    """Return a task's output from the pieces."""
     return b"".join(piece.data for piece in pieces if piece.task == task)
 
 
 def test_a_reader_that_keeps_up_gets_what_came_as_it_came(logs: Logs) -> None:
-    """In the order of all tasks."""
+    """In the order in which all tasks wrote it."""
     logs.write(A, b"one\n")
     logs.write(B, b"two\n")
     logs.backlog.add(Piece(None, b"tflaunch: three\n"))
@@ -67,7 +67,7 @@ def test_a_reader_that_keeps_up_gets_what_came_as_it_came(logs: Logs) -> None:
 
 
 def test_a_slow_reader_gets_everything_and_costs_little_memory(logs: Logs) -> None:
-    """60 MB of two tasks and sentences between them: each line once, and no output changes places with a sentence."""
+    """60 MB from two tasks with messages in between: each line once, and output and messages keep their order."""
     tracemalloc.start()
     expected = {A: 0, B: 0}
     sentences = 0
@@ -93,7 +93,7 @@ def test_a_slow_reader_gets_everything_and_costs_little_memory(logs: Logs) -> No
 
 
 def test_a_reader_that_catches_up_is_served_from_memory_again(logs: Logs) -> None:
-    """The order stays."""
+    """The order is kept."""
     text = b"".join(b"%099d\n" % number for number in range(100_000))
     for start in range(0, len(text), 100_000):
         logs.write(A, text[start : start + 100_000])
@@ -106,7 +106,7 @@ def test_a_reader_that_catches_up_is_served_from_memory_again(logs: Logs) -> Non
 
 
 def test_a_terminal_that_is_far_behind_skips_and_says_how_much(tmp_path: Path) -> None:
-    """The newest output is there, and so is every sentence; unfinished lines end where output is missing."""
+    """The newest output and every message are shown; unfinished lines end where output is missing."""
     logs = Logs(tmp_path, is_skipping=True)
     for number in range(60):
         logs.write(A, b"%099d\n" % number * 10_000)
@@ -122,7 +122,7 @@ def test_a_terminal_that_is_far_behind_skips_and_says_how_much(tmp_path: Path) -
 
 
 def test_what_no_log_has_room_for_is_stated(logs: Logs) -> None:
-    """On a full disk a reader that is behind misses output, and is told."""
+    """On a full disk, a reader that lags behind loses output, and this is reported."""
     for _ in range(100):
         logs.write(A, LINE * 1000, is_kept=False)
     pieces = logs.taken()
@@ -132,7 +132,7 @@ def test_what_no_log_has_room_for_is_stated(logs: Logs) -> None:
 
 
 def test_a_log_that_is_removed_is_stated(logs: Logs) -> None:
-    """Instead of output that never comes."""
+    """A notice replaces the output that cannot be read."""
     for _ in range(100):
         logs.write(A, LINE * 1000)
     (logs.directory / A).unlink()
@@ -140,7 +140,7 @@ def test_a_log_that_is_removed_is_stated(logs: Logs) -> None:
 
 
 def test_without_a_reader_output_is_forgotten(logs: Logs) -> None:
-    """Sentences may have a reader of their own."""
+    """Messages may have a reader of their own."""
     for _ in range(100):
         logs.write(A, LINE * 1000)
     logs.backlog.add(Piece(None, b"sentence\n"))
@@ -149,7 +149,7 @@ def test_without_a_reader_output_is_forgotten(logs: Logs) -> None:
 
 
 def test_waiting_ends_when_everything_is_written(logs: Logs) -> None:
-    """Not when it is taken."""
+    """Not when it is taken from the backlog."""
     logs.write(A, b"one\n")
     assert logs.backlog.take(None) is not None
     waiter = threading.Thread(target=logs.backlog.wait_until_written)

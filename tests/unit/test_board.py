@@ -1,4 +1,4 @@
-"""TensorBoard as a part of a run: its plan, the way to it, and how it lives and stays beside a job."""
+"""TensorBoard as part of a run: its plan, how to reach it, and its lifecycle beside a job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def of(**fields: Any) -> TaskPlan:
 
 
 class TestPlan:
-    """What is started, and where."""
+    """Which process is started, and where."""
 
     def test_it_runs_beside_the_task_that_leads(self) -> None:
         """On the chief's host, else on that of worker:0, in its directory and with its environment."""
@@ -66,11 +66,11 @@ class TestPlan:
         ],
     )
     def test_its_python_is_that_of_the_task(self, fields: dict[str, Any], python: str) -> None:
-        """Or of the host, if the task is no Python program."""
+        """Or the host's Python, if the task is not a Python program."""
         assert of(**fields).argv[:3] == (python, "-m", "tensorboard.main")
 
     def test_its_port_is_chosen_at_the_start_and_its_address_is_the_loopback(self) -> None:
-        """As address and as argument."""
+        """It appears both as the address and as an argument."""
         plan = planned(SPEC)
         process = of()
         assert process.argv[3:] == ("--logdir", "logs/", "--host", "127.0.0.1", "--port", "auto")
@@ -82,11 +82,11 @@ class TestPlan:
         assert serialize.from_json(json.loads(json.dumps(serialize.as_json(plan)))) == plan
 
     def test_a_home_directory_is_that_of_its_host(self) -> None:
-        """A shell is not there to say so."""
+        """No shell is there to expand it."""
         assert of(tensorboard="~/logs").argv[4] == "${host:HOME}/logs"
 
     def test_compose_publishes_it_on_the_loopback_address(self) -> None:
-        """It has an address of its own there, and listens on it."""
+        """The container has an address of its own, and TensorBoard listens on it."""
         plan = fixed(made({**SPEC, "cluster": {"worker": ["alpha"]}}), PurePath(DIRECTORY), MACHINE)
         services = yaml.safe_load(compose.render(plan, str(DIRECTORY), "/server.py"))["services"]
         assert services[NAME]["command"][-4:] == ["--host", "0.0.0.0", "--port", "6006"]
@@ -105,20 +105,20 @@ class TestPlan:
     ],
 )
 def test_odd_ones_are_errors(fields: dict[str, Any], where: str) -> None:
-    """Each at its place, with a remedy."""
+    """Each is reported at its place, with a remedy."""
     (problem,) = lint.check(made({**SPEC, **fields}))
     assert (problem.severity, problem.where) == ("error", where)
     assert problem.hint
 
 
 def test_a_sidecar_of_that_name_is_fine_without_the_field() -> None:
-    """It is the user's own."""
+    """It belongs to the user."""
     plan = planned({**SMALLEST_LOCAL, "sidecars": {NAME: {"command": "tensorboard"}}})
     assert tensorboard.of(plan) is None
 
 
 class TestReach:
-    """What people are told."""
+    """What users read about reaching TensorBoard."""
 
     @pytest.mark.parametrize(
         ("settings", "command"),
@@ -129,24 +129,24 @@ class TestReach:
         ],
     )
     def test_of_another_host_the_way_is_told(self, settings: dict[str, Any], command: str) -> None:
-        """By which the spec reaches it."""
+        """The same connection by which the spec reaches the host."""
         plan = planned({**SPEC, "cluster": {"worker": ["h1"]}, "hosts": {"h1": settings}})
         told = tensorboard.reach(plan, 6007).lines()
         assert told == ["TensorBoard: http://localhost:6007/ on h1; to open it here:", f"    {command}"]
 
     def test_of_a_container_there_is_none(self) -> None:
-        """That is said."""
+        """A message says so."""
         plan = planned({**SPEC, "cluster": {"worker": ["h1"]}, "hosts": {"h1": {"docker": "box"}}})
         (line,) = tensorboard.reach(plan, 6006).lines()
         assert "inside the container box" in line
 
     def test_of_this_machine_the_page_is_told(self) -> None:
-        """And no more."""
+        """And nothing else."""
         assert tensorboard.reach(planned(SPEC), 6006).lines() == ["TensorBoard: http://localhost:6006/"]
 
 
 def begun(**fields: Any) -> History:
-    """Return a job with a TensorBoard whose tasks run; that has its port, and starts."""
+    """Return a job whose tasks run and whose TensorBoard has its port and is starting."""
     plan = clustered({"worker": 1}, **{"tensorboard": "logs/", "restart": AT_ONCE, **fields})
     history = History(plan)
     history.happens(HostJoined(HERE), PortsHeld(HERE, {NAME: 6006}), PortsHeld(HERE, {"worker:0": 10000}))
@@ -159,16 +159,16 @@ def listening(**fields: Any) -> History:
 
 
 class TestBesideAJob:
-    """Nobody waits for it, and it never fails anybody."""
+    """The job never waits for TensorBoard, and TensorBoard never fails the job."""
 
     def test_its_port_is_asked_for_apart(self) -> None:
-        """And the usual one wanted."""
+        """The request prefers TensorBoard's usual port."""
         plan = clustered({"worker": 1}, tensorboard="logs/")
         actions = History(plan).happens(HostJoined(HERE)).actions
         assert actions == [HoldPorts(HERE, {"worker:0": 0}), HoldPorts(HERE, {NAME: 6006}, exclusive=True)]
 
     def test_the_job_starts_without_it(self) -> None:
-        """It comes when its port does, and starts with it."""
+        """TensorBoard starts as soon as its port is held."""
         history = History(clustered({"worker": 1}, tensorboard="logs/"))
         history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 10000}))
         assert history.actions == [StartTask(HERE, "worker:0", 0)]
@@ -184,7 +184,7 @@ class TestBesideAJob:
         assert history.job.tasks[NAME].phase is TaskPhase.STARTING
 
     def test_one_without_a_port_is_done_without(self) -> None:
-        """No port can be held at all."""
+        """If no port can be held, the job runs without TensorBoard."""
         history = History(clustered({"worker": 1}, tensorboard="logs/"))
         history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), PortsRefused(HERE, {NAME: "none is free"}))
         assert history.job.phase is Phase.RUNNING
@@ -192,7 +192,7 @@ class TestBesideAJob:
         assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
 
     def test_after_an_end_it_gets_another_port(self) -> None:
-        """The one before may be why it failed."""
+        """A conflict on the previous port may be why it failed."""
         history = listening().ends(NAME, 255)
         assert history.actions == [HoldPorts(HERE, {NAME: 6006}, exclusive=True)]
         assert NAME not in history.job.ports
@@ -207,14 +207,14 @@ class TestBesideAJob:
         assert task["address"] == "localhost:7000"
 
     def test_a_second_answer_does_not_move_a_living_one(self) -> None:
-        """It was asked for twice, when the gang began anew."""
+        """The port was requested twice, because the gang restarted."""
         history = listening().happens(PortsHeld(HERE, {NAME: 7000}))
         assert history.job.ports[NAME] == 6006
         assert history.job.plan.find(NAME).argv[-1] == "6006"
         assert history.happens(PortsRefused(HERE, {NAME: "busy"})).job.tasks[NAME].is_alive
 
     def test_it_lives_through_a_restart_of_the_gang(self) -> None:
-        """With its port."""
+        """It keeps its port."""
         history = listening().ends("worker:0", None, 9)
         assert history.actions[1:] == [HoldPorts(HERE, {"worker:0": 0})]
         history.happens(PortsHeld(HERE, {"worker:0": 10001}))
@@ -223,13 +223,13 @@ class TestBesideAJob:
         assert history.job.ports[NAME] == 6006
 
     def test_it_is_started_again_when_the_user_asks(self) -> None:
-        """Although it ends with 0 when it is told to end."""
+        """Even if it exits with 0 when stopped."""
         history = listening().happens(RestartAsked(NAME))
         history.ends(NAME, 0).happens(PortsHeld(HERE, {NAME: 6006}))
         assert history.job.tasks[NAME].phase is TaskPhase.STARTING
 
     def test_it_ends_with_the_job(self) -> None:
-        """As every sidecar."""
+        """Like every sidecar."""
         history = listening().ends("worker:0")
         assert history.stopped() == [NAME]
         history.ends(NAME)
@@ -237,7 +237,7 @@ class TestBesideAJob:
 
 
 def test_the_news_of_it() -> None:
-    """Where it is; that it was given up, and why."""
+    """Its address, and that it was given up and why."""
     said = ["python: Error while finding module specification for 'tensorboard.main' (ModuleNotFoundError: …)"]
     logs = Logs("/logs", lambda *_: said)
     history = begun(restart={"max": 0}).happens(TaskStarted(HERE, NAME, 0, 2, 0.0))
@@ -253,7 +253,7 @@ def test_the_news_of_it() -> None:
 
 
 def test_the_doctor_says_that_it_is_missing() -> None:
-    """A warning, where it is wanted; what its Python lacks besides matters to nobody."""
+    """A warning only where it is wanted; other packages missing from its Python are not reported."""
     plan = planned({**SPEC, "strategy": "mirrored"})
     good = {"python": "3.11.7", "tensorflow": "2.21.0", "keras": "3", "tf_keras": None, "is_missing": False}
     for known in ({**good, "tensorflow": None, "is_missing": True}, {"problem": "command not found: 'python'"}):

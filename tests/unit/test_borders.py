@@ -1,4 +1,4 @@
-"""Answers of hosts that do not keep to the protocol, before there is an agent and without a supervisor."""
+"""Responses of hosts that violate the protocol, before an agent runs and without a supervisor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 
 
 def brought(*answers: bytes) -> None:
-    """Bring a host that answers this to its agent."""
+    """Bootstrap an agent on a host that sends this response."""
     said = b"".join([b"<MARKER>\n", *(answer + b"\n" for answer in answers)]).decode("latin-1")
     stream = boot.Stream({"pieces": [said], "code": 1, "errors": "", "silence": False})
     Boot(stream, boot.HOST, time.monotonic() + 5).bring(
@@ -43,7 +43,7 @@ def brought(*answers: bytes) -> None:
     ],
 )
 def test_a_host_that_answers_nonsense_is_refused_with_a_sentence(answer: bytes, expected: str) -> None:
-    """At once, not when the time to connect is over."""
+    """Immediately, without waiting for the connection timeout."""
     with pytest.raises(LinkError) as refused:
         brought(answer)
     assert expected in str(refused.value)
@@ -57,7 +57,7 @@ def test_last_words_of_an_agent_are_printable() -> None:
 
 
 class Dripping:
-    """An agent that sends a byte now and then, and never a whole answer."""
+    """An agent that sends a byte now and then, and never a complete response."""
 
     def __init__(self) -> None:
         self.socket, self._theirs = socket.socketpair()
@@ -71,11 +71,11 @@ class Dripping:
             self._theirs.send(b" ")
 
     def resume(self) -> Any:
-        """Find the agent."""
+        """Reconnect to the agent."""
         return self
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._is_over.set()
         self._thread.join()
         self.socket.close()
@@ -83,7 +83,7 @@ class Dripping:
 
 
 def test_an_onlooker_waits_for_an_answer_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every byte would renew the time that one may take."""
+    """Otherwise every byte would restart the timeout."""
     monkeypatch.setattr(snapshot, "_PATIENCE", 0.2)
     (seen,) = snapshot.look_at({"a": Dripping()}).values()  # type: ignore[dict-item]
     assert seen.tasks is None
@@ -107,19 +107,19 @@ START: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_a_malformed_order_is_refused(field: str, value: object) -> None:
-    """With the name of what is wrong; a good one is not."""
+    """The error names the bad field; a valid order is accepted."""
     orders.check(START)
     with pytest.raises(ValueError, match=r"'|name of a task|surrogates"):
         orders.check({**START, field: value})
 
 
 def test_text_of_other_systems_may_be_no_utf_8() -> None:
-    """A program's argument may hold any bytes."""
+    """A program's argument may hold arbitrary bytes."""
     orders.check({**START, "argv": ["caf\udce9"]})
 
 
 def test_numbers_are_in_range() -> None:
-    """Not a number, and what is larger than it can be, are no numbers."""
+    """NaN and values beyond the range are rejected."""
     for value in (float("nan"), float("inf"), 10**400, "1", None, True):
         with pytest.raises(ValueError, match="'x' must be a number from"):
             fields.number({"x": value}, "x")
@@ -136,7 +136,7 @@ def test_numbers_are_in_range() -> None:
     ],
 )
 def test_a_doctor_is_told_nonsense(said: list[dict[str, Any]], expected: str) -> None:
-    """It says so of the host."""
+    """It reports this as a problem of the host."""
     ours, theirs = socket.socketpair()
     theirs.sendall(wire.encode({"kind": "greeted"}))
     with ours, theirs:

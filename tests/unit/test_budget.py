@@ -1,4 +1,4 @@
-"""Budgets: how often, after which wait, and when it is a loop."""
+"""Restart budgets: number of restarts, backoff, and crash loop detection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RULES = RestartPlan(max=2, window=100, backoff=(1, 8))
 
 
 def spend(failures: list[Failure], rules: RestartPlan = RULES, gap: float = 1.0) -> list[Answer]:
-    """Return the answers to failures that follow each other after ``gap`` seconds."""
+    """Return the responses to failures ``gap`` seconds apart."""
     answers, spent = [], Budget()
     for number, failure in enumerate(failures):
         answers.append(restart_budget.ask(spent, rules, failure, 1000 + number * gap, "job"))
@@ -23,19 +23,19 @@ def spend(failures: list[Failure], rules: RestartPlan = RULES, gap: float = 1.0)
 
 
 LOST = Failure("")
-"""The end of an attempt that was not the program's fault."""
+"""An attempt that ended through no fault of the program."""
 PREEMPTED = Failure("exit 143 ", is_free=True)
 
 
 def test_a_budget_is_spent_and_says_so() -> None:
-    """So many restarts within the window; the sentence gives both numbers."""
+    """At most `max` restarts per `window`; the message gives both numbers."""
     answers = spend([LOST] * 3)
     assert [answer.wait is None for answer in answers] == [False, False, True]
     assert answers[-1].refusal == "restarted 2 times within 100 s"
 
 
 def test_the_window_moves_on() -> None:
-    """What was long ago does not count."""
+    """Restarts older than the window do not count."""
     assert all(answer.wait is not None for answer in spend([LOST] * 20, gap=51))
 
 
@@ -46,7 +46,7 @@ def test_never_means_never() -> None:
 
 
 def test_a_preemption_is_not_charged_but_a_loop_of_them_ends() -> None:
-    """A program that always asks to be started again would go round for ever."""
+    """A program that always asks for a restart would otherwise loop without end."""
     answers = spend([PREEMPTED] * (MOST_FREE + 1))
     assert all(answer.wait is not None for answer in answers[:-1])
     assert answers[-1].wait is None
@@ -60,19 +60,19 @@ RICH = RULES._replace(max=50)
 
 
 def at(step: int, failure: Failure = RAISED) -> Failure:
-    """Return a failure of a training that came to this step."""
+    """Return a training failure that reached this step."""
     return failure._replace(reached=Reached(step=step))
 
 
 def test_the_same_failure_without_progress_ends_the_job_whatever_is_left() -> None:
-    """However long the attempts lived: the window has forgotten each by the time of the next."""
+    """Regardless of how long the attempts lived: each failure is outside the window before the next."""
     answers = spend([RAISED] * ALIKE, gap=1e6)
     assert [answer.wait is None for answer in answers] == [False, False, True]
     assert answers[-1].refusal == "crash loop: the same failure 3 times without progress (ValueError at train.py:12)"
 
 
 def test_another_failure_in_between_breaks_the_row() -> None:
-    """Then it is not the program alone."""
+    """Then the cause is not only the program."""
     other = Failure("exit 9 ")
     assert all(answer.wait is not None for answer in spend([RAISED, RAISED, other, RAISED, RAISED, other], RICH))
 
@@ -83,14 +83,14 @@ def test_a_lost_host_in_between_does_not_break_the_row() -> None:
 
 
 def test_newer_progress_makes_a_restart_free_and_breaks_the_row() -> None:
-    """Without a limit, and with the shortest wait: the training goes on."""
+    """No limit applies, and the backoff is the shortest: the training advances."""
     answers = spend([at(step) for step in range(100, 5000, 100)])
     assert all(0.75 <= (answer.wait or 0) <= 1 for answer in answers)
     assert (answers[-1].budget.charged, answers[-1].budget.free, answers[-1].budget.restarts) == ((), (), 49)
 
 
 def test_progress_that_starts_from_zero_each_time_is_not_newer() -> None:
-    """A program without checkpoints that dies at the same place."""
+    """As with a program without checkpoints that fails at the same point."""
     answers = spend([at(400)] * 3, RICH)
     assert [answer.wait is None for answer in answers] == [False, False, True]
     assert spend([at(400), at(300), at(399)], RICH)[-1].wait is None
@@ -98,7 +98,7 @@ def test_progress_that_starts_from_zero_each_time_is_not_newer() -> None:
 
 @pytest.mark.parametrize("further", [Reached(step=5), Reached(epoch=2), Reached(checkpoint=3)])
 def test_any_of_the_three_kinds_of_progress_counts(further: Reached) -> None:
-    """Steps and epochs as reported, and numbers of checkpoints."""
+    """Reported steps, reported epochs, and checkpoint numbers."""
     before = Reached(step=4, epoch=1, checkpoint=2)
     assert further.is_beyond(before)
     assert not before.is_beyond(before)
@@ -107,12 +107,12 @@ def test_any_of_the_three_kinds_of_progress_counts(further: Reached) -> None:
 
 
 def test_never_means_never_after_progress_too() -> None:
-    """The user knows best."""
+    """The user's setting takes precedence."""
     assert restart_budget.ask(Budget(), RULES._replace(max=0), at(100), 0, "job").wait is None
 
 
 def test_waits_double_up_to_the_longest_and_are_a_little_shorter_by_chance() -> None:
-    """By a chance that the journal gives again, and that differs between jobs."""
+    """The jitter is reproducible from the journal, and differs between jobs."""
     rich = RULES._replace(max=50)
     waits = [answer.wait or 0 for answer in spend([LOST] * 6, rich)]
     for wait, whole in zip(waits, [1, 2, 4, 8, 8, 8], strict=True):

@@ -1,4 +1,4 @@
-"""Checkpoints are found by the names of files."""
+"""Checkpoints are found by their file names."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_the_number_in_a_name(name: str, number: int) -> None:
-    """That of the step or epoch; a loss in the name is not one."""
+    """It is the step or epoch; a loss in the name does not count."""
     assert checkpoints.number_of(name) == number
 
 
 def write(path: Path, at: float) -> None:
-    """Make a file that was written at a time."""
+    """Create a file with this modification time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     os.utime(path, (at, at))
 
 
 def test_the_newest_of_an_attempt_is_that_with_the_highest_number(tmp_path: Path) -> None:
-    """Those of earlier attempts or runs do not count."""
+    """Checkpoints of earlier attempts or runs do not count."""
     write(tmp_path / "state" / "ckpt-900.index", at=1000)
     write(tmp_path / "state" / "ckpt-12.index", at=2000)
     write(tmp_path / "state" / "ckpt-9.index", at=2001)
@@ -51,7 +51,7 @@ def test_the_newest_of_an_attempt_is_that_with_the_highest_number(tmp_path: Path
 
 
 def test_a_large_tree_costs_little(tmp_path: Path) -> None:
-    """It is not gone through to its end."""
+    """The search stops early."""
     for number in range(6000):
         (tmp_path / f"image-{number}.png").touch()
     (tmp_path / "z").mkdir()
@@ -60,7 +60,7 @@ def test_a_large_tree_costs_little(tmp_path: Path) -> None:
 
 
 def test_directories_are_those_that_the_command_names(tmp_path: Path) -> None:
-    """As an argument of its own or behind =, from the working directory or from the root; what is none is left out."""
+    """As an argument or behind `=`, relative or absolute; other arguments are left out."""
     for name in ("work/state", "work/out", "far", "own"):
         (tmp_path / name).mkdir(parents=True)
     argv = ["python", "train.py", "--model_dir=state", "--out", "out", str(tmp_path / "far"), "/", "missing", "--x="]

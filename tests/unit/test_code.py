@@ -1,4 +1,4 @@
-"""Which of the user's files are brought to hosts, and in which parts."""
+"""Which of the user's files are copied to hosts, and how their content is split."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 
 
 def tree(root: Path, *paths: str) -> Path:
-    """Make files that contain their own paths; one that ends with a slash is an empty directory."""
+    """Create files that contain their own paths; a path that ends with a slash is an empty directory."""
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         if path.endswith("/"):
@@ -31,7 +31,7 @@ def tree(root: Path, *paths: str) -> Path:
 
 
 def gathered(root: Path, *paths: str, exclude: tuple[str, ...] = ()) -> Code:
-    """What a spec in this directory brings."""
+    """Return what a spec in this directory copies."""
     return gather(SyncPlan(str(root), paths or (".",), exclude))
 
 
@@ -41,7 +41,7 @@ def names(found: Code) -> list[str]:
 
 
 def refused(root: Path, *paths: str) -> str:
-    """The sentence that says why it cannot be brought."""
+    """Return the error message."""
     with pytest.raises(TflaunchError) as caught:
         gathered(root, *paths)
     assert caught.value.exit_code == EXIT_USAGE
@@ -50,17 +50,17 @@ def refused(root: Path, *paths: str) -> str:
 
 
 class TestGather:
-    """What is found."""
+    """Which files are found."""
 
     def test_a_file_has_its_mode_hash_and_size(self, tmp_path: Path):
-        """Below the spec's directory, wherever that is."""
+        """Paths are relative to the spec's directory, wherever that is."""
         tree(tmp_path, "bin/train")
         (tmp_path / "bin/train").chmod(0o750)
         (file,) = gathered(tmp_path).files
         assert file == ("bin/train", 0o750, hashlib.sha256(b"bin/train").hexdigest(), 9)
 
     def test_only_the_named_paths_come(self, tmp_path: Path):
-        """Directories and single files, each once."""
+        """Directories and single files, without duplicates."""
         tree(tmp_path, "pkg/a.py", "pkg/b.py", "data/big", "train.py")
         assert names(gathered(tmp_path, "pkg", "train.py", "./pkg/a.py")) == ["pkg/a.py", "pkg/b.py", "train.py"]
 
@@ -76,12 +76,12 @@ class TestGather:
         ],
     )
     def test_a_pattern_is_for_a_name_or_a_path(self, tmp_path: Path, exclude: str, left: list[str]):
-        """A directory that matches is not entered; the spec's own is not called "."."""
+        """A directory that matches is not entered; the spec's own directory is not matched as "."."""
         tree(tmp_path, "a.py", "a.pyc", "sub/.git/config", "sub/data/x")
         assert names(gathered(tmp_path, exclude=(exclude,))) == left
 
     def test_a_link_to_a_file_is_the_file(self, tmp_path: Path):
-        """Also one that is not brought itself."""
+        """Even if its target is not copied itself."""
         tree(tmp_path, "shared/data", "code/train.py")
         (tmp_path / "code/data").symlink_to("../shared/data")
         (tmp_path / "code/full").symlink_to(tmp_path / "shared/data")
@@ -89,7 +89,7 @@ class TestGather:
         assert (names(found), found.links) == (["code/data", "code/full", "code/train.py"], ())
 
     def test_a_link_to_a_file_elsewhere_stays_one(self, tmp_path: Path):
-        """What it leads to is not part of the code, and is not copied: directly, through another link, or as a path."""
+        """Its target is not part of the code, so it is not copied: directly, through another link, or as a path."""
         tree(tmp_path, "secret/key", "code/train.py")
         user_code = tmp_path / "code"
         (user_code / "near").symlink_to("../secret/key")
@@ -106,7 +106,7 @@ class TestGather:
         assert "keys/key lies behind a link that leads out of" in refused(user_code, "keys/key")
 
     def test_a_link_to_a_directory_stays_one(self, tmp_path: Path):
-        """Within the code to the same place of it, else to the same absolute path; loops do no harm."""
+        """A target within the code keeps its place there, any other its absolute path; cycles are harmless."""
         root = tree(tmp_path / "code", "real/x", "sub/y")
         (root / "sub/near").symlink_to("../real")
         (root / "sub/full").symlink_to(root / "real")
@@ -139,20 +139,20 @@ class TestGather:
         assert names(gathered(tmp_path / "link")) == ["a"]
 
     def test_a_path_that_is_missing_is_named(self, tmp_path: Path):
-        """Also a link to nothing."""
+        """So is a link without a target."""
         (tmp_path / "dangling").symlink_to("nowhere")
         for name in ("missing", "dangling"):
             assert refused(tmp_path, name) == f"sync.paths: {tmp_path / name} does not exist"
 
     def test_a_file_behind_a_link_is_refused(self, tmp_path: Path):
-        """One place cannot be a link and a directory."""
+        """One path cannot be both a link and a directory."""
         tree(tmp_path, "real/x")
         (tmp_path / "a").symlink_to("real")
         assert "a/x lies behind the link a" in refused(tmp_path, "a", "a/x")
 
     @pytest.mark.parametrize("error", [errno.EACCES, errno.ENOENT, errno.EIO])
     def test_a_file_that_cannot_be_read_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int):
-        """Forbidden, vanished since it was seen, or on a bad disk."""
+        """Permission denied, deleted since the listing, or a disk error."""
         tree(tmp_path, "a", "b")
         original = Path.open
 
@@ -168,7 +168,7 @@ class TestGather:
     def test_a_directory_that_cannot_be_searched_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
     ):
-        """Neither skipped nor a traceback."""
+        """It is neither skipped nor causes a traceback."""
         tree(tmp_path, "sub/a")
         owner: Any = os if call == "listdir" else Path
         original = getattr(owner, call)
@@ -183,18 +183,18 @@ class TestGather:
         assert refused(tmp_path) == f"sync.paths: {where}: Permission denied; exclude it?"
 
     def test_too_many_files_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        """By their number."""
+        """A limit on their number applies."""
         tree(tmp_path, "a", "b", "c")
         monkeypatch.setattr(user_code, "_MOST_FILES", 2)
         assert "more than 2 files" in refused(tmp_path)
 
 
 class TestOffers:
-    """How an agent is told of it."""
+    """How files are announced to an agent."""
 
     @pytest.mark.parametrize(("files", "links"), [(0, 0), (1, 0), (200, 0), (201, 1), (1, 450), (1000, 0)])
     def test_an_offer_comes_in_pieces(self, files: int, links: int):
-        """Each small enough for a slow link; together they are all there is."""
+        """Each piece is small enough for a slow link; together they are complete."""
         found = Code(
             Path("/"),
             tuple(File(str(number), 0o644, "0" * 64, 1) for number in range(files)),
@@ -207,17 +207,17 @@ class TestOffers:
         assert [frame["is_last"] for frame in frames] == [False] * (len(frames) - 1) + [True]
 
     def test_the_longest_names_fit(self):
-        """4 KB of bytes that are no text are 24 KB of JSON each."""
+        """4 KB of undecodable bytes take 24 KB of JSON each."""
         found = Code(Path("/"), tuple(File("\udcff" * 4096, 0o644, "0" * 64, 1) for _ in range(200)), ())
         assert len(list(found.offers())) == 1
 
 
 class TestParts:
-    """How contents travel."""
+    """How file contents are transferred."""
 
     @pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 2 * PART, 3 * PART - 1])
     def test_parts_make_up_the_file(self, tmp_path: Path, size: int):
-        """Only the last one says so, and it is not empty unless the file is."""
+        """Only the last part is marked as such, and it is empty only if the file is."""
         content = os.urandom(size)
         (tmp_path / "x").write_bytes(content)
         found = gathered(tmp_path)
@@ -227,7 +227,7 @@ class TestParts:
         assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
 
     def test_what_has_arrived_is_not_sent_again(self, tmp_path: Path):
-        """From the byte on that is asked for."""
+        """The transfer continues at the requested byte."""
         (tmp_path / "x").write_bytes(b"0123456789")
         found = gathered(tmp_path)
         (part,) = found.parts([(found.files[0].sha256, 7)])
@@ -235,7 +235,7 @@ class TestParts:
 
     @pytest.mark.parametrize("size", [0, PART, 100 * PART])
     def test_a_file_that_changed_still_comes_to_an_end(self, tmp_path: Path, size: int):
-        """Even a log that grows as fast as it is sent; the hash will tell."""
+        """Even for a log that grows as fast as it is sent; the hash reveals the change."""
         (tmp_path / "x").write_bytes(bytes(2 * PART))
         found = gathered(tmp_path)
         (tmp_path / "x").write_bytes(bytes(size))
@@ -244,7 +244,7 @@ class TestParts:
         assert parts[-1].is_last
 
     def test_a_file_that_vanished_is_an_error(self, tmp_path: Path):
-        """Which names it."""
+        """The error names the file."""
         tree(tmp_path, "x")
         found = gathered(tmp_path)
         (tmp_path / "x").unlink()

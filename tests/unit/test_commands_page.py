@@ -1,4 +1,4 @@
-"""docs/commands.md is what the commands say of themselves."""
+"""docs/commands.md matches the help texts of the commands."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ pytestmark = pytest.mark.unit
 
 
 def test_the_page_of_all_commands_is_up_to_date() -> None:
-    """Else: python docs/commands.py."""
+    """To update it: python docs/commands.py."""
     script = runpy.run_path(str(REPOSITORY / "docs" / "commands.py"))
     assert script["PAGE"].read_text() == script["page"]()
 
 
 @pytest.mark.parametrize("name", tflaunch.list_commands(click.Context(tflaunch)))
 def test_every_command_explains_itself(name: str) -> None:
-    """In one line of the list, with an example, and with a word on each of its options."""
+    """With a one-line summary, an example, and help for each option."""
     command = tflaunch.get_command(click.Context(tflaunch), name)
     assert command is not None
     assert command.short_help

@@ -1,4 +1,4 @@
-"""Defaults of a user and of a project for fields of a spec."""
+"""Default spec fields of a user and of a project."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Places:
         return load.load_spec(spec, settings, environ=self.environ if environ is None else environ)
 
     def problems(self, **fields: Any) -> tuple[str, tuple[Problem, ...]]:
-        """Return in which file there are problems, and which."""
+        """Return the problems and their file."""
         with pytest.raises(SpecError) as caught:
             self.load(**fields)
         return caught.value.source, caught.value.problems
@@ -42,12 +42,12 @@ class Places:
 
 @pytest.fixture
 def places(tmp_path: Path) -> Places:
-    """Without files."""
+    """A home and a project without files."""
     return Places(tmp_path)
 
 
 def test_the_nearer_one_goes_before(places: Places):
-    """User, project, spec, command line."""
+    """From lowest to highest precedence: user, project, spec, command line."""
     places.user.write_text("[restart]\nmax = 1\nwindow = '1h'\nbackoff = ['2s', '4s']\n[env]\nA = 'u'\nB = 'u'\n")
     places.project.write_text("[restart]\nmax = 2\nwindow = '2h'\n[env]\nB = 'p'\nC = 'p'\n")
     spec = places.load("env.D=set", restart={"window": "3h"}, env={"C": "s", "D": "s"})
@@ -62,7 +62,7 @@ def test_the_nearer_one_goes_before(places: Places):
 
 
 def test_there_may_be_none(places: Places):
-    """Nor is an empty one a mistake."""
+    """An empty file is not an error either."""
     assert places.load().origins == {}
     places.user.write_text("# nothing yet\n")
     places.project.write_text("")
@@ -70,7 +70,7 @@ def test_there_may_be_none(places: Places):
 
 
 def test_a_variable_names_another_file_or_none(places: Places, tmp_path: Path):
-    """Empty, it switches both off."""
+    """If empty, it disables both files."""
     places.user.write_text("workdir = 'user'")
     places.project.write_text("workdir = 'project'\n")
     other = tmp_path / "other.toml"
@@ -83,7 +83,7 @@ def test_a_variable_names_another_file_or_none(places: Places, tmp_path: Path):
 
 
 def test_the_usual_place_follows_xdg(places: Places, tmp_path: Path):
-    """A relative one is to be ignored, says its specification."""
+    """The XDG specification requires that relative paths are ignored."""
     (tmp_path / "tflaunch").mkdir()
     (tmp_path / "tflaunch" / "config.toml").write_text("workdir = 'xdg'")
     assert places.load(environ={**places.environ, "XDG_CONFIG_HOME": str(tmp_path)}).workdir == "xdg"
@@ -107,7 +107,7 @@ def test_variables_are_expanded_once(places: Places):
     ],
 )
 def test_a_mistake_is_told_with_its_file(places: Places, text: str, where: str, words: str):
-    """Whoever reads the spec would not find it there."""
+    """The message names the defaults file, because the spec does not contain the mistake."""
     places.project.write_text(text)
     source, (problem,) = places.problems()
     assert (source, problem.where) == (str(places.project), where)
@@ -115,14 +115,14 @@ def test_a_mistake_is_told_with_its_file(places: Places, text: str, where: str, 
 
 
 def test_all_mistakes_in_a_file_are_told_at_once(places: Places):
-    """As for a spec."""
+    """As with a spec."""
     places.user.write_text("nmae = 'x'\nworkdri = 'y'\n")
     source, problems = places.problems()
     assert (source, len(problems)) == (str(places.user), 2)
 
 
 def test_a_file_that_anybody_can_write_is_refused(places: Places):
-    """It could add a command to every job."""
+    """Any local user could add a command to every job."""
     places.project.write_text("")
     places.project.chmod(0o666)
     source, (problem,) = places.problems()

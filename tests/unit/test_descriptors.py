@@ -1,4 +1,4 @@
-"""A run that needs more open files than its supervisor may have is refused before anything starts."""
+"""A run that needs more file descriptors than its supervisor may open is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.unit
 
 
 def test_a_run_with_room_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to the last file; and where there is no limit."""
+    """Up to the exact limit, and without a limit."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, descriptors.needed(10, 100)))
     descriptors.require(10, 100)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, resource.RLIM_INFINITY))
@@ -21,7 +21,7 @@ def test_a_run_with_room_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_run_without_room_is_refused_with_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link for each host, a log and its index for each task."""
+    """A link per host; a log and its index per task."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1024))
     with pytest.raises(
         TflaunchError, match=r"1000 tasks on 10 hosts need 2110 .* may have 1024; raise .*ulimit"

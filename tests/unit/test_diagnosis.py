@@ -1,4 +1,4 @@
-"""What people read: the news of a running job, and the summary at its end."""
+"""What users read: messages about a running job, and the summary at its end."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ pytestmark = pytest.mark.unit
 
 
 def news_of(history: History, event: Event) -> list[str]:
-    """Return the news of one event."""
+    """Return the messages about one event."""
     before = history.job
     return news(before, event, history.happens(event).job, history.now, Logs("/logs", lambda *_: []))
 
 
 def summary_of(history: History) -> str:
-    """Return the summary, with logs that hold one line per task."""
+    """Return the summary, given logs of one line per task."""
     return summary.summary(history.job, "/logs", lambda task, _: [f"words of {task}"])
 
 
 def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: object) -> History:
-    """Return a job whose tasks run, of which those that are ``opened`` listen."""
+    """Return a job whose tasks run; those in ``opened`` listen."""
     history = History(clustered(cluster, **fields)).happens(HostJoined(HERE))
     history.happens(PortsHeld(HERE, {task.task: 10 + number for number, task in enumerate(history.job.plan.tasks)}))
     for task in history.job.plan.tasks:
@@ -48,13 +48,13 @@ def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: ob
 
 
 def after_a_minute(history: History) -> list[str]:
-    """Return the news when the time has come to warn."""
+    """Return the messages when the warning is due."""
     history.now = step.next_deadline(history.job) or 0.0
     return news_of(history, TimePassed())
 
 
 def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:
-    """TensorFlow itself would wait for an hour without a word."""
+    """TensorFlow itself would wait for an hour without output."""
     history = starting({"worker": 3}, ("worker:1",))
     line, hint = after_a_minute(history)
     assert line == "cluster not formed: waiting 60 s for worker:0, worker:2 to listen"
@@ -65,7 +65,7 @@ def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:
 
 
 def test_nobody_listens_if_tf_config_is_overwritten() -> None:
-    """What the program does with TF_CONFIG is the likely cause, and it is said while the job runs."""
+    """The likely cause is how the program uses TF_CONFIG; the warning comes while the job runs."""
     line, hint = after_a_minute(starting({"worker": 2}))
     assert line == "cluster not formed: waiting 60 s for worker:0, worker:1 to listen"
     assert "may set or drop TF_CONFIG" in hint
@@ -74,7 +74,7 @@ def test_nobody_listens_if_tf_config_is_overwritten() -> None:
 
 
 def test_servers_that_run_the_program_of_the_chief_are_recognized() -> None:
-    """The field that makes tflaunch run TensorFlow's standard server is named."""
+    """The message names the field that makes tflaunch run TensorFlow's standard server."""
     cluster = {"chief": 1, "worker": 2, "ps": 1}
     line, hint = after_a_minute(starting(cluster, ("chief:0",)))
     assert line == "cluster not formed: waiting 60 s for worker:0, worker:1, ps:0 to listen"
@@ -83,7 +83,7 @@ def test_servers_that_run_the_program_of_the_chief_are_recognized() -> None:
 
 
 def test_one_task_alone_is_not_waited_for() -> None:
-    """Nor is anybody without a cluster."""
+    """Nor is any task without a cluster."""
     history = starting({"worker": 1})
     assert after_a_minute(history) == []
     assert history.job.is_past_start
@@ -91,7 +91,7 @@ def test_one_task_alone_is_not_waited_for() -> None:
 
 
 def test_a_cluster_that_had_not_formed_is_in_the_summary() -> None:
-    """Also of a run that the user has stopped; but not if there was no time to form it."""
+    """Also for a run that the user stopped; but not if it had no time to form."""
     history = starting({"worker": 2}, ("worker:0",))
     after_a_minute(history)
     history.happens(Interrupted(2)).ends("worker:0", None, 15).ends("worker:1", None, 15)
@@ -105,7 +105,7 @@ def test_a_cluster_that_had_not_formed_is_in_the_summary() -> None:
 
 
 def test_the_limit_of_a_start_names_the_remedy() -> None:
-    """`timeouts.start` ends the job before anybody was warned."""
+    """`timeouts.start` ended the job before the warning was due."""
     history = starting({"worker": 2}, timeouts={"start": 5})
     history.wait().ends("worker:0", None, 15).ends("worker:1", None, 15)
     reason, hint, _ = summary_of(history).splitlines()
@@ -114,7 +114,7 @@ def test_the_limit_of_a_start_names_the_remedy() -> None:
 
 
 def ends_well(opened: int, seconds: float) -> list[str]:
-    """Return the news of the end of two mirrored workers, the first so many of which had opened their ports."""
+    """Return the messages at the end of two mirrored workers; the first ``opened`` of them had opened their ports."""
     history = History(clustered({"worker": 2})).happens(HostJoined(HERE))
     history.happens(PortsHeld(HERE, {"worker:0": 10, "worker:1": 11}))
     for number in range(2):
@@ -127,7 +127,7 @@ def ends_well(opened: int, seconds: float) -> list[str]:
 
 
 def test_trainings_that_were_each_alone_are_not_passed_over() -> None:
-    """All ended with 0, and no port was ever opened: TF_CONFIG got lost on the way."""
+    """All exited with 0 without opening a port: the program lost TF_CONFIG."""
     warning, hint = ends_well(0, 10.0)
     assert warning.startswith("warning: worker:0, worker:1 never opened their ports of TF_CONFIG: unless")
     assert "TF_CONFIG" in hint
@@ -135,18 +135,18 @@ def test_trainings_that_were_each_alone_are_not_passed_over() -> None:
 
 
 def test_what_is_too_short_for_a_training_is_not_suspected() -> None:
-    """The first example of the README prints and ends."""
+    """The first example of the README prints and exits."""
     assert ends_well(0, 1.0) == []
 
 
 def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:
-    """The chief would wait for it without a word."""
+    """The chief would wait for it without output."""
     (line,) = news_of(parameter_server(), TaskExited(HERE, "worker:0", 0, 0, None, 0.0))
     assert line == "worker:0 ended with code 0, though the job still needs it"
 
 
 def test_a_restart_names_culprit_victims_and_wait() -> None:
-    """At once what happened, and what follows when all are gone: only then is the culprit known for sure."""
+    """First what happened, then, when all tasks are gone, what follows: only then is the culprit certain."""
     history = mirrored(2)
     (line,) = news_of(history, TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
     assert line == "worker:1 was killed by SIGKILL; ending worker:0"
@@ -156,7 +156,7 @@ def test_a_restart_names_culprit_victims_and_wait() -> None:
 
 
 def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
-    """And where to read on."""
+    """And where to find the logs."""
     history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
     assert summary_of(history).splitlines() == [
         "worker:1 exited with code 7",
@@ -187,12 +187,12 @@ have (3, 4)""".splitlines()
 
 
 def with_traceback(task: str, count: int) -> list[str]:
-    """Return the log of any task."""
+    """Return a log for any task."""
     return ["Epoch 1/3", *TRACEBACK]
 
 
 def test_each_restart_names_the_exception_that_caused_it() -> None:
-    """In one line, with the place in the program's own code."""
+    """In one line, with the location in the program's own code."""
     history = mirrored(2).ends("worker:0", None, 9)
     history.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0, was_told=True))
     history.job = history.job._replace(
@@ -204,7 +204,7 @@ def test_each_restart_names_the_exception_that_caused_it() -> None:
 
 
 def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:
-    """And the one that raised; where the output is on the screen already, only the former."""
+    """And the frame that raised; if the output is already on the screen, only the former."""
     history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
     assert summary.summary(history.job, "/logs", with_traceback).splitlines()[1:-3] == [
         "traceback of worker:1:",
@@ -229,7 +229,7 @@ def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:
 
 
 def test_a_kill_after_the_grace_is_said() -> None:
-    """Of all together; but not of survivors of a failure, which get no time, nor after a second Ctrl-C."""
+    """For all tasks together; but not for survivors of a failure, which get no grace, nor after a second Ctrl-C."""
     history = mirrored(2)
     (line,) = news_of(history, Interrupted(2))
     assert line.startswith("ending worker:0, worker:1: waiting up to 10 s for them to save (TensorFlow catches TERM")
@@ -248,7 +248,7 @@ def test_a_kill_after_the_grace_is_said() -> None:
 
 
 def test_a_worker_that_outlives_the_others_is_named_once() -> None:
-    """Uneven data leaves it in a collective for ever."""
+    """Uneven data blocks it in a collective operation."""
     history = mirrored(2).ends("worker:0")
     began = history.now
     history.wait()
@@ -261,7 +261,7 @@ def test_a_worker_that_outlives_the_others_is_named_once() -> None:
 
 
 def test_a_worker_that_returns_is_told() -> None:
-    """A parameter_server job went on without it; the wait for its restart is rounded."""
+    """The parameter_server job continued without it; its backoff is rounded."""
     history = parameter_server()
     (line,) = news_of(history, TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
     assert re.fullmatch(r"worker:1 was killed by SIGKILL; it restarts alone in (0\.\d\d?|1) s", line)
@@ -271,14 +271,14 @@ def test_a_worker_that_returns_is_told() -> None:
 
 
 def test_a_job_that_is_done_says_how_long_it_took() -> None:
-    """And after how many restarts."""
+    """And the number of restarts."""
     history = mirrored(2).ends("worker:0")
     history.now += 75
     assert summary_of(history.ends("worker:1")) == "done: 2 tasks in 1m15s"
 
 
 def test_a_command_that_is_not_found_has_a_host_and_a_remedy() -> None:
-    """It may be there on all other hosts."""
+    """It may exist on all other hosts."""
     history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
     history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found: 'trainer'"))
     sentence, hint = summary_of(history.happens(TaskGone(HERE, "worker:0", 0))).splitlines()
@@ -288,5 +288,5 @@ def test_a_command_that_is_not_found_has_a_host_and_a_remedy() -> None:
 
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (99, "signal 99")])
 def test_signals_have_names(number: int, name: str) -> None:
-    """As far as the system knows one."""
+    """Where the system has a name for it."""
     assert summary.signal_name(number) == name

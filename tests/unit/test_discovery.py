@@ -1,4 +1,4 @@
-"""Hosts that are found when a job starts: in a file, from a command, by DNS."""
+"""Hosts that are discovered when a job starts: from a file, a command or DNS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 
 def found(directory: Path, where: str, **fields: object) -> tuple[Address, ...]:
-    """Return the workers that are found in a place."""
+    """Return the workers that a source provides."""
     read = validate_data({"discover": {"worker": where}, "command": ["x"], **fields})
     assert isinstance(read, Spec), read
     resolved = resolve.with_hosts("job.json", read, directory)
@@ -26,7 +26,7 @@ def found(directory: Path, where: str, **fields: object) -> tuple[Address, ...]:
 
 
 def problem(directory: Path, where: str, **fields: object) -> str:
-    """Return the sentence about a place in which none are found."""
+    """Return the error for a source that provides none."""
     with pytest.raises(SpecError) as caught:
         found(directory, where, **fields)
     (only,) = caught.value.problems
@@ -50,13 +50,13 @@ def test_a_file_names_one_host_per_line(tmp_path: Path) -> None:
 
 
 def test_a_command_prints_the_same_lines(tmp_path: Path) -> None:
-    """It runs beside the spec, without a shell."""
+    """The command runs in the spec's directory, without a shell."""
     (tmp_path / "hosts.txt").write_text(HOSTS)
     assert found(tmp_path, "exec:cat hosts.txt") == EXPECTED
 
 
 def test_a_name_gives_a_task_per_address() -> None:
-    """Sorted as numbers, so that every look gives the same cluster; with a port if one is given."""
+    """Sorted numerically, so that every lookup gives the same cluster; with a port if one is given."""
     assert found(Path(), "dns:localhost") == (Address("127.0.0.1", None),)
     assert found(Path(), "dns:localhost:2222") == (Address("127.0.0.1", 2222),)
 
@@ -85,7 +85,7 @@ def test_a_name_gives_a_task_per_address() -> None:
     ],
 )
 def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, words: str) -> None:
-    """In one sentence with the place and a remedy."""
+    """In one sentence with the source and a remedy."""
     monkeypatch.setattr(listed, "_PATIENCE", 0.5 if "0.5 s" in words else 60)
     (tmp_path / "many").write_text("h1 slots=99999\n" * 50_000)
     (tmp_path / "empty").write_text("# nobody\n")
@@ -95,25 +95,25 @@ def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_role_has_its_hosts_from_one_place(tmp_path: Path) -> None:
-    """Not from the cluster as well."""
+    """The cluster must not list them as well."""
     assert "in cluster already" in problem(tmp_path, "dns:localhost", cluster={"worker": 1})
 
 
 def test_offline_hosts_are_assumed() -> None:
-    """`check` looks at a spec without the network."""
+    """`check` reads a spec without using the network."""
     read = validate_data({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
     assert isinstance(read, Spec)
     assert set(resolve.assumed("job.json", read).cluster) == {"ps", "worker"}
 
 
 def test_nothing_of_a_command_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither of one that does not end nor of what it has started."""
+    """Neither a command that hangs nor its child processes survive."""
     monkeypatch.setattr(listed, "_PATIENCE", 0.5)
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     try:
         problem(tmp_path, "exec:sh -c 'exec 9>alive; sleep 100 & sleep 100'")
         os.set_blocking(reader, True)
-        assert os.read(reader, 1) == b""  # the end of the last that could write
+        assert os.read(reader, 1) == b""  # the last possible writer has closed it
     finally:
         os.close(reader)

@@ -1,4 +1,4 @@
-"""What a doctor makes of what hosts say: every fault is found by its name, and health is not a finding."""
+"""Findings of `doctor`: each fault is reported by name, and a healthy host gives no findings."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ CLUSTER = {"worker": ["a:2222", "b:2222"]}
 
 
 def healthy(host: str, task: str) -> Host:
-    """Return a host at which nothing is wrong."""
+    """Return the facts of a healthy host."""
     return Host(host, None, {task: PROGRAM}, FACTS, 0.0, {"a" if host == "b" else "b": "10.0.0.9"})
 
 
 def found(second: Host, plan: Plan | None = None) -> list[Finding]:
-    """Return what is found of a healthy host and another one."""
+    """Return the findings for a healthy host and another one."""
     return findings(plan or clustered(CLUSTER), {"a": healthy("a", "worker:0"), "b": second})
 
 
 def with_program(**changes: Any) -> Host:
-    """Return host b with something else about its task's program."""
+    """Return host b with different facts about its task's program."""
     return healthy("b", "worker:1")._replace(programs={"worker:1": {**PROGRAM, **changes}})
 
 
 def with_facts(**changes: Any) -> Host:
-    """Return host b with something else about itself."""
+    """Return host b with different facts about the host."""
     return healthy("b", "worker:1")._replace(facts={**FACTS, **changes})
 
 
 def test_health_is_no_finding() -> None:
-    """Two hosts that are alike."""
+    """Two identical hosts."""
     assert found(healthy("b", "worker:1")) == []
 
 
@@ -87,12 +87,12 @@ def test_each_fault_is_found_by_name(host: Host, check: str, severity: str, word
 
 
 def test_every_check_can_find_something() -> None:
-    """No check stands in the list only to say ok."""
-    assert {fault[1] for fault in FAULTS} | {"proxies", "tensorboard"} == set(CHECKS)  # the last is in test_board.py
+    """No check is listed that can only pass."""
+    assert {fault[1] for fault in FAULTS} | {"proxies", "tensorboard"} == set(CHECKS)  # the last: see test_board.py
 
 
 def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:
-    """GRPC obeys a grpc_proxy of the spec's env unless no_grpc_proxy names everything; other proxies are left alone."""
+    """A grpc_proxy in the spec's env applies unless no_grpc_proxy covers everything; other proxies are ignored."""
     proxy = {"grpc_proxy": "http://proxy:3128"}
     (finding,) = found(B, clustered(CLUSTER, env=proxy))
     assert (finding.check, finding.severity) == ("proxies", "warning")
@@ -101,13 +101,13 @@ def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:
 
 
 def test_more_gpus_than_there_are_is_an_error() -> None:
-    """What the spec gives away must be there."""
+    """The GPUs that the spec assigns must exist."""
     (finding,) = found(with_facts(gpus=[]), clustered(CLUSTER, roles={"worker": {"gpus": 2}}))[:1]
     assert (finding.check, finding.severity) == ("gpus", "error")
 
 
 def test_tf_keras_that_the_spec_demands_must_be_there() -> None:
-    """Left to the host, a run does without it; a spec that says true gets what it says."""
+    """If the host decides, a run works without it; if the spec says true, it is required."""
     (finding,) = found(with_program(tf_keras=None), clustered(CLUSTER, legacy_keras=True))
     assert (finding.check, finding.severity) == ("keras", "error")
     assert found(with_program(tf_keras=None), clustered(CLUSTER, legacy_keras=False)) == []
@@ -120,7 +120,7 @@ def test_a_job_without_a_cluster_needs_no_tensorflow() -> None:
 
 
 def test_what_was_not_checked_is_not_ok() -> None:
-    """A host that was not reached leaves every check but one open; a command that is no Python has no TensorFlow."""
+    """A host that was not reached leaves all checks but one open; a command other than Python has no TensorFlow."""
     plan = clustered(CLUSTER)
     lost = {"a": A, "b": Host("b", reason="no route; check the cable")}
     assert unchecked(plan, lost)["tensorflow"] == "needs b"
@@ -131,7 +131,7 @@ def test_what_was_not_checked_is_not_ok() -> None:
 
 
 def test_a_reason_with_a_remedy_gets_no_second_one() -> None:
-    """The second one would be wrong."""
+    """A second remedy would be wrong."""
     hosts = {"a": A, "b": Host("b", reason="its host key is unknown; run ssh-keyscan b")}
     (finding,) = findings(clustered(CLUSTER), hosts)
     assert (finding.message, finding.hint) == ("its host key is unknown", "run ssh-keyscan b")

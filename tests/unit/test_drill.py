@@ -1,4 +1,4 @@
-"""Drills: what a user may ask for, and what is said of how the job took it."""
+"""Drills: which faults a user may request, and how the job's reaction is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAR = clustered({"worker": ["a:1", "b:1"], "evaluator": ["b:2"]})
 
 
 def test_strikes_are_read_in_the_order_of_their_time() -> None:
-    """Whatever the order of the text, and with any duration that a spec could have."""
+    """Regardless of the order in the text, and with any duration that a spec accepts."""
     strikes = drill.parse("kill worker:1 after 1m; stop evaluator:0 for 10s; cut host=b after 2 for 5s;", FAR)
     assert strikes == (
         Strike("stop", "evaluator:0", "b", 0, 10),
@@ -58,18 +58,18 @@ def test_a_cut_needs_a_lease() -> None:
 
 
 def struck(history: History, verb: str = "kill") -> Course:
-    """Return the course of a strike at the job as it is."""
+    """Return the outcome of a fault for the current job."""
     return drill.strike_now(Course(Strike(verb, "worker:0", HERE, 5, None)), history.job, history.now)
 
 
 def said(course: Course, exit_code: int = 0) -> str:
-    """Return the sentence about a course."""
+    """Return the message about an outcome."""
     (line,) = drill.report([course], exit_code)
     return line.rpartition(": ")[2]
 
 
 def test_a_gang_that_runs_again_has_recovered() -> None:
-    """And the seconds are told."""
+    """The message gives the recovery time."""
     history = mirrored(restart={"max": 1, "backoff": [1, 1]})
     course = struck(history)
     history.ends("worker:0", None, 9).ends("worker:1", None, 9)
@@ -85,7 +85,7 @@ def test_a_gang_that_runs_again_has_recovered() -> None:
 
 
 def test_a_task_that_starts_alone_is_noticed() -> None:
-    """Nobody else was disturbed, but it was not there."""
+    """No other task was disturbed, but this one was missing for a time."""
     history = parameter_server(restart={"max": 1, "backoff": [1, 1]})
     course = struck(history)
     history.ends("worker:0", None, 9)
@@ -96,7 +96,7 @@ def test_a_task_that_starts_alone_is_noticed() -> None:
 
 
 def test_a_strike_that_nobody_notices_stays_so_when_another_follows() -> None:
-    """A later restart is not its doing."""
+    """A later restart has another cause."""
     history = mirrored()
     course = drill.follow(struck(history, "stop"), history.job, history.now)
     assert said(course) == "no task ended because of it"
@@ -106,5 +106,5 @@ def test_a_strike_that_nobody_notices_stays_so_when_another_follows() -> None:
 
 
 def test_a_strike_that_was_not_done_is_said() -> None:
-    """The job was over too soon."""
+    """The job ended first."""
     assert said(Course(Strike("kill", "worker:0", HERE, 5, None))) == "not done, the job had ended before"

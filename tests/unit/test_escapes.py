@@ -1,4 +1,4 @@
-"""What a terminal is shown of a task's lines."""
+"""Which parts of a task's lines reach a terminal."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ RED, RESET = b"\x1b[31m", b"\x1b[0m"
     ],
 )
 def test_text_and_colours_pass_and_nothing_else_does(lines: bytes, shown: bytes) -> None:
-    """No title, no cursor, no clearing, no bell, no character sets."""
+    """No title changes, cursor movement, clearing, bell or character sets."""
     assert without_commands(lines) == shown
 
 
 @given(st.lists(st.sampled_from([b"\x1b", b"[", b"]", b"31", b";", b"m", b"J", b"A", b"\x07", b"x", b"\xc2", b"\x9b"])))
 def test_a_terminal_is_where_it_was(pieces: list[bytes]) -> None:
-    """Whatever a task writes: the line above stays, and what follows is plain and in its place."""
+    """Regardless of the task's output: the line above is kept, and what follows is plain and in place."""
     screen = pyte.Screen(200, 5)
     stream = pyte.ByteStream(screen)
     stream.feed(b"above\r\n" + without_commands(b"".join(pieces)) + b"\r\nbelow")

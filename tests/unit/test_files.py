@@ -1,4 +1,4 @@
-"""The user's code as a host keeps it."""
+"""The host's copy of the user's code."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.unit
 
 
 def digest_of(content: bytes) -> str:
-    """What names a content."""
+    """Return the hash that names a content."""
     return hashlib.sha256(content).hexdigest()
 
 
 class Host:
-    """A home of tflaunch's on a host, with an agent's directory in it."""
+    """tflaunch's home on a host, with an agent directory."""
 
     def __init__(self, home: Path, run: str = "run") -> None:
         self.home = home
@@ -33,13 +33,13 @@ class Host:
         self.cache = home / "files"
 
     def offer(self, *offered: tuple[str, bytes], links: Any = (), mode: int = 0o644) -> Files:
-        """Offer files to the agent, and have it look at what it has."""
+        """Offer files to the agent, and let it check which it has."""
         found = Files(str(self.agent), [[path, mode, digest_of(content)] for path, content in offered], [*links])
         found.compared(found.compare())
         return found
 
     def bring(self, *offered: tuple[str, bytes], **options: Any) -> Files:
-        """Bring files to where the tasks find them."""
+        """Copy files to where the tasks find them."""
         found = self.offer(*offered, **options)
         for _, content in offered:
             found.take(digest_of(content), 0, content, True)
@@ -50,16 +50,16 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    """A host that has nothing yet."""
+    """A host without files."""
     return Host(tmp_path / "home")
 
 
 class TestOffer:
-    """What is believed."""
+    """Which offers are accepted."""
 
     @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "..", ".", "", "a/..", "x\0y"])
     def test_a_path_that_leads_out_is_refused(self, host: Host, path: str):
-        """For a file as for a link."""
+        """For files and for links."""
         with pytest.raises(ValueError, match="leads out"):
             host.offer((path, b""))
         with pytest.raises(ValueError, match="leads out"):
@@ -67,7 +67,7 @@ class TestOffer:
 
     @pytest.mark.parametrize("path", ["a/x", "a/b/x"])
     def test_a_path_through_a_link_is_refused(self, host: Host, path: str):
-        """Whatever the link's target is."""
+        """Regardless of the link's target."""
         with pytest.raises(ValueError, match="through a link"):
             host.offer((path, b""), links=[["a", "/etc"]])
         with pytest.raises(ValueError, match="through a link"):
@@ -75,16 +75,16 @@ class TestOffer:
 
     @pytest.mark.parametrize("digest", ["", "0" * 63, "../" + "0" * 61, "A" * 64])
     def test_a_hash_is_a_hash(self, host: Host, digest: str):
-        """It becomes a file's name."""
+        """It is used as a file name."""
         with pytest.raises(ValueError, match="no SHA-256"):
             Files(str(host.agent), [["a", 0o644, digest]], [])
 
 
 class TestArrival:
-    """What comes in."""
+    """How contents arrive."""
 
     def test_a_content_is_wanted_once(self, host: Host):
-        """However many files have it; not at all if it is here."""
+        """Even if several files have it; not at all if it is cached."""
         found = host.offer(("a", b"same"), ("b", b"same"), ("c", b"other"))
         assert found.wanted() == sorted([(digest_of(b"same"), 0), (digest_of(b"other"), 0)])
         found.take(digest_of(b"same"), 0, b"same", True)
@@ -92,7 +92,7 @@ class TestArrival:
         assert Host(host.home, "later").offer(("d", b"same")).is_complete
 
     def test_a_file_comes_in_parts_and_goes_on_where_it_was(self, host: Host):
-        """Over a new link, the bytes that have arrived are not asked for again."""
+        """After a reconnect, the bytes that arrived are not requested again."""
         content = b"0123456789"
         found = host.offer(("a", content))
         found.take(digest_of(content), 0, b"0123", False)
@@ -104,7 +104,7 @@ class TestArrival:
         assert (host.cache / digest_of(content)).read_bytes() == content
 
     def test_a_part_that_comes_late_is_nothing(self, host: Host):
-        """Its file is here already."""
+        """Its file is complete already."""
         found = host.bring(("a", b"x"))
         found.take(digest_of(b"x"), 0, b"y", True)
         assert (host.cache / digest_of(b"x")).read_bytes() == b"x"
@@ -115,7 +115,7 @@ class TestArrival:
         assert (host.code / "a").read_bytes() == b""
 
     def test_another_content_is_refused(self, host: Host):
-        """With the name of its file; it leaves nothing in the cache, and what follows is not kept."""
+        """The error names its file; nothing is cached, and later parts are discarded."""
         found = host.offer(("pkg/a", b"before"), ("b", b"b"))
         with pytest.raises(FilesError, match=r"^pkg/a changed while it was sent"):
             found.take(digest_of(b"before"), 0, b"after", True)
@@ -124,7 +124,7 @@ class TestArrival:
         assert not [*(host.agent / "tasks/.files").iterdir()]
 
     def test_what_an_earlier_agent_did_not_finish_is_void(self, host: Host):
-        """A new one begins anew."""
+        """A new agent starts from zero."""
         content = b"0123456789"
         host.offer(("a", content)).take(digest_of(content), 0, b"0123", False)
         found = host.offer(("a", content))
@@ -133,13 +133,13 @@ class TestArrival:
         assert (host.cache / digest_of(content)).read_bytes() == content
 
     def test_a_broken_upload_leaves_the_cache_alone(self, host: Host):
-        """Parts lie where the agent's guard removes them."""
+        """Parts are stored where the agent's guard removes them."""
         host.offer(("a", b"0123")).take(digest_of(b"0123"), 0, b"01", False)
         assert not [*host.cache.iterdir()]
         assert [path.parent.parent.name for path in host.agent.rglob("*") if path.is_file()] == ["tasks"]
 
     def test_a_full_disk_is_one_sentence(self, host: Host):
-        """And the room is given back."""
+        """And the space is freed."""
         found = host.offer(("a", b"0123456789"))
         found.take(digest_of(b"0123456789"), 0, b"01", False)
         (arriving,) = (host.agent / "tasks/.files").iterdir()
@@ -154,14 +154,14 @@ class TestPlace:
     """What the tasks find."""
 
     def test_files_have_their_modes_and_links_their_targets(self, host: Host):
-        """No file can be written into by others; set-user-id is nobody's business."""
+        """No file is writable for others; set-user-id bits are dropped."""
         host.bring(("bin/run", b"x"), links=[["current", "bin"]], mode=0o4751)
         assert (host.code / "bin/run").stat().st_mode & 0o7777 == 0o751
         assert (host.code / "bin").stat().st_mode & 0o777 == 0o700
         assert (host.code / "current/run").read_bytes() == b"x"
 
     def test_a_file_is_a_copy(self, host: Host):
-        """A task that writes to it changes no other run's."""
+        """A task that writes to it does not change other runs."""
         host.bring(("a", b"x"))
         (host.code / "a").write_bytes(b"y")
         later = Host(host.home, "later")
@@ -169,7 +169,7 @@ class TestPlace:
         assert (later.code / "a").read_bytes() == b"x"
 
     def test_another_attempt_finds_the_code_and_earlier_results(self, host: Host):
-        """Also where a file may not be written to, and where a task has changed one."""
+        """Even where a file is read-only, and where a task has changed one."""
         offered = (("a", b"x"), ("b", b"y"))
         host.bring(*offered, mode=0o400)
         (host.code / "a").unlink()
@@ -181,7 +181,7 @@ class TestPlace:
         assert content == {"a": b"x", "b": b"y", "result": b"z", "l": b"y"}
 
     def test_links_of_tasks_lead_nothing_of_ours_out(self, host: Host, tmp_path: Path):
-        """Neither as a file, nor as its directory."""
+        """Neither in place of a file nor in place of its directory."""
         outside = tmp_path / "outside"
         outside.mkdir()
         (outside / "x").write_bytes(b"theirs")
@@ -198,7 +198,7 @@ class TestPlace:
         assert not (host.code / "d").is_symlink()
 
     def test_a_directory_in_the_way_is_one_sentence(self, host: Host):
-        """A task made it; what is in it is not ours to remove."""
+        """A task created it, so tflaunch must not remove its content."""
         found = host.bring(("a", b"x"))
         (host.code / "a").unlink()
         (host.code / "a").mkdir()
@@ -207,7 +207,7 @@ class TestPlace:
         assert (host.code / "a/result").exists()
 
     def test_a_damaged_content_is_not_placed(self, host: Host):
-        """It is removed instead, and sent anew next time."""
+        """It is deleted, and sent again next time."""
         found = host.bring(("a", b"x"))
         (host.cache / digest_of(b"x")).write_bytes(b"")
         later = Host(host.home, "later")
@@ -220,7 +220,7 @@ class TestPlace:
         assert found.is_complete
 
     def test_without_room_nothing_is_left(self, host: Host, monkeypatch: pytest.MonkeyPatch):
-        """Unless tasks of an earlier attempt have been there."""
+        """Unless tasks of an earlier attempt used the directory."""
         found = host.offer(("a", b"x"))
         found.take(digest_of(b"x"), 0, b"x", True)
 
@@ -233,10 +233,10 @@ class TestPlace:
 
 
 class TestForgetting:
-    """What the cache loses."""
+    """What is evicted from the cache."""
 
     def test_what_nobody_used_for_a_month_is_forgotten(self, host: Host):
-        """And nothing else."""
+        """Only that."""
         host.bring(("a", b"old"), ("b", b"used"))
         month_ago = time.time() - 31 * 86400
         for content in (b"old", b"used"):
@@ -245,7 +245,7 @@ class TestForgetting:
         assert {path.name for path in host.cache.iterdir()} == {digest_of(b"used"), digest_of(b"new")}
 
     def test_what_a_run_is_about_to_place_is_kept(self, host: Host):
-        """Another run places and forgets between its look and its placing."""
+        """Even if another run places files and evicts between this run's check and its placing."""
         host.bring(("a", b"old"))
         month_ago = time.time() - 31 * 86400
         os.utime(host.cache / digest_of(b"old"), (month_ago, month_ago))
@@ -255,7 +255,7 @@ class TestForgetting:
         assert found.place() == ""
 
     def test_two_runs_may_forget_the_same_file(self, host: Host, monkeypatch: pytest.MonkeyPatch):
-        """One of them finds it gone."""
+        """One of them finds it already deleted."""
         host.bring(("a", b"x"))
         monkeypatch.setattr(files.os, "listdir", lambda _: ["gone", digest_of(b"x")])
         host.bring(("a", b"x"))

@@ -1,4 +1,4 @@
-"""A cluster that does not form, as `ps --json` and the metrics show it; and which failures are those of start-up."""
+"""A cluster that does not form, in `ps --json` and the metrics; and which failures count as start-up failures."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def told(history: History) -> dict[str, Any]:
 
 
 def states(history: History) -> list[tuple[str, bool | None]]:
-    """Return the state of each task, and whether it listens."""
+    """Return each task's state, and whether it listens."""
     return [(task["state"], task["listening"]) for task in told(history)["tasks"]]
 
 
 def test_who_does_not_listen_is_in_the_status_after_a_minute() -> None:
-    """By name, state and time, with a remedy."""
+    """With name, state, duration and remedy."""
     history = starting(2, "worker:0")
     began = history.now
     history.now += policy.WARN_AFTER - 1
@@ -71,7 +71,7 @@ def test_who_does_not_listen_is_in_the_status_after_a_minute() -> None:
 
 
 def test_only_members_of_a_cluster_can_be_waited_for() -> None:
-    """Others have no port that anybody knows, and one task alone has nobody who waits."""
+    """Other tasks have no port known to others, and no task waits for a single one."""
     alone = starting(1)
     alone.now += 3600
     assert states(alone.happens(TimePassed())) == [("running", False)]
@@ -81,7 +81,7 @@ def test_only_members_of_a_cluster_can_be_waited_for() -> None:
 
 
 def test_a_host_that_is_not_heard_is_worse() -> None:
-    """Nobody knows what its tasks do."""
+    """The state of its tasks is unknown."""
     history = starting(2)
     history.now += policy.WARN_AFTER
     history.happens(TimePassed(), LinkLost(HERE, "cut"))
@@ -89,7 +89,7 @@ def test_a_host_that_is_not_heard_is_worse() -> None:
 
 
 def test_the_culprit_has_failed_and_its_victims_were_stopped() -> None:
-    """Though the culprit, too, was told to end what was left of it."""
+    """Although the culprit, too, was told to end its remaining processes."""
     history = mirrored(2, restart={"max": 0})
     history.happens(TaskExited(HERE, "worker:0", 0, 7, None, 0.0))
     assert [state for state, _ in states(history)] == ["failed", "stopping"]
@@ -99,13 +99,13 @@ def test_the_culprit_has_failed_and_its_victims_were_stopped() -> None:
 
 
 def test_tasks_of_a_lost_host_are_lost() -> None:
-    """Nobody knows how they ended."""
+    """How they ended is unknown."""
     history = mirrored(1, restart={"max": 0}).happens(HostLost(HERE, "no power"))
     assert [state for state, _ in states(history)] == ["lost"]
 
 
 def test_how_a_run_has_ended_is_one_word() -> None:
-    """By whom it was ended, else how."""
+    """The reason for which it was stopped, else how it ended."""
     running = mirrored(1)
     assert told(running)["state"] == "running"
     for event, state in ((Interrupted(2), "interrupted"), (StopAsked(1.0), "stopped")):
@@ -124,7 +124,7 @@ def test_the_cause_of_a_restart_is_kept() -> None:
 
 
 def test_metrics_say_who_listens_and_how_long_a_cluster_has_not_formed() -> None:
-    """An alert needs no more than this."""
+    """They suffice for an alert."""
     history = starting(2, "worker:0")
     history.now += 75
     history.happens(TimePassed())
@@ -140,7 +140,7 @@ def test_metrics_say_who_listens_and_how_long_a_cluster_has_not_formed() -> None
 
 
 def test_a_cluster_stays_formed_while_workers_return_one_after_the_other() -> None:
-    """The limit of a start is about the start."""
+    """The start limit applies to the first start only."""
     history = parameter_server(timeouts={"start": 30}, restart={"backoff": [1, 1]})
     history.ends("worker:0", None, 9).ends("worker:1", None, 9)
     history.now += 100
@@ -154,14 +154,14 @@ def test_a_cluster_stays_formed_while_workers_return_one_after_the_other() -> No
     [(1, False), (125, False), (128, False), (200, False), (255, False), (137, True), (143, True)],
 )
 def test_plain_errors_of_start_up_are_not_retried(code: int, is_retried: bool) -> None:
-    """Whatever their code; a shell says 128 and more for a signal that killed what it ran."""
+    """Regardless of their code; a shell exits with 128 + N when a signal killed its command."""
     history = starting(2, "worker:1").ends("worker:0", code).ends("worker:1", None, 9)
     assert (history.job.phase is Phase.BACKING_OFF) is is_retried
     assert history.job.refusal == ("" if is_retried else "it failed during start-up, so a retry would fail too")
 
 
 def test_a_program_that_never_opens_its_port_does_start() -> None:
-    """It may have a resolver of its own: what fails after hours is not a failure of start-up, now or later."""
+    """It may use a resolver of its own: a failure after hours is never a start-up failure."""
     history = starting(1)
     history.now += 3600
     history.happens(TimePassed())

@@ -1,4 +1,4 @@
-"""What a plan, its record and its first steps take grows with the number of tasks, and not with its square."""
+"""The size of a plan, its record and its first steps is linear in the number of tasks, not quadratic."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ pytestmark = pytest.mark.unit
 
 
 def spread(count: int, per_host: int = 1, **fields: Any) -> Plan:
-    """The plan of so many workers."""
+    """Return the plan of this many workers."""
     return clustered({"worker": [f"host{number // per_host:05}x" for number in range(count)]}, **fields)
 
 
 def test_twice_the_tasks_make_a_record_of_twice_the_size() -> None:
-    """What the journal and plan.json begin with."""
+    """The record at the start of the journal and plan.json."""
     small, large = (len(json.dumps(serialize.as_record(spread(count)))) for count in (200, 400))
     assert large < 2.1 * small
 
 
 def test_the_tasks_of_a_plan_hold_one_cluster() -> None:
-    """Resolved or not, by what was kept or made."""
+    """Both resolved and unresolved, restored and newly made."""
     plan = spread(100)
     for one in (plan, serialize.from_json(json.loads(json.dumps(serialize.as_record(plan))))):
         texts = {id(task.env.common) for task in one.tasks if isinstance(task.env, WithTfConfig)}
@@ -42,7 +42,7 @@ def test_the_tasks_of_a_plan_hold_one_cluster() -> None:
 
 @pytest.mark.parametrize("data", [SMALLEST, *GOOD.values()], ids=["smallest", *GOOD])
 def test_a_record_gives_the_plan_again(data: dict[str, Any]) -> None:
-    """With its TF_CONFIGs; and so does the form with them, which earlier versions kept."""
+    """With its TF_CONFIGs; so does the form that includes them, which earlier versions stored."""
     plan = planned(data)
     for form in (serialize.as_record, serialize.as_json):
         kept = json.loads(json.dumps(form(plan)))
@@ -70,7 +70,7 @@ def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
 
 
 def test_what_hosts_ask_of_each_other_grows_with_their_number() -> None:
-    """Names and addresses, past what all can try of all."""
+    """In names and addresses, where there are too many hosts for each to probe all others."""
     small, large = (preflight.peers_to_try(spread(count)) for count in (200, 400))
     assert sum(len(one.peers) for one in large.values()) < 2.1 * sum(len(one.peers) for one in small.values())
     names = [preflight.names_to_find(spread(count), [f"host{n:05}x" for n in range(count)]) for count in (200, 400)]
@@ -79,14 +79,14 @@ def test_what_hosts_ask_of_each_other_grows_with_their_number() -> None:
 
 @pytest.mark.parametrize("count", [2, 64, 65])
 def test_few_hosts_all_try_all(count: int) -> None:
-    """As many tasks as hosts, without their own."""
+    """Each host probes the tasks of all others."""
     plan = spread(count)
     assert {len(one.peers) for one in preflight.peers_to_try(plan).values()} == {count - 1}
 
 
 @pytest.mark.parametrize("count", [66, 67, 100, 301])
 def test_of_many_hosts_each_tries_and_is_tried_by_many(count: int) -> None:
-    """The first, which leads, by all; nobody tries itself."""
+    """The first host, which leads, is probed by all; no host probes itself."""
     wanted = preflight.peers_to_try(spread(count))
     tried = [peer for one in wanted.values() for peer in one.peers]
     least = min(preflight.MOST_PEERS, count - 1)
@@ -98,7 +98,7 @@ def test_of_many_hosts_each_tries_and_is_tried_by_many(count: int) -> None:
 
 
 def test_hosts_and_processes_are_found_by_name() -> None:
-    """As a look at each would find them."""
+    """With the same result as a linear search."""
     plan = clustered({"worker": ["a", "b", "a"]}, sidecars={"log": {"command": "x", "host": "b"}})
     assert [process.task for process in plan.on_host("b")] == ["worker:1", "log"]
     assert plan.on_host("c") == ()
@@ -109,12 +109,12 @@ def test_hosts_and_processes_are_found_by_name() -> None:
 
 
 def test_a_gang_is_stopped_in_one_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all its tasks together, however many they are."""
+    """One update covers all its tasks, whatever their number."""
     assert _changes(200, monkeypatch) == _changes(20, monkeypatch)
 
 
 def _changes(workers: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How often the states of tasks are replaced when one of them fails."""
+    """Return how often task states are replaced when a task fails."""
     history = History(clustered({"worker": workers})).start()
     count = 0
     original = Ledger.replaced

@@ -1,4 +1,4 @@
-"""What is said about a task's last lines. Those of real programs are in last_lines.txt beside this file."""
+"""Hints about a task's last lines. last_lines.txt beside this file has those of real programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KERAS_3 = {"legacy_keras": False}
 
 
 def real() -> dict[str, list[str]]:
-    """Return the last lines of programs that failed under TensorFlow 2.21, frames and log lines thinned out."""
+    """Return the last lines of programs that failed under TensorFlow 2.21, with frames and log lines thinned out."""
     text = Path(__file__).with_name("last_lines.txt").read_text()
     sections = re.split(r"^==== (.+)\n", text, flags=re.MULTILINE)[1:]
     return {name: lines.splitlines() for name, lines in zip(sections[::2], sections[1::2], strict=True)}
@@ -105,18 +105,18 @@ def test_real_last_lines_get_their_sentence(name: str) -> None:
 
 @pytest.mark.parametrize("name", REAL)
 def test_victims_are_told_from_culprits(name: str) -> None:
-    """Only who lost a peer is a victim; programs that failed by themselves are not."""
+    """Only a task that lost a peer is a victim; a program that failed by itself is not."""
     assert saw_peer_vanish(REAL[name]) is (name in VICTIMS)
 
 
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_the_exception_is_found(name: str) -> None:
-    """Short, without the path of its module."""
+    """In short form, without its module path."""
     assert exception_line(REAL[name]) == EXCEPTIONS[name]
 
 
 def test_an_error_of_a_graph_says_what_it_was() -> None:
-    """TensorFlow says first that there was an error, then where, and at last what."""
+    """TensorFlow reports first an error, then its location, and last its cause."""
     line = exception_line(REAL["few files"])
     assert line is not None
     assert line.startswith("InvalidArgumentError: Could not apply FILE based sharding: the dataset only has 1 file(s)")
@@ -124,7 +124,7 @@ def test_an_error_of_a_graph_says_what_it_was() -> None:
 
 
 def test_the_last_of_chained_tracebacks_is_returned() -> None:
-    """Whole: from its head to the exception."""
+    """Complete, from its header to the exception."""
     found = last_traceback(REAL["no tensorboard"])
     assert found[0] == "Traceback (most recent call last):"
     assert found[-1].startswith("tensorflow.python.summary.tb_summary.TBNotInstalledError: ")
@@ -132,7 +132,7 @@ def test_the_last_of_chained_tracebacks_is_returned() -> None:
 
 
 def test_what_cpp_code_logs_behind_a_traceback_does_not_hide_it() -> None:
-    """After the exception TensorFlow goes on to log: hundreds of lines, sometimes."""
+    """After the exception TensorFlow may log hundreds of lines."""
     noise = [line for line in REAL["ps lost"] if line.startswith("E0000")] * 100
     found = last_traceback(REAL["ps lost"] + noise)
     assert found[0] == "Traceback (most recent call last):"
@@ -141,7 +141,7 @@ def test_what_cpp_code_logs_behind_a_traceback_does_not_hide_it() -> None:
 
 
 def test_lines_of_other_threads_inside_a_traceback_are_left_out() -> None:
-    """C++ writes to the same stream at any time."""
+    """C++ code writes to the same stream at any time."""
     lines = [
         "Traceback (most recent call last):",
         '  File "train.py", line 1, in <module>',
@@ -153,7 +153,7 @@ def test_lines_of_other_threads_inside_a_traceback_are_left_out() -> None:
 
 
 def test_a_traceback_without_its_beginning_still_has_an_exception() -> None:
-    """The last lines are cut somewhere."""
+    """The last lines are truncated somewhere."""
     lines = ["    main()", '  File "train.py", line 1, in main', "    fail()", "train.Failure: it is", "so"]
     assert last_traceback(lines) == []
     assert exception_line(lines) == "Failure: it is"
@@ -171,7 +171,7 @@ def test_a_traceback_without_its_beginning_still_has_an_exception() -> None:
     ],
 )
 def test_there_may_be_no_traceback(lines: list[str]) -> None:
-    """Then nothing is made up."""
+    """Then no cause is invented."""
     assert last_traceback(lines) == []
     assert exception_line(lines) is None
     assert hint(lines, MIRRORED) is None
@@ -179,7 +179,7 @@ def test_there_may_be_no_traceback(lines: list[str]) -> None:
 
 
 def test_a_syntax_error_has_no_head() -> None:
-    """Python prints none for the program itself."""
+    """Python prints none for the main program itself."""
     lines = ['  File "train.py", line 1', "    x = = 1", "        ^", "SyntaxError: invalid syntax"]
     assert last_traceback(["words", *lines]) == lines
     assert exception_line(lines) == "SyntaxError: invalid syntax"
@@ -212,18 +212,18 @@ def test_legacy_keras_does_not_help_who_imports_keras() -> None:
     ],
 )
 def test_words_that_this_machine_cannot_bring_about(line: str, facts: Facts, words: str) -> None:
-    """From TensorFlow's sources and from reports of others."""
+    """Cases from TensorFlow's sources and from other users' reports."""
     assert words in (hint([line], facts) or "")
 
 
 def test_a_module_that_was_missed_and_done_without_is_no_cause() -> None:
-    """Only the last exception counts, with those that led to it."""
+    """Only the last exception counts, with those that caused it."""
     missed = REAL["no module"]
     assert hint([*missed, *REAL["verbose"]], SERVERS) == hint(REAL["verbose"], SERVERS)
 
 
 def test_proxies_are_named_when_tasks_never_met() -> None:
-    """They wait without a word."""
+    """The tasks wait without output."""
     facts = MIRRORED._replace(proxies=("http_proxy", "HTTP_PROXY"), has_formed=False)
     assert (hint([], facts) or "").startswith("its environment has http_proxy and HTTP_PROXY")
     assert hint([], facts._replace(has_formed=True)) is None
@@ -235,13 +235,13 @@ def test_an_illegal_instruction_is_explained() -> None:
 
 
 def test_no_task_is_said_to_have_lost_itself() -> None:
-    """A task's own error may come back to it."""
+    """A task's own error may be reported back to it."""
     assert hint(REAL["worker lost"], MIRRORED._replace(task="worker:1")) is None
 
 
 @pytest.mark.parametrize("sign", ["a", "0", " ", "/job:", "OOM when allocating ", "Connection refused", "'"])
 def test_hostile_lines_take_no_time(sign: str) -> None:
-    """Patterns are bounded, and so is what they see."""
+    """Patterns are bounded, and so is their input."""
     lines = [(sign * 5000)[:5000]] * 1000
     began = time.process_time()
     hint(lines, MIRRORED._replace(finished=("worker:1",)))
@@ -252,12 +252,12 @@ def test_hostile_lines_take_no_time(sign: str) -> None:
 
 
 def test_values_are_not_taken_for_the_table() -> None:
-    """What a user named with braces stays as it is."""
+    """Braces in a user's name are kept."""
     facts = ALONE._replace(python="/opt/{python}/{0}")
     assert "/opt/{python}/{0}" in (hint(REAL["no module"], facts) or "")
 
 
 def test_the_table_has_a_case_for_every_sentence() -> None:
-    """No two rules say the same; every rule can be read."""
+    """No two rules give the same hint; every rule can be reached."""
     assert len({(rule.sentence, rule.pattern) for rule in hints._RULES}) == len(hints._RULES)
     assert all(len(rule.sentence) < 200 and not rule.sentence.endswith(".") for rule in hints._RULES)

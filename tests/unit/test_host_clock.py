@@ -1,4 +1,4 @@
-"""Clocks of hosts, compared through words that take their time."""
+"""Clocks of hosts, compared by messages that take time in transit."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ pytestmark = pytest.mark.unit
 
 
 def test_a_clock_that_was_never_compared_is_taken_as_ours() -> None:
-    """As it is on this machine."""
+    """As for this machine."""
     assert HostClock().ours(7.0) == 7.0
 
 
 def test_the_same_way_there_and_back_gives_the_moment_itself() -> None:
-    """Whatever the two clocks show."""
+    """Regardless of the two clocks' values."""
     clock = HostClock()
     clock.compare(sent=100.0, theirs=5000.020, heard=100.040)
     assert clock.ours(5001.0) == pytest.approx(100.020 + 0.98)
 
 
 def test_the_fastest_way_of_each_direction_counts() -> None:
-    """Words that waited, there or back, do no harm."""
+    """Messages delayed in either direction do no harm."""
     chance, clock, ahead = random.Random(1), HostClock(), 4321.0
     for number in range(16):
         sent = 100.0 + number
@@ -35,7 +35,7 @@ def test_the_fastest_way_of_each_direction_counts() -> None:
 
 
 def test_clocks_drift_so_that_old_comparisons_are_forgotten() -> None:
-    """What was fastest an hour ago says nothing now."""
+    """The fastest message of an hour ago is no longer valid."""
     clock = HostClock()
     clock.compare(0.0, 1000.0, 0.0)
     for number in range(16):

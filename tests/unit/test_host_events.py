@@ -1,4 +1,4 @@
-"""Hosts that cannot be reached, heard, or trusted to know the others: what becomes of the job."""
+"""Hosts that are unreachable, silent, or resolve names wrongly: what happens to the job."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Far:
         self.history = History(clustered(cluster, **fields))
 
     def join(self) -> Far:
-        """Both hosts are there, and know each other."""
+        """Let both hosts connect and pass the name check."""
         self.history.happens(HostJoined("h1"), HostJoined("h2"))
         return self
 
     def start(self) -> Far:
-        """Let an attempt start on both."""
+        """Start an attempt on both hosts."""
         history = self.history
         for host, other in (("h1", "10.0.0.2"), ("h2", "10.0.0.1")):
             history.happens(NamesFound(host, {"h2" if host == "h1" else "h1": other}))
@@ -52,13 +52,13 @@ class Far:
         return self
 
     def fails(self, number: int) -> None:
-        """A worker exits with 1 and is gone."""
+        """Let a worker exit with 1 and be gone."""
         task, host = f"worker:{number}", f"h{number + 1}"
         self.history.happens(TaskExited(host, task, 0, 1, None, 0.0), TaskGone(host, task, 0))
 
 
 def test_all_hosts_that_cannot_be_reached_are_named_at_once() -> None:
-    """Before anything starts; exit 3."""
+    """Before anything starts; exit code 3."""
     history = Far().history.happens(HostUnreachable("h1", "refused"))
     assert history.job.phase is Phase.JOINING
     history.happens(HostUnreachable("h2", "no such name"))
@@ -68,7 +68,7 @@ def test_all_hosts_that_cannot_be_reached_are_named_at_once() -> None:
 
 
 def test_a_silent_host_delays_nobody_for_longer_than_the_limit() -> None:
-    """It is named when the others have long been there."""
+    """It is named long after the other hosts have connected."""
     history = Far().history.happens(HostJoined("h1")).wait()
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
     assert history.job.culprit is not None
@@ -76,7 +76,7 @@ def test_a_silent_host_delays_nobody_for_longer_than_the_limit() -> None:
 
 
 def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> None:
-    """TensorFlow would wait for ever; exit 3."""
+    """TensorFlow would wait without end; exit code 3."""
     history = Far().join().history.happens(NamesFound("h1", {"h2": "10.0.0.2"}))
     history.happens(NamesFound("h2", {"h1": "127.0.1.1"}))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
@@ -85,7 +85,7 @@ def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> N
 
 
 def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:
-    """The tasks never noticed."""
+    """The tasks notice nothing."""
     history = Far().join().start().history
     before = history.job.tasks
     history.happens(LinkLost("h2", "cut"))
@@ -97,7 +97,7 @@ def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:
 
 
 def test_nothing_starts_again_before_the_fence() -> None:
-    """Lease, grace and a margin: only then the tasks of a silent host are certainly dead."""
+    """Only after lease, grace and a margin are the tasks of a silent host certainly dead."""
     history = Far().join().start().history.happens(LinkLost("h2", "cut"))
     lost_at = history.now
     history.wait()
@@ -111,7 +111,7 @@ def test_nothing_starts_again_before_the_fence() -> None:
 
 
 def test_a_lost_host_takes_the_blame_for_its_peers() -> None:
-    """They failed because they could not hear it."""
+    """They failed because the host became unreachable."""
     far = Far(restart={"max": 0}).join().start()
     far.history.happens(LinkLost("h2", "cut"))
     far.history.now += 9
@@ -126,7 +126,7 @@ def test_a_lost_host_takes_the_blame_for_its_peers() -> None:
 
 
 def test_a_task_that_failed_before_keeps_the_blame() -> None:
-    """A link that is lost later is another matter."""
+    """A later link loss is independent."""
     far = Far(restart={"max": 0}).join().start()
     far.fails(0)
     far.history.now += 2
@@ -136,7 +136,7 @@ def test_a_task_that_failed_before_keeps_the_blame() -> None:
 
 
 def test_a_host_that_is_lost_just_after_its_victim_was_heard_has_the_blame() -> None:
-    """The news of its end was longer on its way."""
+    """The message about its loss took longer to arrive."""
     far = Far(restart={"max": 0}).join().start()
     far.fails(0)
     far.history.now += 0.03
@@ -146,7 +146,7 @@ def test_a_host_that_is_lost_just_after_its_victim_was_heard_has_the_blame() -> 
 
 
 def test_an_agent_whose_lease_was_over_has_lost_its_host() -> None:
-    """Even if it is heard again: it ends its tasks, and they are not the culprits."""
+    """Even after a reconnect: the agent ends its tasks, and the host is the culprit, not they."""
     history = Far(restart={"max": 0}).join().start().history
     history.happens(LinkLost("h2", "cut"), LinkRestored("h2", is_leaving=True))
     history.happens(TaskExited("h2", "worker:1", 0, None, 15, 0.0), TaskGone("h2", "worker:1", 0))
@@ -166,7 +166,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_host_that_cannot_be_told() -> None:
 
 
 def test_a_lost_host_without_a_task_that_counts_is_not_missed() -> None:
-    """The job goes on without its sidecar."""
+    """The job continues without its sidecar."""
     history = Far(sidecars={"board": {"command": "board", "host": "h3"}}).history.happens(HostJoined("h3"))
     far = Far()
     far.history = history
@@ -176,7 +176,7 @@ def test_a_lost_host_without_a_task_that_counts_is_not_missed() -> None:
 
 
 def test_a_host_that_breaks_the_protocol_is_not_tried_again() -> None:
-    """Another agent of it would do the same; an elastic job goes on without it."""
+    """Another agent there would do the same; an elastic job continues without the host."""
     job = Willing(clustered({"worker": ["a", "b"]}, restart={"max": 3, "backoff": [0, 0]}))
     job.happens(HostLost("b", "its agent broke the protocol", is_faulty=True))
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)

@@ -1,4 +1,4 @@
-"""What a plan leaves to the host: its own variables, and shares of what it has."""
+"""What a plan leaves to the host: its own variables, and shares of its resources."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_references_are_replaced(text: str, expected: str) -> None:
     ],
 )
 def test_what_the_host_does_not_have_is_said(text: str, said: str) -> None:
-    """By its name."""
+    """The message names it."""
     with pytest.raises(UnknownValue, match=said):
         expand(text, KNOWN)
 
 
 def test_the_home_directory_is_the_hosts_own() -> None:
-    """Only at the beginning of a path."""
+    """`~` is expanded only at the start of a path."""
     assert expand_path("~/x", KNOWN) == os.path.expanduser("~/x")
     assert expand_path("a~/x", KNOWN) == "a~/x"
 
@@ -65,7 +65,7 @@ def _interpreter(directory: Path, *names: str) -> str:
 
 
 def test_python_is_the_one_that_runs_the_agent(tmp_path: Path) -> None:
-    """Its directory comes first on PATH, unless `python` and `python3` are found there anyway."""
+    """Its directory comes first on PATH, unless `python` and `python3` are found there already."""
     ours = _interpreter(tmp_path / "ours", "python3", "python")
     other = str(Path(_interpreter(tmp_path / "other", "python3")).parent)
     directory = str(Path(ours).parent)
@@ -76,7 +76,7 @@ def test_python_is_the_one_that_runs_the_agent(tmp_path: Path) -> None:
 
 
 def test_a_login_gives_a_task_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a standard PATH and language."""
+    """And a standard PATH and locale."""
     monkeypatch.setenv("USER", "ann")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/theirs")
     env = host_vars.bare_environment("/opt/none/python3")
@@ -86,13 +86,13 @@ def test_a_login_gives_a_task_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_another_task_was_told_is_not_inherited() -> None:
-    """A container, or a shell, may have it; everything else is passed on."""
+    """A container or a shell may have it set; everything else is inherited."""
     environ = {"TFLAUNCH_RUN": "r", "TFLAUNCH_SET": "X", "TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
     assert host_vars.inherited(environ) == {"TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
 
 
 def test_cores_are_those_that_this_process_may_use() -> None:
-    """Its affinity counts, not the machine."""
+    """The affinity counts, not the number of cores of the machine."""
     before = os.sched_getaffinity(0)
     assert 1 <= cores.usable() <= len(before)
     try:

@@ -1,4 +1,4 @@
-"""An agent that breaks the protocol costs its host, never the run's process."""
+"""An agent that violates the protocol loses its host, but never breaks the run's process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HASH = "ab" * 32
 
 
 class Host:
-    """A session, and the agent with which it speaks."""
+    """A session, and the agent that it talks to."""
 
     def __init__(self, links: int = 1) -> None:
         self.lines = [Line() for _ in range(links)]
@@ -38,7 +38,7 @@ class Host:
         self.says(wire.encode({"kind": "greeted", "is_leaving": False, "streams": [], **pulse}))
 
     def says(self, *frames: bytes) -> None:
-        """Let the agent say something over its present link."""
+        """Let the agent send raw data over its current link."""
         for frame in frames:
             line = next(line for line in self.lines if not line.is_closed)
             line.arrive(frame)
@@ -47,11 +47,11 @@ class Host:
         self.wait(0)
 
     def tells(self, kind: str, **fields: object) -> None:
-        """Let the agent say something well-formed."""
+        """Let the agent send a valid message."""
         self.says(wire.encode({"kind": kind, **fields}))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, and note what happens."""
+        """Let time pass, and collect the events."""
         until = self.mailbox.now() + seconds
         for _ in range(1000):
             event = self.mailbox.take(until)
@@ -61,17 +61,17 @@ class Host:
                 break
 
     def starts(self, task: str = "worker:0", **fields: object) -> None:
-        """Have a task started there."""
+        """Start a task there."""
         self.words.begin(task, 0)
         self.session.order("start_task", task=task, attempt=0, **fields)
         self.orders += 1
 
     def last(self) -> Event:
-        """Return what happened last."""
+        """Return the last event."""
         return self.events[-1]
 
     def lost(self) -> str:
-        """Return why the first link was lost, "" while it is not."""
+        """Return why the first link was lost; "" if it was not."""
         return next((event.reason for event in self.events if isinstance(event, LinkLost)), "")
 
 
@@ -125,7 +125,7 @@ EXIT: dict[str, Any] = {"kind": "task_exited", "seq": 1, "task": "worker:0", "at
     ],
 )
 def test_a_frame_that_breaks_the_protocol_ends_the_link(host: Host, said: bytes) -> None:
-    """Nothing of it becomes an event."""
+    """No part of it becomes an event."""
     host.says(said)
     (_, lost) = host.events[:2]
     assert isinstance(lost, LinkLost)
@@ -134,7 +134,7 @@ def test_a_frame_that_breaks_the_protocol_ends_the_link(host: Host, said: bytes)
 
 
 def test_texts_of_a_host_are_one_printable_line(host: Host) -> None:
-    """They go to the terminal and into the journal."""
+    """They are shown on the terminal and written to the journal."""
     evil = "\x1b]0;PWNED\x07\n tflaunch: done: \udce9" + "x" * 5000
     host.tells(**EXIT, code=None, signal=9, evidence=evil)
     event = host.last()
@@ -145,7 +145,7 @@ def test_texts_of_a_host_are_one_printable_line(host: Host) -> None:
 
 
 def test_a_host_is_given_up_after_three_violations() -> None:
-    """However well it greets in between; and each next link is sought later."""
+    """Even if it greets correctly in between; each reconnect waits longer."""
     host = Host(links=5)
     found_at = []
     for _ in range(3):
@@ -162,7 +162,7 @@ def test_a_host_is_given_up_after_three_violations() -> None:
 
 
 def test_a_host_that_drops_every_link_is_sought_ever_more_rarely() -> None:
-    """A greeting alone is no progress."""
+    """A greeting alone is not progress."""
     host = Host(links=9)
     lost_at, waits = 0.0, []
     for _ in range(5):
@@ -178,7 +178,7 @@ def test_a_host_that_drops_every_link_is_sought_ever_more_rarely() -> None:
 
 
 def test_a_host_that_drops_every_link_is_given_up() -> None:
-    """When eight links in a row were greeted and brought nothing; what brings something is no such link."""
+    """After eight links in a row that greeted and delivered nothing; a link that delivers resets the count."""
     host = Host(links=20)
     for number in range(12):
         host.greets()
@@ -195,12 +195,12 @@ def test_a_host_that_drops_every_link_is_given_up() -> None:
 
 
 def test_what_was_not_asked_for_does_not_start_an_upload(host: Host) -> None:
-    """Each part that is taken has more sent: one that was not sent would have the whole file sent at once."""
+    """Each acknowledged part triggers the next: acknowledging unsent parts would make us send a whole file at once."""
     code = Code(Path("/dev"), (File("null", 0o644, HASH, 0),), ())
     host.session.send_files(code)
     host.tells("files_wanted", wanted=[[HASH, 0]])
     host.tells("part_taken")
-    host.tells("part_taken")  # the answer may have been to an offer over an earlier link
+    host.tells("part_taken")  # the response may be to an offer over an earlier link
     assert not host.lost()
     host.tells("part_taken")
     assert "was not sent" in host.lost()
@@ -208,14 +208,14 @@ def test_what_was_not_asked_for_does_not_start_an_upload(host: Host) -> None:
 
 @pytest.mark.parametrize("wanted", [[[HASH, 0]] * 2, [["00" * 32, 0]], [[HASH, 1]], [[HASH, -1]], [HASH], [[0, 0]]])
 def test_only_what_was_offered_is_sent(host: Host, wanted: list[Any]) -> None:
-    """Once each, and from an offset within it."""
+    """Each once, and from a valid offset."""
     host.session.send_files(Code(Path("/dev"), (File("null", 0o644, HASH, 0),), ()))
     host.tells("files_wanted", wanted=wanted)
     assert "not offered" in host.lost()
 
 
 def test_output_may_not_come_faster_than_it_is_acknowledged(host: Host) -> None:
-    """Otherwise it would wait in our memory."""
+    """Otherwise it would accumulate in our memory."""
     host.words.is_slow = True
     size = 0
     while not host.lost() and size < 2**24:
@@ -227,7 +227,7 @@ def test_output_may_not_come_faster_than_it_is_acknowledged(host: Host) -> None:
 
 
 def test_events_may_not_come_faster_than_tasks_can_cause_them() -> None:
-    """Each is written into the journal."""
+    """Each one is written to the journal."""
     host = Host()
     host.greets()
     host.starts(stall=5.0)
@@ -240,7 +240,7 @@ def test_events_may_not_come_faster_than_tasks_can_cause_them() -> None:
 
 
 def test_events_of_many_attempts_are_believed() -> None:
-    """However fast they come."""
+    """At any rate."""
     host = Host()
     host.greets()
     seq = 0
@@ -254,7 +254,7 @@ def test_events_of_many_attempts_are_believed() -> None:
 
 
 def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> None:
-    """What it does not read waits in our memory."""
+    """Unread data accumulates in our memory."""
     host.lines[0].is_full = True
     for number in range(100_000):
         host.session.measure()
@@ -266,7 +266,7 @@ def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> Non
 
 
 def test_what_an_agent_may_say_is_believed(host: Host) -> None:
-    """The order of a good conversation."""
+    """The messages of a regular session."""
     about = {"task": "worker:0", "attempt": 0}
     host.tells("task_started", seq=1, **about, pid=5, at=1.0)
     host.says(wire.encode({"kind": "output", **about, "offset": 0, "times": [[0, 1.0]]}, b"x\n"))

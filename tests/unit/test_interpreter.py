@@ -1,4 +1,4 @@
-"""Which Keras a task gets follows from what is installed where its interpreter looks."""
+"""Which Keras a task gets depends on the packages that its interpreter finds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 
 
 def environment(root: Path, *packages: str, tensorflow: str = "2.21.0") -> Path:
-    """Make what a virtual environment with these packages looks like, and return its interpreter."""
+    """Create a fake virtual environment with these packages, and return its interpreter."""
     site = root / "lib" / "python3.11" / "site-packages"
     for package in packages:
         (site / package).mkdir(parents=True)
@@ -29,7 +29,7 @@ def environment(root: Path, *packages: str, tensorflow: str = "2.21.0") -> Path:
 
 
 def test_tf_keras_beside_tensorflow_is_used(tmp_path: Path) -> None:
-    """The interpreter is found by its path or on the task's PATH, also behind a shell."""
+    """The interpreter is found by its path or on the task's PATH, also through a shell."""
     python = environment(tmp_path, "tensorflow", "tf_keras")
     expected = (True, "tf_keras is installed beside TensorFlow 2.21")
     assert legacy_keras([str(python), "train.py"], {}) == expected
@@ -38,7 +38,7 @@ def test_tf_keras_beside_tensorflow_is_used(tmp_path: Path) -> None:
 
 
 def test_without_tf_keras_the_variable_would_break_the_program(tmp_path: Path) -> None:
-    """TensorFlow would refuse to give tf.keras at all."""
+    """TensorFlow would refuse to provide tf.keras."""
     python = environment(tmp_path, "tensorflow")
     assert legacy_keras([str(python)], {}) == (False, "tf_keras is not installed beside TensorFlow 2.21")
 
@@ -52,7 +52,7 @@ def test_tf_keras_elsewhere_on_the_path_counts(tmp_path: Path) -> None:
 
 
 def test_packages_of_another_python_do_not_count(tmp_path: Path) -> None:
-    """A user's own directory often has those of several."""
+    """A user's own directory often has packages of several Python versions."""
     python = environment(tmp_path, "tensorflow", "tf_keras")
     other = tmp_path / "lib" / "python3.10" / "site-packages"
     (other / "tensorflow").mkdir(parents=True)
@@ -66,14 +66,14 @@ def test_packages_of_another_python_do_not_count(tmp_path: Path) -> None:
 
 
 def test_an_old_tensorflow_has_keras_2_itself(tmp_path: Path) -> None:
-    """And would look for tf_keras if it were told to."""
+    """It would look for tf_keras if the variable were set."""
     python = environment(tmp_path, "tensorflow", tensorflow="2.15.1")
     assert legacy_keras([str(python)], {}) == (False, "TensorFlow 2.15 has Keras 2 itself")
 
 
 @pytest.mark.parametrize("argv", [["python"], ["./train"], ["/no/such/python3"]])
 def test_what_is_not_known_is_taken_for_what_most_programs_need(tmp_path: Path, argv: list[str]) -> None:
-    """No TensorFlow in the usual places."""
+    """TensorFlow is in none of the usual places."""
     python = environment(tmp_path)
     wanted, why = legacy_keras(argv, {"PATH": str(python.parent), "HOME": str(tmp_path)})
     assert wanted

@@ -1,4 +1,4 @@
-"""The journal on a disk that has no room: what is in the file is always the beginning of what has happened."""
+"""The journal on a full disk: the file always holds a prefix of the run's history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 
 
 class Place:
-    """A run's directory on a disk with so much room for its journal."""
+    """A run's directory on a disk with limited room for its journal."""
 
     def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
         self.directory = RunDirectory.existing(path, path / "logs")
@@ -36,12 +36,12 @@ class Place:
         return self._write(file, data[:taken])
 
     def happens(self, count: int = 1) -> None:
-        """Let something happen."""
+        """Record an event."""
         for number in range(count):
             self.journal.record(Interrupted(number), [], 0.0)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the whole records in the file."""
+        """Return the complete records in the file."""
         lines = (self.directory.path / run_dir.JOURNAL_NAME).read_text().split("\n")[:-1]
         return [json.loads(line) for line in lines]
 
@@ -54,7 +54,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 @pytest.mark.parametrize("room", [0, 1, 100, 200])
 def test_records_wait_for_room(place: Place, room: int) -> None:
-    """A torn one is continued where it was torn, and none is missing before another."""
+    """A truncated record is completed later, and no record is lost before another."""
     place.happens(2)
     place.room = room
     place.happens(5)
@@ -66,12 +66,12 @@ def test_records_wait_for_room(place: Place, room: int) -> None:
 
 
 def test_the_end_has_room_of_its_own(place: Place) -> None:
-    """Taken at the beginning and given back for it, so that the exit code is known later."""
+    """Its space is reserved at the beginning and freed for the final record, so that the exit code can be read."""
     reserve = place.directory.path / run_dir.RESERVE_NAME
     assert reserve.stat().st_size >= 64 * 1024
     place.room = 0
     place.happens(3)
-    place.room = reserve.stat().st_size  # which is what is free then
+    place.room = reserve.stat().st_size  # exactly the space that is free then
     place.journal.settle()
     assert place.journal.lost == 0
     place.journal.record_end(7, ["a log: 5 bytes could not be written"], "failed")
@@ -83,7 +83,7 @@ def test_the_end_has_room_of_its_own(place: Place) -> None:
 
 
 def test_what_waits_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past that nothing is written any more: a journal with a hole could not be read."""
+    """Beyond the limit nothing is written: a journal with a gap would be unreadable."""
     monkeypatch.setattr(journal, "_MOST_WAITING", 300)
     place.room = 0
     place.happens(50)

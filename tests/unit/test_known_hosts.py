@@ -1,4 +1,4 @@
-"""A host key is right if a line says so, and for no other reason."""
+"""A host key is accepted only if a line of known_hosts accepts it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ pytestmark = pytest.mark.unit
 
 COMMAND = "ssh -p 22 ann@alpha"
 OPENSSH = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-PRIVATE = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))  # the same always: it is in names of tests
+PRIVATE = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))  # constant: test names contain it
 AUTHORITY = ed25519.Ed25519PrivateKey.generate()
 RSA_AUTHORITY = rsa.generate_private_key(65537, 2048)
 
 
 def text_of(key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> str:
-    """Return kind and base64 of the public half."""
+    """Return the type and base64 of the public half."""
     return key.public_key().public_bytes(*OPENSSH).decode()
 
 
 def pkey(text: str) -> paramiko.PKey:
-    """Return a key as paramiko gets it from a host."""
+    """Return a key as paramiko receives it from a host."""
     kind, data = text.split()[:2]
     cls = {"ssh-e": paramiko.Ed25519Key, "ecdsa": paramiko.ECDSAKey, "ssh-r": paramiko.RSAKey}[kind[:5]]
     return cls(paramiko.Message(base64.b64decode(data)))
@@ -56,7 +56,7 @@ def hashed(name: str, salt: bytes = b"0123456789abcdefghij") -> str:
 
 @pytest.fixture
 def known(tmp_path: Path) -> Callable[..., KnownHosts]:
-    """Return a function that takes the lines of a file."""
+    """Return a function that parses these lines as a file."""
 
     def read(*lines: str) -> KnownHosts:
         path = tmp_path / "known_hosts"
@@ -76,7 +76,7 @@ def is_known(hosts: KnownHosts, name: str = "alpha", port: int = 22, key: str = 
 
 
 def the_error_of(hosts: KnownHosts, name: str = "alpha", port: int = 22, key: str = ONE) -> str:
-    """Return the sentence with which a key is refused."""
+    """Return the error for a rejected key."""
     with pytest.raises(LinkError) as caught:
         hosts.check(name, port, pkey(key), COMMAND)
     sentence = str(caught.value)
@@ -108,36 +108,36 @@ class TestNames:
         ],
     )
     def test_which_lines_are_for_alpha(self, known: Callable[..., KnownHosts], names: str, is_for: bool) -> None:
-        """As sshd(8) says."""
+        """As sshd(8) specifies."""
         assert is_known(known(f"{names} {ONE} a comment")) is is_for
 
     @pytest.mark.parametrize("names", ["[alpha]:2222", "[alp*]:22?2", "[ALPHA]:2222", hashed("[alpha]:2222")])
     def test_another_port(self, known: Callable[..., KnownHosts], names: str) -> None:
-        """It stands behind the name, which then is in brackets, and small."""
+        """The name is in brackets and lower case, followed by the port."""
         hosts = known(f"{names} {ONE}")
         assert is_known(hosts, "Alpha", 2222)
         assert not is_known(hosts, "alpha", 2223)
         assert not is_known(hosts, "alpha", 22)
 
     def test_a_name_without_a_port_is_for_every_port(self, known: Callable[..., KnownHosts]) -> None:
-        """OpenSSH looks there too, if it finds nothing better."""
+        """OpenSSH falls back to it, too."""
         assert is_known(known(f"alpha {ONE}"), "alpha", 2222)
 
     def test_every_line_counts(self, known: Callable[..., KnownHosts]) -> None:
-        """One host may have several keys, also of one kind, in several files."""
+        """A host may have several keys, also of the same type, in several files."""
         hosts = known(f"alpha {TWO}", f"alpha {CURVE}", f"al* {ONE}")
         assert is_known(hosts, key=ONE)
         assert is_known(hosts, key=TWO)
         assert is_known(hosts, key=CURVE)
 
     def test_several_files(self, tmp_path: Path) -> None:
-        """Those that do not exist are empty."""
+        """A missing file counts as empty."""
         (tmp_path / "1").write_text(f"alpha {TWO}\n")
         (tmp_path / "2").write_text(f"alpha {ONE}\n")
         assert is_known(KnownHosts([str(tmp_path / name) for name in ("0", "1", "2")]))
 
     def test_a_line_with_the_first_of_several_thousand(self, known: Callable[..., KnownHosts]) -> None:
-        """Plain names are found without a search."""
+        """Plain names are found without a linear search."""
         hosts = known(*(f"h{number},10.0.{number // 250}.{number % 250} {ONE}" for number in range(5000)))
         begin = time.process_time()
         assert all(is_known(hosts, f"h{number}") for number in range(500))
@@ -146,7 +146,7 @@ class TestNames:
 
 @pytest.mark.parametrize("pattern", ["*a" * 200, "*a" * 18 + "b", "a*" * 100 + "?b", "*" * 10_000 + "b"])
 def test_a_pattern_takes_linear_time(pattern: str) -> None:
-    """However many stars it has."""
+    """Regardless of the number of stars."""
     begin = time.process_time()
     assert not matches([pattern], "a" * 150 + "c")
     assert time.process_time() - begin < 0.5
@@ -154,7 +154,7 @@ def test_a_pattern_takes_linear_time(pattern: str) -> None:
 
 @given(some.text("ab*?![].", max_size=6), some.text("ab[]", max_size=6))
 def test_patterns_that_say_no_more_than_a_name_are_names(pattern: str, name: str) -> None:
-    """Only *, ? and a leading ! mean something."""
+    """Only *, ? and a leading ! are special."""
     if not set("*?") & set(pattern) and not pattern.startswith("!"):
         assert matches([pattern], name) is (pattern == name)
         assert not matches(["*", f"!{pattern}"], pattern)
@@ -162,7 +162,7 @@ def test_patterns_that_say_no_more_than_a_name_are_names(pattern: str, name: str
 
 @given(some.binary(max_size=300))
 def test_no_file_is_an_accident(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
-    """Whatever it contains, one line that is right is found."""
+    """Whatever else the file contains, a valid line is found."""
     path = tmp_path_factory.mktemp("known") / "known_hosts"
     path.write_bytes(raw.replace(b"@revoked", b"") + b"\nalpha " + ONE.encode() + b"\n")
     assert is_known(KnownHosts([str(path)]))
@@ -186,21 +186,21 @@ class TestLinesThatAreNone:
         ],
     )
     def test_they_are_passed_over(self, known: Callable[..., KnownHosts], line: str) -> None:
-        """They neither help nor harm."""
+        """They neither accept nor reject a key."""
         assert known(line).key_types("alpha", 22) == []
         assert is_known(known(line, f"\talpha  {ONE}\r"))
 
 
 class TestKeyTypes:
     def test_a_host_is_asked_for_what_is_known_of_it(self, known: Callable[..., KnownHosts]) -> None:
-        """Else a host with several keys would show one that is not known; RSA signs in two ways."""
+        """Otherwise a host with several keys might present an unknown one; RSA has two signature algorithms."""
         hosts = known(f"alpha {CURVE}", f"@revoked alpha {TWO}", f"beta,[alpha]:7 {BIG}")
         assert hosts.key_types("alpha", 22) == ["ecdsa-sha2-nistp256"]
         assert hosts.key_types("alpha", 7) == ["rsa-sha2-512", "rsa-sha2-256", "ecdsa-sha2-nistp256"]
         assert hosts.key_types("gamma", 22) == []
 
     def test_a_host_with_an_authority_is_asked_for_a_certificate(self, known: Callable[..., KnownHosts]) -> None:
-        """Of any kind."""
+        """Of any key type."""
         kinds = known(f"@cert-authority * {ONE}").key_types("alpha", 22)
         assert "ssh-ed25519-cert-v01@openssh.com" in kinds
         assert set(kinds) <= set(paramiko.Transport._key_info)
@@ -208,18 +208,18 @@ class TestKeyTypes:
 
 class TestRefusals:
     def test_a_key_that_is_not_known(self, known: Callable[..., KnownHosts], tmp_path: Path) -> None:
-        """The fingerprint is as OpenSSH prints it, the command makes it known."""
+        """The fingerprint has OpenSSH's format; the command adds the key."""
         assert the_error_of(known(f"beta {ONE}"), port=2222) == (
             f"its host key {fingerprint(pkey(ONE).asbytes())} (ssh-ed25519) is not in {tmp_path}/known_hosts as that "
             f"of [alpha]:2222; connect once with `{COMMAND}` and compare the fingerprint"
         )
 
     def test_a_key_of_another_kind_is_not_known(self, known: Callable[..., KnownHosts]) -> None:
-        """It has not changed: there has been none."""
+        """It is not reported as changed: there was none of this type."""
         assert "(ssh-ed25519) is not in" in the_error_of(known(f"alpha {BIG}"))
 
     def test_a_key_that_has_changed(self, known: Callable[..., KnownHosts], tmp_path: Path) -> None:
-        """The line says where the old one is, the command removes it."""
+        """The message names the line of the old key; the command removes that."""
         file = tmp_path / "known_hosts"
         assert the_error_of(known("", f"alpha {BIG}", f"[alpha]:2222 {TWO}"), port=2222) == (
             f"its host key has changed: ssh-ed25519 was {fingerprint(pkey(TWO).asbytes())} ({file}:3) and is "
@@ -228,27 +228,27 @@ class TestRefusals:
         )
 
     def test_a_changed_key_on_a_line_with_a_pattern(self, known: Callable[..., KnownHosts]) -> None:
-        """A command that ssh-keygen would not obey is not recommended."""
+        """No command is recommended that ssh-keygen would refuse."""
         assert "with that line removed and connect once" in the_error_of(known(f"al* {TWO}"))
 
     @pytest.mark.parametrize("other", [f"alpha {ONE}", ""])
     def test_a_revoked_key(self, known: Callable[..., KnownHosts], tmp_path: Path, other: str) -> None:
-        """Also if another line knows it."""
+        """Even if another line accepts it."""
         sentence = the_error_of(known(other, f"@revoked * {ONE}"))
         assert f"is revoked by {tmp_path}/known_hosts:2; do not use the host" in sentence
         assert is_known(known(f"alpha {TWO}", f"@revoked * {ONE}"), key=TWO)
 
     def test_without_files(self) -> None:
-        """UserKnownHostsFile may be none."""
+        """UserKnownHostsFile may be `none`."""
         assert "is not in any file, as UserKnownHostsFile is none" in the_error_of(KnownHosts([]))
 
     def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
-        """Nobody is let in for want of a list."""
+        """No host is accepted if the file is unreadable."""
         with pytest.raises(LinkError, match=f"{tmp_path} cannot be read: Is a directory"):
             KnownHosts([str(tmp_path)])
 
     def test_a_file_that_is_far_too_large(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It is not read to its end."""
+        """It is not read to the end."""
         monkeypatch.setattr(known_hosts, "MAX_BYTES", 1024 * 1024)
         (tmp_path / "known_hosts").write_bytes(b"\n" * (1024 * 1024 + 1))
         with pytest.raises(LinkError, match="known_hosts is larger than 1 MiB"):
@@ -263,7 +263,7 @@ def certificate(
     end: float = 86400,
     critical: bytes = b"",
 ) -> str:
-    """Return a host's certificate; ``begin`` and ``end`` in seconds from now."""
+    """Return a host certificate; ``begin`` and ``end`` in seconds from now."""
     builder = (
         SSHCertificateBuilder()
         .public_key(PRIVATE.public_key())
@@ -287,7 +287,7 @@ class TestCertificates:
         principals: list[bytes] | None,
         authority: ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey,
     ) -> None:
-        """For the names in it; for every name if there are none. The port does not matter."""
+        """For the names in it, or for every name if it lists none. The port does not matter."""
         hosts = known(f"@cert-authority al*,[al*]:* {text_of(authority)}")
         assert is_known(hosts, key=certificate(principals, authority=authority))
         assert is_known(hosts, port=2222, key=certificate(principals, authority=authority))
@@ -309,12 +309,12 @@ class TestCertificates:
         ],
     )
     def test_what_proves_nothing(self, known: Callable[..., KnownHosts], key: str, words: str) -> None:
-        """OpenSSH would ask the user whether the key itself is right."""
+        """OpenSSH would ask the user whether to accept the key itself."""
         hosts = known(f"@cert-authority alpha {text_of(AUTHORITY)}", f"@cert-authority beta {BIG}")
         assert words in the_error_of(hosts, key=key)
 
     def test_a_certificate_with_a_wrong_signature(self, known: Callable[..., KnownHosts]) -> None:
-        """One bit is enough."""
+        """One wrong bit suffices."""
         kind, data = certificate().split()[:2]
         raw = bytearray(base64.b64decode(data))
         raw[-1] ^= 1
@@ -323,7 +323,7 @@ class TestCertificates:
         assert sentence.startswith("its host certificate is broken; have it certified again")
 
     def test_a_signature_with_sha1(self, known: Callable[..., KnownHosts], monkeypatch: pytest.MonkeyPatch) -> None:
-        """Somebody else could have made it: that it is right does not help."""
+        """SHA-1 signatures can be forged, so a valid one is rejected."""
         kind, data = certificate(authority=RSA_AUTHORITY).split()[:2]
         raw = base64.b64decode(data)
         old = raw.replace(b"\0\0\0\x0crsa-sha2-512", b"\0\0\0\x07ssh-rsa").replace(
@@ -338,17 +338,17 @@ class TestCertificates:
         assert "is signed with SHA-1" in the_error_of(hosts, key=f"{kind} {base64.b64encode(old).decode()}")
 
     def test_a_revoked_authority(self, known: Callable[..., KnownHosts]) -> None:
-        """What it has signed is worth nothing."""
+        """Its signatures are rejected."""
         authority = text_of(AUTHORITY)
         sentence = the_error_of(known(f"@cert-authority * {authority}", f"@revoked * {authority}"), key=certificate())
         assert "is revoked by" in sentence
 
     def test_the_key_in_a_certificate_may_be_known(self, known: Callable[..., KnownHosts]) -> None:
-        """Then the certificate does not matter."""
+        """Then the certificate is not needed."""
         assert is_known(known(f"alpha {ONE}"), key=certificate(end=-1))
 
     def test_a_plain_key_where_a_certificate_is_expected(self, known: Callable[..., KnownHosts]) -> None:
-        """An authority's own key is no host's."""
+        """An authority's own key is not a host key."""
         hosts = known(f"@cert-authority * {ONE}")
         sentence = the_error_of(hosts)
         assert sentence.startswith(f"it shows no host certificate, and its key {fingerprint(pkey(ONE).asbytes())}")

@@ -1,4 +1,4 @@
-"""What the agent reads in the last output of a task: failures and progress."""
+"""What the agent extracts from the last output of a task: failures and progress."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ ValueError: Input 0 of layer "dense" is incompatible: got (32, 784)
 
 
 class TestFailure:
-    """Of two failures that are the same to a person, the signatures are equal; of others they differ."""
+    """Failures that are the same to a person have equal signatures; others have different ones."""
 
     def test_an_exception_is_its_type_and_the_users_own_line(self) -> None:
-        """Not the library's frame, and not the message, which may hold numbers."""
+        """Not the library's frame, and not the message, which may contain numbers."""
         assert of_output(b"step 7\n" + TRACEBACK.encode()) == "ValueError at train.py:41"
 
     def test_the_module_of_an_exception_does_not_matter(self) -> None:
-        """TensorFlow's are deep in its package."""
+        """TensorFlow's exceptions are defined deep in its package."""
         name = "tensorflow.python.framework.errors_impl.UnavailableError"
         assert of_output(TRACEBACK.replace("ValueError", name).encode()) == "UnavailableError at train.py:41"
 
     def test_what_threads_write_after_it_does_not_matter(self) -> None:
-        """TensorFlow may write many lines while it ends."""
+        """TensorFlow may log many lines while it exits."""
         assert of_output(TRACEBACK.encode() + b"2026-01-01 W tensorflow: bye\n" * 50) == "ValueError at train.py:41"
 
     def test_of_chained_exceptions_the_last_one_counts(self) -> None:
-        """It is what ended the program."""
+        """It ended the program."""
         chained = TRACEBACK + "\nDuring handling of the above exception, another exception occurred:\n\n" + TRACEBACK
         head, _, tail = chained.rpartition("ValueError")
         assert of_output(f"{head}KeyError{tail}".encode()) == "KeyError at train.py:41"
 
     def test_a_frame_of_a_library_counts_when_there_is_no_other(self) -> None:
-        """For example of a program that is a module of a package."""
+        """For example, in a program that is a module of an installed package."""
         lines = TRACEBACK.splitlines()
         assert of_output("\n".join([lines[0], *lines[3:]]).encode()) == "ValueError at traceback_utils.py:122"
 
     def test_without_an_exception_the_last_lines_count_but_for_numbers(self) -> None:
-        """Times, addresses and ports differ from attempt to attempt."""
+        """Times, addresses and ports differ between attempts."""
         first = of_output(b"begin\n12:00:01 cannot open 0x7f00 on port 2222\nbye\n")
         assert first == of_output(b"long ago\nbegin\n12:59:07 cannot open 0x7fab on port 2301\nbye\n\n")
         assert first != of_output(b"12:59:07 cannot read 0x7fab on port 2301\nbye\n")
         assert first.startswith("output ")
 
     def test_no_output_has_no_signature(self) -> None:
-        """Then only the exit code tells failures apart."""
+        """Then only the exit code distinguishes failures."""
         assert of_output(b"") == of_output(b"\n \n") == ""
 
     @pytest.mark.parametrize("output", [b"\xff\xfe" * 100, b"Traceback (most recent call last):\n", b"\r" * 20000])
     def test_anything_has_a_signature_that_is_short(self, output: bytes) -> None:
-        """Also what is cut in the middle."""
+        """Even truncated text."""
         assert len(of_output(output)) <= 200
 
 
 class TestProgress:
-    """What the lines of Keras say; both generations, as measured."""
+    """Progress lines of Keras, of both generations, as recorded."""
 
     @pytest.mark.parametrize(
         ("lines", "known"),
@@ -87,19 +87,19 @@ class TestProgress:
         ],
     )
     def test_epoch_step_and_metrics(self, lines: str, known: dict[str, object]) -> None:
-        """Of the bar that was drawn last."""
+        """Of the bar drawn last."""
         output = LastOutput()
         output.note(b"loading\n" + lines.encode())
         assert output.progress() == {"epoch": 2, "epochs": 5, **known}
 
     def test_numbers_that_cannot_be_sent_are_left_out(self) -> None:
-        """A loss may overflow; the epoch and the step count all the same."""
+        """A loss may overflow; epoch and step still count."""
         output = LastOutput()
         output.note(b"Epoch 1/2\n3/9 [==>...] - ETA: 3s - loss: 1e999 - mae: 0.5\n")
         assert output.progress()["metrics"] == {"mae": 0.5}
 
     def test_the_sizes_in_which_output_comes_do_not_matter(self) -> None:
-        """A read may end in the middle of a line."""
+        """A read may end within a line."""
         text = b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 2/3\n 3/10 [=>....] - loss: 0.4"
         for size in range(1, len(text)):
             output = LastOutput()
@@ -108,7 +108,7 @@ class TestProgress:
             assert output.progress()["step"] == 13, size
 
     def test_the_bar_of_an_earlier_epoch_does_not_count(self) -> None:
-        """Until the new epoch has drawn its own."""
+        """Until the new epoch has drawn its own bar."""
         output = LastOutput()
         output.note(b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 2/3\n")
         assert output.progress() == {"epoch": 2, "epochs": 3}
@@ -122,13 +122,13 @@ class TestProgress:
         assert output.progress()["step"] == 37
 
     def test_a_traceback_that_shows_such_a_line_is_none(self) -> None:
-        """It holds the program's text."""
+        """It contains the program's source."""
         output = LastOutput()
         output.note(b"Epoch 3/9\n7/10 [==>..] - loss: 0.5\n  print('Epoch 3/9')\n")
         assert output.progress()["step"] == 27
 
     def test_other_programs_say_nothing(self) -> None:
-        """A fraction alone is no progress."""
+        """A fraction alone is not progress."""
         output = LastOutput()
         output.note(b"read 3/10 [files]\n1/2 [==]\nEpoch of dinosaurs\nEpoch 3/10 starts\n")
         assert output.progress() == {}

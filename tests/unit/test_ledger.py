@@ -1,4 +1,4 @@
-"""How many states bear a mark is known at once, and the core looks at no more tasks because there are more."""
+"""Tagged states are counted in constant time, and the core inspects no more tasks as their number grows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Thing(NamedTuple):
 
 @given(some.dictionaries(NAMES, MARKS), some.lists(some.dictionaries(NAMES, MARKS)))
 def test_it_counts_what_a_look_at_each_would(first: dict[str, frozenset[str]], changes: list[Any]) -> None:
-    """After any replacements; the ledgers before them stay what they were."""
+    """After any replacements; earlier ledgers do not change."""
     ledger = Ledger({name: Thing(marks) for name, marks in first.items()})
     known = dict(first)
     for change in changes:
@@ -46,13 +46,13 @@ def test_it_counts_what_a_look_at_each_would(first: dict[str, frozenset[str]], c
 
 
 class Due(NamedTuple):
-    """A state that may have a time."""
+    """A state that may have a deadline."""
 
     time: float | None
     marks: tuple[str, ...] = ()
 
     def moment(self) -> float | None:
-        """Return the time."""
+        """Return the deadline."""
         return self.time
 
 
@@ -63,7 +63,7 @@ TIMES = some.dictionaries(
 
 @given(TIMES, some.lists(TIMES))
 def test_the_soonest_is_that_of_a_look_at_each(first: dict[str, float | None], changes: list[Any]) -> None:
-    """Also when it was asked for before a change."""
+    """Even if it was computed before a change."""
     known = {f"host{number}": first.get(f"host{number}") for number in range(200)}
     ledger = Ledger({name: Due(time) for name, time in known.items()})
     for change in changes:
@@ -80,12 +80,12 @@ def test_the_soonest_is_that_of_a_look_at_each(first: dict[str, float | None], c
 
 @pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
 def test_an_event_costs_no_more_looks_with_more_tasks(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The supervisor, its clock and the news: of a task in the middle of a running job."""
+    """For the supervisor, its clock and the messages: one task in the middle of a running job."""
     assert _looks(200, strategy, monkeypatch) == _looks(20, strategy, monkeypatch)
 
 
 def _looks(workers: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How often single tasks were looked at in each of the four events of a task's life."""
+    """Return how many single tasks are inspected for each of the four events of a task's life."""
     cluster = {"chief": 1, "worker": workers, "ps": 1}
     if strategy != "parameter_server":
         del cluster["ps"]

@@ -1,4 +1,4 @@
-"""Files of lines: what a killed writer left of its last line is removed before the next one is written."""
+"""Files of lines: an incomplete last line of a killed writer is removed before the next is written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_only_whole_lines_are_kept(tmp_path: Path, before: bytes, after: bytes) -> None:
-    """And the next line stands behind them."""
+    """The next line follows them."""
     path = tmp_path / "lines"
     path.write_bytes(before)
     descriptor = open_to_append(path)
@@ -34,13 +34,13 @@ def test_only_whole_lines_are_kept(tmp_path: Path, before: bytes, after: bytes) 
 
 
 def test_a_new_file_is_private(tmp_path: Path) -> None:
-    """Nobody else may read what stands in it."""
+    """No other user may read it."""
     os.close(open_to_append(tmp_path / "lines"))
     assert (tmp_path / "lines").stat().st_mode & 0o077 == 0
 
 
 def test_lines_are_appended_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk nothing is torn."""
+    """On a full disk no line is truncated."""
     descriptor = open_to_append(tmp_path / "lines")
     assert append(descriptor, b"one\n")
     write = os.write

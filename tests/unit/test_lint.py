@@ -1,4 +1,4 @@
-"""The rules of TensorFlow that are checked before anything starts."""
+"""TensorFlow's rules, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ PARAMETER_SERVER = {"cluster": {"chief": 1, "worker": 1, "ps": 1}, "command": "p
 
 
 def problems_of(base: dict[str, Any], **fields: Any) -> list[Problem]:
-    """What lint says about a spec with some fields more or other."""
+    """Return what lint reports for a spec with some fields added or changed."""
     return lint.check(made({**base, **fields}))
 
 
 def the_error(base: dict[str, Any], **fields: Any) -> Problem:
-    """The only problem, an error."""
+    """Return the only problem, an error."""
     (problem,) = problems_of(base, **fields)
     assert problem.severity == "error"
     return problem
 
 
 def the_warning(base: dict[str, Any], **fields: Any) -> Problem:
-    """The only problem, a warning."""
+    """Return the only problem, a warning."""
     (problem,) = problems_of(base, **fields)
     assert problem.severity == "warning"
     return problem
 
 
 class TestGoodSpecs:
-    """What is not to be complained about."""
+    """Specs that lint accepts."""
 
     @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
     def test_a_good_spec_has_no_problem(self, data: dict[str, Any]):
-        """Neither error nor warning; the two smallest specs of the documentation are among them."""
+        """Neither error nor warning; this includes the two smallest specs of the documentation."""
         assert problems_of(data) == []
 
     @pytest.mark.parametrize("path", sorted((REPOSITORY / "cluster_specs").iterdir()), ids=lambda path: path.name)
     def test_every_spec_that_comes_with_tflaunch_has_no_problem(self, path: Any):
-        """They are the first that users run."""
+        """Users run these first."""
         spec = load.load_spec(path, environ={"HOME": "/home/ann"})
         found = {role: (Address("h1", None), Address("h2", None)) for role in spec.discover}
         assert lint.check(spec.model_copy(update={"cluster": {**spec.cluster, **found}})) == []
 
 
 class TestImages:
-    """What `up` says about an image: it starts no task in one."""
+    """Images in a spec for `up`, which starts no containers."""
 
     def test_an_image_is_refused_where_the_scheduler_could_start_containers(self):
-        """The tasks would not have what the image has."""
+        """The tasks would lack what the image provides."""
         spec = made({**SMALLEST, "container": {"image": "train:1"}})
         (error,) = lint.unused_image(spec, "slurm")
         assert (error.severity, error.where) == ("error", "container.image")
@@ -69,32 +69,32 @@ class TestImages:
 
 
 class TestRoles:
-    """Which roles there may be."""
+    """Which roles are allowed."""
 
     def test_a_master_is_a_chief_in_tensorflow_2(self):
-        """Specs from TensorFlow 1 name it so."""
+        """TensorFlow 1 specs use this name."""
         error = the_error(SMALLEST, cluster={"master": ["alpha:1"], "worker": ["beta:1"]})
         assert (error.where, error.hint) == ("cluster.master", "rename it to 'chief'")
 
     @pytest.mark.parametrize("role", ["tensorboard", "TensorBoard", "dispatcher", "data_worker"])
     def test_what_takes_no_part_in_training_belongs_to_the_sidecars(self, role: str):
-        """TensorFlow refuses a cluster with such a job."""
+        """TensorFlow refuses a cluster with such a job name."""
         error = the_error(SMALLEST_LOCAL, cluster={"worker": 2, role: 1})
         assert error.where == f"cluster.{role}"
         assert "sidecars" in error.hint
 
     @pytest.mark.parametrize(("role", "guess"), [("workers", "worker"), ("Chief", "chief"), ("evalutor", "evaluator")])
     def test_an_unknown_role_is_answered_with_the_nearest_one(self, role: str, guess: str):
-        """There are only four."""
+        """Only four roles exist."""
         error = the_error(SMALLEST_LOCAL, cluster={"worker": 1, role: 1})
         assert (error.where, error.hint) == (f"cluster.{role}", f"did you mean '{guess}'?")
 
     def test_a_role_like_no_other_is_answered_with_all_four(self):
-        """When nothing is near."""
+        """When no name is similar."""
         assert "chief, worker, ps or evaluator" in the_error(SMALLEST_LOCAL, cluster={"worker": 1, "zzz": 1}).hint
 
     def test_an_empty_cluster_is_an_error(self):
-        """There would be nothing to run."""
+        """No task would run."""
         assert the_error(SMALLEST_LOCAL, cluster={}).where == "cluster"
 
     @pytest.mark.parametrize("role", ["chief", "evaluator"])
@@ -105,13 +105,13 @@ class TestRoles:
         assert "TensorFlow allows one" in error.message
 
     def test_settings_for_a_role_that_is_not_in_the_cluster_are_an_error(self):
-        """They would be ignored."""
+        """They would have no effect."""
         error = the_error(SMALLEST_LOCAL, roles={"wroker": {"gpus": 1}})
         assert error.where == "roles.wroker"
 
 
 class TestStrategies:
-    """What each strategy needs of the cluster."""
+    """What each strategy requires of the cluster."""
 
     def test_a_ps_in_a_multi_worker_mirrored_cluster_is_an_error(self):
         """All workers would wait for a service on ps:0."""
@@ -120,38 +120,38 @@ class TestStrategies:
         assert "ps:0" in error.message
 
     def test_a_multi_worker_mirrored_job_has_a_worker(self):
-        """A lone evaluator would wait for checkpoints that nobody writes."""
+        """A lone evaluator would wait for checkpoints that no task writes."""
         error = the_error(SMALLEST_LOCAL, cluster={"evaluator": 1})
         assert (error.where, error.hint) == ("cluster", 'add for example "worker": 2')
 
     @pytest.mark.parametrize("role", ["chief", "worker", "ps"])
     def test_a_parameter_server_job_has_a_chief_a_worker_and_a_ps(self, role: str):
-        """Without a chief in the cluster TensorFlow puts `localhost` there, which no other host can reach."""
+        """Without a chief in the cluster TensorFlow uses `localhost`, which no other host can reach."""
         cluster = {name: 1 for name in ("chief", "worker", "ps") if name != role}
         error = the_error(SMALLEST_LOCAL, cluster=cluster, strategy="parameter_server")
         assert (error.where, error.message) == ("cluster", f"ParameterServerStrategy needs a {role}")
 
     @pytest.mark.parametrize("strategy", ["mirrored", "tpu"])
     def test_a_strategy_of_one_process_has_one_task(self, strategy: str):
-        """Several would each train alone, and all would seem to succeed."""
+        """Several tasks would each train alone, and all would seem to succeed."""
         error = the_error(SMALLEST_LOCAL, strategy=strategy)
         assert error.where == "cluster"
         assert "one process" in error.message
 
     def test_success_of_all_waits_for_ever_with_parameter_servers(self):
-        """Worker and ps run TensorFlow's server, which never ends."""
+        """Worker and ps run TensorFlow's server, which never exits."""
         assert the_warning(PARAMETER_SERVER, success="all").where == "success"
 
     @pytest.mark.parametrize("base", [SMALLEST_LOCAL, PARAMETER_SERVER], ids=["mirrored", "parameter-server"])
     def test_keras_3_under_a_strategy_of_several_tasks_is_warned_about(self, base: dict[str, Any]):
-        """A program with its own training loop may know better."""
+        """A program with its own training loop may handle it."""
         warning = the_warning(base, legacy_keras=False)
         assert warning.where == "legacy_keras"
         assert "Keras 3 cannot `fit`" in warning.message
 
 
 class TestAddresses:
-    """Who can reach whom."""
+    """Which addresses the tasks can use."""
 
     @pytest.mark.parametrize(
         "workers",
@@ -164,20 +164,20 @@ class TestAddresses:
         ids=["same", "other-case", "loopback-names", "loopback-addresses"],
     )
     def test_two_tasks_cannot_have_one_address(self, workers: list[str]):
-        """TensorFlow binds every interface, so loopback addresses are one host too."""
+        """TensorFlow binds all interfaces, so loopback addresses count as one host."""
         error = the_error(SMALLEST_LOCAL, cluster={"worker": workers})
         assert error.where == "cluster.worker[1]"
         assert "cluster.worker[0]" in error.message
 
     def test_one_address_in_two_roles_is_an_error(self):
-        """The place of the other task is named."""
+        """The message names the location of the other task."""
         error = the_error(SMALLEST_LOCAL, cluster={"chief": ["alpha:1"], "worker": ["beta:1", "alpha:1"]})
         assert error.where == "cluster.worker[1]"
         assert "cluster.chief[0]" in error.message
 
     @pytest.mark.parametrize("local", ["localhost", "127.0.0.1", "LOCALHOST", "localhost.localdomain"])
     def test_a_loopback_address_among_hosts_is_an_error(self, local: str):
-        """On every host it means another machine."""
+        """On every host it refers to a different machine."""
         error = the_error(SMALLEST_LOCAL, cluster={"worker": ["alpha:1", f"{local}:2"]})
         assert error.where == "cluster.worker[1]"
         assert "another machine" in error.message
@@ -187,23 +187,23 @@ class TestAddresses:
         assert the_error(SMALLEST_LOCAL, cluster={"worker": ["alpha:1"], "chief": 1}).where == "cluster.chief[0]"
 
     def test_a_cluster_has_no_more_tasks_than_a_tf_config_can_name(self):
-        """Linux hands a process at most 128 KiB in one variable."""
+        """Linux limits a single variable to 128 KiB."""
         error = the_error(SMALLEST_LOCAL, cluster={"worker": 10_000})
         assert error.where == "cluster"
         assert "TF_CONFIG" in error.message
         assert problems_of(SMALLEST_LOCAL, cluster={"worker": 4000}) == []
 
     def test_a_host_that_nothing_runs_on_is_warned_about(self):
-        """Probably its name is misspelt."""
+        """Its name is probably misspelt."""
         assert the_warning(SMALLEST, hosts={"10.0.0.3": {"python": "/opt/python"}}).where == "hosts.10.0.0.3"
 
     def test_a_host_for_a_sidecar_alone_is_used(self):
-        """Not everything is in the cluster."""
+        """Sidecars are outside the cluster."""
         sidecars = {"board": {"command": "tensorboard", "host": "beta"}}
         assert problems_of(SMALLEST, sidecars=sidecars, hosts={"beta": {"gpus": 0}}) == []
 
     def test_a_host_has_the_gpus_that_its_tasks_ask_for(self):
-        """Counted over all roles on it."""
+        """Counted over all its roles."""
         error = the_error(
             SMALLEST,
             cluster={"chief": ["alpha:1"], "worker": ["alpha:2", "beta:1"]},
@@ -218,7 +218,7 @@ class TestAddresses:
         [(1, "error", "2 tasks would share 1 GPUs"), (3, "warning", "1 of them are not used")],
     )
     def test_gpus_can_be_shared(self, gpus: int, severity: str, said: str):
-        """Each task that trains gets as many as the others."""
+        """All training tasks get the same number."""
         fields = {"cluster": {"worker": ["alpha:1", "alpha:2"]}, "hosts": {"alpha": {"gpus": gpus}}}
         (problem,) = problems_of(SMALLEST, **fields)
         assert (problem.where, problem.severity) == ("hosts.alpha.gpus", severity)
@@ -226,10 +226,10 @@ class TestAddresses:
 
 
 class TestProcesses:
-    """What tasks run, and with which environment."""
+    """The commands of tasks, and their environment."""
 
     def test_every_role_has_something_to_run(self):
-        """A command for all, one of its own, or the standard server."""
+        """A common command, one of its own, or the standard server."""
         error = the_error({"cluster": {"worker": 2, "evaluator": 1}, "roles": {"worker": {"command": "python a.py"}}})
         assert (error.where, error.message) == ("command", "evaluator has nothing to run")
 
@@ -239,7 +239,7 @@ class TestProcesses:
         ids=["worker-of-another-strategy", "chief"],
     )
     def test_only_worker_and_ps_of_a_parameter_server_job_run_the_standard_server(self, base: Any, role: str):
-        """Everybody else has work of their own."""
+        """All other roles have work of their own."""
         assert the_error(base, roles={role: {"server": True}}).where == f"roles.{role}.server"
 
     def test_a_role_has_a_command_or_the_standard_server(self):
@@ -250,7 +250,7 @@ class TestProcesses:
         "variable", ["TF_CONFIG", "TFLAUNCH_RUN", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR"]
     )
     def test_what_tflaunch_makes_for_each_task_cannot_be_given(self, variable: str):
-        """A TF_CONFIG for all tasks would make them all the same one."""
+        """A common TF_CONFIG would give all tasks the same identity."""
         assert the_error(SMALLEST_LOCAL, env={variable: "x"}).where == f"env.{variable}"
 
     @pytest.mark.parametrize(
@@ -275,62 +275,62 @@ class TestProcesses:
 
     @pytest.mark.parametrize("value", ["1", "true", "True", "0", ""])
     def test_a_spelling_of_legacy_keras_that_tensorflow_knows_is_none(self, value: str):
-        """Off is a choice too."""
+        """Turning it off is valid."""
         assert problems_of(SMALLEST_LOCAL, env={"TF_USE_LEGACY_KERAS": value}) == []
 
     def test_one_inter_op_thread_is_warned_about_with_parameter_servers(self):
-        """Servers wait inside such threads."""
+        """Servers block inside such threads."""
         warning = the_warning(PARAMETER_SERVER, env={"TF_NUM_INTEROP_THREADS": "1"})
         assert warning.where == "env.TF_NUM_INTEROP_THREADS"
         assert problems_of(SMALLEST_LOCAL, env={"TF_NUM_INTEROP_THREADS": "1"}) == []
 
     @pytest.mark.parametrize("name", ["worker-0", "worker"])
     def test_a_sidecar_cannot_have_the_name_of_a_task_or_role(self, name: str):
-        """They would share a log, and `logs worker` would not know which is meant."""
+        """They would share a log, and `logs worker` would be ambiguous."""
         assert the_error(SMALLEST_LOCAL, sidecars={name: {"command": "tensorboard"}}).where == f"sidecars.{name}"
 
     def test_a_first_wait_is_not_longer_than_the_longest(self):
-        """Or the back-off would go backwards."""
+        """Otherwise the backoff would decrease."""
         assert the_error(SMALLEST_LOCAL, restart={"backoff": ["1m", "1s"]}).where == "restart.backoff"
 
     @pytest.mark.parametrize("least", [0, 3])
     def test_an_elastic_job_keeps_some_of_its_workers(self, least: int):
-        """None is too few, and more than there are too many."""
+        """Zero is too few, and more than there are is too many."""
         error = the_error(SMALLEST_LOCAL, elastic={"min_workers": least})
         assert error.where == "elastic.min_workers"
         assert not problems_of(SMALLEST_LOCAL, elastic={"min_workers": 1})
 
     def test_a_job_in_one_process_cannot_be_elastic(self):
-        """There is nobody to lose."""
+        """It has no worker to lose."""
         error = the_error(GOOD["mirrored"], elastic={"min_workers": 1})
         assert error.where == "elastic"
 
     def test_only_those_who_look_on_can_be_required(self):
-        """All others always are."""
+        """All other tasks always are."""
         error = the_error(SMALLEST_LOCAL, roles={"worker": {"required": True}})
         assert error.where == "roles.worker.required"
         assert not problems_of(GOOD["evaluator"], roles={"evaluator": {"required": True}})
 
     @pytest.mark.parametrize("name", ["", "tensor flow", "a..b", "tf-keras", "1a", "a,b"])
     def test_what_is_preloaded_are_modules(self, name: str):
-        """Their names, as one imports them."""
+        """Their names are those used in `import`."""
         assert the_error(SMALLEST_LOCAL, preload=["tensorflow.keras", name]).where == "preload[1]"
         assert not problems_of(SMALLEST_LOCAL, preload=["tensorflow.keras"])
 
     @pytest.mark.parametrize("command", ["sh train.sh", "python -O train.py", "/usr/bin/env python train.py"])
     def test_a_command_that_cannot_be_preloaded_is_pointed_out(self, command: str):
-        """It runs, and nothing is won."""
+        """It runs, but gains nothing."""
         (warning,) = problems_of(SMALLEST_LOCAL, preload=["tensorflow"], command=command)
         assert (warning.severity, warning.where) == ("warning", "preload")
         assert "does nothing for 'command'" in warning.message
 
 
 class TestSync:
-    """Which paths can be brought to hosts."""
+    """Which paths can be copied to hosts."""
 
     @pytest.mark.parametrize("path", ["/etc", "~/code", "~ann/code", "..", "../lib", "src/../../lib"])
     def test_a_path_stays_below_the_spec(self, path: str):
-        """On a host, it has to have a place in the run's directory."""
+        """Each needs a place in the run's directory on a host."""
         error = the_error(SMALLEST, sync={"paths": ["src", path]})
         assert error.where == "sync.paths[1]"
         assert f"{path!r} is not below the spec's directory" in error.message
@@ -338,12 +338,12 @@ class TestSync:
 
     @pytest.mark.parametrize("sync", [{}, {"paths": ["."]}, {"paths": ["a/b", "./c", "d..e"], "exclude": ["/x", ".."]}])
     def test_other_paths_are_good(self, sync: dict[str, Any]):
-        """What is excluded is a pattern, no path."""
+        """`exclude` holds patterns, not paths."""
         assert problems_of(SMALLEST, sync=sync) == []
 
 
 class TestShellSyntax:
-    """What only a shell would act upon."""
+    """Syntax that only a shell would interpret."""
 
     @pytest.mark.parametrize(
         ("command", "word", "remedy"),
@@ -360,7 +360,7 @@ class TestShellSyntax:
         ],
     )
     def test_it_is_warned_of_with_the_remedy(self, command: Any, word: str, remedy: str):
-        """No shell runs."""
+        """No shell is used."""
         warning = the_warning(SMALLEST_LOCAL, command=command)
         assert (warning.where, repr(word) in warning.message) == ("command", True)
         assert remedy in warning.hint
@@ -376,7 +376,7 @@ class TestShellSyntax:
         ],
     )
     def test_a_script_for_a_shell_and_what_tflaunch_expands_are_fine(self, command: list[str]):
-        """And so is what no shell would act upon."""
+        """So is what a shell would leave unchanged."""
         assert problems_of(SMALLEST_LOCAL, command=command) == []
 
 
@@ -384,16 +384,16 @@ class TestEveryHost:
     """`hosts."*"`."""
 
     def test_it_is_not_unused(self):
-        """It is no host."""
+        """It is not a host."""
         assert problems_of(SMALLEST_LOCAL, hosts={"*": {"env": {"A": "1"}}}) == []
 
     @pytest.mark.parametrize("field", ["ssh", "docker", "address"])
     def test_the_way_to_a_host_is_its_own(self, field: str):
-        """All hosts would be one."""
+        """All hosts would be the same machine."""
         assert the_error(SMALLEST, hosts={"*": {field: "h1"}}).where == f"hosts.*.{field}"
 
     def test_its_gpus_are_shared_out(self):
-        """As if they were written for each host."""
+        """As if they were specified for each host."""
         spec = {"cluster": {"worker": ["a", "a"]}, "command": "train", "hosts": {"*": {"gpus": 1}}}
         assert the_error(spec).where == "hosts.a.gpus"
 
@@ -406,7 +406,7 @@ class TestSidecarsAlone:
         assert problems_of({"sidecars": {"dispatcher": {"command": "serve", "required": True}}}) == []
 
     def test_sidecars_that_are_not_required_are_no_job(self):
-        """Nothing would say when it is done."""
+        """Nothing would decide when it is done."""
         error = the_error({"sidecars": {"dispatcher": {"command": "serve"}}})
         assert error.where == "cluster"
         assert '"required": true' in error.hint
@@ -420,10 +420,10 @@ class TestSidecarsAlone:
 
 
 class TestAll:
-    """Promises about every spec that can be read."""
+    """Properties of every spec that can be read."""
 
     def test_errors_come_before_warnings_and_everything_has_a_remedy(self):
-        """The order in which they are to be corrected."""
+        """Problems are listed in the order in which to fix them."""
         problems = problems_of(
             SMALLEST, legacy_keras=False, hosts={"gamma": {}}, env={"TF_CONFIG": "{}"}, restart={"backoff": [2, 1]}
         )
@@ -455,6 +455,6 @@ class TestAll:
     )
     @settings(max_examples=200, deadline=None)
     def test_lint_never_raises_and_names_places_that_are_there(self, data: dict[str, Any]):
-        """Each place begins with a field of the spec, or with one that is missing in it."""
+        """Each place starts with a field of the spec, or with a missing one."""
         for problem in lint.check(made(json.loads(json.dumps(data)))):
             assert problem.where.split(".")[0] in {*data, "command", "cluster"}

@@ -1,4 +1,4 @@
-"""Lines that many tasks say at once are told once; no task's lines change places."""
+"""Equal lines that many tasks write at once are shown once; the lines of a task keep their order."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ def line(time: float, task: int, text: str) -> Line:
 
 
 def folded(*lines: Line) -> list[tuple[str, str, int]]:
-    """Return task, text and how many others said the same."""
+    """Return task, text and the number of other tasks with the same line."""
     return [(told.task, told.text.decode(), others) for told, others in fold(lines)]
 
 
 def test_the_same_words_of_many_tasks_are_told_once() -> None:
-    """By the first of them."""
+    """Under the name of the first."""
     lines = [line(task / 100, task, "hello") for task in range(64)]
     assert folded(*lines, line(1, 3, "bye")) == [("worker:0", "hello", 63), ("worker:3", "bye", 0)]
 
 
 def test_later_words_are_told_again() -> None:
-    """A window is as long as it was made."""
+    """The window has a fixed length."""
     lines = [line(0, 0, "x"), line(0.9, 1, "x"), line(1.1, 2, "x")]
     assert folded(*lines) == [("worker:0", "x", 1), ("worker:2", "x", 0)]
     assert [others for _, others in fold(lines, window=2)] == [2]
 
 
 def test_a_task_that_says_the_same_twice_is_told_twice() -> None:
-    """And so is another one that does."""
+    """So is another task that does."""
     lines = [line(0, 0, "a"), line(0.1, 0, "a"), line(0.2, 1, "a"), line(0.3, 1, "a"), line(0.4, 1, "a")]
     assert folded(*lines) == [("worker:0", "a", 1), ("worker:0", "a", 1), ("worker:1", "a", 0)]
 
 
 def test_no_tasks_lines_change_places() -> None:
-    """What was said in another order is told in that order."""
+    """Lines written in another order are shown in that order."""
     lines = [line(0, 0, "a"), line(0, 0, "b"), line(0.1, 1, "b"), line(0.1, 1, "a")]
     assert folded(*lines) == [("worker:0", "a", 0), ("worker:0", "b", 1), ("worker:1", "a", 0)]
 
 
 def test_following() -> None:
-    """A line is held until nobody else can say it, or until that is not waited for."""
+    """A line is held until no other task can repeat it, or until waiting is disabled."""
     folder = Folder()
     assert folder.feed(line(0, 0, "a")) == []
     assert folder.feed(line(0.5, 1, "a")) == []
@@ -62,7 +62,7 @@ def test_following() -> None:
 
 
 def test_endless_input_is_folded_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bounded memory, also where no time is known."""
+    """In bounded memory, even without timestamps."""
     monkeypatch.setattr(log_fold, "_MOST_HELD", 10)
     endless = (line(0.0, 0, str(number)) for number in itertools.count())
     assert [told.text for told, _ in itertools.islice(fold(endless), 3)] == [b"0", b"1", b"2"]
@@ -73,7 +73,7 @@ LINES = st.lists(st.tuples(st.floats(-0.5, 1.5), st.integers(0, 3), st.sampled_f
 
 @given(LINES)
 def test_every_line_counts_once(steps: list[tuple[float, int, str]]) -> None:
-    """Whatever clocks do; and what is not folded keeps its order."""
+    """Regardless of clocks; lines that are not folded keep their order."""
     times = itertools.accumulate(step for step, _, _ in steps)
     lines = [line(time, task, text) for time, (_, task, text) in zip(times, steps, strict=True)]
     told = list(fold(lines))

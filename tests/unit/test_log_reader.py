@@ -1,4 +1,4 @@
-"""Logs are read as their tasks wrote them, merged by time, from any place, while they grow."""
+"""Logs are read as the tasks wrote them, merged by time, from any position, while they grow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = 1_800_000_000.0
 
 
 class Place:
-    """A run whose tasks write."""
+    """A run whose tasks write output."""
 
     def __init__(self, path: Path, tasks: tuple[str, ...] = (A, B)) -> None:
         self.path = path
@@ -32,7 +32,7 @@ class Place:
         self.open()
 
     def open(self) -> None:
-        """Be the next supervisor."""
+        """Act as the next supervisor."""
         self.marks = Marks(self.path / "marks.jsonl")
         self.logs = {
             task: TaskLog(task, path_of(self.path, task), self.marks, times_of(self.path / "times", task))
@@ -46,11 +46,11 @@ class Place:
         self.marks.close()
 
     def say(self, task: str, data: bytes, seconds: float = 0.0) -> None:
-        """A task writes something, so many seconds after NOW."""
+        """Write output of a task, ``seconds`` after NOW."""
         self.logs[task].append(data, [(0, NOW + seconds)])
 
     def again(self, task: str, attempt: int, seconds: float = 0.0) -> None:
-        """A task is started again."""
+        """Start a task again."""
         self.logs[task].begin_attempt(attempt, f"{task} attempt {attempt}", NOW + seconds)
 
     def reader(self) -> LogReader:
@@ -60,18 +60,18 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A run with two tasks that have said nothing."""
+    """A run with two tasks without output."""
     return Place(tmp_path)
 
 
 def texts(lines: object) -> list[str]:
-    """Return lines as text, with the number of their task before it."""
+    """Return lines as text, each prefixed with the number of its task."""
     assert hasattr(lines, "__iter__")
     return [f"{line.task[-1]} {line.text.decode()}" for line in lines]
 
 
 def test_lines_are_merged_by_time(place: Place) -> None:
-    """By when they were written, not by when they came."""
+    """By when they were written, not by when they arrived."""
     place.say(A, b"one\n", 1)
     place.say(A, b"three\n", 3)
     place.say(B, b"zero\n", 0)
@@ -84,7 +84,7 @@ def test_lines_are_merged_by_time(place: Place) -> None:
 
 
 def test_lines_of_one_moment_stand_in_the_order_of_the_tasks(place: Place) -> None:
-    """And a task's own lines in their order, also when its clock was set back."""
+    """A task's own lines keep their order, even when its clock was set back."""
     place.say(B, b"b\n", 1)
     place.say(A, b"a\n", 1)
     place.say(A, b"c\n", -4000)
@@ -92,13 +92,13 @@ def test_lines_of_one_moment_stand_in_the_order_of_the_tasks(place: Place) -> No
 
 
 def test_a_progress_bar_is_its_last_state(place: Place) -> None:
-    """As on a terminal."""
+    """As in a terminal."""
     place.say(A, b"1/3\r2/3\r3/3\r\nend\r\n")
     assert texts(place.reader().read()) == ["0 3/3", "0 end"]
 
 
 def test_attempts_begin_with_our_line(place: Place) -> None:
-    """Also where the one before did not end its line."""
+    """Even if the previous attempt did not end its last line."""
     place.say(A, b"old\nno end", 0)
     place.again(A, 2, 1)
     place.say(A, b"new\n", 1)
@@ -125,7 +125,7 @@ def test_attempts_begin_with_our_line(place: Place) -> None:
 
 
 def test_only_this_runs_part_of_a_log_counts(tmp_path: Path) -> None:
-    """--log-dir may hold an earlier run's."""
+    """With --log-dir, the log may also hold an earlier run."""
     path_of(tmp_path, A).write_bytes(b"of\nan earlier run\n")
     place = Place(tmp_path)
     place.say(A, b"mine\n")
@@ -134,7 +134,7 @@ def test_only_this_runs_part_of_a_log_counts(tmp_path: Path) -> None:
 
 
 def test_a_log_is_read_on_after_its_supervisor_was_killed_between_mark_and_words(place: Place) -> None:
-    """The mark whose words are missing is followed by one for where they would have begun."""
+    """The mark without output is followed by one for the position at which that would have begun."""
     place.say(A, b"abc\n")
     place.again(A, 1, 1)
     place.close()
@@ -145,7 +145,7 @@ def test_a_log_is_read_on_after_its_supervisor_was_killed_between_mark_and_words
 
 
 def test_since_begins_with_the_line_that_was_being_written(place: Place) -> None:
-    """Its end counts."""
+    """The time at which a line ends counts."""
     for second in range(100):
         place.say(A, b"%d begins, " % second, second)
         place.say(A, b"ends\n", second + 0.5)
@@ -156,7 +156,7 @@ def test_since_begins_with_the_line_that_was_being_written(place: Place) -> None
 
 
 def test_without_an_index_everything_is_of_an_unknown_time(place: Place) -> None:
-    """An index can be lost; words must not be."""
+    """An index can be lost; output must not be."""
     place.say(A, b"a\n", 2)
     place.say(B, b"b\n", 1)
     for task in (A, B):
@@ -166,7 +166,7 @@ def test_without_an_index_everything_is_of_an_unknown_time(place: Place) -> None
 
 
 def test_following(place: Place) -> None:
-    """Whole lines as they come; the rest at the end; nothing twice."""
+    """Complete lines as they arrive; the rest at the end; no line twice."""
     place.say(A, b"one\ntw")
     reader = place.reader()
     assert texts(reader.read(tail=1)) == ["0 one"]
@@ -186,7 +186,7 @@ def test_following(place: Place) -> None:
 
 
 def test_following_one_attempt(place: Place) -> None:
-    """It may begin later."""
+    """The attempt may begin later."""
     place.say(A, b"zero\n")
     reader = place.reader()
     assert texts(reader.read(attempt=1)) == []
@@ -201,7 +201,7 @@ def test_following_one_attempt(place: Place) -> None:
 
 
 def test_following_a_run_that_has_not_begun(tmp_path: Path) -> None:
-    """There is nothing yet, not even a file."""
+    """Not even the log file exists yet."""
     reader = LogReader(tmp_path, tmp_path, [A])
     assert texts(reader.read()) == texts(reader.new_lines()) == texts(reader.rest()) == []
     place = Place(tmp_path, (A,))
@@ -211,7 +211,7 @@ def test_following_a_run_that_has_not_begun(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_read_in_pieces(place: Place) -> None:
-    """Memory is bounded, and so is what is shown of a progress bar."""
+    """Memory is bounded, and so is the shown part of a progress bar."""
     place.say(A, b"x" * 1_000_000)
     place.say(B, b"".join(b"%d%%\r" % number for number in range(100_000)))
     reader = place.reader()
@@ -228,7 +228,7 @@ def test_a_line_without_end_is_read_in_pieces(place: Place) -> None:
 
 
 def test_an_unfinished_line_is_read_whole_in_little_memory(place: Place) -> None:
-    """A program that never ends a line loses nothing; of the last lines only the end of it is wanted."""
+    """Output of a program that never ends a line is not lost; for the last lines only its end is returned."""
     for _ in range(50):
         place.say(A, b"x" * 1_000_000)
     tracemalloc.start()
@@ -243,7 +243,7 @@ def test_an_unfinished_line_is_read_whole_in_little_memory(place: Place) -> None
 
 
 def test_the_end_of_a_large_log_is_read_from_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever stands before; and all of it in little memory."""
+    """Regardless of what precedes it; and the whole log is read in little memory."""
     for _ in range(100):
         place.say(A, (b"x" * 99 + b"\n") * 2000)
     asked: list[int] = []
@@ -276,7 +276,7 @@ WRITES = st.lists(
 def test_every_way_to_read_gives_the_same_lines(
     writes: list[tuple[str, bytes | int, float]], cut: int, tail: int, since: float, block: int
 ) -> None:
-    """At once or as they come; all or the last ones; whatever the blocks."""
+    """At once or as it arrives; all lines or the last; with any block size."""
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_log_reader, "_BLOCK", block)
         place = Place(Path(directory))
@@ -328,5 +328,5 @@ def test_a_mark_that_is_being_written_is_read_when_it_is_whole(place: Place) -> 
 
 
 def test_a_line_knows_its_task() -> None:
-    """And when, and which attempt."""
+    """And its time and attempt."""
     assert Line(1.0, A, 2, b"x") == (1.0, A, 2, b"x")

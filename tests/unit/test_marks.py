@@ -1,4 +1,4 @@
-"""Marks that `tflaunch doctor` leaves in directories for checkpoints."""
+"""Probe files that `tflaunch doctor` writes into checkpoint directories."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 
 
 def test_a_mark_is_left_in_the_nearest_directory_that_exists(tmp_path: Path) -> None:
-    """The directory itself may be made by the program."""
+    """The program may create the directory itself."""
     left = host_facts.mark(str(tmp_path / "run" / "state"), "token")
     assert left == str(tmp_path / ".tflaunch-token")
     host_facts.unmark(left)
@@ -23,7 +23,7 @@ def test_a_mark_is_left_in_the_nearest_directory_that_exists(tmp_path: Path) -> 
 def test_no_mark_is_left_where_nothing_of_the_user_is(
     directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither in the directory in which an agent happens to be, nor in the root."""
+    """Neither in the agent's working directory nor in the root."""
     monkeypatch.chdir(tmp_path)
     assert host_facts.mark(directory, "token") is None
     assert list(tmp_path.iterdir()) == []

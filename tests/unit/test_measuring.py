@@ -1,4 +1,4 @@
-"""Measures and times: which process is whose, which bytes are from when, and what is believed of a link's words."""
+"""Measurements and timestamps: processes per task, times of output, and validation of messages from a link."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TASK = "worker:0"
 
 
 def test_children_and_members_of_the_session_are_the_tasks() -> None:
-    """Wherever they moved: away from their parent, or to another session."""
+    """Even those that changed their parent or their session."""
     parents = {1: 0, 10: 1, 20: 10, 21: 20, 22: 21, 23: 1, 30: 10, 31: 30, 40: 1}
     sessions = {21: 20, 22: 22, 23: 20, 31: 30}
     processes = {pid: Process(parent, sessions.get(pid, pid), 1.0, 100) for pid, parent in parents.items()}
@@ -34,7 +34,7 @@ def test_children_and_members_of_the_session_are_the_tasks() -> None:
 
 
 def test_gpus_are_those_on_which_a_task_runs() -> None:
-    """What the driver does not tell is not known."""
+    """What the driver does not report is unknown."""
     figures: dict[str, dict[str, float]] = {"a": {}, "b": {}, "c": {}}
     rows = {
         "processes": [
@@ -58,7 +58,7 @@ def test_gpus_are_those_on_which_a_task_runs() -> None:
 
 
 def test_notes_are_as_fine_as_needed() -> None:
-    """What follows at once has the time of what went before."""
+    """Output that follows within milliseconds shares the timestamp of the output before it."""
     kept = Times()
     for offset, now in ((0, 1.0), (10, 1.02), (20, 1.06), (30, 2.0)):
         kept.note(offset, now)
@@ -69,7 +69,7 @@ def test_notes_are_as_fine_as_needed() -> None:
 
 
 def test_notes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old words are dated less finely then, and never later than they were read."""
+    """Old output then has coarser timestamps, never later than when it was read."""
     monkeypatch.setattr(times, "MOST", 8)
     kept = Times()
     for number in range(1000):
@@ -82,7 +82,7 @@ def test_notes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 3)), min_size=1), st.data())
 def test_every_byte_has_a_time(writes: list[tuple[int, float]], data: st.DataObject) -> None:
-    """That of the note before it, whatever was released."""
+    """Each has that of the note before it, whatever was released."""
     kept, end, now = Times(), 0, 0.0
     moments: list[float] = []
     for size, wait in writes:
@@ -103,28 +103,28 @@ def test_every_byte_has_a_time(writes: list[tuple[int, float]], data: st.DataObj
 
 
 class Kept:
-    """Takes output."""
+    """A sink for output."""
 
     def __init__(self) -> None:
         self.written: list[tuple[bytes, list[tuple[int, float]]]] = []
 
     def write(self, task: str, attempt: int, data: bytes, times: list[tuple[int, float]], done: Any) -> None:
-        """Take output, which is acknowledged later."""
+        """Accept output, which is acknowledged later."""
         self.written.append((data, times))
 
     def kept(self, task: str, attempt: int) -> int | None:
-        """Nothing is known of before."""
+        """Return that nothing was kept earlier."""
         return None
 
     def lose(self, task: str, attempt: int, size: int) -> None:
-        """A gap."""
+        """Accept a gap."""
 
     def end(self, task: str, attempt: int) -> None:
-        """The end."""
+        """Accept the end."""
 
 
 def output(words: Kept) -> Output:
-    """Return the output of a host whose clock is 100 s ahead."""
+    """Return the output handler of a host whose clock is 100 s ahead."""
     return Output(words, lambda: None, lambda theirs: theirs - 100, lambda *_: True)
 
 
@@ -134,7 +134,7 @@ def frame(offset: int, times: Any) -> dict[str, Any]:
 
 
 def test_times_are_by_our_clock_and_by_position() -> None:
-    """Also when a part of the words was known already."""
+    """Even if part of the output was already known."""
     kept = Kept()
     heard = output(kept)
     heard.read(frame(0, [[0, 101.0], [4, 102.0]]), b"abcdef")
@@ -152,7 +152,7 @@ def test_times_are_by_our_clock_and_by_position() -> None:
     ],
 )  # fmt: skip
 def test_times_that_are_none_are_refused(times: object) -> None:
-    """Bytes from a link are checked before they are believed."""
+    """Data from a link is validated before use."""
     kept = Kept()
     with pytest.raises((ValueError, TypeError)):
         output(kept).read(frame(0, times), b"abcdef")
@@ -160,7 +160,7 @@ def test_times_that_are_none_are_refused(times: object) -> None:
 
 
 def test_measures_are_read() -> None:
-    """What is not known is None."""
+    """Unknown values are None."""
     said = {
         TASK: {
             "attempt": 1,
@@ -188,13 +188,13 @@ def test_measures_are_read() -> None:
     ],
 )  # fmt: skip
 def test_measures_that_are_none_are_refused(said: object) -> None:
-    """Whatever comes."""
+    """Any invalid input is refused."""
     with pytest.raises(ValueError, match=r"measure|figure"):
         measures.from_wire(said)
 
 
 def test_names_of_metrics_can_be_shown_and_encoded() -> None:
-    """They go to terminals, and to Prometheus, which answers nothing at all if one cannot be encoded."""
+    """They are shown on terminals and sent to Prometheus, which gets no answer at all if one cannot be encoded."""
     said = {TASK: {"attempt": 0, "progress": {"metrics": {"loss\ud800": 1, "a\x1b[2J\nb": 2}}}}
     progress = measures.from_wire(said)[TASK].progress
     assert progress is not None

@@ -1,4 +1,4 @@
-"""What the kernel says about a process that its OOM killer ended."""
+"""What the kernel reports about a process that its OOM killer ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GIB = 2**30
 
 
 class Kernel:
-    """A tree of files such as a kernel shows."""
+    """A file tree as a kernel shows it."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / "cgroup"
@@ -42,7 +42,7 @@ class Kernel:
         (directory / "memory.max").write_text(f"{limit}\n")
 
     def v1(self, name: str, limit: int = 2**63 - 4096, kills: int = 0, hits: int = 0) -> None:
-        """Describe a cgroup of the first version."""
+        """Describe a version 1 cgroup."""
         directory = self.root / "memory" / name.strip("/")
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "memory.oom_control").write_text(f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n")
@@ -50,39 +50,39 @@ class Kernel:
         (directory / "memory.failcnt").write_text(f"{hits}\n")
 
     def v1_with_swap(self, name: str, limit: int, most: int = 0) -> None:
-        """Describe the limit of memory and swap together of such a cgroup."""
+        """Describe the combined limit of memory and swap of a version 1 cgroup."""
         directory = self.root / "memory" / name.strip("/")
         (directory / "memory.memsw.limit_in_bytes").write_text(f"{limit}\n")
         (directory / "memory.memsw.failcnt").write_text("0\n")
         (directory / "memory.memsw.max_usage_in_bytes").write_text(f"{most}\n")
 
     def we_are_in(self, *lines: str) -> None:
-        """Say in which cgroups this process is."""
+        """Set the cgroups of this process."""
         (self.proc / "self" / "cgroup").write_text("".join(f"{line}\n" for line in lines))
 
     def has_log(self, namespace: str = "pid:[4026531836]") -> None:
-        """Let there be a log that may be read."""
+        """Provide a readable kernel log."""
         self.kmsg.write_text(f"6,1,0,-;{KILLED.format(7)}\n")
         (self.proc / "self" / "ns" / "pid").symlink_to(namespace)
 
     def logs(self, text: str) -> None:
-        """Add a record."""
+        """Add a log record."""
         with self.kmsg.open("a") as file:
             file.write(f"3,2,100,-;{text}\n")
 
     def watch(self) -> OomWatch:
-        """Begin to watch."""
+        """Start watching."""
         return OomWatch(str(self.root), str(self.proc), str(self.kmsg))
 
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Kernel:
-    """A kernel that shows nothing yet."""
+    """A kernel without any of these files."""
     return Kernel(tmp_path)
 
 
 def test_the_limit_that_was_hit_is_named(kernel: Kernel) -> None:
-    """Of several limits, the nearest one that stopped an allocation."""
+    """Of several limits, the nearest one at which an allocation failed."""
     kernel.we_are_in("0::/slice/job/here")
     for name in ("/slice/job/here", "/slice/job", "/slice"):
         kernel.v2(name, str(2 * GIB), kills=3)
@@ -95,7 +95,7 @@ def test_the_limit_that_was_hit_is_named(kernel: Kernel) -> None:
 
 
 def test_one_kill_explains_one_death(kernel: Kernel) -> None:
-    """Two that died together are both explained, a third one is not."""
+    """If two processes died together, both are explained; a third is not."""
     kernel.we_are_in("0::/")
     kernel.v2("/", str(64 * 2**20))
     watch = kernel.watch()
@@ -105,7 +105,7 @@ def test_one_kill_explains_one_death(kernel: Kernel) -> None:
 
 
 def test_without_a_limit_it_was_the_machine(kernel: Kernel) -> None:
-    """Neither own group nor parents were full."""
+    """Neither its own cgroup nor a parent was full."""
     kernel.we_are_in("0::/user")
     kernel.v2("/user")
     watch = kernel.watch()
@@ -114,7 +114,7 @@ def test_without_a_limit_it_was_the_machine(kernel: Kernel) -> None:
 
 
 def test_the_first_version_of_cgroups(kernel: Kernel) -> None:
-    """Other files, other names."""
+    """It has other files with other names."""
     kernel.we_are_in("9:name=systemd:/", "4:cpu,memory:/docker/abc", "0::/")
     kernel.v1("/", kills=1)
     kernel.v1("/docker/abc", GIB, kills=1)
@@ -131,7 +131,7 @@ def test_the_first_version_of_cgroups(kernel: Kernel) -> None:
     ],
 )
 def test_the_limit_with_swap_of_the_first_version(kernel: Kernel, swap: int, words: str) -> None:
-    """The kernel checks it before that of memory alone, and counts no hit of it."""
+    """The kernel checks it before the limit of memory alone, and does not count hits of it."""
     kernel.we_are_in("4:memory:/docker/abc")
     kernel.v1("/docker/abc", GIB, hits=7)
     kernel.v1_with_swap("/docker/abc", swap)
@@ -143,7 +143,7 @@ def test_the_limit_with_swap_of_the_first_version(kernel: Kernel, swap: int, wor
 
 @pytest.mark.parametrize("place", ["/docker/abc", "/../../elsewhere"])
 def test_a_container_sees_its_own_group_as_the_root(kernel: Kernel, place: str) -> None:
-    """The kernel may name a path of the host, which is not in the container's tree."""
+    """The kernel may report a path of the host, which does not exist in the container's tree."""
     kernel.we_are_in(f"4:memory:{place}")
     kernel.v1("/", GIB)
     watch = kernel.watch()
@@ -153,7 +153,7 @@ def test_a_container_sees_its_own_group_as_the_root(kernel: Kernel, place: str) 
 
 @pytest.mark.parametrize("record", [KILLED, CHOSEN])
 def test_the_log_names_the_process(kernel: Kernel, record: str) -> None:
-    """Also where nothing is counted; one kill explains one death."""
+    """Even without counters; one kill explains one death."""
     kernel.has_log()
     watch = kernel.watch()
     kernel.logs(record.format(42))
@@ -164,7 +164,7 @@ def test_the_log_names_the_process(kernel: Kernel, record: str) -> None:
 
 
 def test_records_of_the_past_say_nothing(kernel: Kernel) -> None:
-    """A pid comes round again."""
+    """Pids are reused."""
     kernel.has_log()
     watch = kernel.watch()
     assert not watch.evidence(7)
@@ -172,7 +172,7 @@ def test_records_of_the_past_say_nothing(kernel: Kernel) -> None:
 
 
 def test_the_log_speaks_of_other_pids_inside_a_namespace(kernel: Kernel) -> None:
-    """There its 42 is somebody else's."""
+    """Its pid 42 is another process there."""
     kernel.has_log("pid:[4026532000]")
     watch = kernel.watch()
     kernel.logs(KILLED.format(42))
@@ -180,7 +180,7 @@ def test_the_log_speaks_of_other_pids_inside_a_namespace(kernel: Kernel) -> None
 
 
 def test_a_kill_of_another_process_is_not_ours(kernel: Kernel) -> None:
-    """The log tells whose it was: here that of a neighbour in the same group."""
+    """The log names the victim: here a neighbour in the same cgroup."""
     kernel.has_log()
     kernel.we_are_in("0::/")
     kernel.v2("/", str(GIB))
@@ -195,7 +195,7 @@ def test_a_kill_of_another_process_is_not_ours(kernel: Kernel) -> None:
 
 
 def test_a_log_that_is_overwritten_or_endless_does_not_hold_us(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EPIPE means that records were lost; there is a bound to what is read."""
+    """EPIPE means that records were lost; the amount read is bounded."""
     kernel.has_log()
     watch = kernel.watch()
     reads = 0
@@ -216,8 +216,8 @@ def test_a_log_that_is_overwritten_or_endless_does_not_hold_us(kernel: Kernel, m
 
 @pytest.mark.parametrize("text", ["", "4:memory", "0::", "\0\xff:::", "oom_kill x"])
 def test_files_that_make_no_sense_are_no_evidence(kernel: Kernel, text: str) -> None:
-    """An explanation is not worth a failure."""
-    assert not kernel.watch().evidence(7)  # there is no /proc/self/cgroup at all
+    """A missing explanation must not become an error."""
+    assert not kernel.watch().evidence(7)  # /proc/self/cgroup does not exist
     kernel.we_are_in(text)
     (kernel.root / "memory.events").write_text(text)
     (kernel.root / "memory.max").mkdir()
@@ -225,7 +225,7 @@ def test_files_that_make_no_sense_are_no_evidence(kernel: Kernel, text: str) -> 
 
 
 def test_a_look_takes_no_time() -> None:
-    """On this machine, with its own cgroups and log."""
+    """On this machine, with its real cgroups and log."""
     watch = OomWatch()
     watch.evidence(os.getpid())
     times = []
@@ -256,7 +256,7 @@ print(status, watch.evidence(pid), sep=";")
 
 @pytest.fixture(params=["memory", "memory and swap"])
 def small_group(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A memory cgroup with a limit of 64 MiB, made by this test and removed after it."""
+    """A memory cgroup limited to 64 MiB, which the test creates and removes."""
     own = [line.rstrip("\n").split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     is_v1 = any("memory" in controllers.split(",") for _, controllers, _ in own)
     root = Path("/sys/fs/cgroup/memory" if is_v1 else "/sys/fs/cgroup")
@@ -285,7 +285,7 @@ def small_group(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.mark.parametrize("log", ["/dev/kmsg", "/nowhere"])
 def test_a_real_kill_is_found(small_group: Path, log: str) -> None:
-    """By the counter alone, and with the kernel's log beside it."""
+    """By the counter alone, and with the kernel's log as well."""
     source = str(Path(oom.__file__).parents[1])
     command = [sys.executable, "-c", EATER, source, str(small_group), log]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

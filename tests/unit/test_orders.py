@@ -1,4 +1,4 @@
-"""Orders that have a text in common keep it once, and what is sent is what would be sent without that."""
+"""Orders with a common text store it once, and the bytes sent are the same as without sharing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CLUSTER = json.dumps({"worker": [f'host{number}".ä:2222' for number in range(10
 
 
 def fields(number: int, common: str) -> dict[str, object]:
-    """What an order to start a task says."""
+    """Return the fields of an order to start a task."""
     env = {"A": "b", "TF_CONFIG": f"{common}task {number}"}
     return {"task": f"worker:{number}", "attempt": 0, "env": env, "argv": ("python", "ä")}
 
 
 @pytest.mark.parametrize("common", [CLUSTER, "", '{"worker":["a:1"]}'], ids=["long", "none", "short"])
 def test_the_frame_is_that_of_the_whole_message(common: str) -> None:
-    """To the byte."""
+    """Byte for byte."""
     orders = CommandOutbox(are_kept=True)
     for number in range(3):
         frame = orders.add("start_task", common, **fields(number, COMMON if common else ""))
@@ -31,7 +31,7 @@ def test_the_frame_is_that_of_the_whole_message(common: str) -> None:
 
 
 def test_the_text_is_kept_once() -> None:
-    """Orders that wait hold no more than a little each: the addresses of all tasks are in each of them."""
+    """Each pending order stores only a little of its own: every one contains the addresses of all tasks."""
     orders = [CommandOutbox(are_kept=True) for _ in range(50)]
     for number, one in enumerate(orders):
         one.add("start_task", CLUSTER, **fields(number, COMMON))
@@ -40,6 +40,6 @@ def test_the_text_is_kept_once() -> None:
 
 
 def test_a_message_that_is_too_large_is_none() -> None:
-    """An agent would hang up."""
+    """An agent would close the connection."""
     with pytest.raises(wire.WireError):
         CommandOutbox(are_kept=True).add("start_task", "x" * wire.MAX_MESSAGE, **fields(0, COMMON))

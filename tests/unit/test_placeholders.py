@@ -24,12 +24,12 @@ TO_RENDER = {
 
 
 def filled(text: str, task: str = "worker:1", **fields: Any) -> str:
-    """What becomes of a word of the command of a task."""
+    """Return an argument of a task's command with its placeholders filled in."""
     return started(task, command=[*TRAIN, text], **fields).argv[2]
 
 
 def started(task: str = "worker:1", **fields: Any) -> TaskPlan:
-    """A task as it starts for the third time, in a run."""
+    """Return a task of a run at its third start."""
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c"], "ps": ["d:1"]}
     plan = planned({"cluster": cluster, "command": TRAIN, **fields})
     plan = planning.resolve(plan, {"worker:1": 4567})
@@ -51,7 +51,7 @@ def started(task: str = "worker:1", **fields: Any) -> TaskPlan:
     ],
 )
 def test_a_placeholder_is_filled_in_when_the_task_starts(text: str, value: str):
-    """With the port that was chosen, and the number of the attempt."""
+    """With the chosen port and the attempt number."""
     assert filled(text) == value
 
 
@@ -71,31 +71,31 @@ def test_a_placeholder_is_filled_in_when_the_task_starts(text: str, value: str):
     ],
 )
 def test_other_braces_stay(text: str, value: str):
-    """JSON, formats and what a shell expands; doubled braces are how to write a placeholder itself."""
+    """JSON, format strings and shell expansions; doubled braces escape a placeholder."""
     assert filled(text) == value
 
 
 def test_environment_and_directory_are_filled_in_too():
-    """TF_CONFIG and what tflaunch sets stay as they are."""
+    """TF_CONFIG and the variables that tflaunch sets are not changed."""
     task = started(env={"RANK": "{task.index}"}, workdir="out/{task.role}-{attempt}")
     assert (task.env["RANK"], task.workdir) == ("1", f"{DIRECTORY}/out/worker-2")
     assert task.env["TF_CONFIG"].endswith('"task":{"type":"worker","index":1}}')
 
 
 def test_a_sidecar_has_a_name():
-    """It is no task of the cluster, and can ask for its addresses."""
+    """It is not a task of the cluster, but can use the cluster's addresses."""
     sidecars = {"board": {"command": ["show", "{task.name}", "{task.role}", "{chief.host}"]}}
     assert started("board", sidecars=sidecars).argv[1:] == ("board", "sidecar", "a")
 
 
 def test_the_leader_is_the_first_worker_where_there_is_no_chief():
-    """As for TensorFlow."""
+    """As TensorFlow does."""
     plan = planned({"cluster": {"worker": ["b:1", "c:1"]}, "command": [*TRAIN, "{chief.host}"]})
     assert placeholders.fill(plan.find("worker:1"), plan, "run", "0").argv[2] == "b"
 
 
 def test_tensorboard_has_the_directory_and_the_environment_of_the_task_that_leads():
-    """It stands beside it."""
+    """It runs beside that task."""
     board = started("tensorboard", tensorboard="logs", workdir="{task.role}-{task.index}", env={"A": "{task.name}"})
     assert (board.workdir, board.env["A"]) == (f"{DIRECTORY}/chief-0", "chief:0")
 
@@ -107,7 +107,7 @@ def test_a_run_keeps_them_for_later_attempts():
 
 
 def test_people_see_what_is_known():
-    """As in TF_CONFIG, `auto` stands for what the start will choose."""
+    """As in TF_CONFIG, `auto` means what is chosen at the start."""
     plan = planned({"cluster": {"worker": 2}, "command": [*TRAIN, "{task.index}", "{cluster.worker}", "{run}"]})
     assert placeholders.shown(plan).tasks[1].argv[2:] == ("1", "localhost:auto,localhost:auto", "auto")
 
@@ -123,30 +123,30 @@ def test_people_see_what_is_known():
     ],
 )
 def test_a_misspelt_placeholder_is_an_error(fields: dict[str, Any], where: str, words: str):
-    """The program would get it as it is."""
+    """The program would receive it unchanged."""
     (problem,) = lint.check(made({"cluster": {"worker": 2}, "command": TRAIN, **fields}))
     assert (problem.severity, problem.where) == ("error", where)
     assert words in problem.sentence()
 
 
 def test_two_dots_behind_a_known_prefix_are_a_field_of_something_else():
-    """Not every dotted name is meant for us."""
+    """Not every dotted name is a placeholder."""
     assert lint.check(made({"cluster": {"worker": 2}, "command": [*TRAIN, "{model.name} {tasks.index}"]})) == []
 
 
 class TestRender:
-    """What other engines are given."""
+    """Placeholders in rendered files."""
 
     @pytest.mark.parametrize("engine", ["sh", "compose", "slurm"])
     def test_an_engine_with_a_command_for_each_task_has_the_values(self, engine: str):
-        """Ports are fixed there."""
+        """Its ports are fixed."""
         text = targets.render(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
         assert "--shard=11/worker:11" in text
         assert "{task" not in text
 
     @pytest.mark.parametrize("engine", ["k8s", "jobset"])
     def test_pods_are_alike_and_get_the_index_from_kubernetes(self, engine: str):
-        """In every place where the index is."""
+        """In every place that contains the index."""
         text = targets.render(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
         assert "--shard=$(JOB_COMPLETION_INDEX)/worker:$(JOB_COMPLETION_INDEX)" in text
 
@@ -160,6 +160,6 @@ class TestRender:
         ],
     )
     def test_a_value_that_an_engine_does_not_know_is_refused(self, engine: str, fields: dict[str, Any], where: str):
-        """Rather than left in braces."""
+        """Rather than left unexpanded."""
         (problem,) = targets.problems(engine, made({**TO_RENDER, **fields}), MACHINE)
         assert problem.where == where

@@ -1,4 +1,4 @@
-"""The plan: what each process runs, where, and with which environment."""
+"""The plan: the command, host and environment of each process."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ PARAMETER_SERVER = GOOD["parameter-servers"]
 
 
 def plan_of(base: dict[str, Any], machine: dict[str, Any] | None = None, **fields: Any) -> Plan:
-    """The plan of a spec with some fields more or other, on a machine with some facts other."""
+    """Return the plan of a spec with some fields changed, on a machine with some facts changed."""
     return planned({**base, **fields}, MACHINE._replace(**(machine or {})))
 
 
 def task_of(base: dict[str, Any], task: str = "worker:0", **fields: Any) -> TaskPlan:
-    """One task of that plan."""
+    """Return one task of that plan."""
     return plan_of(base, **fields).find(task)
 
 
 def cluster_of(task: TaskPlan) -> dict[str, list[str]]:
-    """The cluster in a task's TF_CONFIG."""
+    """Return the cluster in a task's TF_CONFIG."""
     return json.loads(task.env["TF_CONFIG"])["cluster"]
 
 
@@ -40,7 +40,7 @@ class TestShape:
 
     @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
     def test_a_plan_has_the_promised_shape(self, data: dict[str, Any]):
-        """Fields may be added, never renamed; all of it is JSON."""
+        """Fields may be added, never renamed; the plan is JSON throughout."""
         shown = json.loads(json.dumps(serialize.as_json(planned(data)), allow_nan=False))
         assert {"name", "strategy", "tasks", "sidecars"} <= shown.keys()
         for process in shown["tasks"] + shown["sidecars"]:
@@ -50,19 +50,19 @@ class TestShape:
             assert not set(process["unset"]) & set(process["env"])
 
     def test_tasks_are_named_by_role_and_index(self):
-        """Chief first, then workers, ps and evaluator, whatever the order in the spec."""
+        """Chief, workers, ps, evaluator, whatever the order in the spec."""
         cluster = {"ps": 1, "evaluator": 1, "worker": 2, "chief": 1}
         tasks = plan_of(SMALLEST_LOCAL, cluster=cluster).tasks
         assert [task.task for task in tasks] == ["chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0"]
 
     def test_a_port_that_is_chosen_at_the_start_reads_auto_in_address_and_tf_config(self):
-        """Only the start knows it."""
+        """It is known only then."""
         shown = serialize.as_json(plan_of(GOOD["chosen-ports"]))
         assert [task["address"] for task in shown["tasks"]] == ["alpha:auto", "beta:2222"]
         assert '"worker":["alpha:auto","beta:2222"]' in shown["tasks"][1]["env"]["TF_CONFIG"]
 
     def test_a_sidecar_has_no_address_and_no_tf_config(self):
-        """It takes no part in the cluster, nor in somebody else's that tflaunch itself was started in."""
+        """It is not part of the cluster, nor of one whose TF_CONFIG tflaunch itself inherited."""
         (board,) = plan_of(GOOD["every-field"]).sidecars
         assert (board.task, board.host, board.address) == ("board", "alpha", None)
         assert board.argv == ("tensorboard", "--logdir", "logs")
@@ -70,13 +70,13 @@ class TestShape:
         assert "TF_CONFIG" in board.unset
 
     def test_every_task_knows_its_name(self):
-        """And what the start fills in is there from the beginning."""
+        """Variables that are filled in at the start exist from the beginning."""
         env = task_of(SMALLEST_LOCAL, "worker:1").env
         assert env["TFLAUNCH_TASK"] == "worker:1"
         assert {"TFLAUNCH_RUN", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TF_CONFIG"} <= env.keys()
 
     def test_a_task_that_is_not_there_is_not_found(self):
-        """By its whole name only."""
+        """Only full names match."""
         with pytest.raises(KeyError):
             plan_of(SMALLEST_LOCAL).find("worker")
 
@@ -86,12 +86,12 @@ class TestShape:
         ids=["mirrored", "parameter-server", "given"],
     )
     def test_the_strategy_says_when_the_job_has_succeeded(self, data: dict[str, Any], success: str):
-        """Unless the spec says it."""
+        """Unless the spec overrides it."""
         assert planned(data).success == success
 
 
 class TestResolve:
-    """Ports that were chosen."""
+    """Chosen ports."""
 
     def test_ports_get_into_every_address_and_every_tf_config(self):
         """Of all tasks, so that they find each other."""
@@ -122,7 +122,7 @@ class TestResolve:
         ]
 
     def test_a_plan_asks_for_the_ports_of_the_spec_and_zero_for_a_free_one(self):
-        """Per task."""
+        """For each task."""
         assert planning.wanted_ports(plan_of(GOOD["chosen-ports"])) == {"worker:0": 0, "worker:1": 2222}
 
     @given(st.lists(st.integers(1, 65_535), min_size=5, max_size=5))
@@ -135,11 +135,11 @@ class TestResolve:
 
 
 class TestEnvironment:
-    """Which variables a task gets, and whose word counts."""
+    """The variables of a task, and their precedence."""
 
     @pytest.mark.parametrize("layers", range(4))
     def test_role_goes_before_host_goes_before_spec_goes_before_default(self, layers: int):
-        """The more specific word counts."""
+        """The more specific setting wins."""
         fields: dict[str, Any] = {"cluster": {"worker": ["alpha:1"]}}
         places: list[dict[str, Any]] = [
             {"env": {"PYTHONUNBUFFERED": "1"}},
@@ -170,21 +170,21 @@ class TestEnvironment:
         assert "A" not in task_of(PARAMETER_SERVER, "worker:0", roles=roles).env
 
     def test_proxies_are_inherited_but_not_used_by_grpc(self):
-        """GRPC obeys http_proxy even between the tasks, and then waits without end, unless grpc_proxy is empty."""
+        """Unless grpc_proxy is empty, gRPC obeys http_proxy even between the tasks, and then hangs."""
         task = task_of(SMALLEST_LOCAL)
         assert task.unset == ()
         assert task.env["grpc_proxy"] == ""
 
     @pytest.mark.parametrize("proxy", ["http_proxy", "HTTPS_PROXY", "grpc_proxy"])
     def test_a_proxy_that_the_spec_gives_is_kept(self, proxy: str):
-        """Its author means it."""
+        """It is intended."""
         task = task_of(SMALLEST_LOCAL, env={proxy: "http://proxy:3128"})
         assert task.env[proxy] == "http://proxy:3128"
         assert proxy not in task.unset
 
     @pytest.mark.parametrize("strategy", ["mirrored", "tpu"])
     def test_a_strategy_of_one_process_has_no_tf_config_and_inherits_none(self, strategy: str):
-        """A TF_CONFIG of somebody else would make it wait for strangers."""
+        """An unrelated TF_CONFIG would make it wait for other tasks."""
         task = task_of(SMALLEST_LOCAL, cluster={"worker": 1}, strategy=strategy)
         assert "TF_CONFIG" not in task.env
         assert "TF_CONFIG" in task.unset
@@ -212,7 +212,7 @@ class TestEnvironment:
         ids=["mirrored-workers", "ps", "mirrored", "tpu", "none", "true", "false", "own-env"],
     )
     def test_tasks_get_legacy_keras_where_keras_3_cannot_train(self, data: dict[str, Any], expected: str | None):
-        """`auto` looks at the strategy; true, false and the spec's env are the user's word."""
+        """`auto` depends on the strategy; true, false and the spec's env are explicit choices."""
         assert planned(data).tasks[0].env.get("TF_USE_LEGACY_KERAS") == expected
 
     def test_legacy_keras_of_the_shell_is_respected_when_the_spec_leaves_it_to_tflaunch(self):
@@ -221,12 +221,12 @@ class TestEnvironment:
         assert "TF_USE_LEGACY_KERAS" not in task_of(SMALLEST_LOCAL, machine=machine).env
 
     def test_legacy_keras_of_the_shell_does_not_reach_other_hosts(self):
-        """Nothing is inherited there, so the default has to be given."""
+        """No variable is inherited there, so the default must be set."""
         machine = {"environ": {"TF_USE_LEGACY_KERAS": "1"}}
         assert task_of(SMALLEST, machine=machine).env["TF_USE_LEGACY_KERAS"] == "1"
 
     def test_what_the_spec_says_about_legacy_keras_goes_before_the_shell(self):
-        """`true` gives it, `false` takes an inherited one away."""
+        """`true` sets it, `false` removes an inherited one."""
         off = {"environ": {"TF_USE_LEGACY_KERAS": "0"}}
         assert task_of(SMALLEST_LOCAL, machine=off, legacy_keras=True).env["TF_USE_LEGACY_KERAS"] == "1"
         on = {"environ": {"TF_USE_LEGACY_KERAS": "1"}}
@@ -242,20 +242,20 @@ class TestResources:
         ids=["alone", "half", "rounded-down", "more-tasks-than-cores", "one-core"],
     )
     def test_local_tasks_share_the_cores(self, workers: int, cores: int, share: str | None):
-        """By default each would start a thread per core of the whole machine."""
+        """By default each would start a thread per core of the machine."""
         task = task_of(SMALLEST_LOCAL, machine={"cores": cores}, cluster={"worker": workers})
         assert task.env.get("TF_NUM_INTRAOP_THREADS") == share
         assert "TF_NUM_INTEROP_THREADS" not in task.env
 
     def test_the_cores_of_other_hosts_are_for_their_agents_to_share(self):
-        """Nobody here knows how many there are."""
+        """Their number is unknown here."""
         cluster = {"worker": ["10.0.0.1:2222", "10.0.0.1:2223", "10.0.0.2:2222"]}
         tasks = plan_of(SMALLEST, cluster=cluster).tasks
         shares = [task.env.get("TF_NUM_INTRAOP_THREADS") for task in tasks]
         assert shares == ["${host:TFLAUNCH_CORES/2}", "${host:TFLAUNCH_CORES/2}", None]
 
     def test_a_plan_says_what_it_has_set_and_why(self):
-        """Not what the user has set otherwise."""
+        """Not what the user has overridden."""
         task = task_of(SMALLEST_LOCAL, env={"TF_NUM_INTRAOP_THREADS": 3})
         assert task.env["TFLAUNCH_SET"] == "TF_GRPC_REUSE_PORT,TF_USE_LEGACY_KERAS" == ",".join(task.reasons)
         assert "tf_keras" in task.reasons["TF_USE_LEGACY_KERAS"]
@@ -274,14 +274,14 @@ class TestResources:
         assert given.env["TF_NUM_INTRAOP_THREADS"] == "3"
 
     def test_two_names_of_this_machine_are_one_machine(self):
-        """For its cores as for its GPUs."""
+        """For cores and for GPUs."""
         cluster = {"worker": ["localhost:2222", "127.0.0.1:2223"]}
         tasks = plan_of(SMALLEST, cluster=cluster, roles={"worker": {"gpus": 1}}).tasks
         assert [task.env["CUDA_VISIBLE_DEVICES"] for task in tasks] == ["0", "1"]
         assert [task.env.get("TF_NUM_INTRAOP_THREADS") for task in tasks] == ["2", "2"]
 
     def test_tasks_on_a_host_get_slices_of_its_gpus_that_do_not_overlap(self):
-        """Role after role, each host from 0."""
+        """Role by role, starting at GPU 0 of each host."""
         plan = plan_of(
             SMALLEST,
             cluster={"chief": ["alpha:1"], "worker": ["alpha:2", "alpha:3", "beta:1"], "evaluator": ["alpha"]},
@@ -292,7 +292,7 @@ class TestResources:
         assert all(task.env["TF_FORCE_GPU_ALLOW_GROWTH"] == "true" for task in plan.tasks)
 
     def test_those_that_train_share_the_gpus_of_a_host_evenly(self):
-        """A ps, the chief that drives and an evaluator need none; roles that say how many are served first."""
+        """A ps, a coordinating chief and an evaluator need none; roles that specify a number are served first."""
         cluster = {"chief": ["a"], "worker": ["a", "a", "b"], "ps": ["a"], "evaluator": ["a"]}
         hosts = {"a": {"gpus": 5}}
         slices = {
@@ -303,7 +303,7 @@ class TestResources:
         assert slices == {"chief:0": "-1", **training, "ps:0": "-1", "evaluator:0": "4"}
 
     def test_slices_are_of_the_gpus_that_may_be_used(self):
-        """As the user's shell or a host's variables name them."""
+        """As the user's shell or a host's variables list them."""
         machine = {"environ": {"CUDA_VISIBLE_DEVICES": "2,GPU-8d"}}
         tasks = plan_of(SMALLEST_LOCAL, machine=machine, roles={"worker": {"gpus": 1}}).tasks
         assert [task.env["CUDA_VISIBLE_DEVICES"] for task in tasks] == ["2", "GPU-8d"]
@@ -313,7 +313,7 @@ class TestResources:
         assert [task.env["CUDA_VISIBLE_DEVICES"] for task in tasks] == ["6", "7"]
 
     def test_without_a_number_of_gpus_nothing_is_said_about_them(self):
-        """One task per host takes them all."""
+        """A single task per host uses all of them."""
         assert "CUDA_VISIBLE_DEVICES" not in task_of(SMALLEST_LOCAL).env
 
     def test_a_slice_that_the_spec_gives_stays(self):
@@ -323,16 +323,16 @@ class TestResources:
 
 
 class TestCommands:
-    """What is run, and where."""
+    """The commands, and their working directories."""
 
     def test_a_role_runs_its_own_command_or_else_that_of_the_spec(self):
-        """Both as written."""
+        """Both unchanged."""
         plan = plan_of(GOOD["evaluator"], roles={"evaluator": {"command": "python evaluate.py"}})
         assert plan.find("worker:0").argv == ("python", "train.py")
         assert plan.find("evaluator:0").argv == ("python", "evaluate.py")
 
     def test_a_standard_server_is_a_program_of_tflaunch(self):
-        """So the user's program needs only the code of the chief."""
+        """So the user's program needs code for the chief only."""
         plan = plan_of(GOOD["standard-servers"])
         assert plan.find("ps:0").argv == ("python", MACHINE.server_program)
         assert plan.find("chief:0").argv == ("python", "train.py")
@@ -352,7 +352,7 @@ class TestCommands:
 
     @pytest.mark.parametrize("word", ["/usr/bin/python", "python3.11", "./python", "bash"])
     def test_any_other_program_is_run_as_written(self, word: str):
-        """Whoever writes a path wants that one."""
+        """A path in the spec is used unchanged."""
         hosts = {"10.0.0.1": {"python": "/opt/bin/python"}}
         assert task_of(SMALLEST, command=[word, "x"], hosts=hosts).argv == (word, "x")
 
@@ -368,11 +368,11 @@ class TestCommands:
         ids=["default", "relative", "absolute", "of-the-host", "of-the-role"],
     )
     def test_a_working_directory_is_relative_to_the_file_of_the_spec(self, fields: dict[str, Any], workdir: Any):
-        """Role before host before spec."""
+        """A role's setting overrides the host's, which overrides the spec's."""
         assert task_of(SMALLEST, **fields).workdir == str(workdir)
 
     def test_local_tasks_find_the_python_that_tflaunch_was_started_with(self):
-        """When its environment is not activated; a PATH of the user's stays alone."""
+        """Even if its environment is not activated; a PATH that the user set is not changed."""
         machine = {"python_directory": "/venv/bin", "environ": {"PATH": "/usr/bin"}}
         assert task_of(SMALLEST_LOCAL, machine=machine).env["PATH"] == "/venv/bin:/usr/bin"
         assert task_of(SMALLEST_LOCAL, machine=machine, env={"PATH": "/mine"}).env["PATH"] == "/mine"
@@ -380,10 +380,10 @@ class TestCommands:
 
 
 class TestOtherHosts:
-    """What differs for a host that is not this machine."""
+    """Differences for hosts other than this machine."""
 
     def test_nothing_of_this_machine_reaches_a_task(self):
-        """Its PATH is left to the agent, unless the spec says it."""
+        """The agent sets its PATH, unless the spec does."""
         assert "PATH" not in task_of(SMALLEST, machine={"python_directory": "/venv/bin", "environ": {"PATH": "/m"}}).env
         task = task_of(SMALLEST, hosts={"10.0.0.1": {"python": "~/tf/bin/python"}})
         assert "PATH" not in task.env
@@ -392,7 +392,7 @@ class TestOtherHosts:
         assert not planned(SMALLEST).inherits_environment("10.0.0.1")
 
     def test_a_task_in_a_container_inherits_its_environment(self):
-        """With the directory of `python`, if one is given, first on the PATH; directories are not this machine's."""
+        """With the directory of `python`, if given, first on PATH; directories are not those of this machine."""
         container = {"docker": "c1"}
         assert planned({**SMALLEST, "hosts": {"10.0.0.1": container}}).inherits_environment("10.0.0.1")
         assert not planned({**SMALLEST, "hosts": {"10.0.0.1": container}}).is_like_here("10.0.0.1")
@@ -402,12 +402,12 @@ class TestOtherHosts:
             assert task.env["PATH"] == path + "${host:PATH}"
 
     def test_a_home_there_is_not_looked_for_here(self):
-        """`~` and `${host:...}` mean the host's."""
+        """`~` and `${host:...}` refer to the host."""
         for workdir in ("~/train", "${host:SCRATCH}/train"):
             assert task_of(SMALLEST, hosts={"10.0.0.1": {"workdir": workdir}}).workdir == workdir
 
     def test_others_reach_a_host_at_its_address(self):
-        """Which may be another than the name by which we reach it."""
+        """It may differ from the name by which we reach it."""
         plan = planned(
             {**SMALLEST, "cluster": {"worker": ["alpha:1", "beta:2"]}, "hosts": {"alpha": {"address": "10.9"}}}
         )
@@ -415,14 +415,14 @@ class TestOtherHosts:
         assert plan.find("worker:0").host == "alpha"
 
     def test_the_way_to_a_host_is_in_the_plan(self):
-        """And where tflaunch keeps its files there."""
+        """And tflaunch's directory there."""
         settings = {"ssh": "ann@h:22", "identity_file": "/k", "python": "/p", "env": {"TFLAUNCH_HOME": "/scratch"}}
         plan = planned({**SMALLEST, "hosts": {"10.0.0.1": settings}})
         assert plan.hosts[0] == HostPlan("10.0.0.1", False, "ann@h:22", "/k", "/p", "/scratch")
         assert planned(SMALLEST_LOCAL).hosts == (HostPlan("localhost", True),)
 
     def test_the_server_program_is_the_hosts(self):
-        """Ours is at another path there, if it is installed at all."""
+        """Ours has another path there, if it is installed at all."""
         plan = planned({**GOOD["standard-servers"], "cluster": {"chief": ["a"], "worker": ["a"], "ps": ["b"]}})
         assert plan.find("ps:0").argv == ("python3", "${host:TFLAUNCH_SERVER}")
 
@@ -432,7 +432,7 @@ class TestOtherHosts:
         assert planned({**SMALLEST, "timeouts": {"lease": 6}}).timeouts.heartbeat == 2
 
     def test_no_lease_is_an_error_with_other_hosts(self):
-        """The connection would be the tasks' life."""
+        """The tasks would end with the connection."""
         (problem,) = problems(planned({**SMALLEST, "timeouts": {"lease": 0}}))
         assert problem.where == "timeouts.lease"
         assert not problems(planned(SMALLEST_LOCAL)) + problems(planned(SMALLEST))
@@ -454,7 +454,7 @@ class TestLease:
         ids=["local", "local-names", "hosts", "given", "given-zero", "sidecar-elsewhere"],
     )
     def test_only_a_run_on_this_machine_alone_has_no_lease(self, data: dict[str, Any], lease: float):
-        """A link can fail without this machine knowing; the spec may choose."""
+        """A link can fail without this machine noticing; the spec may choose otherwise."""
         plan = planned(data)
         assert plan.lease == lease
         assert serialize.as_json(plan)["timeouts"]["lease"] == lease

@@ -1,4 +1,4 @@
-"""Before the first start hosts try to reach each other: what is asked, and what follows."""
+"""Hosts try to reach each other before the first start: what is requested, and what follows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2"}
 
 
 def prepared(cluster: dict[str, list[str]], **fields: object) -> History:
-    """Return a job whose hosts hold all ports and know all names."""
+    """Return a job whose hosts hold all ports and resolve all names."""
     history = History(clustered(cluster, **fields), preflight=True)
     hosts = [host.host for host in history.job.plan.hosts]
     history.happens(*(HostJoined(host) for host in hosts))
@@ -29,7 +29,7 @@ def prepared(cluster: dict[str, list[str]], **fields: object) -> History:
 
 
 def test_each_host_tries_the_tasks_of_the_others() -> None:
-    """On their real addresses, and listens for its own."""
+    """On their real addresses; it listens on the addresses of its own tasks."""
     history = prepared(FAR)
     assert history.actions == [
         TryPeers("a", {"worker:0": 2222}, {"worker:1": ("b", 2222), "worker:2": ("b", 2223)}),
@@ -39,7 +39,7 @@ def test_each_host_tries_the_tasks_of_the_others() -> None:
 
 
 def test_the_tasks_start_when_all_have_reached_all() -> None:
-    """And not before."""
+    """Not earlier."""
     history = prepared(FAR).happens(PeersTried("a", {}))
     assert not history.actions
     history.happens(PeersTried("b", {}))
@@ -49,7 +49,7 @@ def test_the_tasks_start_when_all_have_reached_all() -> None:
 
 
 def test_what_is_out_of_reach_is_named_and_nothing_starts() -> None:
-    """Every direction, once all have tried; exit code 3."""
+    """For every direction, once all have tried; exit code 3."""
     history = prepared(FAR).happens(PeersTried("a", {"worker:2": "timed out"}))
     assert history.job.phase is Phase.PREPARING
     history.happens(PeersTried("b", {"worker:0": "connection refused"}))
@@ -68,13 +68,13 @@ def test_what_is_out_of_reach_is_named_and_nothing_starts() -> None:
     [({"worker": ["a", "a"]}, {}), (FAR, {"strategy": "none"}), ({"worker": ["a"], "evaluator": ["b"]}, {})],
 )
 def test_tasks_that_need_nobody_elsewhere_are_not_asked(cluster: dict[str, list[str]], fields: dict[str, str]) -> None:
-    """One host; no cluster; an evaluator, which stands outside."""
+    """With a single host, without a cluster, and for an evaluator, which is outside of it."""
     history = prepared(cluster, **fields)
     assert history.job.phase is Phase.RUNNING
 
 
 def test_a_restart_does_not_ask_again() -> None:
-    """The hosts reached each other once; recovery shall be quick."""
+    """The hosts reached each other once, and a restart must be quick."""
     history = Willing(clustered(FAR, restart={"backoff": [0, 0]}))
     history.happens(TaskExited("a", "worker:0", 0, 1, None, history.now), TaskGone("a", "worker:0", 0))
     assert history.job.attempt == 1

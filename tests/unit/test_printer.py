@@ -1,4 +1,4 @@
-"""Printed lines: names, times."""
+"""Printed lines: names and times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLOCK = "%H:%M:%S"
     [(55.0, "55.000"), (55.0004, "55.000"), (55.9994, "55.999"), (55.9999, "56.000"), (59.99951, "00.000")],
 )
 def test_a_time_is_rounded_to_the_nearest_millisecond(seconds: float, text: str) -> None:
-    """The second goes up with the milliseconds."""
+    """Rounding up may carry into the seconds."""
     minute = time.strftime("%H:%M:", time.localtime(round(MINUTE + seconds)))
     assert local_time(MINUTE + seconds, CLOCK) == minute + text
 
@@ -39,7 +39,7 @@ def test_lines_have_the_times_at_which_they_were_written(capfdbinary: pytest.Cap
 
 
 def test_a_terminal_gets_text_and_colours_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe gets what the task wrote."""
+    """A pipe gets the task's output unchanged."""
     line = Line(MINUTE, "worker:0", 0, b"\x1b]0;title\x07a\x1b[2J\x1b[31mb")
     for is_terminal, shown in ((True, b"a\x1b[31mb\x1b[0m\n"), (False, line.text + b"\n")):
         out = io.TextIOWrapper(io.BytesIO())

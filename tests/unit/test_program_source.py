@@ -1,4 +1,4 @@
-"""Which programs may be forked of a process that has imported modules, as far as their text tells."""
+"""Which programs may be forked from a process that has imported modules, as far as their source tells."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_what_a_command_runs(words: str, found: tuple[str, int] | None) -> None:
-    """Only what is certainly understood as the interpreter understands it."""
+    """Only if it is certain that the interpreter parses it the same way."""
     assert program_source.find_program(words.split()) == found
     assert (program_source.check_command(words.split()) == "") == (found is not None)
 
 
 @pytest.mark.parametrize("words", ["sh -c x", "pythonw train.py", "env python train.py", "ipython train.py", ""])
 def test_what_is_no_python(words: str) -> None:
-    """Its first word says so."""
+    """The first argument tells."""
     assert program_source.check_command(words.split()) == "its command does not start with a Python"
 
 
@@ -82,14 +82,14 @@ DOUBTFUL = [
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_a_harmless_text(text: str, tmp_path: Path) -> None:
-    """As a script, a module and a text of the command line."""
+    """As a script, as a module, and as text on the command line."""
     for argv in _ways(text, tmp_path):
         assert _reason(argv, str(tmp_path), [], []) == ""
 
 
 @pytest.mark.parametrize(("text", "reason"), DOUBTFUL)
 def test_a_doubtful_text(text: str, reason: str, tmp_path: Path) -> None:
-    """The reason is given, with the file."""
+    """The reason is reported, with the file."""
     for argv in _ways(text, tmp_path):
         said = _reason(argv, str(tmp_path), [], [])
         assert reason in said
@@ -104,14 +104,14 @@ KEEPING = [
 
 @pytest.mark.parametrize("text", KEEPING)
 def test_a_variable_that_keeps_its_value_is_harmless(text: str, tmp_path: Path) -> None:
-    """Programs for parameter servers set GRPC_FAIL_FAST to the very value that they get from us."""
+    """Programs for parameter servers set GRPC_FAIL_FAST to the value that tflaunch sets."""
     for argv in _ways(text, tmp_path):
         assert _reason(argv, str(tmp_path), [], [], {"GRPC_FAIL_FAST": "use_caller"}) == ""
         assert "mentions" in _reason(argv, str(tmp_path), [], [], {"OTHER": "use_caller"})
 
 
 def test_a_variable_that_gets_another_value_is_a_reason(tmp_path: Path) -> None:
-    """What was imported has read the first one."""
+    """The imported modules have read the old value."""
     environ = {"GRPC_FAIL_FAST": "use_caller"}
     for argv in _ways("import os; os.environ['GRPC_FAIL_FAST'] = 'true'", tmp_path):
         assert "mentions" in _reason(argv, str(tmp_path), [], [], environ)
@@ -146,7 +146,7 @@ def _ways(text: str, directory: Path) -> list[list[str]]:
     ],
 )
 def test_what_a_program_imports_is_searched_too(files: dict[str, str], is_found: bool, tmp_path: Path) -> None:
-    """From its directory and PYTHONPATH, packages before what is in them."""
+    """From its directory and PYTHONPATH, packages before their modules."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text.replace("BAD", "x = 'TF_BAD'"))
@@ -156,7 +156,7 @@ def test_what_a_program_imports_is_searched_too(files: dict[str, str], is_found:
 
 
 def test_an_installed_program_is_searched_but_not_all_that_is_installed(tmp_path: Path) -> None:
-    """`python -m mine.train`, where mine was installed beside tensorflow."""
+    """`python -m mine.train`, where `mine` is installed beside tensorflow."""
     for name, text in {
         "mine/__init__.py": "",
         "mine/train.py": "import mine.a, other",

@@ -1,4 +1,4 @@
-"""Progress: what lines say, how fast steps come, and telling it from a program, heard or not."""
+"""Progress: parsing lines, measuring the speed of steps, and reporting from a program, with or without a reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 
 
 def known(*lines: str, at: float = 0.0) -> dict[str, object]:
-    """Return what is known after these lines, which came at once."""
+    """Return the state after these lines, all received at once."""
     steps = ProgressStats()
     for line in lines:
         steps.take(line.encode(), at)
@@ -28,7 +28,7 @@ def known(*lines: str, at: float = 0.0) -> dict[str, object]:
 
 
 def test_later_lines_add_to_earlier_ones() -> None:
-    """Field by field, metrics too."""
+    """Field by field, metrics included."""
     first, second = (
         '{"step": 1, "epochs": 3, "metrics": {"loss": 2, "mae": 1}}',
         '{"step": 2, "metrics": {"loss": 1.5}}',
@@ -43,7 +43,7 @@ def test_later_lines_add_to_earlier_ones() -> None:
     ["", "step 5", "[1]", "5", "null", '{"step": 1', "[" * 4000, '{"step": 1, "x": "' + "x" * 5000 + '"}', "\udcff"],
 )
 def test_other_lines_are_ignored(line: str) -> None:
-    """They come from anywhere."""
+    """Any process may write them."""
     steps = ProgressStats()
     steps.take(line.encode("utf-8", "surrogateescape"), 0.0)
     assert steps.known(0.0) == {}
@@ -57,7 +57,7 @@ def test_other_values_are_ignored() -> None:
 
 
 def test_metrics_are_bounded() -> None:
-    """In number and in length; one that is null is not known any more."""
+    """In number and in length; a null metric is removed."""
     many = json.dumps({"metrics": {f"{number:02}" + "x" * 100: number for number in range(30)}})
     metrics = known(many)["metrics"]
     assert isinstance(metrics, dict)
@@ -67,7 +67,7 @@ def test_metrics_are_bounded() -> None:
 
 
 def test_speed_is_that_of_the_last_seconds() -> None:
-    """And less when nothing comes."""
+    """It falls when no steps arrive."""
     steps = ProgressStats()
     for step in range(100):
         steps.take(b'{"step": %d}' % step, step * 0.5)
@@ -79,7 +79,7 @@ def test_speed_is_that_of_the_last_seconds() -> None:
 
 
 def test_slow_steps_have_a_speed_too() -> None:
-    """One every half minute."""
+    """One step every 30 seconds."""
     steps = ProgressStats()
     for step in range(3):
         steps.take(b'{"step": %d}' % step, step * 30.0)
@@ -98,7 +98,7 @@ def test_a_restored_state_begins_anew() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(0, 1000)), max_size=60), st.floats(0, 1000))
 def test_speed_is_never_negative_and_memory_is_bounded(lines: list[tuple[float, int]], later: float) -> None:
-    """Whatever comes, whenever."""
+    """For any input at any time."""
     steps, now = ProgressStats(), 0.0
     for wait, step in lines:
         now += wait
@@ -114,7 +114,7 @@ def test_speed_is_never_negative_and_memory_is_bounded(lines: list[tuple[float, 
 
 @pytest.fixture
 def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A pipe as an agent makes it, and nothing told before."""
+    """A pipe as an agent creates it, without earlier reports."""
     path = tmp_path / "progress"
     os.mkfifo(path)
     descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -126,7 +126,7 @@ def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def lines(pipe: int) -> list[dict[str, object]]:
-    """Return the lines in a pipe."""
+    """Return the lines in the pipe."""
     try:
         return [json.loads(line) for line in os.read(pipe, 1 << 20).splitlines()]
     except BlockingIOError:
@@ -134,7 +134,7 @@ def lines(pipe: int) -> list[dict[str, object]]:
 
 
 def test_a_report_is_a_line(pipe: int) -> None:
-    """With what was given."""
+    """With the reported values."""
     progress.report(3, epoch=1, epochs=2, steps_per_epoch=5, loss=0.5, bad=float("nan"))
     assert lines(pipe) == [
         {"step": 3, "epoch": 1, "epochs": 2, "steps_per_epoch": 5, "metrics": {"loss": 0.5, "bad": None}}
@@ -142,7 +142,7 @@ def test_a_report_is_a_line(pipe: int) -> None:
 
 
 def test_many_reports_are_few_lines_and_nothing_is_lost(pipe: int) -> None:
-    """What was not written goes with the next line, the last one at the end."""
+    """Values not yet written go into the next line, the last at exit."""
     progress.report(1)
     for step in range(2, 100):
         progress.report(step, epoch=step // 50, loss=step)
@@ -156,14 +156,14 @@ def test_many_reports_are_few_lines_and_nothing_is_lost(pipe: int) -> None:
 
 
 class Bad:
-    """A metric of which nothing is true."""
+    """A metric that breaks every expectation."""
 
     def __float__(self) -> float:
         raise RuntimeError("no")
 
 
 def test_nothing_that_is_reported_raises(pipe: int) -> None:
-    """Training is worth more than its progress."""
+    """A reporting error must not end a training."""
     progress.report("x", loss=1)  # type: ignore[arg-type]
     progress._teller.flush()
     progress._teller._due = 0
@@ -173,7 +173,7 @@ def test_nothing_that_is_reported_raises(pipe: int) -> None:
 
 
 def test_a_line_is_never_longer_than_a_pipe_takes_at_once(pipe: int) -> None:
-    """Metrics are left out before."""
+    """Excess metrics are left out."""
     progress.report(1, **{f"{number}" + "\U0001f600" * 64: number for number in range(40)})
     (line,) = lines(pipe)
     assert len(json.dumps(line, ensure_ascii=False).encode()) <= 4096
@@ -181,7 +181,7 @@ def test_a_line_is_never_longer_than_a_pipe_takes_at_once(pipe: int) -> None:
 
 
 def test_a_full_pipe_blocks_nobody(pipe: int) -> None:
-    """The last values come when there is room."""
+    """The last values are sent when there is room."""
     for step in range(3000):
         progress._teller._due = 0
         progress.report(step, loss=1.0)
@@ -191,7 +191,7 @@ def test_a_full_pipe_blocks_nobody(pipe: int) -> None:
 
 
 def test_nobody_listens(pipe: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No reader, no pipe, no variable: nothing happens."""
+    """Without a reader, a pipe or the variable, nothing happens."""
     os.mkfifo(tmp_path / "unread")
     for place in (tmp_path / "unread", tmp_path / "missing", tmp_path):
         monkeypatch.setenv("TFLAUNCH_PROGRESS", str(place))
@@ -204,7 +204,7 @@ def test_nobody_listens(pipe: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_a_fork_does_not_tell_for_its_parent(pipe: int) -> None:
-    """And what was told last is written when a program ends."""
+    """The last report is written when a program exits."""
     program = (
         "import os, sys\n"
         "from tflaunch_worker.training.progress import report\n"
@@ -217,7 +217,7 @@ def test_a_fork_does_not_tell_for_its_parent(pipe: int) -> None:
 
 
 def test_a_name_that_cannot_be_encoded_is_changed() -> None:
-    """Half a character would go on to the supervisor, which refuses it."""
+    """A lone surrogate would reach the supervisor, which refuses it."""
     steps = ProgressStats()
     steps.take(b'{"metrics": {"a\\ud800": 1}}', 0.0)
     assert steps.known(0.0)["metrics"] == {"a?": 1}

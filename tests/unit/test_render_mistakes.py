@@ -1,4 +1,4 @@
-"""Planted mistakes in what `render` writes: a dozen for each engine, each of which the checks of the tests report."""
+"""Mistakes planted in the output of `render`: a dozen per target, each found by the checks of the tests."""
 
 from __future__ import annotations
 
@@ -167,13 +167,13 @@ MISTAKES["slurm"] = {
 
 @functools.cache
 def good(engine: str) -> tuple[str, Plan]:
-    """Return what is written of the spec for an engine, and its plan."""
+    """Return what is rendered from the spec for a target, and its plan."""
     return rendered(SPEC, engine), plan_of(SPEC, engine)
 
 
 @pytest.mark.parametrize("engine", CHECKS)
 def test_nothing_is_wrong_without_a_mistake(engine: str) -> None:
-    """Else the rest would prove nothing; and there are a dozen."""
+    """Otherwise the rest would prove nothing; and each target has a dozen mistakes."""
     need_schemas(engine)
     assert CHECKS[engine](*good(engine)) == []
     assert len(MISTAKES[engine]) >= 12
@@ -183,7 +183,7 @@ def test_nothing_is_wrong_without_a_mistake(engine: str) -> None:
     ("engine", "mistake"), [(engine, name) for engine, planted in MISTAKES.items() for name in planted]
 )
 def test_a_planted_mistake_is_found(engine: str, mistake: str) -> None:
-    """In one place, whichever comes first."""
+    """Only its first occurrence is replaced."""
     need_schemas(engine)
     right, wrong = MISTAKES[engine][mistake]
     text, plan = good(engine)

@@ -1,4 +1,4 @@
-"""`render --to k8s|jobset|tfjob`: what is written keeps to strict schemas and to what controllers expect."""
+"""`render --to k8s|jobset|tfjob`: the output conforms to strict schemas and to what controllers expect."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _schemas(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("engine", KINDS)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_spec_gives_good_manifests(name: str, engine: str) -> None:
-    """All that is shipped, and all good ones of these tests that pods can express."""
+    """All shipped specs, and all valid specs of these tests that pods can express."""
     assert found_in(rendered(BY_NAME[name], engine), plan_of(BY_NAME[name], engine)) == []
 
 
 @pytest.mark.parametrize("engine", KINDS)
 def test_no_text_is_more_than_text(engine: str) -> None:
-    """Not for YAML and not for Kubernetes: variables, words and directories arrive as they were written."""
+    """Neither YAML nor Kubernetes interprets it: variables, arguments and directories arrive unchanged."""
     data = {key: value for key, value in hostile().items() if key != "tensorboard"}
     assert found_in(rendered(data, engine), plan_of(data, engine)) == []
 
@@ -60,7 +60,7 @@ FULL["roles"]["worker"].pop("command")
 
 @pytest.mark.parametrize("engine", KINDS)
 def test_a_spec_with_everything_gives_good_manifests(engine: str) -> None:
-    """With names that DNS refuses, text that YAML and Kubernetes would take for something else, GPUs and volumes."""
+    """With names that DNS refuses, text that YAML and Kubernetes would misinterpret, GPUs and volumes."""
     text = rendered(FULL, engine)
     assert found_in(text, plan_of(FULL, engine)) == []
     pods = {each["image"]: each for each in _containers(text)}
@@ -86,7 +86,7 @@ def _containers(text: str) -> Any:
 
 @pytest.mark.parametrize("engine", ["k8s", "jobset"])
 def test_tf_config_in_a_pod_is_that_of_plan(engine: str) -> None:
-    """To the byte: what `plan` says for a cluster with the addresses of the pods."""
+    """Byte for byte what `plan` prints for a cluster with the addresses of the pods."""
     data = GOOD["parameter-servers"]
     name = {"k8s": "job-{}-{}.job:2222", "jobset": "job-{}-0-{}.job:2222"}[engine]
     cluster = {role: [name.format(role, index) for index in range(count)] for role, count in data["cluster"].items()}
@@ -104,7 +104,7 @@ def test_tf_config_in_a_pod_is_that_of_plan(engine: str) -> None:
 
 
 def test_a_tfjob_has_no_tf_config_but_for_the_evaluator() -> None:
-    """The operator makes it, and leaves the evaluator out even in the evaluator's own."""
+    """The operator sets it, and leaves the evaluator out of the cluster, even in the evaluator's own TF_CONFIG."""
     spec = yaml.safe_load(rendered(GOOD["evaluator"], "tfjob"))["spec"]["tfReplicaSpecs"]
     evaluator, worker = (spec[kind]["template"]["spec"]["containers"][0] for kind in ("Evaluator", "Worker"))
     assert "TF_CONFIG" not in str(worker)
@@ -114,7 +114,7 @@ def test_a_tfjob_has_no_tf_config_but_for_the_evaluator() -> None:
 
 @pytest.mark.parametrize("kind", ["jobset"])
 def test_the_rules_of_a_spec_become_policies(kind: str) -> None:
-    """A worker of a parameter_server job starts alone; what ends for free is not counted; `max: 0` is never."""
+    """A worker of a parameter_server job restarts alone; free restarts are not counted; `max: 0` means never."""
     spec = yaml.safe_load(rendered(GOOD["parameter-servers"], kind))["spec"]
     assert spec["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["chief"]}
     assert [(rule["action"], rule["targetReplicatedJobs"]) for rule in spec["failurePolicy"]["rules"]] == [
@@ -156,7 +156,7 @@ def test_what_pods_cannot_express_is_an_error(fields: dict[str, Any], where: str
 
 @pytest.mark.parametrize("engine", KINDS)
 def test_names_are_made_of_letters_that_dns_takes(engine: str) -> None:
-    """The file's stem is often none."""
+    """The file's stem is often not a valid name."""
     names = [to_render({**GOOD["smallest-local"], "name": name}, engine).name for name in ("mnist_x.1", "7", "A-b")]
     plans = [plan_of({**GOOD["smallest-local"], "name": name}, engine).name for name in names]
     assert plans == ["mnist-x-1", "job-7", "a-b"]

@@ -1,4 +1,4 @@
-"""`render --to sh|slurm|compose`: what is written is what the plan says, for every spec."""
+"""`render --to sh|slurm|compose`: the output matches the plan, for every spec."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHECKS = {
 }
 BY_NAME = {**shipped(), **GOOD}
 OF_SCRIPTS = {"cluster": "a", "task": "b", "session": "c", "IFS": "s", "SECONDS": "9", "UID": "1"}
-"""Variables that a script has itself."""
+"""Variables of the script itself."""
 
 ODD: dict[str, Any] = {
     "cluster": {"chief": ["localhost:2222"], "worker": 1, "ps": 1, "evaluator": 1},
@@ -46,8 +46,8 @@ ODD: dict[str, Any] = {
 
 @pytest.mark.parametrize("engine", CHECKS)
 def test_no_text_is_more_than_text(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for bash, sbatch, YAML or Compose: variables, words and directories arrive as they were written."""
-    monkeypatch.chdir(tmp_path)  # where a command that was injected would leave its mark
+    """Neither bash, sbatch, YAML nor Compose interprets it: variables, arguments and directories arrive unchanged."""
+    monkeypatch.chdir(tmp_path)  # an injected command would leave its file here
     text = rendered(hostile(), engine)
     assert CHECKS[engine](text, plan_of(hostile(), engine)) == []
     assert list(tmp_path.iterdir()) == []
@@ -56,14 +56,14 @@ def test_no_text_is_more_than_text(engine: str, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("engine", CHECKS)
 @pytest.mark.parametrize("name", [*BY_NAME, "odd"])
 def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
-    """Whatever is hard to quote in it; or there is an error that says why not."""
+    """Including text that is hard to quote; else an error says why it cannot be expressed."""
     data = ODD if name == "odd" else BY_NAME[name]
     read = made(data)
     if not read.discover and targets.problems(engine, read, MACHINE):
         assert name in EXCEPTIONS[engine]
         return
     if read.discover and engine == "sh":
-        return  # its hosts are found at the start, and are others than this machine
+        return  # its hosts are found at the start, and are not this machine
     assert CHECKS[engine](rendered(data, engine), plan_of(data, engine)) == []
 
 
@@ -98,7 +98,7 @@ def test_what_an_engine_cannot_express_is_an_error(engine: str, fields: dict[str
 
 
 def test_slurm_is_asked_for_what_the_tasks_want() -> None:
-    """For the fullest of the nodes; who wants no GPU is shown none."""
+    """For the most loaded node; a task without GPUs sees none."""
     data = {
         "cluster": {"chief": ["a"], "worker": ["b", "c"], "ps": ["a"]},
         "command": "train",
@@ -118,13 +118,13 @@ def test_slurm_is_asked_for_what_the_tasks_want() -> None:
 
 @pytest.mark.parametrize("value", ["a\n#SBATCH --wrap=id", "a\rb", "a\0b", "a\x85b"])
 def test_an_option_of_sbatch_is_one_line(value: str) -> None:
-    """Else it would be several options, or a command."""
+    """A second line would be another option or a command."""
     (problem,) = validate_data({"cluster": {"worker": 1}, "command": "train", "slurm": {"comment": value}})
     assert problem.where == "slurm.comment"
 
 
 def test_jobs_that_share_a_node_use_different_ports() -> None:
-    """Those of jobs with consecutive numbers do not overlap, and none is one that Linux gives to connections."""
+    """Those of jobs with consecutive numbers do not overlap, and none is in Linux's range for connections."""
     text = rendered({"cluster": {"worker": ["a", "a", "b:2222"]}, "command": "train"}, "slurm")
     (line,) = (line for line in text.splitlines() if line.startswith("first_port="))
     assert '"${nodes[0]}:$((first_port + 0))"' in text
@@ -156,7 +156,7 @@ def test_compose_gives_tasks_resources_and_volumes() -> None:
 
 
 def test_compose_gives_tasks_of_all_hosts_different_gpus() -> None:
-    """All of its containers are on one machine."""
+    """All containers run on one machine."""
     container = {"image": "train:1", "resources": {"gpu": 2}}
     data = {"cluster": {"worker": ["a:2222", "b:2222"]}, "command": "train", "container": container}
     services = yaml.safe_load(rendered(data, "compose"))["services"]
@@ -210,7 +210,7 @@ def composed(directory: Path, **fields: Any) -> dict[str, subprocess.Popen[str]]
     ],
 )
 def test_a_composed_job_ends_as_its_tasks_do(tmp_path: Path, programs: dict[str, str], code: int) -> None:
-    """When all that decide have ended or one has failed; no task's container ends before."""
+    """When all deciding tasks have ended or one has failed; no task's container ends earlier."""
     for task, program in programs.items():
         (tmp_path / task).write_text(program)
     feed = {"feed": {"command": ["sh", "-c", f"cd {tmp_path}; . ./$TFLAUNCH_TASK"], "required": True}}
@@ -231,7 +231,7 @@ def test_a_composed_job_ends_as_its_tasks_do(tmp_path: Path, programs: dict[str,
 
 
 def test_a_composed_task_has_its_variables(tmp_path: Path) -> None:
-    """Also those that the shell around it has or refuses."""
+    """Even those that the surrounding shell has or refuses."""
     names = ("OPTIND", "task", "code", "is_stopped", "left", "TMOUT", "-dash", "a-b")
     env = dict.fromkeys(names, HOSTILE_TEXTS[1])
     program = ["cp", "/proc/self/environ", str(tmp_path / "env")]
@@ -244,7 +244,7 @@ def test_a_composed_task_has_its_variables(tmp_path: Path) -> None:
 
 
 def test_a_composed_task_is_told_to_stop(tmp_path: Path) -> None:
-    """It saves, its container ends with its code, and the job knows."""
+    """It saves, its container exits with its code, and the job sees the code."""
     (tmp_path / "worker:0").write_text(
         "trap 'sleep 0.3; echo saved > saved; exit 42' TERM; echo > ready; sleep 60 2>&- & wait"
     )
@@ -259,7 +259,7 @@ def test_a_composed_task_is_told_to_stop(tmp_path: Path) -> None:
 
 
 def test_a_container_is_read_as_the_schema_has_it() -> None:
-    """Numbers may be written as such; nothing of it is needed."""
+    """Numbers may be unquoted; every field is optional."""
     for cpu in (2, 0.5, "2", "0.5"):
         volumes = {"/data": "claim-1", "/cache/x": "/var/cache"}
         container = {
@@ -301,5 +301,5 @@ def test_a_container_that_is_none_is_an_error(container: Any, where: str) -> Non
 
 
 def test_the_command_offers_every_engine_that_there_is() -> None:
-    """It names them itself, as it does not import them to show its help."""
+    """It lists them itself, because it does not import them to show its help."""
     assert set(render._ENGINES) == set(targets.ENGINES)

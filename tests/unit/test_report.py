@@ -1,4 +1,4 @@
-"""A report on a run: everything that helps, nothing that is secret."""
+"""A report on a run: it contains all that helps, and no secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 2**20
 
 
 class Run:
-    """A run directory without a run."""
+    """A run directory without a process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "job-1"
@@ -43,7 +43,7 @@ class Run:
         (self.path / "logs" / name).write_bytes(data)
 
     def packed(self, diagnosis: str = "it failed") -> dict[str, bytes]:
-        """Return the files of the report."""
+        """Return the files in the report."""
         out = io.BytesIO()
         support_bundle.pack(self.path, diagnosis, out)
         out.seek(0)
@@ -75,7 +75,7 @@ def run(tmp_path: Path) -> Run:
     ],
 )  # fmt: skip
 def test_names_of_secrets(name: str) -> None:
-    """One word of them says so."""
+    """A single word in the name suffices."""
     assert looks_secret(name)
 
 
@@ -87,12 +87,12 @@ def test_names_of_secrets(name: str) -> None:
     ],
 )  # fmt: skip
 def test_names_of_others(name: str) -> None:
-    """Part of a word says nothing."""
+    """A part of a word does not match."""
     assert not looks_secret(name)
 
 
 def test_a_report_holds_all_that_helps(run: Run) -> None:
-    """Also what is there under which name."""
+    """And a list of its files."""
     (run.path / "spec.yaml").write_text("cluster: {worker: 1}\n")
     run.journal('{"kind":"plan"}\n')
     run.log(b"hello\n")
@@ -109,7 +109,7 @@ def test_a_report_holds_all_that_helps(run: Run) -> None:
 
 
 def test_a_secret_is_hidden_wherever_it_stands(run: Run) -> None:
-    """As it is, in JSON, in JSON within JSON, in a URL; in every file."""
+    """As plain text, in JSON, in JSON within JSON and in a URL; in every file."""
     run.plan(DB_PASSWORD=SECRET, COLOUR="crimson")
     once = json.dumps(SECRET)
     run.journal(json.dumps({"env": SECRET}) + json.dumps({"env": SECRET}, ensure_ascii=False) + json.dumps(once))
@@ -139,7 +139,7 @@ def test_a_secret_is_hidden_wherever_it_stands(run: Run) -> None:
     ],
 )
 def test_secrets_of_a_command(run: Run, argv: tuple[str, ...]) -> None:
-    """They are hidden in the plan; those that are words of their own, also elsewhere."""
+    """They are hidden in the plan; those that are arguments of their own, elsewhere as well."""
     run.plan(argv)
     files = run.packed()
     assert b"swordfish" not in files["plan.json"]
@@ -148,7 +148,7 @@ def test_secrets_of_a_command(run: Run, argv: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("name", ["1", "8080:80", "/some/path", "0.0.0.0:80"])
 def test_the_short_option_of_ports_and_paths_stays(run: Run, name: str) -> None:
-    """-p is a password for some programs only."""
+    """-p means a password for some programs only."""
     run.plan(("ssh", "-p", name))
     assert json.loads(run.packed()["plan.json"])["tasks"][0]["argv"] == ["ssh", "-p", name]
 
@@ -193,7 +193,7 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nbq+/x==\n-----END RSA
     ],
 )
 def test_what_programs_print_is_hidden_by_its_place_or_form(text: str, shown: str) -> None:
-    """Without the plan knowing of it; what is around it stays."""
+    """Even if the plan does not contain it; the surrounding text is kept."""
     curtain = Curtain(set())
     assert curtain.hide(text).decode() == shown
     assert curtain.hidden == 1
@@ -219,12 +219,12 @@ def test_what_programs_print_is_hidden_by_its_place_or_form(text: str, shown: st
     ],
 )
 def test_what_training_prints_stays_readable(text: str) -> None:
-    """Hashes, names of layers, paths and figures are not secrets."""
+    """Hashes, layer names, paths and figures are not secrets."""
     assert Curtain(set()).hide(text).decode() == text
 
 
 def test_passwords_in_urls_are_hidden_alone(run: Run) -> None:
-    """The rest of the URL helps; so does what looks similar."""
+    """The rest of the URL is kept; so is text that only looks similar."""
     run.plan(DATABASE="postgres://ann:swordfish@db:5432/x")
     run.log(b"postgres://ann:swordfish@db:5432/x http://h:80/a@b swordfish https://bob:x@h\n")
     files = run.packed()
@@ -232,14 +232,14 @@ def test_passwords_in_urls_are_hidden_alone(run: Run) -> None:
 
 
 def test_secrets_of_whoever_asks_are_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Local tasks inherit them."""
+    """Local tasks inherit them from the user's environment."""
     monkeypatch.setenv("HF_TOKEN", "hf_swordfish")
     run.log(b"using hf_swordfish\n")
     assert run.packed()["logs/worker-0.log"] == b"using ***\n"
 
 
 def test_harmless_values_stay(run: Run) -> None:
-    """Short values stand everywhere; they are hidden where their name stands."""
+    """Short values are common everywhere, so they are hidden only next to their name."""
     run.plan(API_KEY="true", PYTHONHASHSEED="0123456789", TF_USE_LEGACY_KERAS="1")
     run.log(b"it is true: 0123456789\n")
     files = run.packed()
@@ -248,14 +248,14 @@ def test_harmless_values_stay(run: Run) -> None:
 
 
 def test_a_secret_of_many_lines_is_hidden_line_by_line(run: Run) -> None:
-    """A log may hold it with something before each line."""
+    """A log may prefix each line."""
     run.plan(SSH_KEY="-----BEGIN-----\nMIIEabcdef\n-----END-----")
     run.log(b"> -----BEGIN-----\n> MIIEabcdef\n")
     assert run.packed()["logs/worker-0.log"] == b"> ***\n> ***\n"
 
 
 def test_the_last_4_mib_of_a_log_are_packed_and_that_is_said(run: Run) -> None:
-    """From the first whole line on."""
+    """The log starts at the first complete line."""
     run.log(b"first\n" + b"0123456789abcde\n" * (MIB // 2) + b"last\n")
     files = run.packed()
     log = files["logs/worker-0.log"]
@@ -267,7 +267,7 @@ def test_the_last_4_mib_of_a_log_are_packed_and_that_is_said(run: Run) -> None:
 
 @pytest.mark.parametrize("separator", [b"", b"\n", b" "])
 def test_no_half_secret_is_seen_where_pieces_meet(run: Run, separator: bytes) -> None:
-    """Neither at the beginning of a log's end nor between the pieces in which it is read."""
+    """Neither at the start of a truncated log nor at the boundary of two chunks."""
     secret = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     run.plan(API_KEY=secret.decode())
     run.log((secret + separator) * (6 * MIB // len(secret + separator)) + b"end")
@@ -277,7 +277,7 @@ def test_no_half_secret_is_seen_where_pieces_meet(run: Run, separator: bytes) ->
 
 
 def test_pieces_make_no_difference() -> None:
-    """However text comes, the same is hidden."""
+    """The same text is hidden whatever the chunk sizes."""
     text = (b"x" * 5000 + b" hidden-value --token=abc http://a:b@c API_KEY=1 " + b"\xff" * 3000) * 20
     whole = b"".join(Curtain({"hidden-value"}).through([text]))
     assert whole.count(b"***") == 80
@@ -288,7 +288,7 @@ def test_pieces_make_no_difference() -> None:
 
 
 def test_what_is_no_file_is_not_followed(run: Run) -> None:
-    """A link leads elsewhere, a pipe waits for ever; that they are there is said."""
+    """A link points elsewhere and a pipe would block; the report only lists them."""
     (run.path / "logs" / "link.log").symlink_to("/etc/passwd")
     os.mkfifo(run.path / "logs" / "pipe.log")
     (run.path / "plan.json").unlink()
@@ -303,13 +303,13 @@ def test_what_is_no_file_is_not_followed(run: Run) -> None:
     "text", ["", "{", "[]", "[" * 9000, '{"tasks":[{}]}', '{"tasks":[{"env":[],"argv":1}],"sidecars":[]}']
 )
 def test_a_damaged_plan_is_packed_as_it_is(run: Run, text: str) -> None:
-    """It may be what somebody looks for."""
+    """The damage may be the reason for the report."""
     (run.path / "plan.json").write_text(text)
     assert run.packed()["plan.json"] == text.encode()
 
 
 def test_no_file_is_replaced_unless_asked(run: Run, tmp_path: Path) -> None:
-    """And only the owner may read it."""
+    """And only the owner can read the report."""
     target = tmp_path / "report.tar.gz"
     support_bundle.pack(run.path, "", target)
     assert target.stat().st_mode & 0o777 == 0o600
@@ -321,7 +321,7 @@ def test_no_file_is_replaced_unless_asked(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_report_that_fails_leaves_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a report would be taken for a whole one."""
+    """A partial report could be mistaken for a complete one."""
 
     def fail(*arguments: object) -> None:
         raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""Where the results of tasks are when the job has ended, and the commands that copy them here."""
+"""The summary's list of task results, with the commands that copy them here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODE = "/home/ann/.local/state/tflaunch/runs/run/agents/h1/code"
 
 
 def summary_lines(code: str = CODE, exit_code: int = 0, **host: Any) -> list[str]:
-    """Return the lines of the summary of a job that has run on h1, which got the code."""
+    """Return the summary of a job that ran on h1, to which the code was copied."""
     job = Willing(clustered({"worker": ["h1"]}, hosts={"h1": host}, sync={}, restart={"max": 0}, strategy="none"))
     job.happens(FilesPlaced("h1", code))
     job.happens(TaskExited("h1", "worker:0", 0, exit_code, None, 1.0), TaskGone("h1", "worker:0", 0))
@@ -43,23 +43,23 @@ def test_results_beside_the_copied_code_are_told_with_a_command(exit_code: int) 
     ],
 )
 def test_the_command_reaches_the_host_as_tflaunch_did(host: dict[str, Any], command: list[str]) -> None:
-    """With its user, port and key, or through the container's engine."""
+    """With the same user, port and key, or through the container engine."""
     assert shlex.split(summary_lines(**host)[-1]) == command
 
 
 @pytest.mark.parametrize("code", ["", "relative", "/a\nb", "/a\x1b[2J"])
 def test_a_place_that_cannot_be_one_is_not_told(code: str) -> None:
-    """The host has said it."""
+    """The host reports the path."""
     assert not [line for line in summary_lines(code) if "copy" in line or "scp" in line]
 
 
 def test_a_command_can_be_pasted_whatever_the_place() -> None:
-    """A shell sees one word."""
+    """A shell parses it as one argument."""
     assert shlex.split(summary_lines("/a b/$(id); x")[-1]) == ["scp", "-r", "h1:/a b/$(id); x", "run-h1"]
 
 
 def test_nothing_is_said_without_sync() -> None:
-    """Then tasks ran where the user's own files are."""
+    """Then the tasks ran beside the user's own files."""
     job = Willing(clustered({"worker": ["h1"]}, strategy="none"))
     job.happens(TaskExited("h1", "worker:0", 0, 0, None, 1.0), TaskGone("h1", "worker:0", 0))
     assert "copy" not in summary.summary(job.job, "/logs", lambda *_: [])

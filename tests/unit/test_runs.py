@@ -1,4 +1,4 @@
-"""Which run is meant, and which runs are live."""
+"""Which run a name selects, and which runs are live."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three runs that have ended, and something else."""
+    """Three runs that have ended, and another directory."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     directory = tmp_path / "runs"
     for name in (NEW, OLD, OTHER, ".hidden"):
@@ -46,28 +46,28 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_is_found_by_name_or_beginning(place: Path) -> None:
-    """As long as one run alone begins so."""
+    """As long as the prefix is unique."""
     assert runs.find(OLD) == place / OLD
     assert runs.find("eval") == place / OTHER
     assert runs.find("train-20260102") == place / NEW
 
 
 def test_a_name_that_is_the_beginning_of_another_means_itself(place: Path) -> None:
-    """Else it could never be named."""
+    """Otherwise it could not be selected."""
     (place / "train").mkdir()
     assert runs.find("train") == place / "train"
 
 
 @pytest.mark.parametrize("name", ["missing", "", ".hidden", "..", "/", f"{OLD}/"])
 def test_what_does_not_exist_is_one_sentence_with_what_does(place: Path, name: str) -> None:
-    """Newest first; nothing outside is ever reached."""
+    """Newest first; nothing outside the directory is reached."""
     with pytest.raises(TflaunchError, match=f"there is no run .*; the runs are {NEW}, {OLD}, {OTHER}$") as caught:
         runs.find(name)
     assert caught.value.exit_code == EXIT_USAGE
 
 
 def test_the_name_of_a_job_means_its_live_run_else_the_newest(place: Path) -> None:
-    """Of several live ones none is guessed; a job whose name only begins so is not meant."""
+    """Several live runs are ambiguous; a job whose name merely starts with it does not match."""
     (place / "train-more-20260103-120000-dddd").mkdir()
     assert runs.find("train") == place / NEW
     assert runs.find("tra") == place / "train-more-20260103-120000-dddd"
@@ -84,13 +84,13 @@ def test_the_name_of_a_job_means_its_live_run_else_the_newest(place: Path) -> No
 
 
 def test_without_a_name_the_newest_is_meant(place: Path) -> None:
-    """By its start; writing to an old one changes nothing."""
+    """By its start time; a write to an old run changes nothing."""
     (place / OLD / "lock").touch()
     assert runs.find(None) == place / NEW
 
 
 def test_without_a_name_the_only_live_run_goes_before_the_newest(place: Path) -> None:
-    """Of several live ones, none is guessed."""
+    """Several live runs are ambiguous."""
     first = runs.take(place / OLD)
     assert runs.find(None) == place / OLD
     second = runs.take(place / NEW)
@@ -101,7 +101,7 @@ def test_without_a_name_the_only_live_run_goes_before_the_newest(place: Path) ->
 
 
 def test_without_any_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence says where they would be."""
+    """The message names the directory."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "none"))
     for name in (None, "train"):
         with pytest.raises(TflaunchError, match=f"there are no runs in {tmp_path}/none/runs"):
@@ -111,7 +111,7 @@ def test_without_any_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("level", ["", "runs", f"runs/{NEW}"])
 @pytest.mark.parametrize("mode", [0o777, 0o702])
 def test_a_place_where_others_can_write_is_refused(place: Path, level: str, mode: int) -> None:
-    """Home, runs, and the run's own directory: a journal that was planted there could start any command."""
+    """Home, runs, and the run's own directory: a journal planted there could start any command."""
     path = place.parent / level
     path.chmod(mode)
     remedy = f"{path} can be written to by any user, .*; chmod go-w {path}, or set TFLAUNCH_HOME"
@@ -122,7 +122,7 @@ def test_a_place_where_others_can_write_is_refused(place: Path, level: str, mode
 
 
 def test_a_shared_group_that_can_write_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless the group is the user's own private one, as with a umask of 002 on most systems."""
+    """Unless it is the user's own private group, as most systems set it up with a umask of 002."""
     me, group = pwd.getpwuid(os.getuid()), grp.getgrgid(os.stat(place).st_gid)
     place.chmod(0o770)
     for name, members, is_private in (
@@ -142,7 +142,7 @@ def test_a_shared_group_that_can_write_is_refused(place: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("uid", [0, 4711])
 def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
-    """Whoever asks: root, too, would run commands of the owner."""
+    """For root, too: root would run the owner's commands."""
     if os.getuid() == 0:
         os.chown(place.parent, 65534, -1)
     monkeypatch.setattr(os, "getuid", lambda: uid)
@@ -153,7 +153,7 @@ def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.Mo
 
 
 def test_a_sticky_directory_such_as_tmp_can_be_home(place: Path) -> None:
-    """Others cannot replace what is in it; a `runs` that is theirs is refused."""
+    """Others cannot replace its entries; a `runs` owned by another user is refused."""
     place.parent.chmod(0o1777)
     assert runs.find(NEW) == place / NEW
 
@@ -162,7 +162,7 @@ def test_a_sticky_directory_such_as_tmp_can_be_home(place: Path) -> None:
 def test_what_is_made_is_private_whatever_the_umask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
 ) -> None:
-    """Also the parents of the home."""
+    """Including the parents of the home."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "state" / "home"))
     earlier = os.umask(umask)
     try:
@@ -183,7 +183,7 @@ def test_what_is_made_is_private_whatever_the_umask(
 
 
 def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
-    """Even if it is killed; looking neither takes the lock nor makes one."""
+    """Even if it is killed; a query neither takes nor creates the lock."""
     run = place / NEW
     assert not runs.is_live(run)
     assert not (run / "lock").exists()
@@ -204,7 +204,7 @@ def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
 
 
 def test_a_child_does_not_keep_the_lock(place: Path) -> None:
-    """The tasks' agents are started by the process that has it."""
+    """The process that holds it also starts the tasks' agents."""
     descriptor = runs.take(place / NEW)
     with subprocess.Popen(["sleep", "30"], close_fds=False) as child:
         os.close(descriptor)
@@ -213,7 +213,7 @@ def test_a_child_does_not_keep_the_lock(place: Path) -> None:
 
 
 def test_a_directory_that_cannot_hold_a_lock(place: Path) -> None:
-    """A link in place of the lock is followed by nobody."""
+    """A link in place of the lock is not followed."""
     (place / NEW / "lock").symlink_to(place / OLD / "lock")
     assert not runs.is_live(place / NEW)
     with pytest.raises(TflaunchError, match="lock: "):

@@ -1,4 +1,4 @@
-"""Lines on the screen: whole, prefixed, with progress bars as a terminal would leave them."""
+"""Lines on the screen: complete, prefixed, with progress bars as a terminal would leave them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.unit
 
 
 def shown(*pieces: bytes) -> bytes:
-    """Return what is shown of output that arrives in these pieces."""
+    """Return what is shown for output that arrives in these chunks."""
     lines = _Lines(b"w:0 | ")
     return b"".join(lines.feed(piece) for piece in pieces) + lines.flush()
 
@@ -29,7 +29,7 @@ def shown(*pieces: bytes) -> bytes:
     ids=["lines", "pieces", "unfinished", "empty lines", "progress bar", "carriage returns", "any bytes"],
 )
 def test_lines_are_whole_and_prefixed(pieces: tuple[bytes, ...], expected: bytes) -> None:
-    """However the bytes arrive."""
+    """However the output is split."""
     assert shown(*pieces) == expected
 
 
@@ -54,7 +54,7 @@ def test_a_line_without_end_does_not_grow_in_memory() -> None:
     ids=["nothing", "lines", "unfinished", "empty lines", "progress bar", "its end", "its begin", "any bytes"],
 )
 def test_the_last_line_is_the_one_that_says_something(pieces: tuple[bytes, ...], expected: str) -> None:
-    """Finished or not."""
+    """Whether or not it has ended."""
     lines = _Lines(b"w:0 | ")
     for piece in pieces:
         lines.feed(piece)
@@ -62,7 +62,7 @@ def test_the_last_line_is_the_one_that_says_something(pieces: tuple[bytes, ...],
 
 
 def test_a_message_cannot_act_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    """It may quote what a host or a program wrote; colours are left out, the rest is escaped."""
+    """It may quote output of a host or a program; colours are removed, the rest is escaped."""
     screen = Screen(["worker:0"])
     screen.say("failed:\n\tx = \x1b[31m1\x1b[0m\x1b]0;PWNED\x07\x1b[2J\ud800\r\ndone\x85\u202e")
     screen.close()

@@ -1,4 +1,4 @@
-"""Jobs that go on without a host: smaller gangs, and workers that start alone when their host is back."""
+"""Jobs that continue without a host: smaller gangs, and workers that restart alone when their host returns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gang(**fields: object) -> Willing:
 
 
 def test_a_gang_restarts_smaller_when_a_host_stays_away() -> None:
-    """Those left are numbered anew, and TF_CONFIG knows nobody else."""
+    """The remaining workers are renumbered, and TF_CONFIG lists no other."""
     job = gang().loses("b").waits(2)
     assert job.job.phase is Phase.RUNNING
     assert job.workers() == ["a", "c"]
@@ -39,13 +39,13 @@ def test_a_gang_restarts_smaller_when_a_host_stays_away() -> None:
 
 
 def test_a_host_that_is_there_at_the_restart_is_not_missed() -> None:
-    """Its agent had died, and no more: it is tried at once."""
+    """Only its agent had died: it is tried at once."""
     job = gang().happens(HostLost("b", "the agent was killed")).waits(2)
     assert job.workers() == ["a", "b", "c"]
 
 
 def test_a_gang_grows_again_when_the_host_is_back() -> None:
-    """Not sooner than the work since the last restart is worth it, and not at the cost of the budget."""
+    """Not before the work since the last restart outweighs the interruption, and not charged to the budget."""
     job = gang().loses("b").waits(2)
     job.away.clear()
     job.waits(55)
@@ -58,7 +58,7 @@ def test_a_gang_grows_again_when_the_host_is_back() -> None:
 
 
 def test_those_who_must_make_room_get_their_grace_to_save() -> None:
-    """A larger gang is no reason to lose work."""
+    """Growing a gang must not cost work."""
     job = gang().loses("b").waits(2)
     job.away.clear()
     stopped = []
@@ -69,7 +69,7 @@ def test_those_who_must_make_room_get_their_grace_to_save() -> None:
 
 
 def test_below_the_least_the_job_ends() -> None:
-    """With the hosts that lack, and the code for hosts."""
+    """Too few hosts are left; the exit code is the one for hosts."""
     job = gang(restart={"max": 1, "backoff": [1, 1]}).loses("b").waits(2).loses("c").waits(600)
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
 
@@ -83,7 +83,7 @@ def test_without_elastic_all_hosts_are_needed() -> None:
 
 
 def test_a_host_that_fails_again_and_again_rests_longer_and_longer() -> None:
-    """Every return costs the others the work since their last checkpoint."""
+    """Every return costs the other tasks the work since their last checkpoint."""
     job = gang(restart={"max": 50, "backoff": [1, 1], "window": 1e6})
     gaps = []
     for _ in range(4):
@@ -99,13 +99,13 @@ def test_a_host_that_fails_again_and_again_rests_longer_and_longer() -> None:
 
 
 def test_at_the_first_start_every_host_counts() -> None:
-    """A name with a typing error must not be left out silently."""
+    """A host with a misspelt name must not be left out silently."""
     job = Willing(clustered({"worker": ["a", "b", "c"]}, **ELASTIC), "b")
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 3)
 
 
 def test_the_chief_cannot_be_done_without() -> None:
-    """It leads."""
+    """It coordinates the job."""
     plan = clustered({"chief": ["a"], "worker": ["b", "c", "d"]}, **{**ELASTIC, "restart": {"max": 0}})
     job = Willing(plan).loses("a").waits(600)
     assert job.job.exit_code == 125
@@ -115,7 +115,7 @@ def test_the_chief_cannot_be_done_without() -> None:
 
 
 def test_a_worker_on_a_lost_host_starts_alone_when_the_host_is_back() -> None:
-    """At its address, and nobody else is disturbed."""
+    """At its address, without disturbing other tasks."""
     job = Willing(clustered(SERVERS, **QUICK))
     address = job.job.plan.find("worker:0").address
     job.happens(HostLost("b", "the agent was killed"))
@@ -139,7 +139,7 @@ def test_without_elastic_a_worker_that_stays_away_fails_the_job_when_its_budget_
 
 
 def test_a_parameter_server_job_goes_on_with_fewer_workers() -> None:
-    """The host is tried now and then; the job ends well without it."""
+    """The host is retried now and then; the job succeeds without it."""
     job = Willing(clustered(SERVERS, **{**ELASTIC, "elastic": {"min_workers": 1, "retry": 60}})).loses("b").waits(7200)
     assert job.job.phase is Phase.RUNNING
     job.happens(TaskExited("a", "chief:0", 0, 0, None, 0.0), TaskGone("a", "chief:0", 0))
@@ -147,14 +147,14 @@ def test_a_parameter_server_job_goes_on_with_fewer_workers() -> None:
 
 
 def test_a_parameter_server_job_needs_its_least_workers() -> None:
-    """The last ones are not given up: everyone starts anew with the hosts that are there."""
+    """The remaining ones are not given up: all restart on the available hosts."""
     job = Willing(clustered(SERVERS, **{**ELASTIC, "elastic": {"min_workers": 2, "retry": 60}})).loses("b")
     assert job.job.phase is not Phase.RUNNING
     assert job.waits(600).job.exit_code == 125
 
 
 def test_the_host_of_a_sidecar_is_tried_again_while_the_job_runs() -> None:
-    """And given up without harm."""
+    """It is given up without harm."""
     plan = clustered({"worker": ["a", "b"]}, sidecars={"board": {"command": "board", "host": "c"}}, **QUICK)
     job = Willing(plan).happens(HostLost("c", "killed")).waits(2)
     assert (job.job.phase, job.job.tasks["board"].attempt) == (Phase.RUNNING, 1)
@@ -164,7 +164,7 @@ def test_the_host_of_a_sidecar_is_tried_again_while_the_job_runs() -> None:
 
 
 def test_a_gang_restarts_while_the_host_of_a_sidecar_is_away() -> None:
-    """Who only looks on is never waited for."""
+    """A task outside the gang is never waited for."""
     plan = clustered({"worker": ["a", "b"]}, sidecars={"board": {"command": "board", "host": "c"}}, **QUICK)
     job = Willing(plan).loses("c").waits(600)
     job.happens(TaskExited("a", "worker:0", 0, None, 9, 0.0), TaskGone("a", "worker:0", 0)).waits(600)
@@ -176,7 +176,7 @@ def test_a_gang_restarts_while_the_host_of_a_sidecar_is_away() -> None:
 
 
 def test_a_drained_host_lets_its_tasks_and_their_peers_save() -> None:
-    """Nobody is ended before the grace is over, and the restart is free."""
+    """No task is killed before the grace is over, and the restart is free."""
     job = gang().happens(HostLeaving("b", "terminated", is_drain=True))
     assert job.job.phase is Phase.SAVING
     assert not [action for action in job.seen if isinstance(action, StopTask)]
@@ -188,7 +188,7 @@ def test_a_drained_host_lets_its_tasks_and_their_peers_save() -> None:
 
 
 def test_a_worker_on_a_drained_host_is_not_charged() -> None:
-    """It comes back with its host."""
+    """It returns with its host."""
     job = Willing(clustered(SERVERS, **QUICK)).happens(HostLeaving("b", "terminated", is_drain=True))
     job.happens(TaskExited("b", "worker:0", 0, None, 15, 0.0, was_told=True), TaskGone("b", "worker:0", 0))
     job.happens(HostLost("b", "it has ended")).waits(2)

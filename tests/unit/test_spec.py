@@ -1,4 +1,4 @@
-"""What a spec may say and what it then means; how it is read from a file."""
+"""What a spec may contain, what it means, and how it is read from a file."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ DIGITS_5000 = pytest.param(10**5000, id="5000-digits")
 
 
 def changed(**fields: Any) -> dict[str, Any]:
-    """The smallest local spec with some fields more or other."""
+    """Return the smallest local spec with some fields added or changed."""
     return {**SMALLEST_LOCAL, **fields}
 
 
 def problems_in(data: Any) -> list[Problem]:
-    """The problems of data that must not be good to read."""
+    """Return the problems of data that must be invalid."""
     result = validate_data(data)
     assert isinstance(result, list)
     return result
 
 
 def the_problem_in(data: Any) -> Problem:
-    """The only problem in data."""
+    """Return the only problem in the data."""
     (problem,) = problems_in(data)
     return problem
 
 
 class TestCluster:
-    """Who takes part."""
+    """Which tasks exist."""
 
     def test_a_count_is_that_many_tasks_on_this_machine_with_ports_to_be_chosen(self):
         """`"worker": 2` needs no host and no port."""
         assert made(SMALLEST_LOCAL).cluster == {"worker": (Address("localhost", None),) * 2}
 
     def test_addresses_are_tasks_in_the_order_of_their_index(self):
-        """A pasted ClusterSpec means what TensorFlow would take it for; a host alone leaves the port open."""
+        """A pasted ClusterSpec means the same as in TensorFlow; a host alone leaves the port open."""
         read = made(changed(cluster={"worker": ["10.0.0.2:2222", "alpha.example.org:80", "beta"]}))
         assert read.cluster["worker"] == (
             Address("10.0.0.2", 2222),
@@ -95,18 +95,18 @@ class TestCluster:
         ],
     )
     def test_an_address_that_tensorflow_could_not_use_is_refused_at_its_place(self, address: Any, words: str):
-        """The index of the address is part of the place."""
+        """The place includes the index of the address."""
         problem = the_problem_in(changed(cluster={"worker": ["alpha:2222", address]}))
         assert problem.where == "cluster.worker[1]"
         assert words in problem.message
 
     @pytest.mark.parametrize("members", [0, -1, 10_001, DIGITS_5000, [], True, 2.0, "2", None, {"0": "alpha:1"}])
     def test_members_that_are_neither_a_count_nor_a_list_are_refused(self, members: Any):
-        """A role that is named has at least one task and at most ten thousand."""
+        """A role that is listed has between one and ten thousand tasks."""
         assert the_problem_in(changed(cluster={"worker": members})).where == "cluster.worker"
 
     def test_a_ps_makes_the_job_a_parameter_server_job(self):
-        """Without a ps it is a MultiWorkerMirrored job; a strategy that is given stands."""
+        """Without a ps it is a MultiWorkerMirrored job; an explicit strategy is kept."""
         with_ps = changed(cluster={"chief": 1, "worker": 1, "ps": 1})
         assert made(SMALLEST_LOCAL).effective_strategy() == "multi_worker_mirrored"
         assert made(with_ps).effective_strategy() == "parameter_server"
@@ -114,10 +114,10 @@ class TestCluster:
 
 
 class TestValues:
-    """What single fields may hold."""
+    """Valid values of single fields."""
 
     def test_what_is_left_out_has_the_promised_default(self):
-        """Every default of the documentation."""
+        """Every default in the documentation."""
         assert made(SMALLEST_LOCAL) == Spec(
             cluster={"worker": (Address("localhost", None),) * 2}, command=("python", "train.py")
         )
@@ -176,7 +176,7 @@ class TestValues:
         ],
     )
     def test_what_is_no_duration_is_refused(self, value: Any):
-        """Neither a negative time nor an endless one is a limit."""
+        """A limit is neither negative nor infinite."""
         problem = the_problem_in(changed(timeouts={"deadline": value}))
         assert problem.where == "timeouts.deadline"
         assert "must be a duration" in problem.message
@@ -193,11 +193,11 @@ class TestValues:
     def test_a_command_as_text_is_split_like_a_shell_splits_and_no_shell_expands_it(
         self, text: str, words: tuple[str, ...]
     ):
-        """Quotes group words; variables and patterns stay as written."""
+        """Quotes group arguments; variables and patterns are kept as written."""
         assert made(changed(command=text)).command == words
 
     def test_a_command_as_a_list_is_taken_word_by_word(self):
-        """Nothing in a word is special."""
+        """No character is special."""
         words = ["python", "-c", "print('a b')\n", "", "$HOME", "${HOME}"]
         assert made(changed(command=words)).command == tuple(words)
 
@@ -219,11 +219,11 @@ class TestValues:
         ],
     )
     def test_a_command_that_no_process_can_have_is_refused(self, command: Any, where: str):
-        """With the word that is wrong."""
+        """The message names the bad argument."""
         assert the_problem_in(changed(command=command)).where == where
 
     def test_a_number_in_env_stands_for_its_text(self):
-        """Environment variables are text, and people write numbers."""
+        """Environment variables are text, but people write numbers."""
         assert made(changed(env={"SEED": 7, "RATE": 0.5, "NAME": "x"})).env == {
             "SEED": "7",
             "RATE": "0.5",
@@ -232,33 +232,33 @@ class TestValues:
 
     @pytest.mark.parametrize("value", [True, None, [1], {}, "a\0b", "half \ud800", DIGITS_5000])
     def test_a_value_that_is_no_text_is_refused_in_env(self, value: Any):
-        """`true` could mean several texts, so its author has to choose one."""
+        """`true` could mean several texts, so the user must choose one."""
         assert the_problem_in(changed(env={"A": value})).where == "env.A"
 
     def test_the_name_of_a_variable_is_text_that_can_be_encoded(self):
-        """YAML leaves the two halves of a character apart."""
+        """YAML can produce lone surrogates."""
         assert "half a character" in the_problem_in(changed(env={"\ud83d\ude00": "x"})).message
 
     @pytest.mark.parametrize("name", ["", "A=B", "A\0B"])
     def test_a_variable_has_a_name_that_an_environment_can_hold(self, name: str):
-        """POSIX forbids the equals sign, C the NUL."""
+        """POSIX forbids the equals sign, C the NUL character."""
         assert "cannot be the name of an environment variable" in the_problem_in(changed(env={name: "x"})).message
 
     @pytest.mark.parametrize("name", ["", "a b", "../up", "a/b", ".hidden", "-d", "x" * 64, "a\n", 5, None])
     def test_a_name_can_be_part_of_a_file_name(self, name: Any):
-        """The run directory has it in its name."""
+        """The run directory's name contains it."""
         assert the_problem_in(changed(name=name)).where == "name"
 
     @pytest.mark.parametrize("host", ["", "-oProxyCommand=true", "a b", "alpha\n"])
     def test_the_host_of_a_sidecar_is_a_host(self, host: str):
-        """It is given to ssh one day, which takes a leading hyphen for an option."""
+        """A leading hyphen would make it an option of ssh."""
         assert (
             the_problem_in(changed(sidecars={"board": {"command": "b", "host": host}})).where == "sidecars.board.host"
         )
 
     @pytest.mark.parametrize("ssh", ["", "-oProxyCommand=true", "ann@-oProxyCommand=true", "alpha:ssh", "a b"])
     def test_an_ssh_destination_is_user_address_and_port(self, ssh: str):
-        """Nothing in it can be taken for an option of ssh."""
+        """No part of it can be taken for an option of ssh."""
         assert the_problem_in(changed(hosts={"alpha": {"ssh": ssh}})).where == "hosts.alpha.ssh"
 
     @pytest.mark.parametrize(
@@ -295,12 +295,12 @@ class TestValues:
         ],
     )
     def test_a_value_of_a_wrong_type_is_refused_at_its_place(self, field: str, value: Any, where: str):
-        """And nothing else is said about it."""
+        """No other problem is reported."""
         assert the_problem_in(changed(**{field: value})).where == where
 
 
 class TestModel:
-    """The model, as programs use it."""
+    """The model, as Python programs use it."""
 
     def test_a_spec_from_python_means_what_a_file_with_the_same_values_means(self):
         """Counts, durations and commands as text included."""
@@ -312,7 +312,7 @@ class TestModel:
         ) == made(fields)
 
     def test_a_spec_from_python_is_validated(self):
-        """All at once, with place and remedy."""
+        """All problems at once, with place and remedy."""
         with pytest.raises(ValidationError) as caught:
             Spec(cluster={"worker": ["alpha:0"]}, restart={"max": "3"}, comand="x")
         assert [detail["loc"] for detail in caught.value.errors()] == [
@@ -324,13 +324,13 @@ class TestModel:
 
     @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
     def test_a_spec_can_be_written_and_read_again(self, data: dict[str, Any]):
-        """As plain data, such as those of a JSON file."""
+        """As plain data, such as JSON."""
         spec = made(data)
         assert Spec(**spec.model_dump(exclude_unset=True)) == spec
         assert made(json.loads(spec.model_dump_json(exclude_unset=True))) == spec
 
     def test_a_spec_cannot_be_changed(self):
-        """A copy can."""
+        """A copy can be modified."""
         spec = made(SMALLEST_LOCAL)
         with pytest.raises(ValidationError):
             spec.name = "other"  # type: ignore[misc]
@@ -347,20 +347,20 @@ class TestModel:
         ],
     )
     def test_what_tflaunch_finds_out_cannot_be_written(self, fields: dict[str, Any], where: str):
-        """It is an unknown field, and is not offered."""
+        """Such a field counts as unknown and is not offered."""
         problem = the_problem_in(changed(**fields))
         assert (problem.where, problem.message) == (where, f"unknown field {where.removeprefix('hosts.alpha.')!r}")
         assert not {"engine", "inherits", "pool", "origins"} & set(problem.hint.replace(",", "").split())
 
     def test_where_hosts_are_found_stands_among_the_hosts(self):
-        """Beside the settings of single ones."""
+        """Beside the settings of individual hosts."""
         spec = made(changed(hosts={"discover": "dns:workers", "*": {"gpus": 2}}))
         assert (spec.pool, list(spec.hosts)) == ("dns:workers", ["*"])
         assert the_problem_in(changed(hosts={"discover": 5, "alpha": {}})).where == "hosts.discover"
 
     @pytest.mark.parametrize("part", [Spec, Role, Host, Restart, Timeouts])
     def test_a_field_is_left_out_and_not_null(self, part: type[BaseModel]):
-        """Its author has to say what is meant."""
+        """The user must say what is meant."""
         inside: dict[Any, Any] = {
             Spec: lambda fields: {**SMALLEST_LOCAL, **fields},
             Role: lambda fields: changed(roles={"worker": fields}),
@@ -373,19 +373,19 @@ class TestModel:
 
     @pytest.mark.parametrize("name", ["[key]", "a.b", "x y"])
     def test_a_problem_is_placed_at_the_key_as_it_is_written(self, name: str):
-        """Whatever it is."""
+        """For any kind of key."""
         assert the_problem_in(changed(env={name: None})).where == f"env.{name}"
         assert the_problem_in(changed(sidecars={"[key]": {"command": "x"}})).where == "sidecars.[key]"
 
     def test_every_field_says_what_it_means(self):
-        """The reference page and editors show it."""
+        """The reference page and editors show the description."""
         for part in (Spec, Role, Sidecar, Host, Sync, Restart, Elastic, Timeouts, Container, Resources):
             assert all(field.description for field in part.model_fields.values())
             assert part.__doc__
 
 
 class TestMistakes:
-    """What is said about mistakes."""
+    """The messages about mistakes."""
 
     @pytest.mark.parametrize(
         ("data", "where", "guess"),
@@ -402,7 +402,7 @@ class TestMistakes:
         ],
     )
     def test_a_misspelt_word_is_answered_with_the_nearest_one(self, data: dict[str, Any], where: str, guess: str):
-        """`did you mean` is the whole hint."""
+        """`did you mean` is the complete hint."""
         hints = {problem.where: problem.hint for problem in problems_in(changed(**data))}
         assert hints[where] == f"did you mean '{guess}'?"
 
@@ -423,7 +423,7 @@ class TestMistakes:
         assert words in problem.hint
 
     def test_every_problem_is_reported_at_once_each_with_its_place_and_a_remedy(self):
-        """Nobody wants to correct a spec one error per call."""
+        """Users should not have to fix a spec one error at a time."""
         problems = problems_in(
             {
                 "name": "a/b",
@@ -449,7 +449,7 @@ class TestMistakes:
 
     @pytest.mark.parametrize("data", [None, 5, "text", [], [SMALLEST_LOCAL], True])
     def test_a_spec_is_an_object(self, data: Any):
-        """Whatever else a file may hold."""
+        """Any other value is refused."""
         assert "must be an object" in the_problem_in(data).message
 
     @pytest.mark.parametrize(
@@ -462,28 +462,28 @@ class TestMistakes:
         ],
     )
     def test_a_key_of_the_user_s_own_is_ignored(self, fields: dict[str, Any]):
-        """As in a compose file; `$schema` is for editors."""
+        """As in a Compose file; `$schema` is for editors."""
         jsonschema.validate(changed(**fields), json_schema())
         assert made(changed(**fields)).command == ("python", "train.py")
 
     def test_schema_is_for_the_top_alone(self):
-        """Editors look for it there."""
+        """Editors look for it only there."""
         assert the_problem_in(changed(timeouts={"$schema": "x"})).where == "timeouts.$schema"
 
     def test_settings_of_every_host_are_below_those_of_one(self):
-        """Field by field, and of the environment variable by variable."""
+        """Field by field, and variable by variable in the environment."""
         common = {"python": "/common", "workdir": "/w", "gpus": 2, "env": {"A": "common", "B": "common"}}
         spec = made(changed(hosts={"*": common, "alpha": {"python": "/own", "env": {"B": "own"}}}))
         assert spec.host("alpha") == Host(python="/own", workdir="/w", gpus=2, env={"A": "common", "B": "own"})
         assert spec.host("beta") == spec.hosts["*"]
 
     def test_a_spec_has_a_cluster(self):
-        """It is the only field that nothing can stand in for."""
+        """It is the only field without a default or substitute."""
         problem = the_problem_in({"command": "x"})
         assert (problem.where, problem.message) == ("cluster", "is missing")
 
     def test_a_sentence_about_a_problem_is_one_line_of_printable_text(self):
-        """Keys are the user's words, and may hold what moves a cursor or ends a line."""
+        """Keys come from the user, and may contain cursor movements or line breaks."""
         for problem in problems_in(changed(**{"a\nb": 1, "\x1b[2J": 2, "half \ud800": 3})):
             assert problem.sentence().isprintable()
 
@@ -507,12 +507,12 @@ _SPECS = st.fixed_dictionaries(
 
 
 class TestAnything:
-    """Promises about every possible input."""
+    """Properties of every possible input."""
 
     @given(st.one_of(_VALUES, _SPECS))
     @settings(max_examples=300, deadline=None)
     def test_any_data_is_a_spec_or_has_problems(self, data: Any):
-        """Reading never raises, and never returns a spec with an impossible port."""
+        """Reading never raises anything else, and never returns a spec with an invalid port."""
         result = validate_data(data)
         if isinstance(result, Spec):
             ports = [address.port for members in result.cluster.values() for address in members]
@@ -524,7 +524,7 @@ class TestAnything:
     @given(_SPECS)
     @settings(max_examples=100, deadline=None)
     def test_reading_changes_nothing_in_the_data(self, data: Any):
-        """A caller may use its data again."""
+        """A caller may reuse its data."""
         before = repr(data)
         validate_data(data)
         assert repr(data) == before
@@ -580,7 +580,7 @@ def load_data(data: Any = SMALLEST_LOCAL, **arguments: Any) -> Spec:
 
 
 def refused(text: str, file: str = "cluster.json", **arguments: Any) -> list[Problem]:
-    """Return the problems of a file that must not be good to read."""
+    """Return the problems of a file that must be invalid."""
     with pytest.raises(SpecError) as caught:
         load(text, file, **arguments)
     return list(caught.value.problems)
@@ -591,47 +591,47 @@ class TestFormats:
 
     @pytest.mark.parametrize("ending", ["yaml", "yml", "toml", "YAML", "Toml", "JSON"])
     def test_json_yaml_and_toml_mean_the_same(self, ending: str):
-        """The ending says the format, in either case."""
+        """The suffix determines the format, in upper or lower case."""
         assert load(_TEXT_OF[ending.lower()], f"cluster.{ending}") == load(_AS_JSON)
 
     @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
     def test_every_json_spec_is_a_yaml_spec(self, data: dict[str, Any]):
-        """YAML holds JSON."""
+        """JSON is a subset of YAML."""
         assert load(json.dumps(data), "cluster.yaml") == load(json.dumps(data))
 
     @pytest.mark.parametrize("ending", ["json", "yaml", "toml"])
     def test_a_byte_order_mark_and_other_line_ends_do_no_harm(self, ending: str):
-        """Editors of Windows write both."""
+        """Editors on Windows write both."""
         text = _TEXT_OF[ending].replace("\n", "\r\n").encode("utf-8-sig")
         assert load(text, f"cluster.{ending}") == load(_AS_JSON)
 
     @pytest.mark.parametrize("word", ["12:30", "2026-11-20", "0755", "0x10", "1_000", "1:2.5", "=", "~x"])
     def test_a_yaml_word_that_is_no_json_number_stays_the_text_that_was_written(self, word: str):
-        """The times, dates and octal numbers of YAML 1.1 surprise people who set environment variables."""
+        """The times, dates and octal numbers of YAML 1.1 surprise users who set environment variables."""
         text = f"cluster: {{worker: 2}}\ncommand: a\nenv:\n  A: {word}\n"
         assert load(text, "cluster.yaml").env == {"A": word}
 
     @pytest.mark.parametrize("word", ["true", "null", "~", "[a]"])
     def test_a_yaml_word_that_is_no_text_has_to_be_quoted_in_env(self, word: str):
-        """Better asked than passed on as `True`."""
+        """An error is better than passing `True`."""
         (problem,) = refused(f"cluster: {{worker: 2}}\ncommand: a\nenv: {{A: {word}}}", "cluster.yaml")
         assert (problem.where, problem.hint) == ("env.A", "put it in quotes")
 
     def test_a_yaml_merge_key_brings_defaults_that_can_be_overridden(self):
-        """As in compose files; only a key that is written twice in one place is a mistake."""
+        """As in Compose files; only a duplicate key within one mapping is an error."""
         text = "cluster: {worker: 1, chief: 1}\ncommand: a\n"
         text += "roles:\n  worker: &base {gpus: 1, workdir: w}\n  chief:\n    <<: *base\n    gpus: 2\n"
         roles = load(text, "cluster.yaml").roles
         assert (roles["chief"].gpus, roles["chief"].workdir) == (2, "w")
 
     def test_a_yaml_merge_key_brings_what_stands_deeper(self):
-        """Wherever the anchor is."""
+        """Wherever the anchor is defined."""
         text = "cluster: {worker: 1}\ncommand: a\n"
         text += "roles: {worker: {env: &base {A: x, B: x}}}\nenv: {<<: *base, B: y}\n"
         assert load(text, "cluster.yaml").env == {"A": "x", "B": "y"}
 
     def test_a_yaml_alias_means_what_its_anchor_holds(self):
-        """Sharing is the only thing that YAML adds."""
+        """Sharing is the only feature that YAML adds."""
         text = "cluster: {worker: 1}\ncommand: a\nenv: &e {A: x}\nroles: {worker: {env: *e}}\n"
         assert load(text, "cluster.yaml").roles["worker"].env == {"A": "x"}
 
@@ -647,16 +647,16 @@ class TestFormats:
         ],
     )
     def test_the_name_is_by_default_the_stem_of_the_file(self, stem: str, name: str):
-        """Made fit to be a name."""
+        """Converted to a valid name."""
         assert load(json.dumps(SMALLEST_LOCAL), f"{stem}.json").name == name
 
     def test_the_name_of_the_command_line_goes_before_that_of_the_spec(self):
-        """And that of the spec before that of the file."""
+        """The name in the spec overrides the file's."""
         assert load_data(changed(name="spec")).name == "spec"
         assert load_data(changed(name="spec"), name="mine").name == "mine"
 
     def test_the_command_of_the_command_line_replaces_that_of_the_spec(self):
-        """Word by word."""
+        """Argument by argument."""
         assert load_data(command=["python", "other train.py"]).command == ("python", "other train.py")
         assert load_data({"cluster": {"worker": 1}}, command=["a"]).command == ("a",)
 
@@ -684,7 +684,7 @@ class TestVariables:
         assert found(load_data(changed(**fields), environ=self.ENVIRON)) == "/home/ann"
 
     def test_a_variable_is_expanded_nowhere_else(self):
-        """A command belongs to its program, which may have a use for the braces."""
+        """A command belongs to its program, which may use the braces itself."""
         words = ["sh", "-c", "echo ${HOME} $${HOME} ${UNSET}"]
         read = load_data(
             changed(command=words, sidecars={"b": {"command": words}}, roles={"worker": {"command": words}}),
@@ -704,11 +704,11 @@ class TestVariables:
         ],
     )
     def test_a_variable_is_expanded_once_and_two_dollars_are_a_literal_one(self, text: str, value: str):
-        """What a variable holds is never read again."""
+        """The value of a variable is not expanded again."""
         assert load_data(changed(env={"A": text}), environ=self.ENVIRON).env["A"] == value
 
     def test_every_variable_that_is_not_set_is_a_problem_at_its_place(self):
-        """An empty text in its place would delete the wrong directory one day."""
+        """Replacing it with an empty text could delete the wrong directory."""
         data = changed(env={"A": "${NO}/${NEVER}"}, hosts={"h": {"workdir": "${}"}})
         problems = refused(json.dumps(data), environ=self.ENVIRON)
         assert [(problem.where, problem.message) for problem in problems] == [
@@ -741,11 +741,11 @@ class TestSettings:
         ],
     )
     def test_a_value_is_put_at_the_end_of_its_path(self, setting: str, found: Any, value: Any):
-        """JSON where it can be, else text; objects on the way are made; variables are expanded."""
+        """As JSON where possible, else as text; missing objects are created; variables are expanded."""
         assert found(load_data(settings=[setting], environ={"HOME": "/home/ann"})) == value
 
     def test_settings_are_applied_in_order(self):
-        """The last word counts."""
+        """The last one wins."""
         assert load_data(settings=["restart.max=1", "restart.max=2"]).restart.max == 2
 
     @pytest.mark.parametrize(
@@ -757,13 +757,13 @@ class TestSettings:
         ],
     )
     def test_a_path_that_leads_nowhere_is_refused(self, setting: str):
-        """Silence would run the job with the value that was to be changed."""
+        """If it were ignored, the job would run with the value that was to be changed."""
         (problem,) = refused(json.dumps(changed(name="job")), settings=[setting])
         assert problem.sentence()
 
     @pytest.mark.parametrize("setting", ["restart.maximum=1", "restart.max=often", "cluster.worker=0"])
     def test_a_setting_is_checked_like_what_stands_in_the_file(self, setting: str):
-        """With the same places."""
+        """Its problems have the same places."""
         (problem,) = refused(json.dumps(SMALLEST_LOCAL), settings=[setting])
         assert problem.where == setting.partition("=")[0]
 
@@ -793,13 +793,13 @@ _FRAGMENTS = st.lists(
 
 
 class TestAnyFile:
-    """Promises about every possible file."""
+    """Properties of every possible file."""
 
     @pytest.mark.parametrize("ending", ["json", "yaml", "toml"])
     @given(text=st.one_of(st.text(max_size=40), _FRAGMENTS, _FRAGMENTS.map(_TEXT_OF["yaml"].__add__)))
     @settings(max_examples=200, deadline=None)
     def test_any_text_is_a_spec_or_a_spec_error(self, ending: str, text: str):
-        """Nothing that stands in a file raises anything else."""
+        """No content raises anything else."""
         try:
             read = load(text, f"cluster.{ending}")
         except SpecError as error:
@@ -818,7 +818,7 @@ class TestAnyFile:
     @given(_SPECS)
     @settings(max_examples=100, deadline=None)
     def test_a_json_file_means_what_its_data_mean(self, data: Any):
-        """Reading a file adds the name, the variables and limits, and nothing else."""
+        """Reading a file adds the name, variables and limits, and nothing else."""
         data = {"name": "job", **data}
         direct = validate_data(data)
         try:

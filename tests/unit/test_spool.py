@@ -1,4 +1,4 @@
-"""The spool keeps what is not acknowledged, states what it had to drop, and gives space back."""
+"""The spool keeps unacknowledged output, reports what it dropped, and frees space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 
 def everything(kept: Spool, offset: int = 0) -> list[bytes | tuple[int, int]]:
-    """Return all from ``offset`` on: bytes joined, gaps as (offset, size)."""
+    """Return all output from ``offset`` on: bytes joined, gaps as (offset, size)."""
     parts: list[bytes | tuple[int, int]] = []
     while offset < kept.end:
         part = kept.read(offset, 5)
@@ -41,7 +41,7 @@ def test_what_goes_in_comes_out_from_any_offset(tmp_path: Path) -> None:
 
 
 def test_past_the_limit_the_gap_is_stated(tmp_path: Path) -> None:
-    """Bytes are dropped from the middle of time, not from memory: place and size are known."""
+    """Dropped bytes are reported with their position and size."""
     kept = Spool(str(tmp_path), limit=10)
     kept.append(b"0123456789abc")
     kept.append(b"def")
@@ -51,7 +51,7 @@ def test_past_the_limit_the_gap_is_stated(tmp_path: Path) -> None:
 
 
 def test_released_space_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that keeps up costs one small file, however much is written."""
+    """A reader that keeps up needs one small file, however much is written."""
     monkeypatch.setattr(spool, "NEAR", 0)
     monkeypatch.setattr(spool, "SEGMENT", 100)
     kept = Spool(str(tmp_path), limit=1000)
@@ -65,14 +65,14 @@ def test_released_space_is_given_back(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_no_file_is_left_by_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files have no names."""
+    """The files are unnamed."""
     monkeypatch.setattr(spool, "NEAR", 0)
     Spool(str(tmp_path)).append(b"words")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_reader_that_keeps_up_costs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it leaves for a moment waits in memory; small writes are gathered there."""
+    """Output that is briefly unread waits in memory; small writes are combined there."""
     monkeypatch.setattr(spool, "NEAR", 100)
     monkeypatch.setattr(spool, "PIECE", 20)
     fill_disk(monkeypatch)
@@ -88,7 +88,7 @@ def test_a_reader_that_keeps_up_costs_no_disk(tmp_path: Path, monkeypatch: pytes
 def test_a_reader_that_falls_behind_has_the_disk_until_it_has_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then memory does again, and the file is given back before it is full."""
+    """Afterwards output is kept in memory again, and the file is freed before it is full."""
     monkeypatch.setattr(spool, "NEAR", 10)
     kept = Spool(str(tmp_path))
     before = len(os.listdir("/proc/self/fd"))
@@ -106,7 +106,7 @@ def test_a_reader_that_falls_behind_has_the_disk_until_it_has_caught_up(
 
 
 def fill_disk(patch: pytest.MonkeyPatch) -> None:
-    """Leave no room on any disk."""
+    """Fill every disk."""
 
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -115,7 +115,7 @@ def fill_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_full_disk_costs_words_not_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be written is kept in memory, as far as it goes; the rest becomes a gap."""
+    """What cannot be written is kept in memory up to a limit; the rest becomes a gap."""
     monkeypatch.setattr(spool, "NEAR", 0)
     monkeypatch.setattr(spool, "MEMORY", 6)
     kept = Spool(str(tmp_path))
@@ -131,7 +131,7 @@ def test_a_full_disk_costs_words_not_the_task(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_full_disk_costs_no_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often a new file is tried; what was held counts no more once it is acknowledged."""
+    """However often a new file is tried; acknowledged output no longer counts."""
     fill_disk(monkeypatch)
     monkeypatch.setattr(spool, "NEAR", 0)
     monkeypatch.setattr(spool, "MEMORY", 10)

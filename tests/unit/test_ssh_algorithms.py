@@ -1,4 +1,4 @@
-"""Which algorithms are offered: none that OpenSSH 9.2 has retired, and those that the user asks for."""
+"""Which algorithms are offered: none that OpenSSH 9.2 has retired, and those that the user selects."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ CIPHERS = ("aes128-ctr", "aes256-ctr", "aes128-cbc", "3des-cbc", "aes128-gcm@ope
     ],
 )
 def test_the_user_chooses(wish: str, offered: str) -> None:
-    """In this order, as far as paramiko has them; weak ones only by name."""
+    """In the user's order, as far as paramiko supports them; weak ones only by name."""
     assert allowed("ciphers", wish, CIPHERS) == tuple(offered.split())
 
 
 @pytest.mark.parametrize("keyword", KEYWORDS)
 @pytest.mark.parametrize("wish", ["no-such-algorithm", "-"])
 def test_nothing_to_offer_is_an_error(keyword: str, wish: str) -> None:
-    """It names the keyword as users write it, and what there is."""
+    """It names the keyword as users write it, and the available algorithms."""
     with pytest.raises(LinkError, match=f"^{KEYWORDS[keyword]} '.*' in ssh_config leaves nothing .* add one of alpha$"):
         allowed(keyword, wish, ["alpha"])
 
 
 def test_nothing_weak_is_offered() -> None:
-    """Of what paramiko can do."""
+    """Of the algorithms that paramiko supports."""
     one, other = socket.socketpair()
     with one, other:
         options = Transport(one, (), {}).get_security_options()

@@ -1,7 +1,7 @@
-"""How a host is reached follows from the spec and from OpenSSH's configuration, in this order.
+"""How to reach a host follows from the spec and then from OpenSSH's configuration.
 
-What holds with OpenSSH's client and without it is tested with both. What blocks, conditions, includes and tokens
-mean is OpenSSH's business.
+Behaviour that is the same with and without OpenSSH's client is tested with both. The meaning of blocks, conditions,
+includes and tokens is left to OpenSSH.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Configure = Callable[..., SshConfig]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return somebody's home directory, with a .ssh and without an agent."""
+    """Return a user's home directory, with a .ssh and without an agent."""
     (tmp_path / "home" / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=["OpenSSH", "paramiko"])
 def configured(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
-    """Return the configuration of a user and a system, read by OpenSSH's client, or where there is none."""
+    """Return the configuration of a user and a system, read by OpenSSH's client or without one."""
     need(["ssh"], ["openssh-client"])
     if request.param == "paramiko":
         monkeypatch.setenv("PATH", "/nonexistent")
@@ -80,12 +80,12 @@ def without_client(home: Path) -> Configure:
 
 
 def is_by(kind: type, lookup: object) -> bool:
-    """Return whether a lookup is one of a kind of reader."""
+    """Return whether a lookup uses this kind of reader."""
     return isinstance(getattr(lookup, "__self__", None), kind)
 
 
 def the_error_in(configure: Configure, text: str, host: str = "alpha", ssh: str | None = None) -> str:
-    """Return the one sentence that a configuration is answered with."""
+    """Return the one-sentence error for a configuration."""
     with pytest.raises(LinkError) as caught:
         configure(text).resolve(host, HostPlan("alpha", is_local=False, ssh=ssh))
     sentence = str(caught.value)
@@ -95,7 +95,7 @@ def the_error_in(configure: Configure, text: str, host: str = "alpha", ssh: str 
 
 class TestWhatTakesPrecedence:
     def test_without_any_configuration_the_name_is_the_address(self, home: Path, configured: Configure) -> None:
-        """Port 22, the user's own name, the usual files; keys that do not exist are not tried."""
+        """Port 22, the user's own name, the default files; missing keys are not tried."""
         (home / ".ssh" / "id_rsa").touch()
         (home / ".ssh" / "id_ed25519").touch()
         config = configured("")
@@ -117,7 +117,7 @@ class TestWhatTakesPrecedence:
         )
 
     def test_the_spec_before_the_configuration(self, home: Path, configured: Configure) -> None:
-        """User, port and identity file; the address is what is looked up, under which the name is not known."""
+        """User, port and identity file; the configuration is searched for the address, not for the name."""
         text = "Host 10.0.0.1\n HostName h.example\n User bob\n Port 1\n IdentityFile /key\nHost alpha\n Port 3\n"
         settings = HostPlan("alpha", is_local=False, ssh="ann@10.0.0.1:2222", identity_file="~/mine")
         target = configured(text).resolve("alpha", settings)
@@ -127,14 +127,14 @@ class TestWhatTakesPrecedence:
         assert target.command == "ssh -p 2222 ann@10.0.0.1"
 
     def test_the_user_before_the_system(self, configured: Configure) -> None:
-        """Also if the user's file ends within a block for other hosts."""
+        """Even if the user's file ends within a block for other hosts."""
         target = configured("User ann\nHost beta\n Port 1\n", "User bob\nPort 2\nHostName h.example\n").resolve(
             "alpha", HostPlan("alpha", is_local=False)
         )
         assert (target.user, target.port, target.address) == ("ann", 2, "h.example")
 
     def test_conditions_see_what_the_spec_says(self, configured: Configure) -> None:
-        """`Match user` is about the user who is to log in."""
+        """`Match user` refers to the user who logs in."""
         config = configured("Match user ann\n Port 1\nMatch user bob\n Port 2\n")
         assert config.resolve("alpha", HostPlan("alpha", is_local=False, ssh="ann@alpha")).port == 1
         assert config.resolve("alpha", HostPlan("alpha", is_local=False, ssh="bob@alpha")).port == 2
@@ -152,7 +152,7 @@ class TestWhatTakesPrecedence:
 
 class TestValues:
     def test_everything_else_that_is_read(self, home: Path, configured: Configure) -> None:
-        """Keywords in any case, with or without =, with quotes; files with spaces in their names."""
+        """Keywords in any case, with or without =, with quotes; file names with spaces."""
         text = (
             'HOSTKEYALIAS=cluster\n\tidentitiesonly = yes\nIdentityFile "/a key"\n IdentityFile none\n'
             'UserKnownHostsFile "/known hosts" /other/hosts\nGlobalKnownHostsFile none\nConnectTimeout 90\n'
@@ -168,7 +168,7 @@ class TestValues:
         assert target.command == f"ssh -o StrictHostKeyChecking=ask -p 22 {ME}@alpha"
 
     def test_tokens_in_names_of_key_files(self, home: Path, configured: Configure) -> None:
-        """%h is the address; what the spec says counts for them too. `ssh -G` leaves them as they are."""
+        """%h is the address; values from the spec apply as well. `ssh -G` leaves these tokens unexpanded."""
         text = "HostName %h.example\nIdentityFile ~/%h_%r_%u\nUserKnownHostsFile ${HOME}/hosts\n"
         target = configured(text).resolve("alpha", HostPlan("alpha", is_local=False, ssh="ann@beta:7"))
         assert target.address == "beta.example"
@@ -203,27 +203,27 @@ class TestValues:
         ],
     )
     def test_nonsense_is_one_sentence(self, configured: Configure, line: str, words: str) -> None:
-        """It names what is wrong."""
+        """It names the mistake."""
         assert words in the_error_in(configured, f"User ann\n{line}\n")
 
     def test_the_place_of_a_mistake_is_openssh_s(self, home: Path, with_client: Configure) -> None:
-        """It knows file and line."""
+        """OpenSSH reports file and line."""
         sentence = the_error_in(with_client, "User ann\nPort x\n")
         assert sentence.startswith(f"`ssh -G alpha` fails: {home}/.ssh/config line 2: Bad port 'x'.")
         assert sentence.endswith("; correct the SSH configuration")
 
     def test_a_port_in_the_spec_that_is_too_large(self, configured: Configure) -> None:
-        """A spec cannot tell: five digits can be too many."""
+        """The spec's syntax allows it: five digits can exceed the limit."""
         sentence = the_error_in(configured, "", ssh="ann@alpha:70000")
         assert sentence == "`ssh` 'ann@alpha:70000' has no port from 1 to 65535"
 
     def test_an_address_that_would_be_an_option_of_ssh(self, with_client: Configure) -> None:
-        """It is never taken for one."""
+        """It is refused."""
         assert "-oProxyCommand=x" in the_error_in(with_client, "", ssh="-oProxyCommand=x")
 
     @pytest.mark.parametrize("mode", [0o666, 0o602])
     def test_a_file_that_others_can_write_to_is_refused(self, home: Path, configured: Configure, mode: int) -> None:
-        """Like ssh: whoever writes to it can run commands as the user."""
+        """As with ssh: another writer could run commands as the user."""
         configured("User ann\n")
         path = home / ".ssh" / "config"
         path.chmod(mode)
@@ -234,7 +234,7 @@ class TestValues:
         assert SshConfig(find_lookup(NOTHING)).resolve("alpha", HostPlan("alpha", is_local=False)).user == "ann"
 
     def test_algorithms_are_the_users_only(self, configured: Configure) -> None:
-        """By keyword; what the user has not set is left to our defaults."""
+        """By keyword; if the user sets none, our defaults apply."""
         target = configured("Ciphers aes256-ctr\nMACs hmac-sha2-512,hmac-sha2-256\n").resolve(
             "alpha", HostPlan("alpha", is_local=False)
         )
@@ -242,7 +242,7 @@ class TestValues:
         assert configured("").resolve("alpha", HostPlan("alpha", is_local=False)).algorithms == ()
 
     def test_changes_of_algorithms(self, with_client: Configure) -> None:
-        """OpenSSH's client makes a list of them."""
+        """OpenSSH's client turns them into a list."""
         text = "Ciphers ^aes256-ctr\nMACs -hmac-sha1*\nHostKeyAlgorithms ssh-rsa\nKexAlgorithms +curve25519-sha256\n"
         found = dict(with_client(text).resolve("alpha", HostPlan("alpha", is_local=False)).algorithms)
         assert found["ciphers"].startswith("aes256-ctr,")
@@ -250,12 +250,12 @@ class TestValues:
         assert found["hostkeyalgorithms"] == "ssh-rsa"
 
     def test_the_least_size_of_rsa_keys(self, configured: Configure) -> None:
-        """RequiredRSASize may ask for more than ours."""
+        """RequiredRSASize may exceed our minimum."""
         assert configured("RequiredRSASize 3072\n").resolve("alpha", HostPlan("alpha", is_local=False)).rsa_bits == 3072
         assert configured("").resolve("alpha", HostPlan("alpha", is_local=False)).rsa_bits == 1024
 
     def test_a_user_who_does_not_exist(self, without_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As in a container that runs with any number."""
+        """As in a container that runs with an arbitrary uid."""
         for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
             monkeypatch.delenv(name, raising=False)
         config = without_client("")
@@ -266,7 +266,7 @@ class TestValues:
 
 class TestJumps:
     def test_each_jump_host_has_its_own_configuration(self, configured: Configure) -> None:
-        """A list is a way; the first in it may have a way of its own, the others are reached through it."""
+        """A list is a route; the first host may have a route of its own, the others are reached through it."""
         text = (
             "Host alpha\n ProxyJump bob@one,two:7\nHost one\n HostName 1.example\n ProxyJump zero\n"
             "Host two\n ProxyJump elsewhere\n User carl\nHost zero\n Port 5\n ProxyCommand nc %h\n"
@@ -295,31 +295,31 @@ class TestJumps:
         ],
     )
     def test_which_jump_hosts(self, configured: Configure, text: str, jumps: list[str], command: str) -> None:
-        """Of ProxyJump and ProxyCommand the first counts, as for ssh."""
+        """The first of ProxyJump and ProxyCommand wins, as in ssh."""
         indented = "".join(f" {line}\n" for line in text.splitlines())
         target = configured(f"Host alpha\n{indented}").resolve("alpha", HostPlan("alpha", is_local=False))
         assert [jump.address for jump in target.jumps] == jumps
         assert target.proxy_command == command
 
     def test_a_proxy_command_that_passes_a_descriptor(self, configured: Configure) -> None:
-        """There is nothing to take it."""
+        """No program would receive it."""
         sentence = the_error_in(configured, "ProxyCommand nc -F %h %p\nProxyUseFdpass yes\n")
         assert sentence == "tflaunch cannot use a ProxyCommand with ProxyUseFdpass; set ProxyUseFdpass to no for alpha"
 
     def test_a_circle_is_an_error(self, configured: Configure) -> None:
-        """Ssh itself would start one ssh after the other, without end."""
+        """Plain ssh would start one ssh after the other, without end."""
         sentence = the_error_in(configured, "Host *\n ProxyJump gate\n")
         assert "jumphost loop via gate" in sentence or sentence.endswith(
             "ProxyJump gate leads to gate again; keep it from applying to the jump host itself: `Host * !gate`"
         )
 
     def test_a_circle_of_two(self, configured: Configure) -> None:
-        """OpenSSH's client sees only the shortest."""
+        """OpenSSH's client detects only the shortest."""
         sentence = the_error_in(configured, "Host alpha two\n ProxyJump one\nHost one\n ProxyJump two\n")
         assert sentence.startswith("ProxyJump one leads to one again; keep it from")
 
     def test_a_chain_that_grows_without_end(self, configured: Configure) -> None:
-        """Each jump host has another name."""
+        """Each jump host has a different name."""
         assert "ProxyJump leads to alpha through more than 16 jump" in the_error_in(configured, "ProxyJump x%h\n")
 
     def test_equal_ways_are_equal(self, configured: Configure) -> None:
@@ -333,13 +333,13 @@ class TestJumps:
 
 class TestOpenSshsClient:
     def test_include_match_and_canonical_names(self, home: Path, with_client: Configure) -> None:
-        """All that paramiko does not know."""
+        """All that paramiko does not support."""
         (home / "part").write_text('Match exec "test %n = alpha"\n Port 7\n')
         config = with_client(f"Include {home}/part\n")
         assert [config.resolve(host, HostPlan("alpha", is_local=False)).port for host in ("alpha", "beta")] == [7, 22]
 
     def test_a_condition_that_does_not_end(self, with_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It is ended, with what it has started."""
+        """It is killed, with its child processes."""
         monkeypatch.setattr(ssh_lookup, "_TIMEOUT", 1.0)
         config = with_client('Match exec "sleep 1000; true"\n Port 1\n')
         begin = time.monotonic()
@@ -359,7 +359,7 @@ class TestOpenSshsClient:
         assert sorted(asked.read_text().split()) == sorted(f"h{number}" for number in range(20))
 
     def test_a_mistake_is_not_remembered(self, home: Path, with_client: Configure) -> None:
-        """The user may correct it while the run goes on."""
+        """The user may correct it during the run."""
         config = with_client("Port x\n")
         with pytest.raises(LinkError):
             config.resolve("alpha", HostPlan("alpha", is_local=False))
@@ -367,7 +367,7 @@ class TestOpenSshsClient:
         assert config.resolve("alpha", HostPlan("alpha", is_local=False)).port == 7
 
     def test_another_program_of_this_name(self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Dropbear's has no -G; then paramiko reads the files."""
+        """Dropbear's ssh has no -G; then paramiko reads the files."""
         (tmp_path / "bin").mkdir()
         for script in ("echo 'unknown option -G' >&2; exit 1", "echo hello", "head -c 100 /dev/zero"):
             (tmp_path / "bin" / "ssh").write_text(f"#!/bin/sh\n{script}\n")
@@ -387,13 +387,13 @@ class TestOpenSshsClient:
         ],
     )
     def test_an_answer_that_is_not_one(self, raw: bytes, words: str) -> None:
-        """Nothing is guessed."""
+        """It is rejected."""
         with pytest.raises(LinkError) as caught:
             parse_answer(raw, "alpha")
         assert words in str(caught.value)
 
     def test_an_answer(self) -> None:
-        """Key files come one by one, known_hosts files in one line."""
+        """Key files are printed one per line, known_hosts files on a single line."""
         raw = b"hostname a\nuser b\nport 1\nidentityfile ~/k 1\nidentityfile /k2\nuserknownhostsfile /a b /c none\n"
         found: Values = parse_answer(raw, "alpha")
         assert found["identityfile"] == ["~/k 1", "/k2"]
@@ -419,7 +419,7 @@ class TestWithoutAClient:
     def test_what_paramiko_does_not_know_is_an_error(
         self, home: Path, without_client: Configure, line: str, words: str
     ) -> None:
-        """It would pass over an Include, and take a condition for fulfilled."""
+        """It would skip an Include, and treat a condition as true."""
         (home / ".ssh" / "other").touch()
         assert words in the_error_in(without_client, f"User ann\n{line}\n")
 
@@ -437,6 +437,6 @@ class TestWithoutAClient:
             ParamikoReader(NOTHING)
 
     def test_bytes_that_are_not_text(self, home: Path) -> None:
-        """In comments of long ago, for example."""
+        """Such as in old comments."""
         (home / ".ssh" / "config").write_bytes(b"# M\xfcller\nPort 5\n")
         assert SshConfig(ParamikoReader(NOTHING).lookup).resolve("alpha", HostPlan("alpha", is_local=False)).port == 5

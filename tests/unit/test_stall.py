@@ -1,4 +1,4 @@
-"""A supervisor that was busy reads what has come before it calls an agent silent."""
+"""A supervisor that was busy reads pending messages before it declares an agent silent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 
 class Clock(Mailbox):
-    """A mailbox whose time goes on when it is told to."""
+    """A mailbox whose clock the test advances."""
 
     time = 1000.0
 
@@ -27,29 +27,29 @@ class Clock(Mailbox):
 
 
 class Line:
-    """One end of a link, and the way to nowhere else."""
+    """One end of a link that cannot be reconnected."""
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
 
     def close(self) -> None:
-        """Hang up."""
+        """Close it."""
         self.socket.close()
 
     def open(self) -> Line:
-        """There is no other agent."""
+        """Raise: no other agent exists."""
         raise LinkError("no")
 
     def resume(self) -> Line:
-        """Nor can this one be found again."""
+        """Raise: this agent cannot be found again either."""
         raise LinkError("no")
 
     def end(self) -> None:
-        """Nothing is left."""
+        """Do nothing."""
 
 
 class Conversation:
-    """A session that has joined, and the agent's end of its link."""
+    """A connected session, and the agent's end of its link."""
 
     def __init__(self) -> None:
         ours, self.agent = socket.socketpair()
@@ -61,15 +61,15 @@ class Conversation:
         self.says("greeted", streams=[], is_leaving=False, **self.pulse())
 
     def pulse(self) -> dict[str, float]:
-        """What an agent says of its clock and of what it has done."""
+        """Return an agent's message about its clock and its progress."""
         return {"obeyed": 0, "sent": self.mailbox.time, "time": self.mailbox.time}
 
     def says(self, kind: str, **fields: object) -> None:
-        """Let the agent say something."""
+        """Let the agent send a message."""
         self.agent.sendall(wire.encode({"kind": kind, **fields}))
 
     def events(self) -> list[Event]:
-        """Return what has happened until nothing more does."""
+        """Return all pending events."""
         seen = []
         for _ in range(10):
             event = self.mailbox.take(self.mailbox.now())
@@ -79,7 +79,7 @@ class Conversation:
 
 @pytest.fixture
 def talk() -> Iterator[Conversation]:
-    """A conversation that has begun."""
+    """A session that has started."""
     conversation = Conversation()
     assert conversation.events() == [HostJoined("a")]
     yield conversation
@@ -89,7 +89,7 @@ def talk() -> Iterator[Conversation]:
 
 
 def test_words_that_came_meanwhile_are_read_first(talk: Conversation) -> None:
-    """The step before took longer than an agent may be silent, and than half of the lease."""
+    """The previous step took longer than the agent may be silent, and longer than half of the lease."""
     talk.says("alive", **talk.pulse())
     talk.mailbox.time += 20
     assert talk.events() == []
@@ -97,7 +97,7 @@ def test_words_that_came_meanwhile_are_read_first(talk: Conversation) -> None:
 
 
 def test_an_agent_without_a_word_is_silent(talk: Conversation) -> None:
-    """For longer than the heartbeat."""
+    """The limit is the heartbeat."""
     talk.mailbox.time += 6
     (lost,) = talk.events()
     assert isinstance(lost, LinkLost)
@@ -105,7 +105,7 @@ def test_an_agent_without_a_word_is_silent(talk: Conversation) -> None:
 
 
 def test_an_agent_that_answers_nothing_is_given_up(talk: Conversation) -> None:
-    """It says much and hears nothing: what it says is no answer to what it was told."""
+    """It sends much and receives nothing: none of its messages acknowledges ours."""
     asked = talk.pulse()
     seen: list[Event] = []
     for _ in range(12):

@@ -1,4 +1,4 @@
-"""JSON from outside is read strictly: nothing that it holds can surprise the code that uses it."""
+"""JSON from outside is parsed strictly, so that no value can surprise the code that uses it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALUES = some.recursive(
 
 @given(VALUES, some.booleans())
 def test_what_we_write_is_read(value: Any, is_ascii: bool) -> None:
-    """Strictness does not cost a value that our side may send."""
+    """Every value that our side may send is accepted."""
     text = json.dumps(value, ensure_ascii=is_ascii)
     assert wire.parse(text) == value
     if is_ascii:
@@ -56,13 +56,13 @@ def test_what_we_write_is_read(value: Any, is_ascii: bool) -> None:
     ],
 )
 def test_what_could_surprise_is_refused(text: bytes, reason: str) -> None:
-    """The error is a ValueError, which says why."""
+    """The error is a ValueError that gives the reason."""
     with pytest.raises(ValueError, match=reason):
         wire.parse(text)
 
 
 def test_limits_are_the_largest_that_are_read() -> None:
-    """Values at the limits are read."""
+    """Values at the limits are accepted."""
     assert wire.parse("[" * 32 + "]" * 32)
     assert wire.parse(str(2**63 - 1)) == 2**63 - 1
     assert wire.parse(str(-(2**63))) == -(2**63)

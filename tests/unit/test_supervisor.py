@@ -1,4 +1,4 @@
-"""Histories: what the supervisor decides when this and then that happens."""
+"""The supervisor's decisions for sequences of events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.unit
 
 
 def test_ports_are_held_before_anything_starts() -> None:
-    """A host that has joined is asked for ports; tasks start only when all are held."""
+    """A host that has connected is asked for ports; tasks start only when all are held."""
     history = History(clustered({"worker": ["localhost:2222", "localhost"]})).happens(HostJoined(HERE))
     assert history.actions == [HoldPorts(HERE, {"worker:0": 2222, "worker:1": 0})]
     history.happens(PortsHeld(HERE, {"worker:0": 2222, "worker:1": 12345}))
@@ -48,7 +48,7 @@ def test_a_mirrored_job_is_done_when_all_tasks_are() -> None:
 
 
 def test_a_parameter_server_job_is_done_with_its_chief() -> None:
-    """Worker and ps never end by themselves: they are stopped, and their signals are no failures."""
+    """Worker and ps never end by themselves: they are stopped, and their signals are not failures."""
     history = parameter_server().ends("chief:0")
     assert set(history.stopped()) == {"worker:0", "worker:1", "ps:0"}
     for task in ("worker:0", "worker:1", "ps:0"):
@@ -57,7 +57,7 @@ def test_a_parameter_server_job_is_done_with_its_chief() -> None:
 
 
 def test_the_evaluator_gets_time_after_success() -> None:
-    """An evaluator may finish its last checkpoint, but not for ever."""
+    """An evaluator may finish its last checkpoint within a time limit."""
     history = History(clustered({"worker": 1, "evaluator": 1}, timeouts={"finish": 30})).start()
     history.ends("worker:0")
     assert (history.job.phase, history.stopped()) == (Phase.DRAINING, [])
@@ -67,7 +67,7 @@ def test_the_evaluator_gets_time_after_success() -> None:
 
 
 def test_the_first_failure_is_the_culprit_and_its_code_the_jobs() -> None:
-    """Whatever the others die of afterwards does not count."""
+    """How the other tasks end afterwards does not count."""
     history = mirrored(3, restart={"max": 0}).happens(TaskExited(HERE, "worker:1", 0, 7, None, 0.0))
     assert set(history.stopped()) == {"worker:0", "worker:1", "worker:2"}
     history.ends("worker:0", 1).ends("worker:2", None, 9).happens(TaskGone(HERE, "worker:1", 0))
@@ -80,12 +80,12 @@ def test_the_first_failure_is_the_culprit_and_its_code_the_jobs() -> None:
     ("code", "signal", "expected"), [(7, None, 7), (None, 9, 137), (124, None, 1), (125, None, 1), (200, None, 200)]
 )
 def test_exit_codes(code: int | None, signal: int | None, expected: int) -> None:
-    """Codes of programs pass through, except the two that are tflaunch's own words."""
+    """A program's code is passed through, except for the two that tflaunch reserves."""
     assert mirrored(1, restart={"max": 0}).ends("worker:0", code, signal).job.exit_code == expected
 
 
 def test_a_gang_restarts_on_new_ports_after_its_backoff() -> None:
-    """Everything is dead, the backoff is over: the ports are chosen anew and attempt 1 starts."""
+    """When all tasks are dead and the backoff is over, new ports are chosen and attempt 1 starts."""
     history = mirrored(restart={"max": 1, "backoff": ["5s", "1m"]}).ends("worker:0", None, 9).ends("worker:1", None, 9)
     assert history.job.phase is Phase.BACKING_OFF
     began = history.now
@@ -99,7 +99,7 @@ def test_a_gang_restarts_on_new_ports_after_its_backoff() -> None:
 
 
 def test_no_attempt_starts_while_an_old_process_lives() -> None:
-    """The backoff may be long over: a process that does not die holds the next attempt back."""
+    """A process that does not die delays the next attempt, even beyond the backoff."""
     history = mirrored(restart={"max": 1, "backoff": [0, 0]}).ends("worker:0", None, 9)
     history.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
     assert history.job.phase is Phase.STOPPING
@@ -108,7 +108,7 @@ def test_no_attempt_starts_while_an_old_process_lives() -> None:
 
 
 def test_the_budget_ends_restarts_and_the_window_renews_it() -> None:
-    """Two failures within the window end a job with max 1; far apart they do not."""
+    """Two failures within the window end a job with max 1; further apart they do not."""
     soon = mirrored(1, restart={"max": 1, "backoff": [1, 1], "window": 100}).ends("worker:0", None, 9).wait().start()
     assert soon.ends("worker:0", None, 9).job.exit_code == 137
     late = mirrored(1, restart={"max": 1, "backoff": [1, 1], "window": 100}).ends("worker:0", None, 9).wait().start()
@@ -129,7 +129,7 @@ def test_backoff_doubles_up_to_its_limit() -> None:
 
 
 def test_a_program_that_fails_before_the_cluster_formed_is_not_retried() -> None:
-    """An ImportError would only come again; once the cluster had formed, the same code is retried."""
+    """An ImportError would recur; after the cluster has formed, the same code is retried."""
     history = History(clustered({"worker": 2})).happens(
         HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
     )
@@ -139,7 +139,7 @@ def test_a_program_that_fails_before_the_cluster_formed_is_not_retried() -> None
 
 
 def test_plain_processes_are_retried_whatever_their_code() -> None:
-    """Without a strategy there is no cluster that could form."""
+    """Without a strategy no cluster can form."""
     history = History(clustered({"worker": 1}, strategy="none")).happens(
         HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
     )
@@ -147,7 +147,7 @@ def test_plain_processes_are_retried_whatever_their_code() -> None:
 
 
 def test_plain_processes_wait_for_nobody() -> None:
-    """One that listens on its port does not make the start limit count for another that never will."""
+    """One that listens on its port does not start the start timeout for another that never will."""
     history = History(clustered({"worker": 2}, strategy="none", timeouts={"start": 5})).happens(
         HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
     )
@@ -156,14 +156,14 @@ def test_plain_processes_wait_for_nobody() -> None:
 
 
 def test_a_command_that_cannot_start_is_not_retried() -> None:
-    """Not found is 127, whatever the budget."""
+    """Its exit code is 127, whatever the budget."""
     history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
     history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found"), TaskGone(HERE, "worker:0", 0))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 127)
 
 
 def test_a_lost_ps_worker_restarts_alone_at_its_address() -> None:
-    """The chief waits for it and takes it back; nobody else is disturbed."""
+    """The chief waits for it and accepts it again; no other task is disturbed."""
     history = parameter_server(restart={"max": 1, "backoff": [1, 1]}).ends("worker:1", None, 9)
     assert (history.job.phase, history.stopped()) == (Phase.RUNNING, [])
     history.wait()
@@ -175,14 +175,14 @@ def test_a_lost_ps_worker_restarts_alone_at_its_address() -> None:
 
 @pytest.mark.parametrize("task", ["ps:0", "chief:0"])
 def test_a_lost_ps_or_chief_takes_everyone_along(task: str) -> None:
-    """The variables are gone, or the one who drives: all restart."""
+    """The variables or the coordinator are lost, so all tasks restart."""
     history = parameter_server().ends(task, None, 9)
     assert history.job.phase is Phase.STOPPING
     assert len(history.stopped()) == 4
 
 
 def test_sidecars_and_evaluators_never_fail_a_job() -> None:
-    """They restart within their own budget; when it is spent, the job goes on without them."""
+    """They restart within a budget of their own; when it is spent, the job continues without them."""
     sidecar = {"board": {"command": "board"}}
     history = History(clustered({"worker": 1}, sidecars=sidecar, restart={"max": 1, "backoff": [1, 1]})).start()
     history.ends("board", 1).wait()
@@ -193,7 +193,7 @@ def test_sidecars_and_evaluators_never_fail_a_job() -> None:
 
 
 def test_ctrl_c_gives_grace_and_a_second_one_kills() -> None:
-    """130, with the spec's grace first and none afterwards."""
+    """Exit code 130; the first gives the spec's grace, the second none."""
     history = mirrored(1).happens(Interrupted(2))
     assert history.actions == [StopTask(HERE, "worker:0", 0, 10.0)]
     history.happens(Interrupted(2))
@@ -202,7 +202,7 @@ def test_ctrl_c_gives_grace_and_a_second_one_kills() -> None:
 
 
 def test_ctrl_c_never_exits_0() -> None:
-    """Not even when the job had just succeeded and only its servers were still alive."""
+    """Even if the job had just succeeded and only its servers were running."""
     history = parameter_server().ends("chief:0").happens(Interrupted(2))
     for task in ("worker:0", "worker:1", "ps:0"):
         history.ends(task, None, 15)
@@ -210,13 +210,13 @@ def test_ctrl_c_never_exits_0() -> None:
 
 
 def test_ctrl_c_while_backing_off_ends_at_once() -> None:
-    """Nothing lives then."""
+    """No process is alive."""
     history = mirrored(1).ends("worker:0", None, 9).happens(Interrupted(15))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 143)
 
 
 def test_a_lost_host_is_the_culprit() -> None:
-    """Its tasks are gone with it; 125."""
+    """Its tasks are gone with it; exit code 125."""
     history = mirrored(restart={"max": 0}).happens(HostLost(HERE, "killed"))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 125)
     assert history.job.culprit is not None
@@ -224,14 +224,14 @@ def test_a_lost_host_is_the_culprit() -> None:
 
 
 def test_a_busy_port_starts_nothing() -> None:
-    """3, and the reason is kept."""
+    """Exit code 3, with the reason."""
     history = History(clustered({"worker": ["localhost:2222"]})).happens(HostJoined(HERE))
     history.happens(PortsRefused(HERE, {"worker:0": "port 2222 is in use by pid 1"}))
     assert (history.job.phase, history.job.exit_code, history.actions) == (Phase.ENDED, 3, [])
 
 
 def test_a_voice_from_an_older_attempt_decides_nothing() -> None:
-    """Late news of attempt 0 do not touch attempt 1."""
+    """Late events of attempt 0 do not affect attempt 1."""
     history = mirrored(1, restart={"max": 1, "backoff": [0, 0]}).ends("worker:0", None, 9).start()
     before = history.job
     history.happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0), TaskGone(HERE, "worker:0", 0))
@@ -239,7 +239,7 @@ def test_a_voice_from_an_older_attempt_decides_nothing() -> None:
 
 
 def test_survivors_of_a_mirrored_gang_are_not_waited_for() -> None:
-    """They ignore TERM and cannot be saved: KILL follows within a quarter of a second."""
+    """They ignore TERM and cannot be saved: KILL follows within 0.25 s."""
     history = mirrored(2, restart={"max": 0}).happens(TaskExited(HERE, "worker:1", 0, 7, None, 0.0))
     assert all(isinstance(action, StopTask) and action.grace <= 0.25 for action in history.actions)
 
@@ -248,7 +248,7 @@ def test_survivors_of_a_mirrored_gang_are_not_waited_for() -> None:
     ("timeouts", "limit"), [({"deadline": 50}, "deadline"), ({"start": 50}, "start")], ids=["deadline", "start"]
 )
 def test_time_limits_end_the_job_with_124(timeouts: dict[str, int], limit: str) -> None:
-    """The limit is the culprit, and nothing is retried."""
+    """The timeout is the culprit, and the job is not retried."""
     history = History(clustered({"worker": 1}, timeouts=timeouts)).happens(
         HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
     )
@@ -259,7 +259,7 @@ def test_time_limits_end_the_job_with_124(timeouts: dict[str, int], limit: str) 
 
 
 def test_the_finish_limit_counts_from_the_first_clean_exit() -> None:
-    """Uneven data leaves one worker hanging in a collective for ever."""
+    """Uneven data leaves one worker blocked in a collective operation."""
     history = mirrored(2, timeouts={"finish": 20}).ends("worker:0").wait()
     assert history.job.culprit is not None
     assert "worker:1" in history.job.culprit.message
@@ -284,7 +284,7 @@ def test_states_of_tasks_follow_their_agents() -> None:
 
 
 def test_a_preempted_gang_may_save_together_and_starts_again_for_free() -> None:
-    """The first 42 ends nobody; when all have saved, the next attempt follows at no cost."""
+    """The first exit with 42 stops no task; when all have saved, the next attempt starts, free of charge."""
     history = mirrored(restart={"max": 1, "backoff": [1, 1]}).ends("worker:1", 42)
     assert (history.job.phase, history.stopped()) == (Phase.SAVING, [])
     history.ends("worker:0", 42)
@@ -301,7 +301,7 @@ def test_peers_that_do_not_end_after_a_preemption_are_ended() -> None:
 
 
 def test_a_term_from_elsewhere_is_a_preemption_without_saving() -> None:
-    """Nobody can be saving with a process that died of TERM, so the others are ended; but it is free."""
+    """No task can save together with a process that died of TERM, so the others are stopped; the restart is free."""
     history = mirrored().ends("worker:1", None, 15)
     assert "worker:0" in history.stopped()
     history.ends("worker:0", None, 9)
@@ -326,7 +326,7 @@ def test_a_preempted_ps_chief_is_not_waited_for_by_servers() -> None:
 
 
 def test_success_while_others_save_is_success() -> None:
-    """The rule says whose end counts."""
+    """The success rule defines which tasks count."""
     history = mirrored(success="chief").ends("worker:1", 42).ends("worker:0", 0)
     assert history.job.exit_code == 0
 
@@ -335,7 +335,7 @@ def test_success_while_others_save_is_success() -> None:
 
 
 def test_the_culprit_is_who_exited_first_by_the_agents_clocks() -> None:
-    """News of the first exit may be longer on its way than that of a victim elsewhere."""
+    """The first exit may be reported later than that of a victim on another host."""
     plan = clustered({"worker": ["a:1", "b:1"]}, restart={"max": 0})
     history = History(plan)
     history.happens(HostJoined("a"), HostJoined("b"))
@@ -351,7 +351,7 @@ def test_the_culprit_is_who_exited_first_by_the_agents_clocks() -> None:
 
 @pytest.mark.parametrize(("time", "was_told"), [(500.1, False), (499.0, True)])
 def test_a_victim_does_not_become_the_culprit(time: float, was_told: bool) -> None:
-    """It exited later, or because it had been told to."""
+    """It exited later, or because it was stopped."""
     history = mirrored(restart={"max": 0})
     history.happens(TaskExited(HERE, "worker:0", 0, 7, None, 500.0), TaskGone(HERE, "worker:0", 0))
     history.happens(TaskExited("elsewhere", "worker:1", 0, 1, None, time, was_told), TaskGone(HERE, "worker:1", 0))
@@ -359,7 +359,7 @@ def test_a_victim_does_not_become_the_culprit(time: float, was_told: bool) -> No
 
 
 def test_on_one_host_the_order_of_the_news_is_the_order_of_the_exits() -> None:
-    """Whatever times the clock shows: the agent saw them in this order."""
+    """Regardless of clock values: the agent saw the exits in this order."""
     history = mirrored(restart={"max": 0})
     history.happens(TaskExited(HERE, "worker:0", 0, 7, None, 500.0), TaskGone(HERE, "worker:0", 0))
     history.happens(TaskExited(HERE, "worker:1", 0, 1, None, 499.0), TaskGone(HERE, "worker:1", 0))
@@ -370,7 +370,7 @@ def test_on_one_host_the_order_of_the_news_is_the_order_of_the_exits() -> None:
 
 
 def test_a_crash_loop_ends_before_the_budget_does() -> None:
-    """Three times the same within seconds of the start."""
+    """The same failure three times within seconds of the start."""
     history = mirrored(1, restart={"max": 50, "backoff": [0, 0], "window": 1e6})
     for _ in range(3):
         assert history.job.phase is Phase.RUNNING
@@ -385,7 +385,7 @@ RAISED = "ValueError at train.py:41"
 
 
 def fails_until_it_ends(history: History, *others: str, **known: Any) -> int:
-    """Let attempts fail alike, an hour after their start, until there is none; return how many there were."""
+    """Let attempts fail alike, an hour after their start, until the job ends; return their number."""
     attempts = 0
     while history.job.phase is Phase.RUNNING:
         attempts += 1
@@ -399,7 +399,7 @@ def fails_until_it_ends(history: History, *others: str, **known: Any) -> int:
 
 
 def test_a_deterministic_failure_is_not_retrained_forever() -> None:
-    """The window has forgotten each failure by the time of the next; that it is the same one has not."""
+    """Each failure leaves the window before the next; that they are the same still counts."""
     history = mirrored()
     assert fails_until_it_ends(history, "worker:1", failure=RAISED) == 3
     assert history.job.exit_code == 1
@@ -407,14 +407,14 @@ def test_a_deterministic_failure_is_not_retrained_forever() -> None:
 
 
 def test_a_training_that_dies_at_the_same_step_each_time_ends() -> None:
-    """Its first attempt came further than none; the others did not."""
+    """Only its first attempt advanced further than any before it."""
     history = mirrored()
     assert fails_until_it_ends(history, "worker:1", failure=RAISED, step=400, epoch=2, checkpoint=4) == 3
     assert history.job.budget.advanced == 1
 
 
 def test_a_training_that_comes_further_each_time_goes_on() -> None:
-    """However often it is killed, and at no cost; the step of a victim counts as that of the culprit does."""
+    """However often it is killed, and for free; the step of a victim counts like that of the culprit."""
     history = mirrored(restart={"max": 1, "window": 1e6, "backoff": [0, 0]})
     for number in range(50):
         history.now += 20
@@ -424,7 +424,7 @@ def test_a_training_that_comes_further_each_time_goes_on() -> None:
 
 
 def test_a_newer_checkpoint_is_progress() -> None:
-    """Of a program that reports no step; it is found when all are gone."""
+    """For a program that reports no steps; the checkpoint is found when all tasks are gone."""
     history = mirrored(1, restart={"max": 1, "window": 1e6, "backoff": [0, 0]})
     for number in range(5):
         history.ends("worker:0", 1, checkpoint=number + 1, failure=RAISED).start()
@@ -448,13 +448,13 @@ def test_what_all_tasks_raise_alike_is_not_retried() -> None:
     ],
 )
 def test_other_failures_of_all_tasks_are_retried(failures: tuple[str, str]) -> None:
-    """Different ones, ones without an exception, and errors of the network, which all see."""
+    """Different ones, ones without an exception, and network errors, which all tasks see."""
     history = mirrored().ends("worker:0", 1, failure=failures[0]).ends("worker:1", 1, failure=failures[1])
     assert history.job.phase is Phase.BACKING_OFF
 
 
 def test_a_kill_from_outside_is_no_failure_of_the_program() -> None:
-    """Unless it comes right after each start, or the kernel says that memory was short."""
+    """Unless it directly follows each start, or the kernel reports a shortage of memory."""
     patient = {"max": 50, "window": 1e6, "backoff": [0, 0]}
     for evidence, lived, attempts in [("", 3600.0, 10), ("", 1.0, 3), ("out of memory", 3600.0, 3)]:
         history, count = mirrored(1, restart=patient), 0
@@ -468,7 +468,7 @@ def test_a_kill_from_outside_is_no_failure_of_the_program() -> None:
 
 
 def test_a_worker_that_restarts_alone_may_fail_alike_now_and_then() -> None:
-    """The others train on meanwhile; within the window, the same failure again and again is a crash loop."""
+    """The others keep training; repeated within the window, the same failure is a crash loop."""
     for lived, attempts in [(3600.0, 10), (100.0, 3)]:
         history, count = parameter_server(restart={"max": 50, "backoff": [0, 0], "window": "10m"}), 0
         while history.job.phase is Phase.RUNNING and count < 10:
@@ -480,7 +480,7 @@ def test_a_worker_that_restarts_alone_may_fail_alike_now_and_then() -> None:
 
 
 def test_a_silent_gang_shows_its_stacks_and_starts_again() -> None:
-    """One that speaks is enough to be left in peace."""
+    """If a single task writes output, the gang is left alone."""
     history = mirrored(timeouts={"stall": 20}).happens(TaskSilent(HERE, "worker:0", 0))
     assert history.stopped() == []
     history.happens(TaskSpoke(HERE, "worker:0", 0), TaskSilent(HERE, "worker:1", 0))
@@ -493,13 +493,13 @@ def test_a_silent_gang_shows_its_stacks_and_starts_again() -> None:
 
 
 def test_a_stall_without_budget_is_124() -> None:
-    """It is a limit of time."""
+    """It is a timeout."""
     history = mirrored(1, timeouts={"stall": 20}, restart={"max": 0}).happens(TaskSilent(HERE, "worker:0", 0))
     assert history.ends("worker:0", None, 6).job.exit_code == 124
 
 
 def test_those_who_are_done_are_not_waited_for_in_silence() -> None:
-    """The one that is left hangs: its peer ran out of data."""
+    """The remaining one hangs: its peer ran out of data."""
     history = mirrored(timeouts={"stall": 20}).ends("worker:0", 0)
     assert history.happens(TaskSilent(HERE, "worker:1", 0)).stopped() == ["worker:1"]
 
@@ -508,7 +508,7 @@ def test_those_who_are_done_are_not_waited_for_in_silence() -> None:
 
 
 def test_evaluator_and_sidecars_live_through_a_restart_of_the_gang() -> None:
-    """A TensorBoard that somebody looks at has done nothing wrong."""
+    """A TensorBoard in use should not be interrupted."""
     plan = clustered({"worker": 1, "evaluator": 1}, sidecars={"board": {"command": "board"}})
     history = History(plan).start().ends("worker:0", None, 9)
     assert history.stopped() == ["worker:0"]
@@ -524,7 +524,7 @@ def test_evaluator_and_sidecars_live_through_a_restart_of_the_gang() -> None:
 
 
 def test_what_only_looks_on_may_be_required() -> None:
-    """It has its own budget; when that is spent, the job fails with its code."""
+    """It has a budget of its own; when that is spent, the job fails with its code."""
     sidecars = {"board": {"command": "board", "required": True}}
     history = History(clustered({"worker": 1}, sidecars=sidecars, restart={"max": 1, "backoff": [0, 0]})).start()
     history.ends("board", 9)
@@ -534,7 +534,7 @@ def test_what_only_looks_on_may_be_required() -> None:
 
 
 def test_it_may_fail_while_the_gang_restarts() -> None:
-    """And starts again with its own wait."""
+    """It restarts with a backoff of its own."""
     history = History(clustered({"worker": 1, "evaluator": 1}, restart={"backoff": [1, 1]})).start()
     history.ends("worker:0", None, 9).ends("evaluator:0", 1)
     history.wait().happens(PortsHeld(HERE, {"worker:0": 5, "evaluator:0": 6}))

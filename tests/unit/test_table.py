@@ -1,4 +1,4 @@
-"""A table says what a dict would say, at every point of its history, and a change of it copies a part."""
+"""A table always equals the corresponding dict, and an update copies only a part of it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tflaunch.core.persistent_map import Table
 
 pytestmark = pytest.mark.unit
 
-NAMES = some.sampled_from([f"task:{number}" for number in range(300)])  # more than are copied together
+NAMES = some.sampled_from([f"task:{number}" for number in range(300)])  # more than one block
 CHANGES = some.one_of(some.dictionaries(NAMES, some.integers()), some.frozensets(NAMES, max_size=20))
 
 
 @given(some.dictionaries(NAMES, some.integers()), some.lists(CHANGES))
 def test_it_says_what_a_dict_would(first: dict[str, int], changes: list[dict[str, int] | frozenset[str]]) -> None:
-    """After any changes and removals; the tables before them stay what they were."""
+    """After any updates and removals; earlier tables do not change."""
     table, known = Table(first), dict(first)
     history = [(table, dict(known))]
     for change in changes:
@@ -36,7 +36,7 @@ def test_it_says_what_a_dict_would(first: dict[str, int], changes: list[dict[str
 
 
 def test_two_that_come_of_one_know_nothing_of_each_other() -> None:
-    """Each has a name that the other lacks."""
+    """Each contains a name that the other lacks."""
     first = Table({"a": 1})
     left, right = first.replaced({"b": 2}), first.replaced({"c": 3})
     assert (dict(first), dict(left), dict(right)) == ({"a": 1}, {"a": 1, "b": 2}, {"a": 1, "c": 3})
@@ -44,7 +44,7 @@ def test_two_that_come_of_one_know_nothing_of_each_other() -> None:
 
 
 def test_names_stay_in_their_order() -> None:
-    """Of a thousand, after each was replaced."""
+    """With a thousand names, each replaced once."""
     names = [f"worker:{number}" for number in range(1000)]
     table = Table(dict.fromkeys(names, 0))
     for name in reversed(names):
@@ -55,7 +55,7 @@ def test_names_stay_in_their_order() -> None:
 
 @pytest.mark.parametrize("size", [1_000, 10_000])
 def test_a_change_copies_no_more_of_a_large_table(size: int) -> None:
-    """All entries but those of one block are the very same objects."""
+    """All entries outside one block are the identical objects."""
     table = Table({f"worker:{number}": 0 for number in range(size)})
     changed = table.replaced({f"worker:{size // 2}": 1})
     copied = [block for block, other in zip(changed._blocks, table._blocks, strict=True) if block is not other]

@@ -1,4 +1,4 @@
-"""Logs: what a task wrote, words of ours between, and where to go on after a supervisor was killed."""
+"""Logs: a task's output, our own lines in between, and where to continue after a supervisor was killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = 1_800_000_000.0
 
 
 class Place:
-    """A run's logs, and the supervisors that follow each other there."""
+    """A run's logs, and the successive supervisors."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,13 +29,13 @@ class Place:
         self.log = TaskLog(TASK, path_of(path, TASK), self.marks, times_of(path / "times", TASK))
 
     def next(self) -> Place:
-        """Return what another supervisor finds."""
+        """Return what the next supervisor finds."""
         self.log.close()
         self.marks.close()
         return Place(self.path)
 
     def kept(self) -> tuple[int, int]:
-        """Return the attempt in the log, and how much of it an earlier supervisor has kept."""
+        """Return the attempt in the log, and how much of its output an earlier supervisor kept."""
         mark = self.marks.of_earlier(TASK)
         assert mark is not None
         return mark.attempt, mark.offset + self.log.first_size - mark.at
@@ -51,7 +51,7 @@ class Place:
 
 
 def test_a_log_is_what_the_task_wrote(tmp_path: Path) -> None:
-    """Nothing of ours stands in the first attempt."""
+    """The first attempt contains no line of ours."""
     place = Place(tmp_path)
     place.log.append(b"one\ntw", [(0, NOW)])
     place.log.append(b"o\n", [(0, NOW)])
@@ -60,7 +60,7 @@ def test_a_log_is_what_the_task_wrote(tmp_path: Path) -> None:
 
 
 def test_words_of_ours_do_not_count_as_the_tasks(tmp_path: Path) -> None:
-    """Neither between attempts nor where output is missing."""
+    """Neither those between attempts nor those at missing output."""
     place = Place(tmp_path)
     place.log.append(b"no end", [(0, NOW)])
     place.log.begin_attempt(2, "worker:0 attempt 2", NOW)
@@ -77,7 +77,7 @@ def test_words_of_ours_do_not_count_as_the_tasks(tmp_path: Path) -> None:
 
 
 def test_words_of_an_earlier_run_do_not_count(tmp_path: Path) -> None:
-    """--log-dir may hold them."""
+    """With --log-dir the log may contain it."""
     path_of(tmp_path, TASK).write_text("earlier\n")
     place = Place(tmp_path)
     place.log.append(b"now\n", [(0, NOW)])
@@ -86,7 +86,7 @@ def test_words_of_an_earlier_run_do_not_count(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_may_be_killed_between_its_mark_and_its_words(tmp_path: Path) -> None:
-    """The mark says where the words would have ended."""
+    """The mark records where the output would have ended."""
     place = Place(tmp_path)
     place.log.append(b"abc\n", [(0, NOW)])
     place.log.begin_attempt(1, "worker:0 attempt 1", NOW)
@@ -99,7 +99,7 @@ def test_a_supervisor_may_be_killed_between_its_mark_and_its_words(tmp_path: Pat
 
 
 def test_a_torn_mark_is_not_there(tmp_path: Path) -> None:
-    """Its words were not written either."""
+    """Its output was not written either."""
     place = Place(tmp_path)
     place.log.append(b"abc\n", [(0, NOW)])
     with (tmp_path / "marks.jsonl").open("a") as file:
@@ -117,10 +117,10 @@ def test_the_tail_of_a_log_without_a_log_is_empty(tmp_path: Path) -> None:
 
 
 def test_the_index_tells_when_words_were_written(tmp_path: Path) -> None:
-    """Its entries are for places in the log, and words of ours have one too."""
+    """Its entries are positions in the log, and our own lines have one, too."""
     place = Place(tmp_path)
     place.log.append(b"one\ntwo\n", [(0, NOW), (4, NOW + 1)])
-    place.log.append(b"three", [(0, NOW + 1.02)])  # with the words before
+    place.log.append(b"three", [(0, NOW + 1.02)])  # written together with the output before it
     place.log.begin_attempt(1, "worker:0 attempt 1", NOW + 5)
     place.log.append(b"four\n", [(0, NOW + 6)])
     assert place.times() == [(0, 0), (1, 4), (5, 14), (6, 53)]
@@ -128,7 +128,7 @@ def test_the_index_tells_when_words_were_written(tmp_path: Path) -> None:
 
 
 def test_time_goes_back_only_when_a_clock_was_set(tmp_path: Path) -> None:
-    """Clocks of hosts are known to some milliseconds."""
+    """Clocks of hosts are known to within a few milliseconds."""
     place = Place(tmp_path)
     place.log.append(b"ab", [(0, NOW), (1, NOW - 0.2)])
     place.log.append(b"c", [(0, NOW + 1)])
@@ -137,7 +137,7 @@ def test_time_goes_back_only_when_a_clock_was_set(tmp_path: Path) -> None:
 
 
 def test_a_gap_has_the_time_of_the_words_before_it(tmp_path: Path) -> None:
-    """What follows was written before the gap was heard of."""
+    """What follows was written before the gap was reported."""
     place = Place(tmp_path)
     place.log.append(b"a\n", [(0, NOW)])
     place.log.lose(9, "9 bytes are missing", NOW + 20)
@@ -146,7 +146,7 @@ def test_a_gap_has_the_time_of_the_words_before_it(tmp_path: Path) -> None:
 
 
 def test_an_index_goes_on_after_its_writer_was_killed(tmp_path: Path) -> None:
-    """Without a torn entry, and without entries for words that were not written any more."""
+    """Without an incomplete entry, and without entries for output that was never written."""
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
     place.log.append(b"two\n", [(0, NOW + 1), (2, NOW + 2)])
@@ -161,7 +161,7 @@ def test_an_index_goes_on_after_its_writer_was_killed(tmp_path: Path) -> None:
 
 @contextmanager
 def full_disk(descriptor: int) -> Iterator[None]:
-    """Put a full disk under an open file."""
+    """Simulate a full disk under an open file."""
     kept = os.dup(descriptor)
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, descriptor)
@@ -172,7 +172,7 @@ def full_disk(descriptor: int) -> Iterator[None]:
 
 
 def test_a_full_disk_costs_words_and_their_times(tmp_path: Path) -> None:
-    """The log says how many are missing, and what is written later has its place and time again."""
+    """The log states how much is missing, and later output has its position and time again."""
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
     with full_disk(place.log._file):
@@ -186,7 +186,7 @@ def test_a_full_disk_costs_words_and_their_times(tmp_path: Path) -> None:
 
 
 def test_no_words_are_taken_for_those_of_another_attempt(tmp_path: Path) -> None:
-    """When there was no room for the line between them, it comes before the next words."""
+    """If there was no room for the line between two attempts, it precedes the next output."""
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
     with full_disk(place.log._file), full_disk(place.marks._file):
@@ -202,7 +202,7 @@ def test_no_words_are_taken_for_those_of_another_attempt(tmp_path: Path) -> None
 
 
 def test_a_full_disk_under_the_index_costs_times(tmp_path: Path) -> None:
-    """The log is what counts."""
+    """The log has priority."""
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
     with full_disk(place.log._times._file):
@@ -212,7 +212,7 @@ def test_a_full_disk_under_the_index_costs_times(tmp_path: Path) -> None:
 
 
 def test_without_room_for_an_index_there_are_words(tmp_path: Path) -> None:
-    """It is made as soon as there is room."""
+    """The index is created as soon as there is room."""
     place = Place(tmp_path)
     (tmp_path / "times").write_text("no directory")
     place.log.append(b"one\n", [(0, NOW)])
@@ -222,14 +222,14 @@ def test_without_room_for_an_index_there_are_words(tmp_path: Path) -> None:
 
 
 def test_redraws_of_a_progress_bar_are_one_line(tmp_path: Path) -> None:
-    """Of each line what a terminal would show last."""
+    """Each line is kept as a terminal would show it last."""
     bar = "".join(f"\r{step}/100 [==>...]" for step in range(1, 101))
     path_of(tmp_path, TASK).write_text(f"Epoch 1\n{bar}\ndone\r\n", newline="")
     assert tail(tmp_path, TASK, 3) == ["Epoch 1", "100/100 [==>...]", "done"]
 
 
 def plant(kind: str, path: Path, target: Path) -> None:
-    """Put something in the place of a log, as another user might."""
+    """Plant an entry in place of a log, as another user might."""
     match kind:
         case "symbolic link":
             path.symlink_to(target)
@@ -249,7 +249,7 @@ PLANTED = ["symbolic link", "hard link", "regular file", "belongs to user"]
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_log_that_others_have_made_is_refused(tmp_path: Path, kind: str) -> None:
-    """--log-dir may be a directory in which others can write."""
+    """--log-dir may be a directory that others can write to."""
     target = tmp_path / "target"
     target.touch()
     require_own_logs(tmp_path, [TASK, "worker:1"])
@@ -262,7 +262,7 @@ def test_a_log_that_others_have_made_is_refused(tmp_path: Path, kind: str) -> No
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_nothing_is_written_into_what_others_have_planted_later(tmp_path: Path, kind: str) -> None:
-    """It is as if there were no room; and the log begins when it can, with what is missing."""
+    """It is treated like a full disk; the log begins when it can, with a note of what is missing."""
     target = tmp_path / "target"
     target.touch()
     plant(kind, path_of(tmp_path, TASK), target)
@@ -279,7 +279,7 @@ def test_nothing_is_written_into_what_others_have_planted_later(tmp_path: Path, 
 
 
 def test_a_log_that_is_never_opened_costs_output_only(tmp_path: Path) -> None:
-    """Attempts begin and end all the same."""
+    """Attempts begin and end as usual."""
     path_of(tmp_path, TASK).mkdir()
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
@@ -291,7 +291,7 @@ def test_a_log_that_is_never_opened_costs_output_only(tmp_path: Path) -> None:
 
 
 def test_output_that_is_kept_can_be_read_there(tmp_path: Path) -> None:
-    """Behind lines of ours, too."""
+    """Even after lines of ours."""
     place = Place(tmp_path)
     assert place.log.append(b"one", [(0, NOW)]) == (str(path_of(tmp_path, TASK)), 0)
     place.log.begin_attempt(1, "worker:0 attempt 1", NOW)

@@ -20,7 +20,7 @@ def shown(*frames: bytes, columns: int = 20) -> list[str]:
 
 
 def test_a_region_moves_down_grows_and_shrinks() -> None:
-    """What was above it stays."""
+    """The lines above it are kept."""
     region = Region()
     frames = [region.frame(b"1\n", ["a", "b"], 20)]
     assert shown(*frames) == ["1", "a", "b"]
@@ -42,13 +42,13 @@ def test_a_region_can_be_left() -> None:
 
 
 def test_lines_that_a_narrower_terminal_wrapped_are_erased_too() -> None:
-    """Colours take no room, wide characters take two columns."""
+    """Colours take no columns, wide characters take two."""
     region = Region()
     region.frame(b"", ["\x1b[31m" + "x" * 19 + "\x1b[0m", "日本語日本語", "b"], 20)
     assert b"\x1b[4A\r\x1b[J" in region.frame(b"", ["z"], 10)  # 2 + 2 + 1 rows, and the cursor is on the last
 
 
 def test_colours_of_what_is_above_do_not_run_into_the_region() -> None:
-    """Nor those of the region into what follows."""
+    """Nor do the region's colours run into what follows."""
     frame = Region().frame(b"\x1b[31mred\n", ["a"], 20)
     assert frame.index(b"\x1b[0m") < frame.index(b"a\x1b")

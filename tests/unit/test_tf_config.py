@@ -24,7 +24,7 @@ ALL_ROLES = {"chief": CHIEF, "worker": WORKERS, "ps": PS, "evaluator": EVALUATOR
 
 
 def compiled(strategy: str, addresses: dict[str, list[str]], role: str, index: int) -> dict:
-    """Return what a TF_CONFIG says."""
+    """Return the parsed TF_CONFIG."""
     text = compile_tf_config(strategy, addresses, role, index)
     assert text is not None
     return json.loads(text)
@@ -91,7 +91,7 @@ def compiled(strategy: str, addresses: dict[str, list[str]], role: str, index: i
 def test_a_task_finds_the_cluster_of_its_strategy_and_itself(
     strategy: str, declared: dict, role: str, index: int, cluster: dict
 ):
-    """The whole TF_CONFIG: cluster and task, and nothing else."""
+    """The complete TF_CONFIG: cluster and task, and nothing else."""
     assert compiled(strategy, declared, role, index) == {"cluster": cluster, "task": {"type": role, "index": index}}
 
 
@@ -114,7 +114,7 @@ def test_the_text_is_compact_json_with_roles_in_a_fixed_order_and_an_integer_ind
 
 @pytest.mark.parametrize("strategy", [strategy for strategy in STRATEGIES if has_cluster(strategy)])
 def test_all_tasks_but_the_evaluator_see_the_same_cluster(strategy: str):
-    """Or they would never agree on who leads."""
+    """Otherwise they would never agree on the leader."""
     roles = [role for role in members(strategy) if role != "evaluator"]
     clusters = [
         compiled(strategy, ALL_ROLES, role, i)["cluster"] for role in roles for i in range(len(ALL_ROLES[role]))
@@ -123,7 +123,7 @@ def test_all_tasks_but_the_evaluator_see_the_same_cluster(strategy: str):
 
 
 def test_only_the_four_roles_of_tensorflow_stand_in_the_cluster():
-    """A sidecar with an address stays outside."""
+    """A sidecar with an address is not included."""
     addresses = {"worker": WORKERS, "tensorboard": ["t:6006"]}
     assert compiled("none", addresses, "worker", 0)["cluster"] == {"worker": WORKERS}
 
@@ -131,13 +131,13 @@ def test_only_the_four_roles_of_tensorflow_stand_in_the_cluster():
 @pytest.mark.parametrize("strategy", [strategy for strategy in STRATEGIES if has_cluster(strategy)])
 @pytest.mark.parametrize("role", ROLES)
 def test_the_text_is_that_of_one_json_object(strategy: str, role: str):
-    """Though it is put together of two parts."""
+    """Although it is composed of two parts."""
     text = compile_tf_config(strategy, ALL_ROLES, role, 1)
     assert text == json.dumps(compiled(strategy, ALL_ROLES, role, 1), separators=(",", ":"))
 
 
 def test_an_environment_has_its_tf_config_last():
-    """As a dict would have it, made when it is asked for."""
+    """As a dict would order it; it is composed on access."""
     common = common_part("none", ALL_ROLES, "worker")
     assert common is not None
     env = WithTfConfig({"A": "1", "B": "2"}, common, "worker", 1)
@@ -151,7 +151,7 @@ def test_an_environment_has_its_tf_config_last():
 
 
 def test_what_is_common_can_be_taken_out():
-    """With a mark in its place, so that the two together are the environment again."""
+    """A marker replaces it, so that both parts together give the environment again."""
     common = common_part("none", ALL_ROLES, "worker")
     assert common is not None
     env = WithTfConfig({"A": "1"}, common, "worker", 1)

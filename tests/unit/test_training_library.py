@@ -1,4 +1,4 @@
-"""What `tflaunch_worker.training` knows without TensorFlow: which task this is, and where it saves."""
+"""What `tflaunch_worker.training` determines without TensorFlow: the task's identity, and where it saves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SERVERS = {**WITH_CHIEF, "ps": ["h3:1"]}
 
 @pytest.fixture
 def become(monkeypatch: pytest.MonkeyPatch) -> Become:
-    """Be a task of a cluster."""
+    """Set the environment of a task of a cluster."""
     for name in ("TFLAUNCH_RUN", "TFLAUNCH_TASK_DIR"):
         monkeypatch.delenv(name, raising=False)
 
@@ -49,7 +49,7 @@ def become(monkeypatch: pytest.MonkeyPatch) -> Become:
 def test_a_task_knows_its_place(
     become: Become, role: str, index: int, cluster: object, is_chief: bool, workers: int, is_server: bool
 ) -> None:
-    """As TensorFlow's multi_worker_util sees it, but for the evaluator, who leads nobody."""
+    """As TensorFlow's multi_worker_util computes it, except for the evaluator, which leads no task."""
     become(role, index, cluster)
     assert training.is_chief() is is_chief
     assert training.workers() == workers
@@ -59,7 +59,7 @@ def test_a_task_knows_its_place(
 
 @pytest.mark.parametrize("text", [None, "", " ", "{}"])
 def test_without_a_cluster_a_task_is_alone(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
-    """It leads, and trains alone."""
+    """It leads and trains alone."""
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if text is not None:
         monkeypatch.setenv("TF_CONFIG", text)
@@ -70,14 +70,14 @@ def test_without_a_cluster_a_task_is_alone(monkeypatch: pytest.MonkeyPatch, text
 
 @pytest.mark.parametrize("text", ["{", "[]", "7", '{"cluster": {"worker": 2}}', '{"cluster": {"worker": ["a:1"]}}'])
 def test_a_wrong_tf_config_is_said(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """In one sentence that shows how to write it."""
+    """In one sentence that shows the correct form."""
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(training.CannotTrain, match=r"TF_CONFIG .*write it like \{"):
         training.is_chief()
 
 
 def test_a_run_has_a_checkpoint_directory_of_its_own(become: Become, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Absolute, the same for all tasks and attempts of the run; without tflaunch it is the directory itself."""
+    """Absolute, the same for all tasks and attempts of the run; without tflaunch it is the given directory itself."""
     become("worker", 1, MIRRORED)
     assert training.checkpoint_dir("saved") == str(Path.cwd() / "saved")
     monkeypatch.setenv("TFLAUNCH_RUN", "mnist-1")
@@ -86,7 +86,7 @@ def test_a_run_has_a_checkpoint_directory_of_its_own(become: Become, monkeypatch
 
 
 def test_only_the_chief_saves_where_it_is_kept(become: Become, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The others save under the same name in their own scratch directory."""
+    """The others save under the same name in their own scratch directories."""
     monkeypatch.setenv("TFLAUNCH_TASK_DIR", str(tmp_path))
     become("worker", 0, MIRRORED)
     assert training.save_path("out/model.keras") == "out/model.keras"
@@ -100,7 +100,7 @@ def test_only_the_chief_saves_where_it_is_kept(become: Become, monkeypatch: pyte
 
 
 def test_a_scratch_directory_ends_with_its_program(tmp_path: Path) -> None:
-    """Without tflaunch, too, nothing of what is not kept stays."""
+    """Without tflaunch, too, all scratch files are removed."""
     config = json.dumps({"cluster": MIRRORED, "task": {"type": "worker", "index": 1}})
     program = "from tflaunch_worker import training; print(open(training.save_path('x'), 'w').name)"
     env = {"TF_CONFIG": config, "TMPDIR": str(tmp_path)}
@@ -110,7 +110,7 @@ def test_a_scratch_directory_ends_with_its_program(tmp_path: Path) -> None:
 
 
 def test_nothing_imports_tensorflow_before_it_is_used() -> None:
-    """A program may still set variables that TensorFlow reads when it is imported."""
+    """A program may set variables before TensorFlow reads them on import."""
     program = "import sys; from tflaunch_worker import training as t; t.is_chief(); print('tensorflow' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"

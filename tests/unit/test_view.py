@@ -1,4 +1,4 @@
-"""The view of a status, fed to a terminal emulator: it fits, it is aligned, and it says what matters first."""
+"""The view of a status in a terminal emulator: it fits, it is aligned, and it shows what matters first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDE = "Epoch 3/10 — \x1b[32m━━━━\x1b[0m 日本語\t🎉 👨\u200d�
 
 
 def task(number: int, role: str = "worker", **fields: Any) -> dict[str, Any]:
-    """Return a task that trains, with everything that can be known of it."""
+    """Return a training task with every field set."""
     return {
         "task": f"{role}:{number}",
         "role": role,
@@ -47,14 +47,14 @@ def status(tasks: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
 
 
 def on_screen(lines: list[str], width: int) -> list[str]:
-    """Return what a terminal of this width shows; a line that is too long shows up as one more."""
+    """Return what a terminal of this width shows; a line that is too long takes an additional row."""
     emulator = pyte.Screen(width, len(lines) + 5)
     pyte.Stream(emulator).feed("\r\n".join(lines))
     return "\n".join(line.rstrip() for line in emulator.display).rstrip("\n").split("\n")
 
 
 def shown(of: dict[str, Any], width: int = 120, height: int = 40) -> list[str]:
-    """Return a status as a terminal shows it."""
+    """Return a status as shown in a terminal."""
     lines = view.render(of, width, height, NOW)
     assert len(lines) <= height
     seen = on_screen(lines, width)
@@ -63,7 +63,7 @@ def shown(of: dict[str, Any], width: int = 120, height: int = 40) -> list[str]:
 
 
 def test_a_job_that_trains() -> None:
-    """All of it, where there is room."""
+    """All of it, if there is room."""
     assert shown(status([task(0, last_line="a"), task(1, metrics={"loss": 12}, last_line="b")]))[1:] == [
         "TASK      STATE    HOST       UP  CPU   MEM  STEP    RATE  EPOCH           DONE    LOSS  ACCURACY  LAST LINE",
         "worker:0  running  host-0  3m12s  98%  1.1G  1200  35.1/s   3/10  ━───────  24%  0.3012    0.9123  a",
@@ -72,7 +72,7 @@ def test_a_job_that_trains() -> None:
 
 
 def test_columns_that_nobody_fills_are_left_out() -> None:
-    """A job that says nothing about itself has its last lines."""
+    """For a job without progress reports, the last lines are shown."""
     bare = {"task": "worker:0", "state": "running", "since": NOW - 3700, "last_line": "step 5", "metrics": None}
     assert shown(status([bare]), 80) == [
         "── mnist-7f3k · running · 3m20s " + "─" * 48,
@@ -90,7 +90,7 @@ def test_columns_that_nobody_fills_are_left_out() -> None:
     ids=["40", "80", "200"],
 )
 def test_narrow_terminals_lose_what_matters_least(width: int, titles: set[str], count: int) -> None:
-    """And nothing is ever wrapped."""
+    """Lines never wrap."""
     lines = shown(status([task(number) for number in range(count)]), width)
     found = next(line for line in lines if line.startswith("TASK")).split()
     assert set(found) >= {"TASK", "STATE"} | (titles - {"LOSS"} if count > 16 else titles)
@@ -98,7 +98,7 @@ def test_narrow_terminals_lose_what_matters_least(width: int, titles: set[str], 
 
 
 def test_many_tasks_are_folded_by_role() -> None:
-    """Below the roles stands each task that is not fine, the worst first."""
+    """Tasks with problems are listed below the roles, the worst first."""
     tasks = [task(number, "ps", step=None) for number in range(2)] + [task(number) for number in range(60)]
     tasks += [
         task(60, state="restarting", attempt=2),
@@ -131,7 +131,7 @@ def test_what_does_not_fit_the_height_is_counted() -> None:
 
 
 def test_what_all_tasks_share_is_left_out() -> None:
-    """Their only host, and their attempt, which the headline tells; and not because few of them are shown."""
+    """Their only host, and their attempt, which the headline shows; but not because few tasks are shown."""
     again = [task(number, host="a", attempt=1) for number in range(2)]
     assert not {"HOST", "ATTEMPT"} & set(shown(status(again))[1].split())
     many = [task(number) for number in range(20)] + [task(20, state="restarting", attempt=1)]
@@ -139,7 +139,7 @@ def test_what_all_tasks_share_is_left_out() -> None:
 
 
 def test_why_it_failed_stands_below_the_headline() -> None:
-    """With the name of the culprit, on three lines at most."""
+    """With the name of the culprit, on at most three lines."""
     reason = "exited with code 3: " + "a long story " * 20
     tasks = [task(0, state="failed", exit_code=3), task(1, state="stopped", since=NOW - 150)]
     lines = shown(status(tasks, phase="ended", exit_code=3, culprit="worker:0", reason=reason), 60)
@@ -151,7 +151,7 @@ def test_why_it_failed_stands_below_the_headline() -> None:
 
 
 def test_a_cluster_that_does_not_form_is_in_the_headline() -> None:
-    """Who is waited for and since when; the remedy below, and the tasks by a word of their own."""
+    """It shows which tasks are missing and since when; the remedy is below, and the tasks have a state of their own."""
     forming = {"since": NOW - 75, "missing": ["worker:1"], "listening": ["worker:0"], "hint": "do this"}
     tasks = [task(0), task(1, state="waiting", listening=False), task(2, state="waiting")]
     lines = shown(status(tasks, forming=forming), 120)
@@ -164,7 +164,7 @@ def test_a_cluster_that_does_not_form_is_in_the_headline() -> None:
 
 
 def test_states_of_runs_and_tasks_have_the_same_words_everywhere() -> None:
-    """How a task ended is in a column of its own, and the share that is done stays longer than the memory."""
+    """A separate column shows how a task ended, and the share that is done is kept longer than the memory."""
     tasks = [task(0, state="failed", exit_code=3), task(1, state="stopped", signal=15), task(2, state="lost")]
     for state in ("interrupted", "stopped", "succeeded"):
         assert f" · {state} · " in shown(status(tasks, phase="ended", state=state, exit_code=143))[0]
@@ -182,7 +182,7 @@ def test_the_cause_of_the_last_restart_is_kept() -> None:
 
 
 def test_what_was_measured_of_a_dead_task_is_not_shown() -> None:
-    """It uses nothing any more; how far it came still tells something."""
+    """It no longer uses resources; its progress is still of interest."""
     (line,) = shown(status([task(0, state="failed", exit_code=1)]))[2:]
     assert "98%" not in line
     assert "/s" not in line
@@ -190,7 +190,7 @@ def test_what_was_measured_of_a_dead_task_is_not_shown() -> None:
 
 
 def test_hosts_that_are_not_there_are_named() -> None:
-    """While they are needed."""
+    """As long as they are needed."""
     hosts = [{"host": "a", "state": "joined"}, {"host": "b", "state": "unheard", "silence": 12.7}]
     assert shown(status([task(0)], hosts=hosts))[1] == "1 of 2 hosts joined: b unheard for 12s"
     assert shown(status([task(0)], hosts=hosts, phase="ended"))[1].startswith("TASK")
@@ -199,13 +199,13 @@ def test_hosts_that_are_not_there_are_named() -> None:
 
 
 def test_restarts_and_a_dead_supervisor_are_in_the_headline() -> None:
-    """Each as a word."""
+    """One word for each."""
     lines = shown(status([], attempt=2, restart="restart 1 of 3", supervisor="dead", phase="backing_off"))
     assert lines[0].startswith("── mnist-7f3k · backing off · its supervisor is dead · restart 1 of 3 · 3m20s ─")
 
 
 def test_a_state_is_coloured_and_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The word is there in any case."""
+    """The text of the state is shown in any case."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[32mrunning" in "".join(view.render(status([task(0)]), 80, 10, NOW))
     monkeypatch.setenv("NO_COLOR", "1")
@@ -215,7 +215,7 @@ def test_a_state_is_coloured_and_no_color_is_respected(monkeypatch: pytest.Monke
 
 
 def test_the_table_is_plain_and_complete() -> None:
-    """Every task, no escape sequences, no last lines; a width leaves columns out, as on a terminal."""
+    """Every task, no escape sequences, no last lines; a narrow width drops columns, as in a terminal."""
     many = status([task(number) for number in range(64)])
     lines = view.table(many, now=NOW).splitlines()
     assert lines[0] == "mnist-7f3k · running · 3m20s"
@@ -227,7 +227,7 @@ def test_the_table_is_plain_and_complete() -> None:
 
 
 def test_without_a_terminal_a_watch_prints_each_status(capfd: pytest.CaptureFixture[str]) -> None:
-    """One table after the other, also when only figures have changed."""
+    """One table after the other, even when only figures have changed."""
     statuses = [status([task(0, step=step)]) for step in (5, 5, 6)]
     redraw.watch(iter([*statuses, status([task(0, state="failed")], phase="ended", exit_code=1)]))
     out, _ = capfd.readouterr()
@@ -295,7 +295,7 @@ STATUSES = some.fixed_dictionaries(
 
 @given(STATUSES, some.integers(1, 200), some.integers(1, 50))
 def test_any_status_fits_any_terminal(of: dict[str, Any], width: int, height: int) -> None:
-    """Whatever tasks say and however little is known."""
+    """For any output of tasks, and with any fields missing."""
     lines = view.render(of, width, height, NOW)
     assert len(lines) <= height
     assert all(0 <= wcswidth(formatting.plain(line, 10_000)) <= width for line in lines)

@@ -1,7 +1,7 @@
 """Every reachable state of small jobs, with every event in each: the invariants hold in all of them.
 
-The world is modelled as the set of attempts that live on the hosts: an action of the supervisor
-changes it, and only what the world allows can happen next. Besides, every state is told stale news.
+The world is modelled as the set of attempts that are alive on the hosts: an action of the supervisor
+changes it, and only events that the world allows can follow. In addition, every state receives stale events.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ONCE = {"max": 1, "backoff": [1, 1], "window": MANY_SECONDS}
 SIDECAR = {"board": {"command": "board"}}
 
 EXITS = ((0, None), (7, None), (None, 9))
-"""How processes end in the walk: (code, signal). The widest job knows only two ends, to stay walkable."""
+"""How processes end in the walk: (code, signal). The largest job has only two, to keep the walk short."""
 FEW_EXITS = ((0, None), (None, 9))
 
 REQUIRED = {"command": "serve", "required": True}
@@ -69,18 +69,18 @@ JOBS = {
 
 
 SAFE = ("evaluator", "sidecar", "tensorboard stays", "limits", "no cluster")
-"""Jobs that are walked without losing a host: what follows does not depend on what they are about. In these
-the user asks for restarts and for the end from another terminal.
+"""Jobs that are walked without losing a host: what a loss causes does not depend on what these jobs test. In these
+the user requests restarts and the end from another terminal.
 """
 OF_SAFE = 9
 
 
 class World(NamedTuple):
-    """What is true on the hosts.
+    """The true state of the hosts.
 
-    ``alive``: (task, attempt, how far it is). ``links``: (host, what became of the agent there): joining,
-    up, unheard, leaving, away. ``asked``: what hosts were asked for. ``lost``: how many hosts and links
-    were lost: the walk loses two at most. ``requests``: what the user has asked for from another terminal.
+    ``alive``: (task, attempt, progress). ``links``: (host, state of its agent): joining,
+    up, unheard, leaving, away. ``asked``: requests to hosts. ``lost``: how many hosts and links
+    were lost: at most two in a walk. ``requests``: what the user has requested from another terminal.
     """
 
     alive: frozenset[tuple[str, int, str]] = frozenset()
@@ -100,11 +100,11 @@ class State(NamedTuple):
     now: float
 
     def key(self) -> Any:
-        """Return what tells this node from others: times count from now, and only what follows from nothing else."""
+        """Return what distinguishes this node: times are relative to now, and derived values are left out."""
         tasks = tuple(
             task._replace(
                 since=0.0,
-                grace=None,  # decides nothing
+                grace=None,  # has no influence on decisions
                 resume_at=self._from_now(task.resume_at),
                 budget=_counted(task.budget),
             )
@@ -127,7 +127,7 @@ class State(NamedTuple):
             culprit=self.job.culprit and self.job.culprit._replace(time=0.0),
             save_by=self._from_now(self.job.save_by),
             join_by=0.0,
-            last_failure=None,  # decides nothing
+            last_failure=None,  # has no influence on decisions
             failed_at=0.0,
             started_at=0.0,
             attempt_started_at=0.0,
@@ -143,7 +143,7 @@ class State(NamedTuple):
 
 
 def _counted(budget: Budget) -> Budget:
-    """Return a budget as its counts: all times fall into the window, and nothing here fails often enough to loop."""
+    """Return a budget as its counts: all times fall into the window, and failures are too rare for a crash loop."""
     return Budget((0.0,) * len(budget.charged), (0.0,) * len(budget.free), "", 0, budget.advanced, budget.furthest)
 
 
@@ -172,7 +172,7 @@ def possible(state: State) -> list[tuple[Event, World, float]]:
 
 
 def _requests(job: Job, asked: World, now: float) -> list[tuple[Event, World, float]]:
-    """What the user may ask for from another terminal."""
+    """Return what the user may request from another terminal."""
     alone = [process.task for process in job.plan.processes() if policy.restarts_alone(job.plan, process)]
     if alone:
         return [(RestartAsked(task), asked, now) for task in alone]
@@ -186,14 +186,14 @@ def _becomes(world: World, host: str, link: str, **changes: Any) -> World:
 
 
 def _dead(job: Job, world: World, host: str) -> World:
-    """The world in which nothing lives on a host any more."""
+    """Return the world in which nothing is alive on a host."""
     alive = frozenset(entry for entry in world.alive if job.plan.find(entry[0]).host != host)
     asked = frozenset(entry for entry in world.asked if entry[0] != host)
     return _becomes(world, host, "away", alive=alive, asked=asked)
 
 
 def _after_fences(job: Job, world: World, now: float) -> World:
-    """Agents that were not heard for so long have ended their tasks by themselves."""
+    """Return the world after agents that were silent for the fence have stopped their tasks."""
     for host in job.hosts.values():
         if host.fence_at is not None and now >= host.fence_at:
             world = _dead(job, world, host.host)
@@ -267,12 +267,12 @@ def _of_task(job: Job, world: World, entry: tuple[str, int, str]) -> list[tuple[
 
 
 def _is_wide(job: Job) -> bool:
-    """Whether a job has so many states that less is walked at once."""
+    """Return whether a job has so large a state space that the walk is restricted."""
     return len(job.tasks) > 2 or len(job.hosts) > 1 or tensorboard.of(job.plan) is not None
 
 
 def _with_fault(job: Job, world: World, task: str, code: int) -> World:
-    """Remember the first fault of an attempt: of a task that counts, and that nobody had asked to stop."""
+    """Record the first fault of an attempt: of a task that counts and was not asked to stop."""
     counts = task.startswith(("worker", "chief", "ps")) or not job.plan.tasks
     if counts and job.phase is Phase.RUNNING and not job.tasks[task].is_stopping:
         return world._replace(first_fault=(task, code))
@@ -280,14 +280,14 @@ def _with_fault(job: Job, world: World, task: str, code: int) -> World:
 
 
 def apply(job: Job, world: World, actions: list[Action]) -> World:
-    """Return the world after the supervisor's actions; asserts I1 on the way."""
+    """Return the world after the supervisor's actions, and assert I1 on the way."""
     for action in actions:
         match action:
             case JoinHost():
                 world = _becomes(world, action.host, "joining")
             case AbandonHost():
-                # After two Ctrl-C a host that cannot be told is left to its agent, which ends the tasks.
-                # One that does not answer while it is started has no task.
+                # After two Ctrl-C, an unreachable host is left to its agent, which stops the tasks.
+                # A host that does not respond while it is started has no task.
                 assert world.interrupts or world.links & {(action.host, "away"), (action.host, "joining")}
                 world = _dead(job, world, action.host)
             case LookUpNames():
@@ -324,7 +324,7 @@ def check(before: State, event: Event, after: State, plan: Plan) -> None:
 
 
 def check_exit_code(state: State) -> None:
-    """I3: the culprit is the first fault, and the exit code is its."""
+    """I3: the culprit is the first fault, and it determines the exit code."""
     job, world = state.job, state.world
     if world.interrupts and job.culprit is not None and job.culprit.cause is Cause.SIGNAL:
         assert job.exit_code == 128 + (job.culprit.signal or 0)
@@ -336,7 +336,7 @@ def check_exit_code(state: State) -> None:
 
 
 def stale(state: State) -> list[Event]:
-    """Return news of attempts that are over, and of tasks that never were."""
+    """Return events of attempts that are over, and of tasks that never existed."""
     events: list[Event] = [TaskExited("localhost", "nobody:0", 0, 1, None, 0.0)]
     for task in state.job.tasks.values():
         events.append(TaskExited("localhost", task.task, task.attempt - 1, 1, None, 0.0))
@@ -347,7 +347,7 @@ def stale(state: State) -> list[Event]:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_invariants_hold_in_every_reachable_state(name: str) -> None:
-    """I1 to I5: one attempt at a time, nothing left, the right culprit, the budget, and always an end."""
+    """I1 to I5: one attempt at a time, no process left, the right culprit, the budget, and guaranteed termination."""
     plan = JOBS[name]
     lost = OF_SAFE if name in SAFE else len(plan.hosts) - 1
     world = World(lost=lost, links=frozenset((host.host, "joining") for host in plan.hosts))

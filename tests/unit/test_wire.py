@@ -1,4 +1,4 @@
-"""Frames survive any cutting of the stream, and nonsense is refused before it is believed."""
+"""Frames survive any splitting of the stream, and malformed data is refused before it is used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MESSAGES = some.dictionaries(some.text(max_size=8), VALUES, max_size=4).map(lamb
 def test_what_is_sent_arrives_however_the_stream_is_cut(
     frames: list[tuple[dict[str, object], bytes]], cut: int
 ) -> None:
-    """A decoder gives back the frames of any chunks."""
+    """A decoder returns the same frames for any chunks."""
     stream = b"".join(wire.encode(message, body) for message, body in frames)
     decoder, received = wire.Decoder(), []
     for start in range(0, len(stream), cut):
@@ -33,13 +33,13 @@ def test_what_is_sent_arrives_however_the_stream_is_cut(
     ids=["too long", "no object", "no kind", "no JSON", "another protocol"],
 )
 def test_nonsense_is_refused(stream: bytes) -> None:
-    """The decoder does not wait for a gigabyte that will never come."""
+    """The decoder does not wait for a gigabyte that never arrives."""
     with pytest.raises(wire.WireError):
         wire.Decoder().feed(stream)
 
 
 def test_a_frame_that_the_other_side_would_refuse_is_not_sent() -> None:
-    """Limits hold on both sides."""
+    """Both sides enforce the limits."""
     with pytest.raises(wire.WireError):
         wire.encode({"kind": "output"}, b"x" * (wire.MAX_BODY + 1))
 
@@ -57,6 +57,6 @@ def test_a_frame_that_the_other_side_would_refuse_is_not_sent() -> None:
     ids=["text for a number", "bool for a number", "missing field", "wrong value", "not an agent's word", "unknown"],
 )
 def test_events_are_checked_before_they_are_believed(message: dict[str, object]) -> None:
-    """A message with a wrong field, or one that no agent may say, is no event."""
+    """A message with an invalid field, or of a kind that no agent may send, is not an event."""
     with pytest.raises(ValueError, match=r".+"):
         events.from_agent("localhost", message)
