@@ -1,1 +1,1 @@
-"""What tests share: commands, hosts, fakes and checks."""
+"""Shared test helpers: commands, hosts, fakes and checks."""

@@ -1,4 +1,4 @@
-"""Speaking with a real agent, as a supervisor does: of this machine, or at the end of an SSH link."""
+"""A client that talks to a real agent like a supervisor, on this machine or over an SSH link."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PATIENCE = 60.0
 
 
 class Process(Protocol):
-    """What is needed of a process."""
+    """The required interface of a process."""
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process ID."""
 
 
 class Talk:
-    """A connection to an agent, and all that was heard over it."""
+    """A connection to an agent, and all messages received over it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -39,11 +39,11 @@ class Talk:
         self._decoder = wire.Decoder()
 
     def say(self, kind: str, **fields: object) -> None:
-        """Say something to the agent."""
+        """Send a message to the agent."""
         self.connection.sendall(wire.encode({"kind": kind, **fields}))
 
     def hello(self, lease: float = 0, grace: float = 5, seen: int = 0) -> dict[str, Any]:
-        """Introduce ourselves; return the greeting."""
+        """Send `hello`; return the agent's greeting."""
         terms = {"protocol": wire.PROTOCOL, "run": "test", "lease": lease, "grace": grace, "seen": seen}
         self.say("hello", **terms, clock="test", sent=time.monotonic())
         return self.wait_for("greeted")
@@ -54,20 +54,20 @@ class Talk:
 
     def start(self, task: str, *argv: str, attempt: int = 0, port: int = 0, **env: str) -> None:
         """Start a task in the root directory."""
-        # The run's name must be nobody else's: an agent knows what a task left behind by it.
+        # The run's name must be unique: an agent recognizes by it what a task left behind.
         env = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt), **env}
         command = {"argv": argv, "env": env, "unset": ["http_proxy"], "workdir": "/", "inherit": True}
         command["preload"] = PRELOADED
         self.say("start_task", task=task, attempt=attempt, port=port, **command)
 
     def wait_for(self, kind: str, task: str | None = None) -> dict[str, Any]:
-        """Return the first message of a kind, about a task, waiting for it."""
+        """Wait for the first message of a kind, about a task if given, and return it."""
         found = self.wait_until(lambda: self._find(kind, task))
         assert isinstance(found, dict)
         return found
 
     def wait_until(self, condition: Callable[[], Any]) -> Any:
-        """Listen until the condition gives something."""
+        """Receive messages until the condition returns a value."""
         end = time.monotonic() + PATIENCE
         while not (result := condition()):
             assert select.select([self.connection], [], [], max(end - time.monotonic(), 0))[0], self.heard
@@ -91,7 +91,7 @@ class Talk:
         return None
 
     def acknowledge(self, *streams: tuple[str, int, int, bool], seen: int = 0) -> None:
-        """Acknowledge output: (task, attempt, offset, is it complete)."""
+        """Acknowledge output: (task, attempt, offset, whether it is complete)."""
         self.say("acknowledge", seen=seen, streams=streams)
 
     def text(self, task: str, attempt: int = 0) -> str:
@@ -105,24 +105,24 @@ class Talk:
 
 
 class Agent(Protocol):
-    """A real agent, whatever the link to it."""
+    """A real agent, over any link."""
 
     directory: Path
-    """The agent's, on its host."""
+    """The agent's directory, on its host."""
     talk: Talk
     """The first connection."""
     link: Link
-    """What is under it; closing that is how a supervisor hangs up."""
+    """The underlying link; a supervisor closes it to disconnect."""
     guard: Process
 
     def end(self) -> str:
-        """Hang up, wait for the end of everything, and return what the agent's log says."""
+        """Disconnect, wait until every process has ended, and return the agent's log."""
 
     def pids(self) -> tuple[int, int]:
-        """Return the pids of guard and agent, which was greeted."""
+        """Return the pids of guard and agent; requires a greeting."""
 
     def reconnect(self) -> Talk:
-        """Find the agent again, as a supervisor that lost its link does."""
+        """Reconnect to the agent, as a supervisor does after losing its link."""
 
 
 class LocalAgent:
@@ -137,7 +137,7 @@ class LocalAgent:
         self.guard: Process = self.way.guard
 
     def end(self) -> str:
-        """Hang up, wait for the end of everything, and return what the agent's log says."""
+        """Disconnect, wait until every process has ended, and return the agent's log."""
         self.link.close()
         self.way.end()
         return _log(self.directory)
@@ -147,7 +147,7 @@ class LocalAgent:
         return self.guard.pid, int(self.talk.wait_for("greeted")["pid"])
 
     def reconnect(self) -> Talk:
-        """Connect to the agent's socket: a lost link of this machine is never restored."""
+        """Connect to the agent's socket: the launcher never restores a lost link on this machine."""
         connection = socket.socket(socket.AF_UNIX)
         directory = os.open(self.directory, os.O_RDONLY)
         connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
@@ -156,7 +156,7 @@ class LocalAgent:
 
 
 class SshAgent:
-    """An agent on a host that is reached over SSH. HOME has to lead there by the host's name."""
+    """An agent on a host that is reached over SSH. HOME must configure SSH for the host's name."""
 
     def __init__(self, host: Sshd) -> None:
         self.directory = host.home / ".local/state/tflaunch/runs/test/agents" / host.name
@@ -167,7 +167,7 @@ class SshAgent:
         self.guard: Process = _guard_on(host)
 
     def end(self) -> str:
-        """Hang up, wait for the end of everything, and return what the agent's log says."""
+        """Disconnect, wait until every process has ended, and return the agent's log."""
         for link in self.links:
             link.close()
         wait_gone(self.guard.pid)
@@ -178,13 +178,13 @@ class SshAgent:
         return self.guard.pid, int(self.talk.wait_for("greeted")["pid"])
 
     def reconnect(self) -> Talk:
-        """Reach the agent again."""
+        """Reconnect to the agent."""
         self.links.append(self.way.resume())
         return Talk(self.links[-1].socket)
 
 
 def _guard_on(host: Sshd) -> Process:
-    """Return the only guard there: it and its agent belong to a session whose leader has ended."""
+    """Return the only guard there: it and its agent belong to a session whose leader has exited."""
     started = {process.pid: process for process in host.survivors()}
     daemons = {pid: process for pid, process in started.items() if _session(pid) not in started}
     (guard,) = [process for process in daemons.values() if process.ppid() not in daemons]
@@ -195,7 +195,7 @@ def _session(pid: int) -> int:
     try:
         return os.getsid(pid)
     except ProcessLookupError:
-        return pid  # it has ended by now; as its own leader it is nobody's guard
+        return pid  # it has exited by now; a session leader cannot be the guard
 
 
 def _log(directory: Path) -> str:
@@ -204,7 +204,7 @@ def _log(directory: Path) -> str:
 
 
 def wait_gone(pid: int) -> None:
-    """Wait until a process, whosever child it is, has exited."""
+    """Wait until a process, of any parent, has exited."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

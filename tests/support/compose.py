@@ -1,4 +1,4 @@
-"""The project's docker-compose.yml, started with a job of a test's own."""
+"""The project's docker-compose.yml, started with a job of the test."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _FORGET = ("down", "--volumes", "--timeout", "0", "--remove-orphans")
 
 
 class Compose:
-    """A project of its own: containers, network, volumes, and the directory that the launcher sees as /job."""
+    """A separate Compose project: containers, network, volumes, and the directory mounted as /job in the launcher."""
 
     def __init__(self, engine: Engine, name: str, job: Path, file: Path = REPOSITORY / "docker-compose.yml") -> None:
         """Start nothing yet.
 
         Args:
-            engine: that runs it.
-            name: of the project.
-            job: a directory, made if it is not there.
-            file: the compose file.
+            engine: runs the project.
+            name: name of the project.
+            job: a directory, created if missing.
+            file: the Compose file.
         """
         self.engine = engine
         self.job = job
         self.job.mkdir(exist_ok=True)
-        self.job.chmod(0o755)  # the launcher is another user
+        self.job.chmod(0o755)  # the launcher runs as another user
         self.env = {**engine.env, "JOB": str(job), "TFLAUNCH_IMAGE": IMAGE, "IMAGE": IMAGE}
         self._label = f"label=com.docker.compose.project={name}"
         self._command = ["docker-compose", "--ansi", "never", "--project-name", name, "--file", str(file)]
@@ -37,12 +37,12 @@ class Compose:
         self._started: list[subprocess.Popen[str]] = []
 
     def spec(self, name: str, **fields: Any) -> str:
-        """Write a spec for the launcher, and return its path for it."""
+        """Write a spec for the launcher, and return its path in the launcher's container."""
         (self.job / name).write_text(json.dumps(fields))
         return name
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start `docker-compose ARGUMENTS`; all that it says is its stdout."""
+        """Start `docker-compose ARGUMENTS`, with stderr redirected to stdout."""
         process = subprocess.Popen(
             [*self._command, *arguments],
             cwd=REPOSITORY,
@@ -56,7 +56,7 @@ class Compose:
         return process
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `docker-compose ARGUMENTS` to its end."""
+        """Run `docker-compose ARGUMENTS` and wait for its end."""
         process = self.start(*arguments)
         out, _ = process.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, out)
@@ -74,7 +74,7 @@ class Compose:
         return f"label=com.docker.compose.service={name}"
 
     def running(self) -> list[str]:
-        """Return the names of all containers that run."""
+        """Return the names of all running containers."""
         return self.engine.docker("ps", "--filter", self._label, "--format", "{{.Names}}").split()
 
     @property
@@ -83,8 +83,8 @@ class Compose:
         return f"{self._name}_default"
 
     def end(self) -> None:
-        """Remove all of it."""
-        # First the containers: a client of one of them lives, and holds our pipe, as long as the container.
+        """Remove the whole project."""
+        # Containers first: a client attached to one runs, and holds our pipe, as long as the container does.
         if left := self.engine.docker("ps", "--all", "--quiet", "--filter", self._label).split():
             self.engine.docker("rm", "--force", *left)
         for process in self._started:

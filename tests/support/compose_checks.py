@@ -1,4 +1,4 @@
-"""What is wrong with a rendered compose file, beyond its schema."""
+"""Checks of a rendered Compose file, beyond its schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGER = re.compile(r"\$(?!\$)")
 
 
 def found_in(text: str, plan: Plan) -> list[str]:
-    """Return all that is wrong with a file that was rendered of a plan."""
+    """Return all problems of a file that was rendered from a plan."""
     content = yaml.safe_load(text)
     if broken := list(violations_of_compose(content)):
         return broken
@@ -58,7 +58,7 @@ def _service(service: dict[str, Any], task: TaskPlan, plan: Plan) -> Iterator[st
 
 
 def _through_env(service: dict[str, Any], env: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Return the shell before a command and the command; what `env` sets between them is added to ``env``."""
+    """Return the shell before a command and the command; the variables that `env` sets between them go into ``env``."""
     before, command = service["command"][:4], [word.replace("$$", "$") for word in service["command"][4:]]
     if command[:2] == ["env", "--"]:
         words = command[2:]
@@ -88,7 +88,7 @@ def _networks(content: dict[str, Any], wanted: dict[str, TaskPlan]) -> Iterator[
         _, colon, owner = service.get("network_mode", "").partition(":")
         if colon and owner not in services:
             yield f"{name}: there is no service {owner} whose network it could join"
-        if not tensorboard.is_board(wanted[name]):  # that is for people, and has its port published
+        if not tensorboard.is_board(wanted[name]):  # TensorBoard is for users, and has its port published
             together.setdefault(wanted[name].host, set()).add(owner if colon else name)
     for host, owners in together.items():
         if len(owners) > 1:

@@ -1,8 +1,8 @@
-"""A Docker engine for tests, an image of Debian to build on, and the project's own image.
+"""A Docker engine for tests, a Debian base image, and the project's own image.
 
-The engine that answers on this machine is used, if there is one. Else root gets one of its own, whose images are kept
-below ~/.cache/tflaunch-tests: debootstrap and TensorFlow take minutes. It leaves the machine's firewall alone, unless
-that forwards nothing, as an engine before it may have seen to.
+The engine that responds on this machine is used, if there is one. Otherwise root gets a private one, whose images are
+kept below ~/.cache/tflaunch-tests: debootstrap and TensorFlow take minutes. It does not change the machine's firewall,
+unless that forwards nothing, which an earlier engine may have caused.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,openssh-server"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tflaunch-tests"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_POLL = 0.05  # seconds between looks at a log while an engine starts
+_POLL = 0.05  # seconds between polls of a log while an engine starts
 
 
 class Engine:
-    """A Docker engine that answers."""
+    """A running Docker engine."""
 
     def __init__(self, host: str | None = None) -> None:
-        """Speak with the engine at an address, or with the one that the environment names."""
+        """Use the engine at an address, or the one that the environment names."""
         own = {} if host is None else {"DOCKER_HOST": host}
-        # The builder that every engine has: the other one is a plug-in.
+        # The builder that every engine has: BuildKit is a plug-in.
         self.env = {**os.environ, **own, "DOCKER_BUILDKIT": "0"}
 
     def docker(self, *arguments: str | Path, timeout: float = PATIENCE, may_fail: bool = False) -> str:
-        """Run `docker ARGUMENTS`, which must succeed unless it may fail, and return what it says."""
+        """Run `docker ARGUMENTS`, which must succeed unless ``may_fail``, and return its output."""
         ended = subprocess.run(
             ["docker", *arguments], env=self.env, capture_output=True, text=True, timeout=timeout, check=False
         )
@@ -51,7 +51,7 @@ class Engine:
         return ended.stdout.strip()
 
     def has(self, kind: str, name: str) -> bool:
-        """Return whether there is such an image, container, network or volume."""
+        """Return whether this image, container, network or volume exists."""
         command = ["docker", kind, "inspect", name]
         return subprocess.run(command, env=self.env, capture_output=True, check=False).returncode == 0
 
@@ -91,11 +91,11 @@ def _answering_engine() -> Iterator[Engine]:
         lacking("no Docker engine answers, and there is no dockerd")
     _CACHE.mkdir(parents=True, exist_ok=True)
     with (_CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # its images belong to one engine at a time
-        directory = Path(tempfile.mkdtemp(prefix="tfl-docker-"))  # short: a socket's path has 107 bytes at most
+        fcntl.flock(lock, fcntl.LOCK_EX)  # only one engine at a time can use its images
+        directory = Path(tempfile.mkdtemp(prefix="tfl-docker-"))  # short: a socket path is limited to 107 bytes
         try:
             with _own_engine(directory) as engine:
-                _tidy(engine)  # a killed one may have left something
+                _tidy(engine)  # a killed test run may have left something
                 yield engine
                 _tidy(engine)
         finally:
@@ -111,7 +111,7 @@ def _own_engine(directory: Path) -> Iterator[Engine]:
     places = ["--data-root", data, "--exec-root", run, "--pidfile", pid]
     network = ["--bridge=none", f"--iptables={_forwards_nothing()}".lower(), "--ip-forward=false"]
     log = directory / "log"
-    # TERM and not KILL if these tests die: then it ends its containers. Its mounts are its own, and go with it.
+    # TERM rather than KILL if these tests die, so that it stops its containers. Its mounts are private and end with it.
     start = [*DIE_WITH_US[:-1], "TERM", "unshare", "--mount"]
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -146,7 +146,7 @@ def _wait_for_engine(process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _tidy(engine: Engine) -> None:
-    """Remove all but the images that are worth keeping."""
+    """Remove everything but the images worth keeping."""
     if containers := engine.docker("ps", "--all", "--quiet").split():
         engine.docker("rm", "--force", "--volumes", *containers)
     for kind in ("network", "volume", "image"):
@@ -154,7 +154,7 @@ def _tidy(engine: Engine) -> None:
 
 
 def _build(engine: Engine) -> None:
-    """Build the project's image as its own compose file would, but on an image that need not be pulled."""
+    """Build the project's image as its own Compose file would, but from a base image that need not be pulled."""
     arguments = [
         "--network",
         "host",
@@ -164,11 +164,11 @@ def _build(engine: Engine) -> None:
         str(REPOSITORY / "docker/Dockerfile"),
     ]
     engine.docker("build", "--quiet", *arguments, "--tag", IMAGE, REPOSITORY, timeout=_BUILD_PATIENCE)
-    os.sync()  # or the first test waits for gigabytes to be written
+    os.sync()  # otherwise the first test waits for gigabytes to be written
 
 
 def _base(engine: Engine) -> str:
-    """Return the name of an image with Debian, Python and sshd, and the certificates that this machine trusts."""
+    """Return the name of an image with Debian, Python, sshd, and the certificates that this machine trusts."""
     certificates = _CERTIFICATES.read_bytes()
     name = f"{IMAGE}-base:{_SUITE}-{hashlib.sha256(certificates + _PACKAGES.encode()).hexdigest()[:12]}"
     if engine.has("image", name):

@@ -1,4 +1,4 @@
-"""Small disks, and what logs say of words for which there was no room."""
+"""Small disks, and a check of what logs report about output that did not fit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 SIZE = "2m"
 MakeDisk = Callable[..., Path]
-"""Mounts a small disk at a path, which it makes and returns; also with room for only so many ``files``."""
+"""Mounts a small disk at a path, which it creates and returns; ``files`` limits the number of files."""
 
 
 @contextmanager
 def small_disks() -> Iterator[MakeDisk]:
-    """Mount small disks, and unmount them in the end."""
+    """Yield a function that mounts small disks, and unmount them at the end."""
     if os.getuid() != 0:
         pytest.skip("only root can mount a small disk")
     mounted: list[Path] = []
@@ -39,11 +39,11 @@ def small_disks() -> Iterator[MakeDisk]:
 
 
 def missing(log: str, words: str) -> int:
-    """Return how many bytes of a task's words are missing in its log, which must state each gap but one at its end."""
+    """Return how many bytes of a task's output its log lacks; the log must report each gap but one at its end."""
     *pieces, last = re.split(r"---- tflaunch: (\d+) bytes of output are missing here: .* ----\n", log)
     ends = {0}
     for piece, gap in zip(pieces[::2], pieces[1::2], strict=True):
-        texts = {piece, piece.removesuffix("\n")}  # the newline before words of ours may be ours, too
+        texts = {piece, piece.removesuffix("\n")}  # the newline before a line of ours may be ours, too
         ends = {end + len(text) + int(gap) for text in texts for end in ends if words.startswith(text, end)}
     end = max(end + len(last) for end in ends if words.startswith(last, end))
     assert end <= len(words)

@@ -1,4 +1,4 @@
-"""Attempts that all fail, with a culprit and victims that die of it 5 to 50 ms later, and who was named for each."""
+"""Attempts that all fail, with a culprit, victims that die of it 5 to 50 ms later, and the culprit named for each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ os._exit(1)
 
 
 def program(place: Path, workers: int) -> str:
-    """Return the source of the program; ``place`` is a directory that all tasks see."""
+    """Return the source of the program; all tasks share the directory ``place``."""
     return _PROGRAM.format(place=place, workers=workers, attempts=ATTEMPTS)
 
 
@@ -47,12 +47,12 @@ FIELDS: dict[str, Any] = {
 
 
 def culprits(workers: int) -> list[str]:
-    """Return who fails first in each attempt."""
+    """Return the task that fails first in each attempt."""
     return [f"worker:{random.Random(attempt).randrange(workers)}" for attempt in range(ATTEMPTS)]
 
 
 def named(run: Path) -> list[str]:
-    """Return who was named for each attempt, in the journal of a run."""
+    """Return the culprit named for each attempt in the journal of a run."""
     first, *rest = journal.read(run)
     before, names = replay.first_job(first), []
     for happening in replay.happenings(before, rest):

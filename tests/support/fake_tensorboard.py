@@ -1,4 +1,4 @@
-"""A stand-in for TensorBoard that starts at once, and a running `tflaunch` whose words come line by line."""
+"""A fake TensorBoard that starts at once, and a running `tflaunch` whose messages are read line by line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ server.serve_forever()
 
 
 def stand_in(directory: Path) -> None:
-    """Have `python -m tensorboard.main` in a directory start a program that listens as TensorBoard does."""
+    """Make `python -m tensorboard.main` in a directory start a program that listens as TensorBoard does."""
     package = directory / "tensorboard"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -43,14 +43,14 @@ def stand_in(directory: Path) -> None:
 
 @contextmanager
 def busy(port: int) -> Iterator[None]:
-    """Have somebody listen on a port of the loopback address; a test that has it just now will soon let it go."""
+    """Occupy a port of the loopback address; wait if another test has it just now."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
             server = socket.create_server(("127.0.0.1", port))
             break
         except OSError:
-            if time.monotonic() > end:  # its owner stays
+            if time.monotonic() > end:  # its owner keeps it
                 yield
                 return
             time.sleep(0.1)
@@ -59,7 +59,7 @@ def busy(port: int) -> Iterator[None]:
 
 
 class Said:
-    """What a running command says on stderr, as it comes."""
+    """The stderr of a running command, as it arrives."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.lines: list[str] = []
@@ -69,13 +69,13 @@ class Said:
 
     def _read(self) -> None:
         assert self._process.stderr is not None
-        with suppress(ValueError):  # closed, at the end of the test
+        with suppress(ValueError):  # closed at the end of the test
             for line in self._process.stderr:
                 self._queue.put(line)
         self._queue.put("")
 
     def until(self, pattern: str, patience: float = PATIENCE) -> re.Match[str]:
-        """Wait for a line with this pattern."""
+        """Wait for a line that matches this pattern."""
         while True:
             line = self._queue.get(timeout=patience)
             assert line, f"it ended after {self.lines}"
@@ -84,7 +84,7 @@ class Said:
                 return found
 
     def rest(self) -> list[str]:
-        """Return the lines until it has ended."""
+        """Return the remaining lines at its end."""
         found = []
         while line := self._queue.get(timeout=PATIENCE):
             found.append(line.rstrip("\n"))

@@ -1,8 +1,8 @@
-"""A host that does not keep to the protocol: takes the place of `docker` and plays a part of its own.
+"""A host that violates the protocol: it replaces `docker` and behaves as its mode says.
 
-A program called ``docker`` that runs this file, with HOSTILE_MODE naming the part, makes every host of a spec with
-``"hosts": {"h1": {"docker": "c1"}}`` this one. It holds the conversation of `tflaunch_worker.boot` and then that of an
-agent, and departs from them where its part says so. Standard library only.
+A program called ``docker`` that runs this file, with the mode in HOSTILE_MODE, makes every host of a spec with
+``"hosts": {"h1": {"docker": "c1"}}`` a hostile one. It speaks the protocol of `tflaunch_worker.boot` and then that of
+an agent, and deviates where its mode says so. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 ESCAPES = "\x1b]0;PWNED\x07\x1b[2J\ntflaunch: done: 1 task"
-_FLOOD = 20.0  # seconds after which a flood that nobody stopped ends
+_FLOOD = 20.0  # seconds after which an unstopped flood ends
 _SIZE = struct.Struct("!II")
 
 
 class Host:
-    """The host's end of the stream. ``mode`` is the part that it plays."""
+    """The host's end of the stream. ``mode`` selects its behaviour."""
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
@@ -35,7 +35,7 @@ class Host:
     # ---- bytes
 
     def write(self, data: bytes) -> None:
-        """Write bytes, or end when nobody reads them."""
+        """Write bytes; exit if the reader is gone."""
         try:
             while data:
                 data = data[os.write(1, data) :]
@@ -43,17 +43,17 @@ class Host:
             sys.exit()
 
     def frame(self, message: dict[str, Any] | bytes, body: bytes = b"") -> None:
-        """Write a frame; a message may be given as the bytes of its JSON."""
+        """Write a frame; a message may be given as JSON bytes."""
         head = message if isinstance(message, bytes) else json.dumps(message).encode()
         self.write(_SIZE.pack(len(head), len(body)) + head + body)
 
     def tell(self, kind: str, **fields: Any) -> None:
-        """Tell of an event."""
+        """Send an event."""
         self._seq += 1
         self.frame({"kind": kind, "seq": self._seq, **fields})
 
     def read(self, size: int) -> bytes:
-        """Read as many bytes, or end at the end."""
+        """Read this many bytes; exit at the end of the stream."""
         data = b""
         while len(data) < size:
             piece = self._in.read(size - len(data))
@@ -63,7 +63,7 @@ class Host:
         return data
 
     def read_frame(self) -> dict[str, Any]:
-        """Read a frame's message."""
+        """Read the message of a frame."""
         head, body = _SIZE.unpack(self.read(_SIZE.size))
         message: dict[str, Any] = json.loads(self.read(head))
         self.read(body)
@@ -72,7 +72,7 @@ class Host:
     # ---- the conversation
 
     def boot(self, command: str) -> None:
-        """Answer as the login shell and the first program do."""
+        """Respond like the login shell and the bootstrap program."""
         _play(BEFORE_BOOT, self)
         found = re.search(r'printf "%s%s\\n" (\w+) (\w+)', command)
         assert found is not None
@@ -84,7 +84,7 @@ class Host:
         self.write(b'{"kind":"ready"}\n')
 
     def serve(self) -> None:
-        """Answer as an agent does."""
+        """Respond like an agent."""
         hello = self.read_frame()
         _play(AT_LOOK if hello["kind"] == "look" else AT_HELLO, self)
         pulse = {"obeyed": 0, "sent": hello.get("sent"), "time": 1.0}
@@ -130,7 +130,7 @@ class Host:
 
 
 def _play(parts: dict[str, Callable[..., None]], host: Host, *about: Any) -> None:
-    """Play the mode's part at this point of the conversation, if it has one here."""
+    """Misbehave at this point of the protocol, if the mode does so here."""
     part = parts.get(host.mode)
     if part is not None:
         part(host, *about)
@@ -162,7 +162,7 @@ def _silence(host: Host) -> None:
 
 
 def _line(text: bytes) -> Callable[[Host], None]:
-    """Return the part of answering a line to the first program, and then nothing for a while."""
+    """Return a function that sends a line to the bootstrap program, and then nothing for a while."""
 
     def part(host: Host) -> None:
         host.write(text + b"\n")
@@ -189,7 +189,7 @@ AT_BOOT: dict[str, Callable[..., None]] = {
 
 
 def _say(*messages: bytes | dict[str, Any]) -> Callable[[Host], None]:
-    """Return the part of saying something."""
+    """Return a function that sends a message."""
 
     def part(host: Host) -> None:
         for message in messages:
@@ -291,7 +291,7 @@ def _many_wishes(host: Host, order: dict[str, Any]) -> None:
 
 
 def _want(wanted: Any) -> Callable[[Host, dict[str, Any]], None]:
-    """Return the part of asking for files in another way."""
+    """Return a function that requests files incorrectly."""
     return lambda host, _: host.frame({"kind": "files_wanted", "wanted": wanted})
 
 
@@ -327,7 +327,7 @@ LOOKED_AT = tuple(AT_LOOK)
 
 
 def main() -> None:
-    """Play the part that HOSTILE_MODE names."""
+    """Behave as HOSTILE_MODE says."""
     host = Host(os.environ["HOSTILE_MODE"])
     host.boot(sys.argv[-1])
     host.serve()

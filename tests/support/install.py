@@ -1,4 +1,4 @@
-"""What a test needs of the system: installed where that is allowed, else skipped; in CI a failure."""
+"""System packages that tests need: installed where allowed, otherwise the test is skipped; in CI it fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE = 300
 
 
 def need(programs: Sequence[str], packages: Sequence[str]) -> None:
-    """Require programs; as root on a Debian-like system install the packages that bring them."""
+    """Require programs; root on a Debian-like system installs their packages."""
     if not _missing(programs):
         return
     said = ""
@@ -32,14 +32,14 @@ def need(programs: Sequence[str], packages: Sequence[str]) -> None:
 
 
 def lacking(reason: str) -> NoReturn:
-    """End the test: skipped for a person, failed in CI, where nothing may be missing."""
+    """End the test: skipped for developers, failed in CI, where nothing may be missing."""
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 
 
 def program(name: str) -> str | None:
-    """Return the path of a program, also of one that only root has in its PATH."""
+    """Return the path of a program, including those that only root has in its PATH."""
     return shutil.which(name, path=_SEARCH)
 
 
@@ -49,16 +49,16 @@ def _missing(programs: Sequence[str]) -> list[str]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Wait for others that run tests here and install something."""
+    """Wait for other test runs on this machine that are installing."""
     with (Path(tempfile.gettempdir()) / "tflaunch-tests-install").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-@functools.cache  # what failed once is not tried again for every test
+@functools.cache  # a failed attempt is not repeated for every test
 def _install(packages: tuple[str, ...]) -> str:
-    """Return what went wrong."""
-    # RUNLEVEL=1: no service starts on this machine because a test needed its program.
+    """Return the error message, if any."""
+    # RUNLEVEL=1 keeps packages from starting services on this machine.
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
         try:

@@ -1,4 +1,4 @@
-"""Jobs to which things happen, for tests of what follows."""
+"""Jobs that receive events, for tests of the resulting actions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HERE = "localhost"
 
 
 class History:
-    """A job to which things happen."""
+    """A job that receives events."""
 
     def __init__(self, plan: Plan, *, preflight: bool = False) -> None:
         self.now = 1000.0
@@ -36,13 +36,13 @@ class History:
         self.actions: list[Action] = []
 
     def happens(self, *events: Event) -> History:
-        """Let events happen and remember the actions that followed the last of them."""
+        """Process events, and keep the actions that the last one caused."""
         for event in events:
             self.job, self.actions = step.step(self.job, event, self.now)
         return self
 
     def wait(self) -> History:
-        """Let time pass until the supervisor wants to know."""
+        """Advance the time to the supervisor's next deadline."""
         deadline = step.next_deadline(self.job)
         assert deadline is not None
         self.now = max(self.now, deadline)
@@ -60,7 +60,7 @@ class History:
     def ends(
         self, task: str, code: int | None = 0, signal: int | None = None, checkpoint: int = 0, **known: Any
     ) -> History:
-        """Let a task's process exit, and be gone; ``known``: other fields of its exit, such as ``failure``."""
+        """Let a task's process exit and be gone; ``known``: other fields of its exit, such as ``failure``."""
         attempt = self.job.tasks[task].attempt
         exited, actions = TaskExited(HERE, task, attempt, code, signal, 0.0, **known), []
         self.happens(exited)
@@ -70,12 +70,12 @@ class History:
         return self
 
     def stopped(self) -> list[str]:
-        """Return the tasks that the last event had stopped."""
+        """Return the tasks that the last event stopped."""
         return [action.task for action in self.actions if isinstance(action, StopTask)]
 
 
 class Willing(History):
-    """A job whose hosts do at once what they are asked to; those in ``away`` cannot be reached."""
+    """A job whose hosts obey every request at once; those in ``away`` cannot be reached."""
 
     def __init__(self, plan: Plan, *away: str) -> None:
         super().__init__(plan, preflight=True)
@@ -84,7 +84,7 @@ class Willing(History):
         self._do([JoinHost(host.host) for host in plan.hosts])
 
     def happens(self, *events: Event) -> Willing:
-        """Let events happen, and everything that hosts do because of them."""
+        """Process events, and all events that the hosts' responses cause."""
         self.seen = []
         for event in events:
             super().happens(event)
@@ -120,12 +120,12 @@ class Willing(History):
         return []
 
     def loses(self, host: str) -> Willing:
-        """Let a host be lost with all that is on it, and stay away."""
+        """Lose a host with all its tasks, permanently."""
         self.away.add(host)
         return self.happens(HostLost(host, "no power"))
 
     def waits(self, seconds: float) -> Willing:
-        """Let time pass, and whatever is due in it happen."""
+        """Advance the time, and process every deadline on the way."""
         end = self.now + seconds
         while (deadline := step.next_deadline(self.job)) is not None and deadline <= end:
             self.now = max(self.now, deadline)
@@ -134,11 +134,11 @@ class Willing(History):
         return self
 
     def started(self) -> list[str]:
-        """Return the tasks that started because of the last event."""
+        """Return the tasks that the last event started."""
         return [action.task for action in self.seen if isinstance(action, StartTask)]
 
     def workers(self) -> list[str]:
-        """Return the hosts of the workers in the current plan, in the order of their index."""
+        """Return the hosts of the workers in the current plan, ordered by index."""
         return [task.host for task in self.job.plan.tasks if task.role == "worker"]
 
 
@@ -148,5 +148,5 @@ def mirrored(count: int = 2, **fields: object) -> History:
 
 
 def parameter_server(**fields: object) -> History:
-    """Return a running job of chief, two workers and a ps."""
+    """Return a running job with a chief, two workers and a ps."""
     return History(clustered({"chief": 1, "worker": 2, "ps": 1}, **fields)).start()

@@ -1,4 +1,4 @@
-"""Running the installed command as a user does."""
+"""Run the installed command as a user does."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tflaunch_worker.forkserver import program_source
 
 PATIENCE = 240
 PRELOADED = [name for name in os.environ.get("TFLAUNCH_TEST_PRELOAD", "").split(",") if name]
-"""Modules that every Python task shall be preloaded with: what the tests say holds with them, too."""
+"""Modules to preload for every Python task: what the tests check must hold with preloading, too."""
 
 
 class Launch:
-    """A place to run tflaunch in: a working directory and a home of its own."""
+    """An environment for running tflaunch, with its own working directory and home."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -30,7 +30,7 @@ class Launch:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.env = {**os.environ, "TFLAUNCH_HOME": str(self.home), "PATH": path}
         self.prefix: list[str] = []
-        """What stands before the command, to run it elsewhere."""
+        """Arguments that precede the command, to run it elsewhere."""
         self.started: list[subprocess.Popen[str]] = []
 
     def spec(self, name: str = "job.json", **fields: Any) -> Path:
@@ -59,13 +59,13 @@ class Launch:
         return process
 
     def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run `tflaunch ARGUMENTS` to its end."""
+        """Run `tflaunch ARGUMENTS` and wait for its end."""
         process = self.start(*arguments)
         out, err = process.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def up(self, spec: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run `tflaunch up` to its end."""
+        """Run `tflaunch up` and wait for its end."""
         return self.run("up", spec, *arguments)
 
     def run_directory(self) -> Path:
@@ -82,7 +82,7 @@ class Launch:
         return [json.loads(line) for line in (self.run_directory() / "events.jsonl").read_text().splitlines()]
 
     def survivors(self) -> list[psutil.Process]:
-        """Return every process that was given this home, tasks included."""
+        """Return every process with this home in its environment, tasks included."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -90,11 +90,11 @@ class Launch:
                 if is_ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except (psutil.Error, OSError):
-                continue  # it has ended meanwhile, or belongs to somebody else
+                continue  # it has exited, or belongs to another user
         return found
 
     def end(self) -> None:
-        """End what a failed test left."""
+        """Kill the processes that a failed test left."""
         for process in self.survivors():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -110,13 +110,13 @@ class Launch:
         return loaded
 
     def supervisor(self, besides: subprocess.Popen[str] | None = None) -> psutil.Process:
-        """Return the detached supervisor; no command may be running, or only one ``besides``."""
+        """Return the detached supervisor; no other command may be running, or only ``besides``."""
         others = [] if besides is None else [besides.pid]
         (found,) = [process for process in self.survivors() if _is_command(process) and process.pid not in others]
         return found
 
     def wait_for_log(self, task: str, words: str, count: int = 1, run: str = "") -> None:
-        """Wait until a task has written something so often, as `tflaunch logs -f` shows it."""
+        """Wait until the log of a task contains ``words`` ``count`` times, as `tflaunch logs -f` shows it."""
         following = self.start("logs", "-f", *filter(None, [run]), task)
         read_until(following, words, count)
         following.send_signal(signal.SIGINT)
@@ -124,13 +124,13 @@ class Launch:
 
 
 def preloaded(arguments: list[str]) -> list[str]:
-    """Return arguments with which `up` preloads `PRELOADED`, if that is wanted and the spec's commands are Python's."""
+    """Return arguments with which `up` preloads `PRELOADED`, if enabled and if the spec's commands are Python's."""
     path = Path(arguments[1]) if PRELOADED and arguments[0] == "up" and len(arguments) > 1 else None
     if path is None or path.suffix != ".json" or not path.is_file():
         return arguments
     spec = json.loads(path.read_text())
     if {"start", "deadline"} & spec.get("timeouts", {}).keys():
-        return arguments  # an import may take longer
+        return arguments  # imports may take longer
     commands = [spec.get("command"), *(role.get("command") for role in spec.get("roles", {}).values())]
     if "--" in arguments or any(isinstance(command, str) or not _is_python(command) for command in commands if command):
         return arguments
@@ -142,7 +142,7 @@ def _is_python(command: list[str]) -> bool:
 
 
 def _is_command(process: psutil.Process) -> bool:
-    """Whether a process is a `tflaunch` of these tests; a task's `sleep` may just have ended."""
+    """Return whether a process is a `tflaunch` of these tests; a task's `sleep` may just have ended."""
     try:
         return str(TFLAUNCH) in process.cmdline()
     except psutil.Error:
@@ -150,7 +150,7 @@ def _is_command(process: psutil.Process) -> bool:
 
 
 def read_until(process: subprocess.Popen[str], words: str, count: int = 1) -> str:
-    """Read a running command's stdout until these words have come so often."""
+    """Read a running command's stdout until it contains ``words`` at least ``count`` times."""
     assert process.stdout is not None
     text = ""
     while text.count(words) < count:

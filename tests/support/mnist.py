@@ -1,4 +1,4 @@
-"""Training the example programs, and reading what they say."""
+"""Train the example programs, and read their output."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ENOUGH = 0.95
 
 
 def example(launch: Launch, name: str, *arguments: str) -> Path:
-    """Write the spec of an example of cluster_specs/ where the test runs, with more arguments for its program."""
+    """Write the spec of an example of cluster_specs/ into the test's directory, with extra arguments."""
     spec = json.loads((REPOSITORY / "cluster_specs" / f"{name}.json").read_text())
     spec["command"] += arguments
     return launch.spec(f"{name}.json", **spec)
 
 
 def train(launch: Launch, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Train an example to its end."""
+    """Train an example and wait for its end."""
     return launch.up(example(launch, name, *arguments))
 
 
@@ -36,5 +36,5 @@ def accuracies(text: str) -> list[float]:
 
 
 def has_trained(text: str, tasks: int) -> bool:
-    """Whether so many tasks have ended with the same weights, and good ones."""
+    """Return whether this many tasks have ended with the same weights, and good ones."""
     return len(digests(text)) == tasks and len(set(digests(text))) == 1 and min(accuracies(text)) >= ENOUGH

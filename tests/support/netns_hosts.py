@@ -1,12 +1,12 @@
-"""Several hosts on this machine: namespaces with names, addresses, processes and homes of their own.
+"""Several hosts on this machine: namespaces with their own names, addresses, processes and homes.
 
     controller and switch               h1                  h2
     br0 10.77.0.254 ─┬──────────────── eth0 10.77.0.1
                      └──────────────────────────────────── eth0 10.77.0.2
 
-The files are this machine's, but for HOME and /etc/hosts. The namespaces have no names: they exist as long as
-processes in them, and these die with the thread that made the bed, however it ends. So two beds never meet,
-nothing is left of a killed one, and this machine's own network is not touched.
+The files are this machine's, except for HOME and /etc/hosts. The namespaces have no names: they exist as long as
+their processes, which die with the thread that made the bed, however it ends. So beds never interfere with each
+other, a killed one leaves nothing, and this machine's own network does not change.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 CONTROLLER = 0
-"""Its number among the hosts."""
+"""The controller's index among the hosts."""
 
 _NETWORK = "10.77.0"
 _CONTROLLER_ADDRESS = f"{_NETWORK}.254"
@@ -54,17 +54,17 @@ _MOST = 250
 _SSH_PORT = 22
 _HOST_NAMESPACES = ("--net", "--uts", "--ipc", "--pid", "--mount", "--mount-proc", "--fork", "--kill-child=SIGKILL")
 _BLOCKED, _FORWARDING = 0, 3  # states of a bridge's port
-# Says "in" once it is in its namespaces, as nothing can be linked to them before.
+# Prints "in" once it is in its namespaces, as no device can be moved there earlier.
 _ENTER = 'set -e; echo "$1" >/proc/sys/kernel/hostname; mount --bind "$2" /etc/hosts'
 _CONTROLLER_SCRIPT = f"{_ENTER}; echo in; exec cat"
-# sshd becomes process 1, with which all others of its namespace die.
+# sshd becomes process 1; when it dies, all other processes of its namespace die.
 _HOST_SCRIPT = f"""{_ENTER}; mount -t tmpfs tmpfs "$3"; echo in; read -r linked
 printf 'link set lo up\\naddr add %s/24 dev eth0\\nlink set eth0 up\\n' "$4" | ip -batch -
 exec {SSHD} -D -e -f "$5" </dev/null >"$6" 2>&1"""
 
 
 def need_bed() -> None:
-    """Require what a bed is made of."""
+    """Require the programs that a bed needs."""
     need_sshd()
     need(["ip", "bridge", "nsenter", "unshare", "setpriv"], ["iproute2", "util-linux"])
     if os.getuid() != 0:
@@ -77,10 +77,10 @@ def need_bed() -> None:
 
 
 class MakeBed(Protocol):
-    """What the fixture `make_bed` is."""
+    """The type of the fixture `make_bed`."""
 
     def __call__(self, hosts: int = 3, **options: Any) -> Bed:
-        """Make a bed with this many hosts; options as of `Bed`."""
+        """Make a bed with this many hosts; options as for `Bed`."""
 
 
 class _Host:
@@ -88,24 +88,24 @@ class _Host:
 
     def __init__(self, unshare: subprocess.Popen[bytes], port: str) -> None:
         self.unshare = unshare
-        """Made the namespaces, and waits outside for process 1."""
+        """Holds the namespaces, and waits outside for process 1."""
         self.port = port
         """The switch's end of its cable."""
         self.first = int(Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text())
-        """Its process 1, as seen from here."""
+        """Its process 1, with the pid on this machine."""
         self.namespace = _namespace(self.first, "pid")
         self.slow_cable: SlowCable | None = None
-        """What it has instead of the kernel's cable."""
+        """What replaces the kernel's cable."""
 
     def drop_slow_cable(self) -> None:
-        """Let it vanish; its devices, and so the networks that they are in, exist until then."""
+        """Remove it; its devices, and so the networks that contain them, exist until then."""
         if self.slow_cable is not None:
             self.slow_cable.close()
             self.slow_cable = None
 
 
 class Bed:
-    """Hosts 1 to N, each with an sshd at port 22, and a controller that knows them by their names."""
+    """Hosts 1 to N, each with an sshd on port 22, and a controller that knows their names."""
 
     def __init__(
         self,
@@ -116,27 +116,27 @@ class Bed:
         lines: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """Describe it; `with` or `up` makes it.
+        """Prepare it; `with` or `up` creates it.
 
         Args:
-            directory: made for it.
-            keys: `client` is let in.
-            hosts: how many.
-            lines: lines of every sshd_config, in place of ours with the same keyword.
-            environ: of every session, besides HOME.
+            directory: created for it.
+            keys: `client` is authorized.
+            hosts: number of hosts.
+            lines: lines for every sshd_config, which replace ours with the same keyword.
+            environ: variables of every session, in addition to HOME.
         """
         assert 0 < hosts <= _MOST
         self.directory = directory
         self.hosts = range(1, hosts + 1)
         self.home = directory / "home"
-        """HOME of sessions on any host; each sees another, see `home_of`."""
+        """HOME of sessions on any host; each host has its own content there, see `home_of`."""
         self.etc_hosts = {i: directory / f"{self.name(i)}.hosts" for i in (CONTROLLER, *self.hosts)}
-        """What hosts have as /etc/hosts; other text that is written into the file (`write_text`) counts at once."""
+        """The hosts' /etc/hosts files; new text written to a file (`write_text`) takes effect at once."""
         self.logs = {i: directory / f"{self.name(i)}.log" for i in self.hosts}
-        """What sshd says."""
+        """The output of sshd."""
         self.client_key = keys["client"]
         self.client_home = directory / "client"
-        """A HOME for the controller: .ssh has config, known_hosts."""
+        """A HOME for the controller; its .ssh has config and known_hosts."""
         self._setup_log = directory / "setup.log"
         self._keys = keys
         self._lines = lines
@@ -144,11 +144,11 @@ class Bed:
         self._controller: subprocess.Popen[bytes] | None = None
         self._started: list[subprocess.Popen[bytes]] = []
         self._on: dict[int, _Host] = {}
-        self._ports = 0  # how many there ever were
+        self._ports = 0  # number of ports created so far
         self._namespaces: dict[str, int] = {}
 
     def __enter__(self) -> Self:
-        """Make it."""
+        """Create it."""
         try:
             self.up()
         except BaseException:
@@ -159,10 +159,10 @@ class Bed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave nothing of it."""
+        """Remove it completely."""
         self.down()
 
-    # Who is who.
+    # Names and addresses.
 
     def name(self, i: int) -> str:
         """Return the name of a host."""
@@ -173,17 +173,17 @@ class Bed:
         return f"{_NETWORK}.{i}" if i else _CONTROLLER_ADDRESS
 
     def everybody(self) -> str:
-        """Return the text that all have as /etc/hosts at first."""
+        """Return the initial text of every /etc/hosts."""
         return "127.0.0.1 localhost\n" + "".join(f"{self.address(i)} {self.name(i)}\n" for i in self.etc_hosts)
 
     def home_of(self, i: int) -> Path:
         """Return where this machine sees the HOME of a host that is powered on."""
         return Path(f"/proc/{self._on[i].first}/root{self.home}")
 
-    # From nothing to nothing.
+    # Start and end.
 
     def up(self) -> None:
-        """Make everything, and return when every sshd answers."""
+        """Create everything, and return when every sshd accepts connections."""
         self._write_files()
         known = (self.name(CONTROLLER), self.etc_hosts[CONTROLLER])
         self._controller = self._start("--net", "--uts", "--mount", "sh", "-c", _CONTROLLER_SCRIPT, "sh", *known)
@@ -198,11 +198,11 @@ class Bed:
         self.power_on(*self.hosts)
 
     def down(self) -> None:
-        """End every process of the bed; the kernel removes the rest with the last of them."""
+        """End every process of the bed; the kernel removes the rest with the last one."""
         kill(_known([*self._on_controller(), *(host.first for host in self._on.values())]))
         for process in self._started:
             process.kill()
-            with process:  # waits, and closes what is open
+            with process:  # waits, and closes its pipes
                 pass
         self._started.clear()
         for host in self._on.values():
@@ -262,11 +262,11 @@ class Bed:
         assert self._controller is not None, "the bed is not made"
         return self._controller.pid
 
-    # What happens to hosts.
+    # Faults of hosts.
 
     def power_off(self, i: int) -> None:
-        """Let a host fall silent, and all its processes die, at the same instant for everybody else."""
-        self.cut(i)  # nothing that dies can say so any more
+        """Silence a host and kill all its processes, at the same instant for all others."""
+        self.cut(i)  # no dying process can send a message now
         host = self._on.pop(i)
         os.kill(host.first, signal.SIGKILL)
         # Process 1 is reaped when all others of its namespace are dead.
@@ -275,7 +275,7 @@ class Bed:
         del self._namespaces[host.namespace]
 
     def power_on(self, *hosts: int) -> None:
-        """Start hosts, with an empty HOME, and return when every sshd answers."""
+        """Start hosts, with an empty HOME, and return when every sshd accepts connections."""
         starting = {}
         for i in hosts:
             assert i not in self._on, f"{self.name(i)} is on"
@@ -304,7 +304,7 @@ class Bed:
             assert connection.recv(4) == b"SSH-"
 
     def cut(self, i: int) -> None:
-        """Pull out a host's cable; the host sees that it has no carrier."""
+        """Unplug a host's cable; the host sees that it has no carrier."""
         self._ip(f"link set {self._on[i].port} down")
 
     def heal(self, i: int) -> None:
@@ -312,11 +312,11 @@ class Bed:
         self._ip(f"link set {self._on[i].port} up")
 
     def blackhole(self, i: int) -> None:
-        """Lose everything from and to a host, with no sign of it at either end."""
+        """Drop all packets from and to a host, with no sign of it at either end."""
         self._set_port(i, _BLOCKED)
 
     def unblackhole(self, i: int) -> None:
-        """Lose nothing any more."""
+        """Stop dropping packets."""
         self._set_port(i, _FORWARDING)
 
     def _set_port(self, i: int, state: int) -> None:
@@ -324,9 +324,9 @@ class Bed:
         subprocess.run(["nsenter", f"--net={_network_of(self._switch)}", *command], check=True)
 
     def delay(self, i: int, milliseconds: float) -> None:
-        """Replace a host's cable by one that takes this long each way; it stays until the power is off.
+        """Replace a host's cable by one that delays packets this long each way, until the power is off.
 
-        If it is cut, the host does not see it.
+        The host does not notice if it is cut.
         """
         host = self._on[i]
         old, host.port = host.port, self._new_port()
@@ -337,7 +337,7 @@ class Bed:
         host.slow_cable = SlowCable(*ends, milliseconds / 1000)
         self._ip(f"link set {host.port} master br0 up")
         self._ip(
-            f"link set eth0 address {_hardware_address(i)}",  # the same, else all others look for it in vain
+            f"link set eth0 address {_hardware_address(i)}",  # unchanged, else the others use a stale address
             f"addr add {self.address(i)}/24 dev eth0",
             "link set eth0 up",
             pid=host.first,
@@ -349,22 +349,22 @@ class Bed:
         self._ports += 1
         return f"port{self._ports}"
 
-    # What a test does on hosts.
+    # Commands and processes on hosts.
 
     @property
     def run_prefix(self) -> list[str]:
-        """What to put before a command that shall run on the controller, in the same working directory.
+        """Return the prefix that runs a command on the controller, in the same working directory.
 
         The command is the process that was started, and dies with the thread that started it.
         """
         return [*DIE_WITH_US, *_enter(self._switch, "--net", "--uts", "--mount")]
 
     def host_prefix(self, i: int) -> list[str]:
-        """Return what to put before a command that shall run on a host, in the same working directory."""
+        """Return the prefix that runs a command on a host, in the same working directory."""
         return [*_enter(self._on[i].first, "--net", "--uts", "--ipc", "--mount", "--pid"), "env", f"HOME={self.home}"]
 
     def execute(self, i: int, *argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command on a host (or the controller) to its successful end; options as of `subprocess.run`."""
+        """Run a command on a host (or the controller), which must succeed; options as for `subprocess.run`."""
         prefix = self.host_prefix(i) if i else self.run_prefix
         options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "check": True, **options}
         return subprocess.run([*prefix, *argv], timeout=PATIENCE, **options)  # noqa: PLW1510 - it is in the options
@@ -379,11 +379,11 @@ class Bed:
         return in_network(_network_of(self._switch), lambda: socket.create_connection(where, patience))
 
     def pids(self, i: int) -> list[int]:
-        """Return the pids, as this machine knows them, of all processes of a host; of its sshd too."""
+        """Return the pids on this machine of all processes of a host, including those of its sshd."""
         return [process.pid for process in self.processes(i)]
 
     def processes(self, i: int | None = None) -> list[Process]:
-        """Return all processes of one host or of all hosts that are no zombies."""
+        """Return all processes of one host or of all hosts, without zombies."""
         return [process for process in Table(self._namespaces.get).read() if i in (None, process.host)]
 
     def survivors(self, i: int | None = None) -> list[Process]:
@@ -391,7 +391,7 @@ class Bed:
         return [process for process in self.processes(i) if not process.is_sshd]
 
     def wait_empty(self, i: int | None = None, patience: float = PATIENCE) -> list[Process]:
-        """Wait until the survivors have ended; return those that do not."""
+        """Wait until the survivors have exited; return those that do not."""
         end = time.monotonic() + patience
         while (living := self.survivors(i)) and wait_dead(_known([p.pid for p in living]), end - time.monotonic()):
             pass
@@ -409,13 +409,13 @@ class Bed:
 
 
 def _enter(pid: int, *namespaces: str) -> list[str]:
-    # To enter a mount namespace is to lose the working directory.
+    # Entering a mount namespace resets the working directory.
     script = f"""exec nsenter --target {pid} {" ".join(namespaces)} sh -c 'cd "$0" && exec "$@"' "$(pwd -P)" "$@" """
     return ["sh", "-c", script, "sh"]
 
 
 def _hardware_address(i: int) -> str:
-    """Return the same for a host whenever it is powered on: nobody has to learn it anew."""
+    """Return a host's fixed address, the same whenever it is powered on, so that no ARP cache becomes stale."""
     return f"02:00:0a:4d:00:{i:02x}"
 
 

@@ -1,4 +1,4 @@
-"""Engines of other packages, as pip installs them."""
+"""Discovery engines from other packages, installed as pip does."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def install(launch: Launch, directory: Path, code: str, points: str) -> None:
 
     Args:
         launch: runs the commands.
-        directory: where the package goes.
-        code: of its module.
+        directory: for the package.
+        code: source of its module.
         points: its entry points in the group of engines, one ``name = module:object`` per line.
     """
     module = points.partition("=")[2].partition(":")[0].strip()

@@ -1,4 +1,4 @@
-"""What is wrong with rendered manifests, beyond their schemas: what controllers or TensorFlow stumble over."""
+"""Checks of rendered manifests, beyond their schemas: what controllers or TensorFlow would reject."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPLICA_INDEX = "metadata.labels['training.kubeflow.org/replica-index']"
 
 
 class Group(NamedTuple):
-    """The pods that a manifest makes of one template; ``host`` has the index of the pod where `{}` is."""
+    """The pods that a manifest creates from one template; `{}` in ``host`` is the pod's index."""
 
     name: str
     size: int
@@ -31,7 +31,7 @@ class Group(NamedTuple):
 
 
 def found_in(text: str, plan: Plan) -> list[str]:
-    """Return all that is wrong with manifests that were rendered of a plan."""
+    """Return all problems of manifests that were rendered from a plan."""
     documents = [document for document in yaml.safe_load_all(text) if document is not None]
     broken = [problem for document in documents for problem in violations(document)]
     if broken:
@@ -191,7 +191,7 @@ def _pods(groups: list[Group], plan: Plan) -> Iterator[str]:
 
 
 def _operators_cluster(groups: list[Group]) -> dict[str, list[str]]:
-    """What Kubeflow's operator puts into TF_CONFIG; nothing for a single task."""
+    """Return what Kubeflow's operator writes into TF_CONFIG; nothing for a single task."""
     replicas = [group for group in groups if group.index_field == REPLICA_INDEX]
     if sum(group.size for group in replicas) == 1:
         return {}

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 
 class PreloadCase(NamedTuple):
-    """A program: the source of ``prog.py`` and of other files, and the arguments of the interpreter."""
+    """A program: the source of ``prog.py`` and of other files, and the interpreter's arguments."""
 
     text: str
     argv: tuple[str, ...] = ("prog.py",)
     files: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     is_shown: bool = True
-    """Whether what it writes is compared, not only how it ends."""
+    """Whether its output is compared, not only its exit."""
     is_forked: bool = True
-    """Whether it is forked, and not refused."""
+    """Whether it is forked rather than refused."""
 
 
 ABOUT_ITSELF = """

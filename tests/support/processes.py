@@ -1,4 +1,4 @@
-"""The processes of a bed's hosts: this machine's /proc shows them all."""
+"""The processes of a bed's hosts: this machine's /proc lists them all."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _PERIOD = 0.1  # seconds between samples
 _PATIENCE = 120.0
-# Fields of /proc/PID/stat, counted from behind the name in parentheses: when the process started, and where its
-# arguments and variables are, which an exec changes.
+# Fields of /proc/PID/stat, counted after the name in parentheses: the start time, and the addresses of arguments
+# and variables, which an exec changes.
 _STATE, _STARTED, _IMAGE = 0, 19, slice(45, 49)
 
 
@@ -27,38 +27,38 @@ class Process:
     """A process of a host."""
 
     pid: int
-    """As this machine knows it."""
+    """The pid on this machine."""
     host: int
     cmdline: tuple[str, ...]
     environ: dict[str, str] = field(repr=False)
 
     @property
     def is_sshd(self) -> bool:
-        """Whether it belongs to the host itself: listens, or serves a connection."""
+        """Return whether it belongs to the host itself: the listener or the server of a connection."""
         # "/usr/sbin/sshd", "sshd: ann [priv]", "sshd-session: ann@notty"
         return bool(self.cmdline) and Path(self.cmdline[0].split(":")[0]).name.startswith("sshd")
 
 
 class Table:
-    """Reads the processes of hosts; what it has read of one it does not read again before that has changed."""
+    """Reads the processes of hosts; what it has read of one is cached until the process changes."""
 
     def __init__(self, host_of: Callable[[str], int | None]) -> None:
-        """Read the processes for whose PID namespace, like "pid:[4026531836]", `host_of` knows the host."""
+        """Read the processes with a PID namespace, such as "pid:[4026531836]", for which `host_of` knows the host."""
         self._host_of = host_of
         self._known: dict[tuple[str, ...], Process | None] = {}
 
     def read(self) -> list[Process]:
-        """Return all processes of the hosts; zombies are none."""
+        """Return all processes of the hosts, without zombies."""
         known = {}
         for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
-            # An exec between this look and the next leaves an identity behind that never comes again.
+            # An exec between two reads leaves behind an identity that never recurs.
             if identity := _identity(pid):
                 known[identity] = self._known[identity] if identity in self._known else self._read(pid)
         self._known = known
         return [process for process in known.values() if process]
 
     def still(self, processes: Iterable[Process]) -> Iterator[Process]:
-        """Yield those of the last read that are alive now."""
+        """Yield those of the last read that are still alive."""
         identities = {process.pid: identity for identity, process in self._known.items() if process}
         return (process for process in processes if _identity(process.pid) == identities.get(process.pid))
 
@@ -77,7 +77,7 @@ class Table:
 
 
 def _identity(pid: int) -> tuple[str, ...]:
-    """Return what no other process ever has, nor this one after an exec; nothing for a zombie."""
+    """Return a value that is unique to this process and changes with an exec; empty for a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -99,17 +99,17 @@ class Living(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What lived at one time, by `time.monotonic`."""
+    """What was alive at one time, by `time.monotonic`."""
 
     when: float
     living: frozenset[Living]
 
 
 class ProcessWatch:
-    """Samples which attempts live on which hosts, as long as the `with` lasts."""
+    """Samples which attempts are alive on which hosts, for the duration of the `with`."""
 
     def __init__(self, host_of: Callable[[str], int | None], run: str | None = None) -> None:
-        """Watch the tasks of one run, or of all runs; `host_of` as of `Table`."""
+        """Watch the tasks of one run, or of all runs; `host_of` as for `Table`."""
         self.samples: list[Sample] = []
         self._table = Table(host_of)
         self._run = run
@@ -133,7 +133,7 @@ class ProcessWatch:
             raise self._failure
 
     def wait_until(self, condition: Callable[[frozenset[Living]], object], patience: float = _PATIENCE) -> Sample:
-        """Return the first sample from now on that meets a condition, waiting for it."""
+        """Wait for a sample from now on that meets a condition, and return it."""
         with self._sampled:
             seen = len(self.samples)
             end = time.monotonic() + patience
@@ -146,7 +146,7 @@ class ProcessWatch:
                 assert self._sampled.wait(end - time.monotonic()), f"it did not happen: {self.samples[-1:]}"
 
     def clashes(self) -> list[tuple[float, list[Living]]]:
-        """Return when one task had more than one attempt, or one attempt on more than one host, at the same instant."""
+        """Return when a task had more than one attempt, or an attempt more than one host, at the same instant."""
         return [(when, clash) for when, living in self.samples if (clash := _clash(living))]
 
     def _watch(self) -> None:
@@ -170,8 +170,8 @@ class ProcessWatch:
         processes = self._table.read()
         living = self._attempts(processes)
         if _clash(living):
-            # To read the table takes a moment: one may have died and the other have begun meanwhile. What
-            # is alive still, after all was read, did live together.
+            # Reading the table takes a moment, in which one may have died and the other started. What is still
+            # alive after the complete read was alive at the same time.
             living = self._attempts(self._table.still(processes))
         return Sample(when, living)
 

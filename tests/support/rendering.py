@@ -1,4 +1,4 @@
-"""What `tflaunch render` writes, for tests that run it or look at it."""
+"""The output of `tflaunch render`, for tests that run or check it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRAINING = [
     *("python", "-m", "tflaunch_worker.examples.mnist_multi_worker", "--data=synthetic"),
     *("--epochs=1", "--steps-per-epoch=30", "--state-dir=state", "--min-accuracy=0.3"),
 ]
-"""The smallest training that shows that a cluster trains: 30 steps, and the same weights everywhere."""
+"""The smallest training that proves a working cluster: 30 steps, and the same weights everywhere."""
 
 MARK = "injected"
 HOSTILE_TEXTS = (
@@ -36,7 +36,7 @@ HOSTILE_TEXTS = (
     "=",
     "",
 )
-"""Texts that some shell, template, YAML or sbatch would take for more than text."""
+"""Texts that a shell, a template, YAML or sbatch would interpret."""
 
 SPECIAL_VARIABLES = (
     *("TMOUT", "OPTIND", "EPOCHREALTIME", "EPOCHSECONDS", "BASHPID", "BASH_ENV", "ENV", "BASHOPTS", "SHELLOPTS", "IFS"),
@@ -50,7 +50,7 @@ SPECIAL_VARIABLES = (
 
 
 def hostile() -> dict[str, Any]:
-    """Return a spec with all of that in every place that takes any text."""
+    """Return a spec with all of these in every field that accepts any text."""
     names = dict.fromkeys(SPECIAL_VARIABLES, HOSTILE_TEXTS[1])
     return {
         "cluster": {"chief": 1, "worker": 2, "ps": 1},
@@ -64,12 +64,12 @@ def hostile() -> dict[str, Any]:
 
 
 def shipped() -> dict[str, dict[str, Any]]:
-    """Return the specs in cluster_specs/ by their names."""
+    """Return the specs in cluster_specs/ by name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted((REPOSITORY / "cluster_specs").glob("*.json"))}
 
 
 def to_render(data: dict[str, Any], engine: str) -> Spec:
-    """Return the spec in data, with an image where the engine needs one, without anything to look up."""
+    """Return the spec in data, with an image where the target needs one, without lookups."""
     spec = made({"container": {"image": "ghcr.io/ann/train:1"}, **data})
     spec = resolve.assumed("job.json", spec) if spec.discover else spec
     assert not targets.problems(engine, spec, MACHINE)
@@ -77,17 +77,17 @@ def to_render(data: dict[str, Any], engine: str) -> Spec:
 
 
 def rendered(data: dict[str, Any], engine: str) -> str:
-    """Return what is written of a spec for an engine."""
+    """Return what is rendered from a spec for a target."""
     return targets.render(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
 
 
 def plan_of(data: dict[str, Any], engine: str) -> Plan:
-    """Return the plan that is written."""
+    """Return the plan that is rendered."""
     return targets.plan(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
 
 
 def written(launch: Launch, spec: Path, engine: str, *arguments: str) -> Path:
-    """Run `tflaunch render`, and return the file with what it prints."""
+    """Run `tflaunch render`, and return the output file and what is printed."""
     ended = launch.run("render", spec, "--to", engine, *arguments)
     assert ended.returncode == 0, ended.stderr
     path = spec.with_suffix(f".{engine}")
@@ -96,6 +96,6 @@ def written(launch: Launch, spec: Path, engine: str, *arguments: str) -> Path:
 
 
 def tf_configs(launch: Launch, spec: Path) -> dict[str, str]:
-    """Return the TF_CONFIG of every task by `tflaunch plan`."""
+    """Return the TF_CONFIG of every task from `tflaunch plan`."""
     plan = json.loads(launch.run("plan", spec, "--json").stdout)
     return {task["task"]: task["env"]["TF_CONFIG"] for task in plan["tasks"]}

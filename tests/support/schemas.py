@@ -1,4 +1,4 @@
-"""Schemas of Kubernetes' kinds, made strict, as an API server with strict validation takes manifests."""
+"""Schemas of Kubernetes objects, made strict like an API server with strict validation."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _BUILT_IN = ("Job", "Service")
 
 
 def need_schemas(engine: str) -> None:
-    """Require the custom resource definitions, which stand beside the repository."""
+    """Require the custom resource definitions, which are stored beside the repository."""
     if engine in ("jobset", "tfjob") and not SCHEMAS.is_dir():
         pytest.skip(f"no {SCHEMAS}: put the definitions of TFJob and JobSet there")
 
 
 def violations(document: dict[str, Any]) -> Iterator[str]:
-    """Say where a manifest breaks the schema of its kind."""
+    """Yield where a manifest violates the schema of its kind."""
     kind = document.get("kind", "")
     if kind in _CRDS:
         yield from (f"{error.json_path}: {error.message:.200}" for error in _definition(kind).iter_errors(document))
@@ -42,13 +42,13 @@ def violations(document: dict[str, Any]) -> Iterator[str]:
 
 
 def violations_of_compose(content: object) -> Iterator[str]:
-    """Say where a compose file breaks the compose specification."""
+    """Yield where a Compose file violates the Compose specification."""
     validator = jsonschema.Draft7Validator(json.loads(COMPOSE.read_text()))
     yield from (f"{error.json_path}: {error.message:.200}" for error in validator.iter_errors(content))
 
 
 def _violations_of_pods(document: dict[str, Any]) -> Iterator[str]:
-    """The definitions hold their own copy of a pod's schema; the one of Kubernetes knows more."""
+    """Yield violations by pods. The definitions contain a copy of a pod's schema; Kubernetes' own is more complete."""
     spec = document.get("spec", {})
     for part in spec.get("replicatedJobs", []):
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, **part.get("template", {})}
@@ -81,7 +81,7 @@ def _definition(kind: str) -> jsonschema.Draft202012Validator:
 
 
 def _make_strict(schema: dict[str, Any]) -> None:
-    """Refuse fields that a schema does not name; take a number for text where Kubernetes does."""
+    """Refuse fields that a schema does not name; accept a number as text where Kubernetes does."""
     if schema.get("x-kubernetes-int-or-string"):
         schema.pop("type", None)
     if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
@@ -93,7 +93,7 @@ def _make_strict(schema: dict[str, Any]) -> None:
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """Return text as Kubernetes hands it to a container: `$(NAME)` is replaced if the name is known, `$$` by `$`."""
+    """Return text as Kubernetes passes it to a container: `$(NAME)` is replaced if the name is known, `$$` by `$`."""
 
     def replacement(match: re.Match[str]) -> str:
         name = match[1]

@@ -1,4 +1,4 @@
-"""What is wrong with a rendered script for bash or sbatch: its tasks are listed by bash itself, nothing is started."""
+"""Checks of a rendered script for bash or sbatch: bash itself lists its tasks, and nothing is started."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Listed = list[list[str]]
 
 
 def found_in(text: str, plan: Plan) -> list[str]:
-    """Return all that is wrong with a script for bash that was rendered of a plan."""
+    """Return all problems of a bash script that was rendered from a plan."""
     if not text.startswith("#!/usr/bin/env bash\n"):
         return ["it is no script for bash"]
     return _found(text, plan, [])
 
 
 def found_in_slurm(text: str, plan: Plan) -> list[str]:
-    """Return all that is wrong with a script for sbatch that was rendered of a plan."""
+    """Return all problems of an sbatch script that was rendered from a plan."""
     if not text.startswith("#!/bin/bash\n"):
         return ["it is no script for bash"]
     hosts = list(dict.fromkeys(process.host for process in plan.processes()))
@@ -124,14 +124,14 @@ def _task(
 
 
 def _in_job(text: str, names: Mapping[str, str]) -> str:
-    """What becomes of the names of nodes, and of the ports that a job chooses."""
+    """Return text with node names and the ports chosen by a job replaced."""
     for host, node in names.items():
         text = text.replace(host, node)
     return re.sub(r":(1\d{5})\b", lambda found: f":{10_000 + _JOB * 64 + int(found[1]) - _STANDS_FOR}", text)
 
 
 def _through_env(env: dict[str, str], command: list[str]) -> tuple[dict[str, str], list[str]]:
-    """What env makes of variables and a command."""
+    """Return the variables and command that result from `env`."""
     if command[:1] != ["env"]:
         return env, command
     env, words = dict(env), command[1:]

@@ -1,4 +1,4 @@
-"""A cable between two networks of one machine that takes its time: not every kernel can delay packets."""
+"""A cable with a delay between two networks of one machine: not every kernel can delay packets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FRAME = 1 << 16
 
 
 def in_network(namespace: str, work: Callable[[], T]) -> T:
-    """Do something in another network: what is opened there stays there. It must not start a process."""
+    """Call a function in another network: what it opens stays there. It must not start a process."""
     result: Future[T] = Future()
 
     def enter() -> None:
@@ -39,7 +39,7 @@ def in_network(namespace: str, work: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             result.set_exception(error)
 
-    # A namespace belongs to a thread; this one ends in it.
+    # A namespace belongs to a thread; this thread ends in it.
     threading.Thread(target=enter).start()
     return result.result()
 
@@ -52,10 +52,10 @@ def _enter(namespace: str) -> None:
 
 
 class SlowCable:
-    """Two devices, each in a network; what goes into one comes out of the other later."""
+    """Two devices, each in a network; each forwards frames to the other with a delay."""
 
     def __init__(self, one: tuple[str, str], other: tuple[str, str], delay: float) -> None:
-        """Make both ends, each given by the path of its namespace and the device's name.
+        """Create both ends, each given by the path of its namespace and the device's name.
 
         Args:
             one: an end.
@@ -71,7 +71,7 @@ class SlowCable:
         self._thread.start()
 
     def close(self) -> None:
-        """Let both devices vanish."""
+        """Remove both devices."""
         os.close(self._stopper)
         self._thread.join()
 
@@ -87,7 +87,7 @@ class SlowCable:
             if self._stop in ready:
                 break
             for file in ready:
-                # A device that is down, or one whose queue is full, loses frames, as cables do.
+                # A device that is down, or has a full queue, loses frames, as cables do.
                 with contextlib.suppress(OSError):
                     under_way.append((time.monotonic() + self._delay, opposite[file], os.read(file, _FRAME)))
             while under_way and under_way[0][0] <= time.monotonic():

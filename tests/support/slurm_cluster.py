@@ -1,7 +1,7 @@
-"""A Slurm of the test's own: a controller and nodes, all they write in one directory.
+"""A Slurm of the test's own: a controller and nodes, with all their files in one directory.
 
-Its nodes are the hosts of a `Bed`, or this machine by names of its own, which tasks find in an /etc/hosts that only
-they see. Slurm ends a task here by its tree of processes, for want of cgroups: it may miss a child whose parent it has
+Its nodes are the hosts of a `Bed`, or this machine under other names, which tasks find in an /etc/hosts visible
+only to them. Without cgroups, Slurm ends a task by its process tree: it may miss a child whose parent it has
 just killed.
 """
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 PATIENCE = 90.0
-_POLL = 0.1  # seconds between questions
-_PORTS = 6817  # of a controller and, next to it, of nodes that have addresses of their own
+_POLL = 0.1  # seconds between polls
+_PORTS = 6817  # the controller's, followed by those of nodes with addresses of their own
 
 _CONFIG = """\
 ClusterName=tflaunch
@@ -70,7 +70,7 @@ def need_slurm() -> None:
 
 
 class SlurmNode(NamedTuple):
-    """A node: ``prefix`` stands before a command that shall run there, ``hostname`` is the machine's own name."""
+    """A node: ``prefix`` precedes a command to run there, ``hostname`` is the machine's own name."""
 
     name: str
     hostname: str
@@ -91,15 +91,15 @@ class SlurmBed:
         kill_wait: int = 3,
         gpus: int = 0,
     ) -> None:
-        """Describe it; `with` makes it.
+        """Prepare it; `with` starts it.
 
         Args:
-            directory: made for it.
+            directory: created for it.
             controller: where slurmctld runs.
             nodes: where tasks run.
-            options: more lines of its configuration.
+            options: additional lines of its configuration.
             kill_wait: seconds between TERM and KILL when a job is cancelled.
-            gpus: how many each node has; they are devices that swallow everything.
+            gpus: number of GPUs per node; the devices behave like /dev/null.
         """
         self._directory = directory
         self._controller = controller
@@ -113,7 +113,7 @@ class SlurmBed:
 
     @classmethod
     def on_this_machine(cls, directory: Path, count: int, gpus: int = 0) -> Self:
-        """Nodes n1, n2 and so on, each this machine by another name, with files for GPUs."""
+        """Nodes n1, n2 and so on, each this machine under another name, with device files for GPUs."""
         machine = socket.gethostname().partition(".")[0]
         names = [f"n{number}" for number in range(1, count + 1)]
         hosts = directory / "hosts"
@@ -134,7 +134,7 @@ class SlurmBed:
 
     @classmethod
     def on_hosts(cls, directory: Path, bed: Bed, gpus: int = 0) -> Self:
-        """The hosts of a bed, with its controller for Slurm's."""
+        """The hosts of a bed, with its controller as Slurm's."""
         machine = bed.name(CONTROLLER)
         return cls(
             directory,
@@ -144,7 +144,7 @@ class SlurmBed:
         )
 
     def __enter__(self) -> Self:
-        """Start it, and wait until the nodes are there."""
+        """Start it, and wait until the nodes are ready."""
         self._write()
         self.start_controller()
         for node in self._nodes.values():
@@ -168,17 +168,17 @@ class SlurmBed:
                 daemon.wait(PATIENCE)
 
     def start_controller(self) -> None:
-        """Start slurmctld, which finds its state again."""
+        """Start slurmctld, which restores its state."""
         self._slurmctld = self._start(self._controller, "slurmctld", "-D")
 
     def stop_controller(self) -> None:
-        """Have slurmctld write down its state and end."""
+        """Make slurmctld save its state and exit."""
         self._end(self._controller)
         assert self._slurmctld is not None
         self._slurmctld.wait(PATIENCE)
 
     def asked(self, *command: str) -> str:
-        """Return what a command of Slurm prints."""
+        """Return the output of a Slurm command."""
         words = [*self._controller.prefix, *command]
         done = subprocess.run(words, env=self._environ(), capture_output=True, text=True, timeout=30, check=False)
         return done.stdout.strip()
@@ -190,7 +190,7 @@ class SlurmBed:
         return sum(map(int, self.asked("sinfo", "--noheader", "--states=idle", "--format=%D").split()))
 
     def wait_until(self, is_so: Callable[[], bool], otherwise: str, patience: float = PATIENCE) -> None:
-        """Wait until something is so; Slurm tells nobody by itself."""
+        """Wait until a condition is true; Slurm sends no notifications."""
         deadline = time.monotonic() + patience
         while not is_so():
             assert time.monotonic() < deadline, f"{otherwise}: {self._logs()}"
@@ -233,7 +233,7 @@ class SlurmBed:
         return process
 
     def _end(self, node: SlurmNode) -> None:
-        """Tell a daemon to end, where it runs: it may have a number of its own there."""
+        """Stop a daemon, in its own PID namespace if it has one."""
         daemon = "slurmctld" if node is self._controller else node.name
         script = f'kill "$(cat {self._directory}/{daemon}.pid)"'
         subprocess.run([*node.prefix, "sh", "-c", script], capture_output=True, timeout=30, check=False)

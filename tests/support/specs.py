@@ -1,4 +1,4 @@
-"""Specs that several tests use, and the installed command to read them with."""
+"""Specs that several tests use, and the installed command to read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tflaunch.plan.model import Plan
 TFLAUNCH = Path(sys.executable).with_name("tflaunch")
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DIRECTORY = PurePosixPath("/home/ann/training")
-"""Where the files of specs are that were read without a file."""
+"""The directory of specs that were not read from a file."""
 
 MACHINE = Machine(
     cores=4,
@@ -69,11 +69,11 @@ GOOD: dict[str, dict[str, Any]] = {
         "container": {"image": "ghcr.io/ann/train:1", "resources": {"memory": "4Gi"}, "volumes": {"/data": "claim"}},
     },
 }
-"""Specs without a single error or warning."""
+"""Specs without errors or warnings."""
 
 
 def made(data: dict[str, Any]) -> Spec:
-    """Return the spec in data that must be good to read."""
+    """Return the spec in data that must be valid."""
     result = validate_data(data)
     assert isinstance(result, Spec), result
     return result
@@ -101,7 +101,7 @@ def written(directory: Path, data: dict[str, Any], name: str = "cluster.json") -
 def tflaunch(
     *arguments: str | Path, home: Path, cwd: Path | None = None, typed: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the installed command to its end, with 1 GiB of memory and without anybody's TF_CONFIG.
+    """Run the installed command and wait for its end, with 1 GiB of memory and without an inherited TF_CONFIG.
 
     ``typed`` is its standard input.
     """

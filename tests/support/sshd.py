@@ -20,10 +20,10 @@ from support.install import need
 
 PATIENCE = 60.0
 SSHD = "/usr/sbin/sshd"
-"""It starts itself anew for every connection, so it insists on an absolute path."""
+"""sshd re-executes itself for every connection, so it requires an absolute path."""
 USER = pwd.getpwuid(os.getuid()).pw_name
 DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
-"""Ends what it starts with the *thread* that started it: start nothing from a thread that ends sooner."""
+"""Kills the child with the *thread* that started it: start no process from a thread that ends sooner."""
 
 _CONFIG = """\
 LogLevel VERBOSE
@@ -39,24 +39,24 @@ StrictModes no
 UseDNS no
 UsePAM no
 """
-_POLL = 0.002  # seconds between looks at a log while an sshd starts
+_POLL = 0.002  # seconds between polls of a log while an sshd starts
 
 
 def need_sshd() -> None:
     """Require OpenSSH's server and client."""
     need([SSHD, "ssh", "ssh-keygen"], ["openssh-server", "openssh-client"])
     if os.getuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # where sshd locks its unprivileged half in
+        Path("/run/sshd").mkdir(exist_ok=True)  # where sshd confines its unprivileged half
 
 
 class Keyring:
-    """Key pairs without passphrase by name, each made when it is first asked for."""
+    """Key pairs without passphrase by name, each generated on first use."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def __getitem__(self, name: str) -> Path:
-        """Return the path of a private key; a name like "h1-rsa" has its kind behind the last hyphen."""
+        """Return the path of a private key; a name such as "h1-rsa" has the key type after the last hyphen."""
         path = self.directory / name
         if not path.exists():
             kind = name.rpartition("-")[2]
@@ -65,13 +65,13 @@ class Keyring:
 
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
-    """Make a key pair and return the path of its private half."""
+    """Generate a key pair and return the path of its private half."""
     subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", path], check=True)
     return path
 
 
 def public(key: Path) -> str:
-    """Return kind and base64 of a public key, without its comment."""
+    """Return type and base64 of a public key, without its comment."""
     return " ".join(key.with_name(f"{key.name}.pub").read_text().split()[:2])
 
 
@@ -89,17 +89,17 @@ def config(
     environ: Mapping[str, str],
     lines: Sequence[str] = (),
 ) -> str:
-    """Return the text of an sshd_config for sessions that get these variables, HOME among them.
+    """Return the text of an sshd_config for sessions with these variables, including HOME.
 
     Args:
-        directory: where the file `authorized_keys` is.
-        address: where it listens.
-        port: where it listens.
+        directory: contains the file `authorized_keys`.
+        address: to listen on.
+        port: to listen on.
         host_keys: private keys.
-        environ: of every session.
-        lines: more of the configuration, in place of ours with the same keyword.
+        environ: variables of every session.
+        lines: additional lines of the configuration, which replace ours with the same keyword.
     """
-    # A bash that is started by sshd reads ~/.bashrc: with the HOME of whoever runs the tests, all of it.
+    # A bash that sshd starts reads ~/.bashrc: with the HOME of the user who runs the tests, all of it.
     # sshd reads a single SetEnv line, therefore `environ`.
     variables = " ".join(f'"{name}={value}"' for name, value in environ.items())
     ours = [
@@ -112,7 +112,7 @@ def config(
         *(["PerSourcePenalties no"] if _version() >= (9, 8) else []),
     ]
     theirs = {line.split()[0].lower() for line in lines}
-    # Last, as one of them may be a Match, which reaches to the end.
+    # Last, as one of them may be a Match block, which extends to the end.
     return "\n".join([*(line for line in ours if line.split()[0].lower() not in theirs), *lines, ""])
 
 
@@ -124,17 +124,17 @@ def _version() -> tuple[int, int]:
 
 
 class StartSshd(Protocol):
-    """What the fixture `sshd` is."""
+    """The type of the fixture `sshd`."""
 
     def __call__(self, name: str = "", **options: Any) -> Sshd:
-        """Start a host, named h1, h2, ... by default, at 127.0.0.2, 127.0.0.3, ...; options as of `Sshd`."""
+        """Start a host, by default named h1, h2, ... at 127.0.0.2, 127.0.0.3, ...; options as for `Sshd`."""
 
 
 class Sshd:
-    """An sshd process, and all that belongs to it, in one directory.
+    """An sshd process with all its files in one directory.
 
-    Sessions start in the user's own home directory, as sshd takes that from /etc/passwd, but with HOME set
-    to `home`, where an SFTP session starts too.
+    Sessions start in the user's own home directory, as sshd reads it from /etc/passwd, but with HOME set
+    to `home`, where an SFTP session starts as well.
     """
 
     def __init__(
@@ -151,13 +151,13 @@ class Sshd:
         """Start it, and return when it listens.
 
         Args:
-            directory: made for it; its name is the host's.
-            keys: `client` is let in.
-            address: one of 127.0.0.0/8; the port is one that is free there.
-            lines: lines of sshd_config, in place of ours with the same keyword.
-            banner: what it says to everybody before authentication.
+            directory: created for it; its name is the host's.
+            keys: `client` is authorized.
+            address: in 127.0.0.0/8; the port is a free one there.
+            lines: lines of sshd_config, which replace ours with the same keyword.
+            banner: sent to every client before authentication.
             host_keys: names of keys in the ring; by default one that no other host has.
-            environ: of every session, HOME included.
+            environ: variables of every session, including HOME.
         """
         directory.mkdir()
         self.directory = directory
@@ -179,7 +179,7 @@ class Sshd:
         self.start(*(host_keys or (f"host-{self.name}",)))
 
     def start(self, *host_keys: str, lines: Sequence[str] = ()) -> None:
-        """Start it at the same address and port, with other host keys and with more lines if there are any."""
+        """Start it at the same address and port, with other host keys and additional lines if given."""
         if host_keys:
             self.host_keys = [self._keys[name] for name in host_keys]
         self._lines = [*self._lines, *lines]
@@ -197,41 +197,41 @@ class Sshd:
 
     @property
     def known_hosts(self) -> str:
-        """What a client's known_hosts file says of it: a line for each of its host keys."""
+        """A client's known_hosts file for it: a line for each of its host keys."""
         return "".join(known_hosts_line(self.address, self.port, key) for key in self.host_keys)
 
     def client_config(self, name: str) -> str:
-        """Return what a client's ssh_config says of it."""
+        """Return a client's ssh_config block for it."""
         return (
             f"Host {name}\n  HostName {self.address}\n  Port {self.port}\n"
             f'  User {self.user}\n  IdentityFile "{self.client_key}"\n'
         )
 
     def connections(self) -> list[psutil.Process]:
-        """Return sshd's own processes of every connection; the users' commands are not among them."""
+        """Return sshd's own processes of every connection, without the users' commands."""
         try:
             return list(_only_sshd(psutil.Process(self._process.pid)))
         except psutil.NoSuchProcess:
             return []
 
     def kill_connections(self) -> None:
-        """SIGKILL what serves the connections: they break, new ones are possible, commands live on."""
+        """SIGKILL the processes that serve connections: these break, new ones are possible, commands survive."""
         kill(self.connections())
 
     def stop_listening(self) -> None:
-        """Refuse new connections; those that are open stay."""
+        """Refuse new connections; open ones continue."""
         self._process.kill()
         self._process.wait()
 
     def restart(self, *host_keys: str, lines: Sequence[str] = ()) -> None:
-        """Break all connections and start anew, see `start`."""
+        """Break all connections and restart, see `start`."""
         connections = self.connections()
         self.stop_listening()
         kill(connections)
         self.start(*host_keys, lines=lines)
 
     def survivors(self) -> list[psutil.Process]:
-        """Return every process that a session started and that still has its HOME, sshd's own not included."""
+        """Return every process that a session started and that still has its HOME, without sshd's own."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -242,15 +242,15 @@ class Sshd:
         return found
 
     def wait_empty(self, patience: float = PATIENCE) -> list[psutil.Process]:
-        """Wait until no session has a process any more; return those that do not end."""
-        # A command may be a moment behind the client that no longer waits for it.
+        """Wait until no session has a process; return those that do not exit."""
+        # A command may exit a moment after the client that no longer waits for it.
         end = time.monotonic() + patience
         while (living := self.survivors()) and wait_dead(living, end - time.monotonic()):
             pass
         return living
 
     def stop(self) -> None:
-        """End it, its connections and all that sessions have left."""
+        """Stop it, its connections and all that sessions have left."""
         connections = self.connections()
         self.stop_listening()
         kill(connections)
@@ -259,16 +259,16 @@ class Sshd:
 
 
 def authorize(directory: Path, *keys: Path) -> None:
-    """Say in a directory's authorized_keys who is let in."""
+    """Write a directory's authorized_keys."""
     path = directory / "authorized_keys"
     path.write_text("".join(f"{public(key)}\n" for key in keys))
     path.chmod(0o600)
 
 
 def home_for_client(directory: Path, hosts: Mapping[str, Sshd], *, known: bool = True) -> Path:
-    """Make the HOME of somebody who can reach hosts by name, and return it.
+    """Create a HOME for a client that can reach hosts by name, and return it.
 
-    OpenSSH's own client takes the home from /etc/passwd: give it `-F HOME/.ssh/config`.
+    OpenSSH's own client reads the home from /etc/passwd: pass it `-F HOME/.ssh/config`.
 
     Args:
         directory: made here.
@@ -281,7 +281,7 @@ def home_for_client(directory: Path, hosts: Mapping[str, Sshd], *, known: bool =
 
 
 def write_client_home(directory: Path, ssh_config: str, known_hosts: str) -> Path:
-    """Make a HOME with these two files, and return it."""
+    """Create a HOME with these two files, and return it."""
     ssh = directory / ".ssh"
     ssh.mkdir(parents=True)
     ssh.chmod(0o700)
@@ -292,8 +292,8 @@ def write_client_home(directory: Path, ssh_config: str, known_hosts: str) -> Pat
 
 
 def wait_for_log(process: subprocess.Popen[bytes], log: Path, words: str = "Server listening on") -> None:
-    """Wait until a starting sshd says that it listens."""
-    # To connect would tell as much, but sshd counts it: against MaxStartups, and as an attempt to get in.
+    """Wait until a starting sshd logs that it listens."""
+    # A connection would show as much, but sshd counts it: against MaxStartups, and as an authentication attempt.
     pidfd = os.pidfd_open(process.pid)
     end = time.monotonic() + PATIENCE
     try:
@@ -334,7 +334,7 @@ def kill(processes: Sequence[psutil.Process]) -> None:
 
 
 def wait_dead(processes: Sequence[psutil.Process], patience: float) -> bool:
-    """Wait until processes have exited; whether their parents have taken notice does not matter."""
+    """Wait until processes have exited, whether or not their parents have reaped them."""
     # psutil's own wait would be for the latter, and an orphan's new parent may take seconds.
     end = time.monotonic() + patience
     for process in processes:

@@ -1,4 +1,4 @@
-"""Terminals that hang up."""
+"""Terminals that the test can close."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.launch import PATIENCE, Launch
 
 
 class Terminal:
-    """A terminal of its own, with a session that runs a shell script."""
+    """A terminal with a session of its own that runs a shell script."""
 
     def __init__(self, launch: Launch, script: str) -> None:
         self._master, slave = pty.openpty()
@@ -24,13 +24,13 @@ class Terminal:
         os.close(slave)
 
     def read_until(self, words: bytes) -> None:
-        """Wait until it shows these words."""
+        """Wait until it shows this text."""
         said = b""
         while words not in said:
             said += os.read(self._master, 4096)
 
     def hang_up(self) -> None:
-        """Close it, and kill all that it has started and knows of: its user has logged out."""
+        """Close it, and kill the processes that it started and knows of: its user has logged out."""
         shell = psutil.Process(self._shell.pid)
         session = [shell, *shell.children(recursive=True)]
         os.close(self._master)
