@@ -1,4 +1,4 @@
-"""Play cases: ``python -m fuzz --border frames --cases 1000000 --seed 7 --jobs 2``, with PYTHONPATH=tests."""
+"""Run cases: ``python -m fuzz --border frames --cases 1000000 --seed 7 --jobs 2``, with PYTHONPATH=tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BLOCK = 500
 
 
 def main() -> int:
-    """Do what the command line asks for; return an exit code."""
+    """Run what the command line requests; return an exit code."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--border", choices=borders.MODULES, action="append", help="default: all")
     parser.add_argument("--cases", type=int, default=2000, help="per border")

@@ -1,4 +1,4 @@
-"""What a host answers before there is an agent: noise of a login, and the answers of our first program."""
+"""A host's output before the agent runs: noise of a login, and responses of the bootstrap program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_RECEIVES = 2000
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return what a host prints: pieces, exit code and errors, as JSON with bytes in Latin-1."""
+    """Return a host's output: pieces, exit code and errors, as JSON with bytes in Latin-1."""
     lines = [b"Welcome\n", _MARKER + b"\n"]
     for answer in chance.choices(_ANSWERS, k=chance.choice((1, 1, 2, 2, 3))):
         said = mutate(answer, chance) if chance.random() < 0.7 else answer
@@ -52,7 +52,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    """Bring a stream that says this to its agent."""
+    """Run the bootstrap on a stream with this output."""
     boot = bootstrap.Boot(Stream(json.loads(case)), HOST, end=1e12)
     request = bootstrap.request("start", "run", HOST, ARCHIVE, 10.0)
     try:
@@ -62,7 +62,7 @@ def check(case: bytes) -> None:
 
 
 class Stream:
-    """A command that prints what the case holds."""
+    """A command with the output of the case."""
 
     def __init__(self, case: dict[str, Any]) -> None:
         self._pieces = [piece.encode("latin-1") for piece in case["pieces"]]
@@ -70,14 +70,14 @@ class Stream:
         self._receives = 0
 
     def execute(self, command: str) -> None:
-        """Learn the marker that the command would print."""
+        """Extract the marker that the command would print."""
         found = re.search(r'printf "%s%s\\n" (\w+) (\w+)', command)
         assert found is not None
         marker = f"{found[1]}{found[2]}".encode()
         self._pieces = [piece.replace(_MARKER, marker) for piece in self._pieces]
 
     def send(self, data: bytes, patience: float) -> None:
-        """Take everything."""
+        """Accept everything."""
 
     def receive(self, patience: float) -> bytes:
         """Return the next piece."""
@@ -92,7 +92,7 @@ class Stream:
         return b""
 
     def errors(self) -> bytes:
-        """Return the other output."""
+        """Return the stderr."""
         return str(self._case["errors"]).encode("latin-1")
 
     def exit_code(self, patience: float) -> int:

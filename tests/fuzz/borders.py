@@ -1,4 +1,4 @@
-"""What a border is, and how its cases are played. Modules of borders are found by the names in `MODULES`."""
+"""The definition of a border, and how its cases are run. `MODULES` lists the modules of borders."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 MODULES = ("boot", "control", "frames", "known_hosts", "orders", "sight", "spec_files", "ssh_config", "sync")
-"""Modules of this package with a `BORDER`. A border's name is its module's."""
+"""Modules of this package with a `BORDER`. A border has the name of its module."""
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Where cases may make files: in memory, if there is such a place."""
+"""Where cases may create files: in memory, if possible."""
 
 _REGRESSIONS = Path(__file__).parent / "regressions"
 _DEFAULT_CASES = 2000
 
 
 class Border(NamedTuple):
-    """A place where something comes in from outside.
+    """An interface through which input arrives from outside.
 
-    ``generate`` makes a case from a source of chance alone; ``check`` gives it to the border, and raises whatever
-    must not happen.
+    ``generate`` makes a case from a random source alone; ``check`` passes it to the interface, and raises on
+    behaviour that must not happen.
     """
 
     generate: Callable[[random.Random], bytes]
@@ -34,7 +34,7 @@ class Border(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A case that failed: how to find it again, the case itself, and what was raised."""
+    """A failed case: how to find it again, the case itself, and the exception."""
 
     name: str
     case: bytes
@@ -42,10 +42,10 @@ class Failure(NamedTuple):
 
 
 def find(name: str) -> Border:
-    """Return the border of a name.
+    """Return the border with this name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: none has it.
     """
     if name not in MODULES:
         raise KeyError(name)
@@ -55,17 +55,17 @@ def find(name: str) -> Border:
 
 
 def number_of_cases() -> int:
-    """Return how many cases tests play: TFLAUNCH_FUZZ_CASES, or 2,000."""
+    """Return how many cases the tests run: TFLAUNCH_FUZZ_CASES, or 2,000."""
     return int(os.environ.get("TFLAUNCH_FUZZ_CASES", _DEFAULT_CASES))
 
 
 def regressions(name: str) -> list[Path]:
-    """Return the files with cases that failed once."""
+    """Return the files with cases that have failed before."""
     return sorted((_REGRESSIONS / name).glob("*"))
 
 
 def keep(name: str, case: bytes) -> Path:
-    """Keep a case as a regression; return its file."""
+    """Save a case as a regression; return its file."""
     path = _REGRESSIONS / name / hashlib.sha256(case).hexdigest()[:12]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(case)
@@ -73,13 +73,13 @@ def keep(name: str, case: bytes) -> Path:
 
 
 def play(name: str, seed: int, first: int, cases: int) -> Iterator[Failure | None]:
-    """Play what failed once and then the cases of a seed from number ``first`` on; yield what became of each.
+    """Run the regressions and then the cases of a seed from number ``first`` on; yield each result.
 
     Args:
-        name: the border's.
-        seed: what the cases follow from.
+        name: name of the border.
+        seed: determines the cases.
         first: the number of the first case.
-        cases: how many.
+        cases: number of cases.
     """
     border = find(name)
     for path in regressions(name):
@@ -99,7 +99,7 @@ def _failure(border: Border, name: str, case: bytes) -> Failure | None:
 
 
 def check_all(name: str) -> None:
-    """Play as many cases as tests do, and fail at the first that fails."""
+    """Run the regressions and the default number of cases, and stop at the first failure."""
     for failure in play(name, 1, 0, number_of_cases()):
         if failure is not None:
             path = Path(tempfile.gettempdir()) / f"tflaunch-fuzz-{name}"

@@ -1,4 +1,4 @@
-"""Requests at a run's socket, from any process of the same user."""
+"""Requests at a run's control socket, from any process of the same user."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    """Send it, and read the answers; then ask for the status."""
+    """Send it, and read the responses; then request the status."""
     stage = _stage()
     stage.ask(case)
     status = {"kind": "status"}
@@ -58,18 +58,18 @@ def _stage() -> _Stage:
 
 
 class _Session:
-    """A host whose agent is heard, and measures nothing."""
+    """A connected host whose agent provides no measurements."""
 
     host = "localhost"
     is_linked = True
     silence = 0.5
 
     def measure(self) -> bool:
-        """Nobody can be asked."""
+        """Request nothing."""
         return False
 
     def tell_measures(self, tell: object) -> None:
-        """There will be none."""
+        """Do nothing: no measurements arrive."""
 
     def signal(self, task: str, attempt: int, number: int) -> None:
         """Signal a task."""
@@ -77,7 +77,7 @@ class _Session:
 
 
 class _Stage:
-    """A service of a running job."""
+    """A control server of a running job."""
 
     def __init__(self) -> None:
         directory = tempfile.TemporaryDirectory(prefix="tflaunch-fuzz-")
@@ -88,7 +88,7 @@ class _Stage:
         self._service = Service(mirrored().job, self._path, "logs", self._mailbox, sessions)
 
     def ask(self, data: bytes, is_awaited: bool = False) -> list[dict[str, Any]]:
-        """Send bytes over a connection of their own; return the answers to them, at least one if it is awaited."""
+        """Send bytes over a new connection; return the responses, at least one if it is awaited."""
         decoder, answers = wire.Decoder(), list[dict[str, Any]]()
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(str(self._path / SOCKET_NAME))
@@ -128,7 +128,7 @@ def _receive(caller: socket.socket) -> bytes:
     try:
         return caller.recv(1 << 20)
     except ConnectionResetError:
-        return b""  # it has hung up before it had read everything
+        return b""  # it closed the connection before reading everything
 
 
 def _try_to_send(caller: socket.socket, data: bytes) -> int:
@@ -137,7 +137,7 @@ def _try_to_send(caller: socket.socket, data: bytes) -> int:
     except BlockingIOError:
         return 0
     except OSError:
-        return len(data)  # it has hung up
+        return len(data)  # it closed the connection
 
 
 BORDER = Border(generate, check)

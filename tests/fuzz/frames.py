@@ -1,4 +1,4 @@
-"""The frames of an agent: a run with two hosts, one of which says anything."""
+"""The frames of an agent: a run with two hosts, one of them sending arbitrary frames."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Message = tuple[dict[str, Any], bytes]
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return what host a says: mostly a good conversation with a few changes."""
+    """Return what host a sends: mostly a valid session with a few changes."""
     frames: list[bytes] = [_frame(message, body) for message, body in _mutated(_script("a", (0, 1)), chance)]
     if chance.random() < 0.15:
         place = chance.randrange(len(frames))
@@ -50,7 +50,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    """Run a job whose host a says this."""
+    """Run a job whose host a sends this."""
     is_stalling = len(case) % 2 == 0
     words, said = OutputWriter(), list[str]()
     plan = _PLAN if is_stalling else _WITHOUT_STALL
@@ -73,7 +73,7 @@ def check(case: bytes) -> None:
         for host, waiting in frames.items():
             line = next((line for line in links[host] if not line.is_closed), None)
             if line is None or line.serve is None:
-                continue  # its next link is still sought
+                continue  # its next link is still being established
             if line is not links[host][0] and not line.has_begun:
                 line.arrive(_frame(_GREETING))
             line.has_begun = True
@@ -136,7 +136,7 @@ def _mutated(script: list[Message], chance: random.Random) -> list[Message]:
 
 
 def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
-    """What a good agent says of tasks that train and end well."""
+    """Return the messages of a valid agent whose tasks train and end successfully."""
     tasks = [f"worker:{index}" for index in indices]
     others = [f"worker:{index}" for index in range(3) if index not in indices]
     said: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""Files of known hosts, and the host keys and certificates that hosts show: right, or one sentence, soon."""
+"""Known_hosts files, and keys and certificates that hosts present: accepted, or one error, quickly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fuzz.borders import MEMORY, Border
 from tflaunch.transport.base import LinkError
 from tflaunch.transport.known_hosts import KnownHosts
 
-_BETWEEN = b"\n\0\n"  # between the file and what the host shows
+_BETWEEN = b"\n\0\n"  # separates the file and what the host presents
 _SECONDS = 2.0
 _NAMES = (
     *("alpha", "ALPHA", "al*", "?????", "!alpha", "*", "alpha,beta", "[alpha]:2222", "[al*]:*", "*a" * 30 + "b", ","),
@@ -65,7 +65,7 @@ def _certificate(key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey) ->
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return a file of lines that are nearly right, and a key or certificate that is nearly one."""
+    """Return a file of almost valid lines, and an almost valid key or certificate."""
     file = b"\n".join(_line(chance) for _ in range(chance.randrange(8)))
     key = chance.choice((_KEY, _CURVE))
     blob = _mutated(_certificate(key) if chance.random() < 0.7 else _public(key), chance)
@@ -102,7 +102,7 @@ def _mutated(data: bytes, chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    """Read the file, and check what a host shows, as it comes through paramiko."""
+    """Read the file, and check what a host presents, as it arrives through paramiko."""
     file, _, blob = case.partition(_BETWEEN)
     key = _shown(blob)
     with tempfile.NamedTemporaryFile(prefix="fuzz-known-", dir=MEMORY) as known:

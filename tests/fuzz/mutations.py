@@ -1,4 +1,4 @@
-"""Changes to JSON values and to bytes that readers tend to be surprised by."""
+"""Changes to JSON values and to bytes that often break parsers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _RAW = (
 
 
 class Raw:
-    """Stands in a value for text that is put into its JSON as it is."""
+    """Marks text in a value that is inserted unchanged into its JSON."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 def any_value(chance: random.Random) -> Any:
-    """Return a value of any kind."""
+    """Return a value of any type."""
     kind = chance.randrange(4)
     if kind == 0:
         return Raw(chance.choice(NUMBERS))
@@ -107,7 +107,7 @@ def as_json(value: Any) -> bytes:
 
 
 def mutate_bytes(data: bytes, chance: random.Random) -> bytes:
-    """Return bytes with some of them changed, missing, doubled or added."""
+    """Return bytes with some of them changed, missing, duplicated or added."""
     changed = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 5))):
         start = chance.randrange(len(changed) + 1)
@@ -119,7 +119,7 @@ def mutate_bytes(data: bytes, chance: random.Random) -> bytes:
 
 
 def mutate_order(items: list[Any], chance: random.Random) -> list[Any]:
-    """Return a list with one item missing, doubled or elsewhere."""
+    """Return a list with one item missing, duplicated or moved."""
     changed = list(items)
     place = chance.randrange(len(changed))
     action = chance.randrange(3)

@@ -1,4 +1,4 @@
-"""What a supervisor orders: the real agent on a simulated host, which must serve the next supervisor."""
+"""A supervisor's orders: the real agent on a simulated host, which must serve the next supervisor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return what a supervisor sends: mostly good orders with a few changes."""
+    """Return what a supervisor sends: mostly valid orders with a few changes."""
     messages: list[Any] = [_HELLO, *_SCRIPT]
     if chance.random() < 0.4:
         messages = mutate_order(messages, chance)
@@ -58,7 +58,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    """Send it to an agent; then be another supervisor, if the agent still is there."""
+    """Send it to an agent; then act as another supervisor, if the agent is still there."""
     with kernel.installed():
         world = World(len(case))
         nothing: Any = _Unjudged()
@@ -90,17 +90,17 @@ def _ask(world: World, host: SimHost) -> str:
 
 
 class _Unjudged:
-    """Takes the place of the oracle and the stage: nothing is checked of what processes do."""
+    """Replaces the oracle and the stage: the behaviour of processes is not checked."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
 
 class _Host(SimHost):
-    """A host whose processes run on and print nothing."""
+    """A host whose processes keep running without output."""
 
     def fork(self, env: dict[str, str]) -> Process:
-        """Start a process, whatever its environment is."""
+        """Start a process, regardless of its environment."""
         process = Process(self, {**env, "TFLAUNCH_TASK": "worker:0", "TFLAUNCH_ATTEMPT": "0"}, None)
         self.world.after(0.01, lambda: process.report_start(b""))
         return process

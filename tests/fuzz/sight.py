@@ -1,4 +1,4 @@
-"""What an agent shows to an onlooker: `tflaunch ps` of a run without a supervisor."""
+"""An agent's read-only response: `tflaunch ps` of a run without a supervisor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEEN = {"kind": "seen", "tasks": {"worker:0": {"attempt": 0, "pid": 7}}, "lease
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return the bytes of an answer."""
+    """Return the bytes of a response."""
     said: Any = _SEEN
     for _ in range(chance.choice((0, 1, 1, 2, 3))):
         said = mutate(said, chance)
@@ -27,7 +27,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    """Look at an agent that answers this."""
+    """Query an agent that sends this response."""
     line = Line()
     for start in range(0, len(case), 997):
         line.arrive(case[start : start + 997])

@@ -1,4 +1,4 @@
-"""The files of specs, in three formats: read, linted, planned, checked and rendered."""
+"""Spec files in three formats: read, linted, planned, checked and rendered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tflaunch.render import targets
 
 _SUFFIXES = {b"j": ".json", b"y": ".yaml", b"t": ".toml"}
 _LONGEST = 10.0  # seconds
-_MOST_TASKS = 300  # whose TF_CONFIGs are worth writing: each has the addresses of all
+_MOST_TASKS = 300  # TF_CONFIGs are written up to this number: each has the addresses of all tasks
 _TEXTS = (
     "{task.index}", "{task.indx}", "{{run}}", "{cluster.worker}", "{cluster.ps}", "{chief.host}", "{attempt}", "{",
     "${HOME}", "${NOT_SET}", "${host:A}", "$${", "$HOME", "~/x", ">", "&&", "FOO=1", "*", "x-mine", "$schema",
@@ -55,7 +55,7 @@ _BASES = [*GOOD.values(), _MORE, _MORE, _SIDECARS, _FOUND, _POOL]
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return a format and a text in it: mostly a good spec with a few changes."""
+    """Return a format and a text in it: mostly a valid spec with a few changes."""
     value: Any = chance.choice(_BASES)
     for _ in range(chance.choice((0, 1, 1, 1, 2, 3, 6))):
         value = _mutated(value, chance)
@@ -67,7 +67,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def _mutated(value: Any, chance: random.Random) -> Any:
-    """A copy with a change, of which half are words that mean something in a spec."""
+    """Return a copy with a change; half of the changes use terms that have a meaning in a spec."""
     if chance.random() < 0.5:
         return mutate(value, chance)
     if isinstance(value, dict) and value:
@@ -81,7 +81,7 @@ def _mutated(value: Any, chance: random.Random) -> Any:
 
 
 def _as_toml(value: Any) -> str:
-    """A table in TOML, whose values are written inline."""
+    """Return a table in TOML, with inline values."""
     if not isinstance(value, dict):
         return f"x = {_inline(value)}\n"
     return "".join(f"{_quoted(key)} = {_inline(item)}\n" for key, item in value.items())
@@ -96,7 +96,7 @@ def _inline(value: Any) -> str:
 
 
 def _in_blocks(value: Any, indent: str) -> str:
-    """YAML in blocks, as people write it."""
+    """Return YAML in block style, as people write it."""
     if isinstance(value, dict) and value:
         return "".join(f"\n{indent}{_quoted(key)}: {_in_blocks(item, indent + '  ')}" for key, item in value.items())
     if isinstance(value, list) and value:
@@ -109,7 +109,7 @@ def _quoted(text: str) -> str:
 
 
 def check(case: bytes) -> None:
-    """Do with a spec what the verbs do that start nothing."""
+    """Run all verbs that start nothing on a spec."""
     began = time.monotonic()
     suffix, text = _SUFFIXES.get(case[:1], ".json"), case[1:]
     found: Sequence[Problem] = ()
@@ -158,7 +158,7 @@ def _plan(spec: Spec, number: int) -> None:
 
 
 def _check_verb(text: bytes) -> None:
-    """`check --json` prints JSON, whatever it reads."""
+    """Check that `check --json` prints JSON for any input."""
     done = CliRunner().invoke(tflaunch, ["check", "--json", "-"], input=text, standalone_mode=False)
     assert done.exception is None, done.exception
     shown = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""What `ssh -G` prints, and what paramiko reads: a way to a host, or one sentence, soon."""
+"""The output of `ssh -G` and what paramiko reads: a route to a host, or one error, quickly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SEPARATORS = (" ", "  ", "\t", "=", "", "\r", "\f")
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return lines that are nearly right, as `ssh -G` prints them and a user writes them."""
+    """Return almost valid lines, as `ssh -G` prints them and a user writes them."""
     lines = [_line(chance) for _ in range(chance.randrange(1, 12))]
     if chance.random() < 0.9:
         lines[:0] = _ANSWER

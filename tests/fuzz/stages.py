@@ -1,4 +1,4 @@
-"""A supervisor without a world: a mailbox whose time stands still, links that are bytes, output that is counted."""
+"""A supervisor without a world: a mailbox whose clock does not run, links made of bytes, and a sink that counts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tflaunch.core.events import Event
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch_worker import wire
 
-_HORIZON = 500.0  # seconds that may pass before a job is left to itself
+_HORIZON = 500.0  # simulated seconds after which a job is left to itself
 
 
 class Finished(Exception):
-    """Nothing more will happen."""
+    """No further event will happen."""
 
 
 class StillMailbox:
-    """As `tflaunch.mailbox.Mailbox`; time passes only when nothing else can happen."""
+    """Like `tflaunch.mailbox.Mailbox`; time advances only when no event is pending."""
 
     def __init__(self, lines: Sequence[Line] = ()) -> None:
         """Prepare to serve links."""
@@ -46,29 +46,29 @@ class StillMailbox:
         self._events.append(event)
 
     def call(self, function: Callable[[], None]) -> None:
-        """Have a function called when no event is left."""
+        """Call a function when no event is left."""
         self._calls.append(function)
 
     def call_at(self, when: float, function: Callable[[], None]) -> None:
-        """Have a function called at a time."""
+        """Call a function at a given time."""
         heapq.heappush(self._timers, (when, next(self._numbers), function))
 
     def watch(self, descriptor: int, call: Callable[[], None]) -> None:
-        """Have `idle` serve a link."""
+        """Serve a link in `idle`."""
         self._lines[descriptor].serve = call
 
     def watch_writable(self, descriptor: int, wanted: bool) -> None:
-        """Links take everything."""
+        """Do nothing: links always accept data."""
 
     def forget(self, descriptor: int) -> None:
-        """Serve a link no longer."""
+        """Stop serving a link."""
         self._lines[descriptor].serve = None
 
     def take(self, until: float | None) -> Event | None:
-        """Return the next event; let the world go on until there is one.
+        """Return the next event; advance the simulation until there is one.
 
         Raises:
-            Finished: there will be none, or time is over.
+            Finished: no event will come, or time is over.
         """
         self._rounds += 1
         if self._now > 1000.0 + _HORIZON or self._rounds > 20_000:
@@ -86,7 +86,7 @@ class StillMailbox:
 
 
 class Line:
-    """A link whose other end says what it is told to say. Its own socket."""
+    """A link whose other end sends given data. It is its own socket."""
 
     def __init__(self) -> None:
         self.socket: Any = self
@@ -98,32 +98,32 @@ class Line:
         self._received: deque[bytes] = deque()
 
     def arrive(self, data: bytes) -> None:
-        """Have bytes received; empty ones are the end."""
+        """Receive bytes; empty bytes mean the end of the stream."""
         self._received.append(data)
 
     def setblocking(self, flag: bool) -> None:
-        """Nothing waits here."""
+        """Do nothing: no call blocks."""
 
     def settimeout(self, seconds: float) -> None:
-        """Nothing waits here."""
+        """Do nothing: no call blocks."""
 
     def fileno(self) -> int:
         """Return a number."""
         return id(self)
 
     def send(self, data: bytes | memoryview) -> int:
-        """Take everything, unless it is full."""
+        """Accept everything, unless it is full."""
         if self.is_full:
             raise BlockingIOError
         self.sent += len(data)
         return len(data)
 
     def sendall(self, data: bytes) -> None:
-        """Take everything."""
+        """Accept everything."""
         self.sent += len(data)
 
     def recv(self, size: int) -> bytes:
-        """Return what has come."""
+        """Return the received bytes."""
         if not self._received:
             raise BlockingIOError
         data = self._received.popleft()
@@ -132,32 +132,32 @@ class Line:
         return data[:size]
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the link."""
         self.is_closed = True
 
 
 class AgentConnector:
-    """The way to a host whose agent can be reached some times, and has ended then."""
+    """A connector to a host whose agent can be reached a few times, and is then gone."""
 
     def __init__(self, lines: list[Line]) -> None:
         self.lines = lines
 
     def open(self) -> Line:
-        """Start no other agent."""
+        """Raise: no other agent starts."""
         raise LinkError("there is no other agent")
 
     def resume(self) -> Line:
-        """Find the agent again."""
+        """Reconnect to the agent."""
         if not self.lines:
             raise AgentGone("it has ended")
         return self.lines.pop(0)
 
     def end(self) -> None:
-        """Nothing is left to wait for."""
+        """Do nothing."""
 
 
 class OutputWriter:
-    """Takes output and checks what it is told."""
+    """Accepts output and checks it."""
 
     def __init__(self) -> None:
         self.begun: set[tuple[str, int]] = set()
@@ -166,16 +166,16 @@ class OutputWriter:
         self.is_slow = False
 
     def begin(self, task: str, attempt: int) -> None:
-        """An attempt is about to start."""
+        """Begin an attempt."""
         self.begun.add((task, attempt))
         self.open.add((task, attempt))
 
     def kept(self, task: str, attempt: int) -> int | None:
-        """There was no earlier supervisor."""
+        """Return that no earlier supervisor existed."""
         return None
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Take output."""
+        """Accept output."""
         assert (task, attempt) in self.begun
         assert times[0][0] == 0, "output without its times"
         self.size += len(data)
@@ -183,34 +183,34 @@ class OutputWriter:
             done()
 
     def lose(self, task: str, attempt: int, size: int) -> None:
-        """Take that output is missing."""
+        """Accept a gap in the output."""
         assert (task, attempt) in self.begun
         assert 0 < size < 2**60
 
     def end(self, task: str, attempt: int) -> None:
-        """An attempt has written its last."""
+        """End the output of an attempt."""
         assert (task, attempt) in self.begun
         self.open.discard((task, attempt))
 
     def abandon(self, task: str) -> None:
-        """Nothing more is expected of a task."""
+        """Expect no more output of a task."""
         self.open = {about for about in self.open if about[0] != task}
 
     def leave_to_others(self) -> None:
-        """Nothing more is expected of any."""
+        """Expect no more output of any task."""
         self.open.clear()
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is expected."""
+        """Return whether no output is expected."""
         return not self.open
 
     def tail(self, task: str, lines: int) -> list[str]:
-        """Nothing is kept."""
+        """Return an empty tail."""
         return []
 
     def trouble(self) -> list[str]:
-        """There is room for everything."""
+        """Report no trouble."""
         return []
 
 

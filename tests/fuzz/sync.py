@@ -1,4 +1,4 @@
-"""The user's code on its way: any tree arrives as it is without what lies outside, and no offer writes elsewhere."""
+"""Copying of user code: any tree arrives unchanged, without files from outside, and no offer writes elsewhere."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _digest(content: bytes) -> str:
 
 
 def check(case: bytes) -> None:
-    """Bring a tree to a host, or give the host an offer."""
+    """Copy a tree to a host, or send the host an offer."""
     try:
         data = wire.parse(case)
     except (ValueError, wire.WireError):
@@ -112,7 +112,7 @@ def _make(make: Any, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         make()
     except OSError:
-        pass  # something else has that name
+        pass  # the name is taken by another entry
 
 
 def _offer(offer: Any, agent: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a host prints before there is an agent costs that host, never the run."""
+"""A host's output before the agent runs may lose that host, never the run."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ pytestmark = pytest.mark.fuzz
 
 
 def test_nothing_that_a_host_prints_is_believed() -> None:
-    """Every answer ends in an agent or in one printable sentence."""
+    """Every response leads to an agent or to one printable sentence."""
     borders.check_all("boot")

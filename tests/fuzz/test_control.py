@@ -1,4 +1,4 @@
-"""A caller that says anything is refused, and the run goes on."""
+"""A caller that sends arbitrary data is refused, and the run continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host that says anything ends its own link, never the run with a traceback."""
+"""A host that sends arbitrary frames loses its own link, and never ends the run with a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No known_hosts file, host key or certificate surprises the check."""
+"""No known_hosts file, host key or certificate breaks the check."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ pytestmark = pytest.mark.fuzz
 
 
 def test_hostile_input() -> None:
-    """A key is right, or there is one sentence, within two seconds."""
+    """A key is accepted, or there is one error, within two seconds."""
     borders.check_all("known_hosts")

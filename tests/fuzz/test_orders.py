@@ -1,4 +1,4 @@
-"""A supervisor that orders anything is refused with a sentence, and the agent lives on."""
+"""A supervisor that sends arbitrary orders is refused with a sentence, and the agent continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged run directories: whatever a file holds, every command that reads it answers, or refuses in one sentence.
+"""Damaged run directories: whatever a file contains, every command that reads it succeeds, or fails with one sentence.
 
 Set TFLAUNCH_FUZZ to the number of mutations for a longer run, and TFLAUNCH_FUZZ_SEED for others.
 """
@@ -49,7 +49,7 @@ COMMANDS = (
 
 
 def happened(has_ended: bool) -> Iterator[tuple[float, Event]]:
-    """What happened in a run: a worker failed, all started again, and the run went on or ended."""
+    """Return the events of a run: a worker failed, all restarted, and the run continued or ended."""
     tasks = [task.task for task in parameter_server().job.plan.tasks]
     yield 0.0, HostJoined(HERE)
     for attempt in range(2):
@@ -161,7 +161,7 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
 
 @pytest.fixture
 def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No agent is asked, no supervisor started."""
+    """Query no agent, start no supervisor."""
     monkeypatch.setattr(
         status, "look_at", lambda ways: {host: AgentSnapshot(host, None, 0.0, "silent") for host in ways}
     )
@@ -169,7 +169,7 @@ def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(commands: list[list[str]], run: Path) -> None:
-    """Hold every command to its promise."""
+    """Check every command."""
     for arguments in commands:
         code, err = run_command(arguments)
         assert 0 <= code <= 255, arguments
@@ -184,7 +184,7 @@ def check(commands: list[list[str]], run: Path) -> None:
 def test_damaged_files_are_refused_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ended: bool
 ) -> None:
-    """Never a traceback, whichever file of a run is damaged and however."""
+    """Never with a traceback, whichever file of a run is damaged and however."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     run = record(tmp_path, has_ended)
     commands = [[*arguments, run.name] if arguments[0] not in ("ls", "logs") else arguments for arguments in COMMANDS]
@@ -213,7 +213,7 @@ def hash_of(seed: str) -> int:
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"job": 17}', '{"job": "17; rm"}', '{"job": "\\ud800"}', "[" * 9000])
 def test_a_damaged_note_of_a_job_is_none(tmp_path: Path, text: str) -> None:
-    """Slurm is asked about numbers of jobs only."""
+    """Slurm is queried for job numbers only."""
     (tmp_path / "slurm.json").write_text(text)
     assert batch.job_of(tmp_path) is None
     batch.note_job(tmp_path, "17_4")
@@ -221,7 +221,7 @@ def test_a_damaged_note_of_a_job_is_none(tmp_path: Path, text: str) -> None:
 
 
 def test_text_that_is_not_unicode_is_shown_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path may hold any byte, and a journal carries it as a lone surrogate."""
+    """A path may contain any byte, and a journal stores it as a lone surrogate."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     run = record(tmp_path, has_ended=False)
     path = run / run_dir.JOURNAL_NAME
@@ -231,7 +231,7 @@ def test_text_that_is_not_unicode_is_shown_all_the_same(tmp_path: Path, monkeypa
 
 
 def test_a_line_that_was_cut_off_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The supervisor was killed while it wrote it."""
+    """The supervisor was killed while writing it."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     run = record(tmp_path, has_ended=False)
     path = run / run_dir.JOURNAL_NAME
@@ -257,7 +257,7 @@ def test_a_line_that_was_cut_off_is_ignored(tmp_path: Path, monkeypatch: pytest.
 def test_damage_is_told_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes], reason: str
 ) -> None:
-    """The run, the line, the file, the cause, and where the logs are; other runs are listed all the same."""
+    """The run, the line, the file, the cause, and where the logs are; other runs are still listed."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     sound, run = record(tmp_path, has_ended=True), record(tmp_path, has_ended=False)
     path = run / run_dir.JOURNAL_NAME

@@ -1,4 +1,4 @@
-"""An agent that is only looked at can show what it wants."""
+"""An agent that is queried read-only may send arbitrary responses."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ pytestmark = pytest.mark.fuzz
 
 
 def test_no_agent_can_surprise_an_onlooker() -> None:
-    """Every answer is a state of tasks or one printable sentence."""
+    """Every response is a state of tasks or one printable sentence."""
     borders.check_all("sight")

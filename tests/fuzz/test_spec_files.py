@@ -1,4 +1,4 @@
-"""A spec says anything, and is answered with sentences."""
+"""A spec with any content gets readable messages."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ pytestmark = pytest.mark.fuzz
 
 
 def test_no_spec_can_surprise_the_launcher() -> None:
-    """Every problem has a place and a sentence; what has none can be planned, kept and rendered."""
+    """Every problem has a place and a sentence; a spec without problems can be planned, stored and rendered."""
     borders.check_all("spec_files")

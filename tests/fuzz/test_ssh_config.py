@@ -1,4 +1,4 @@
-"""No output of `ssh -G` and no SSH configuration surprises its reader."""
+"""No output of `ssh -G` and no SSH configuration breaks its parser."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ pytestmark = pytest.mark.fuzz
 
 
 def test_hostile_input() -> None:
-    """What is said of a host, or one sentence, within two seconds."""
+    """The settings of a host, or one error, within two seconds."""
     borders.check_all("ssh_config")

@@ -1,4 +1,4 @@
-"""Code that is synced stays inside its directory on both sides."""
+"""Synced code stays inside its directory on both sides."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ pytestmark = pytest.mark.fuzz
 
 
 def test_hostile_input() -> None:
-    """Files of a tree arrive as they are, nothing outside of it is read, and no offer writes elsewhere."""
+    """Files of a tree arrive unchanged, no file outside is read, and no offer writes elsewhere."""
     borders.check_all("sync")
