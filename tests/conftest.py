@@ -1,4 +1,4 @@
-"""A place for each test to run tflaunch in, and hosts; nothing may be left running there."""
+"""Fixtures: an environment for each test to run tflaunch in, and hosts; no process may be left running there."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from support.disks import MakeDisk, small_disks
 from support.launch import Launch
 from support.sshd import Keyring, Sshd, StartSshd, need_sshd
 
-os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults change no test
+os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults must not affect tests
 
-# A shell starts what runs in its background with SIGINT ignored, and commands under test would inherit that.
+# A shell starts background jobs with SIGINT ignored, and commands under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says nothing on a shared machine.
+# The duration of an example is meaningless on a shared machine.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    """Run tflaunch in a directory of its own, and check that nothing is left when the test is over."""
+    """Run tflaunch in a directory of its own, and check that no process is left after the test."""
     place = Launch(tmp_path)
     try:
         yield place
@@ -45,7 +45,7 @@ def disk() -> Iterator[MakeDisk]:
 
 @pytest.fixture(scope="session")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Keyring:
-    """Key pairs for all tests: to make one takes longer than to start an sshd."""
+    """Key pairs for all tests: generating one takes longer than starting an sshd."""
     need_sshd()
     return Keyring(tmp_path_factory.mktemp("keys"))
 

@@ -2,9 +2,9 @@
 
     python tests/matrix.py [--python 3.12] [--tensorflow 2.19] [--environments DIR]
 
-For each pair an environment is made as a user makes one, with the project's wheel; it is removed after its checks. A
-cell of docs/compatibility.md is written when its checks are done; what is not run keeps its cell. The exit code is 1
-when something failed.
+For each pair an environment is created as a user would, with the project's wheel, and removed after its checks. A
+cell of docs/compatibility.md is written when its checks are done; a pair that is not run keeps its cell. The exit
+code is 1 if a check failed.
 
 Standard library only.
 """
@@ -32,7 +32,7 @@ HEAD = "| Python |"
 SHORT = ("--epochs", "1", "--steps-per-epoch", "20", "--min-accuracy", "0.01", "--data", "synthetic")
 KERAS_3 = ("--set", "legacy_keras=false")
 ONE_WORKER = ("--set", 'cluster={"chief": 1, "worker": 1, "ps": 1}')
-CHECKS: dict[str, tuple[str, ...]] = {  # what a failure is called: the example, and what is set for it
+CHECKS: dict[str, tuple[str, ...]] = {  # the name of a failure: the example, and its settings
     "MWMS fit": ("mnist_multi_worker",),
     "PSS fit": ("mnist_parameter_server", *ONE_WORKER),
     "MWMS loop": ("mnist_custom_loop",),
@@ -51,7 +51,7 @@ PATIENCE = 300
 
 
 def main() -> int:
-    """Run what is asked for."""
+    """Run the requested checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", choices=PYTHONS, help="only this one; may be repeated")
     parser.add_argument("--tensorflow", action="append", choices=TENSORFLOWS, help="only this one; may be repeated")
@@ -75,10 +75,10 @@ def main() -> int:
 
 
 def interpreter(version: str) -> str | None:
-    """Return a Python of this version: the one on PATH, else pyenv's."""
+    """Return a Python of this version: the one on PATH, or else pyenv's."""
     root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
     candidates = [f"python{version}", *map(str, sorted(root.glob(f"versions/{version}.*/bin/python{version}")))]
-    for candidate in candidates:  # the one on PATH may be a shim of pyenv without a version behind it
+    for candidate in candidates:  # the one on PATH may be a pyenv shim without this version
         probe = [candidate, "-c", "import sys, venv, ensurepip; print(sys.executable)"]
         try:
             return subprocess.run(probe, capture_output=True, text=True, check=True).stdout.strip()
@@ -110,7 +110,7 @@ class Environment:
         self.env = {**kept, **own, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
     def examine(self, python: str, tensorflow: str) -> str:
-        """Make it, check it, and return its cell."""
+        """Create it, check it, and return its cell."""
         try:
             if problem := self._install(python, tensorflow):
                 return problem
@@ -122,7 +122,7 @@ class Environment:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _install(self, python: str, tensorflow: str) -> str:
-        """Install TensorFlow, tf_keras and the project; return what was in the way."""
+        """Install TensorFlow, tf_keras and the project; return what prevented that."""
         subprocess.run([python, "-m", "venv", self.directory], check=True)
         wanted = [f"{self.wheel}[tensorflow]", f"tensorflow=={tensorflow}.*", f"tf-keras=={tensorflow}.*"]
         ended = self._run(
@@ -136,9 +136,9 @@ class Environment:
         return "fails: pip install"
 
     def _trains(self, name: str) -> bool:
-        """Whether an example ends well, with the same weights everywhere."""
+        """Return whether an example succeeds, with the same weights everywhere."""
         example, *options = CHECKS[name]
-        spec = self.wheel.parent / "source" / "cluster_specs" / f"{example}.json"  # what it leaves behind is removed
+        spec = self.wheel.parent / "source" / "cluster_specs" / f"{example}.json"  # its leftovers are removed
         command = ("python", "-m", f"tflaunch_worker.examples.{example}", *SHORT)
         ended = self._run("tflaunch", "up", spec, "--set", "restart.max=0", *options, "--", *command)
         if ended.returncode == 0 and len(set(re.findall(r"weights sha256 (\w+)", ended.stdout))) == 1:
@@ -147,7 +147,7 @@ class Environment:
         return False
 
     def _mistakes(self) -> Iterator[str]:
-        """Whether it is known here which Keras a task can have, with tf_keras and without."""
+        """Yield where tflaunch misjudges which Keras a task can have, with tf_keras and without."""
         for state in ("with tf_keras", "without tf_keras"):
             if state == "without tf_keras":
                 self._run("python", "-m", "pip", "uninstall", "--quiet", "--yes", "tf-keras")
@@ -162,7 +162,7 @@ class Environment:
     def _run(
         self, program: str, *arguments: str | Path, patience: float = PATIENCE, **more: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment to its end, outside the checkout."""
+        """Run a program of the environment and wait for its end, outside the checkout."""
         try:
             return subprocess.run(
                 [self.bin / program, *arguments], cwd=self.directory, env={**self.env, **more}, text=True,
@@ -174,14 +174,14 @@ class Environment:
 
 
 def say(ended: subprocess.CompletedProcess[str]) -> None:
-    """Show how a command failed."""
+    """Print how a command failed."""
     print("$", *ended.args, file=sys.stderr)
     print(ended.stdout[-4000:], ended.stderr[-4000:], f"exit code {ended.returncode}", sep="\n", file=sys.stderr)
     sys.stderr.flush()
 
 
 def last_line(text: str) -> str:
-    """Return the last line that says something."""
+    """Return the last non-empty line."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
@@ -203,7 +203,7 @@ def with_cell(page: str, python: str, tensorflow: str, cell: str) -> str:
 
 
 def cells_of(line: str) -> list[str]:
-    """Return what stands in a line of a table."""
+    """Return the cells of a row of the table."""
     return [cell.strip().removeprefix("TensorFlow ") for cell in line.strip().strip("|").split("|")]
 
 
