@@ -83,7 +83,7 @@ def _resolve(make: Callable[[], Lookup]) -> None:
         assert 1 <= each.port <= 65535
         assert "\0" not in "".join((each.address, each.user, *each.identity_files, *each.known_hosts_files))
         assert "\0" not in each.proxy_command
-        assert each.command.isprintable()
+        assert each.command.replace("\t", " ").isprintable()  # a tab in a name is quoted, and harmless
 
 
 BORDER = Border(generate, check)
