@@ -64,4 +64,4 @@ benchmark: $(VENV)/.ready ## Measure tflaunch side by side with other launchers,
 	$(RUN) python benchmarks/run.py
 
 clean: ## Remove the environment and what was built.
-	rm -rf $(VENV) build dist launcher/*.egg-info worker/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist launcher/*.egg-info worker/*.egg-info .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
