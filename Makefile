@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 # All directories of tests, two at a time: `training` keeps the cores busy, beside those that wait or think; what trains
 # now and then comes last.
 LAST := ssh package docker slurm
-TESTS := training $(filter-out training $(LAST) __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/)))) $(LAST)
+NOT_TESTS := support __pycache__
+TESTS := training $(filter-out training $(LAST) $(NOT_TESTS),$(notdir $(patsubst %/,%,$(wildcard tests/*/)))) $(LAST)
 RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
 
 .PHONY: help demo test test-preload lint check fuzz simulate matrix nightly benchmark clean
