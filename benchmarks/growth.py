@@ -13,12 +13,12 @@ from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
 from tflaunch.clusterspec import load
 from tflaunch.core import step
-from tflaunch.core.actions import Action, HoldPorts, LookUpNames, StartTask, TryPeers
+from tflaunch.core.actions import Action, HoldPorts, LookUpNames, ProbePeers, StartTask
 from tflaunch.core.events import (
     Event,
     HostJoined,
-    NamesFound,
-    PeersTried,
+    NamesResolved,
+    PeersProbed,
     PortOpened,
     PortsHeld,
     TaskExited,
@@ -71,9 +71,9 @@ class _Job:
                 case HoldPorts():
                     waiting += self.happens(PortsHeld(action.host, dict.fromkeys(action.ports, 2222)))
                 case LookUpNames():
-                    waiting += self.happens(NamesFound(action.host, dict.fromkeys(action.names, "10.0.0.9")))
-                case TryPeers():
-                    waiting += self.happens(PeersTried(action.host, {}))
+                    waiting += self.happens(NamesResolved(action.host, dict.fromkeys(action.names, "10.0.0.9")))
+                case ProbePeers():
+                    waiting += self.happens(PeersProbed(action.host, {}))
                 case StartTask():
                     started.append(action)
         return started

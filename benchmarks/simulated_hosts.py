@@ -79,11 +79,11 @@ class _Agent:
             case "keep_alive":
                 self._answer("alive", message)
             case "look_up_names":
-                self._tell("names_found", found=dict.fromkeys(message["names"], "10.0.0.9"))
+                self._tell("names_resolved", found=dict.fromkeys(message["names"], "10.0.0.9"))
             case "hold_ports":
                 self._tell("ports_held", ports={task: 20000 + at for at, task in enumerate(message["ports"])})
-            case "try_peers":
-                self._tell("peers_tried", failed={})
+            case "probe_peers":
+                self._tell("peers_probed", failed={})
             case "start_task":
                 self._start(message["task"], message["attempt"])
             case "stop_task":

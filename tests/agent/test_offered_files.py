@@ -48,7 +48,7 @@ def test_files_are_taken_and_placed(agent: Agent) -> None:
     offer(again, content)
     assert again.wait_for("files_wanted")["wanted"] == [[digest, 2 * PART]]
     send(again, digest, content, 2 * PART, len(content))
-    again.wait_for("files_placed")
+    again.wait_for("files_synced")
     assert [(agent.directory / "code" / name).read_bytes() for name in "ab"] == [content, content]
     again.say("leave", grace=0)
     wait_gone(agent.guard.pid)  # before the link is given up and this message is lost with it
@@ -65,7 +65,7 @@ def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
     agent.talk.hello()
     agent.talk.say("offer_files", is_first=True, is_last=True, files=[["a", 0o644, digest]], links=[])
     answers = 0
-    while not [message for message in agent.talk.heard if message["kind"] == "files_placed"]:
+    while not [message for message in agent.talk.heard if message["kind"] == "files_synced"]:
         agent.talk.heard[:] = [message for message in agent.talk.heard if message["kind"] != "alive"]
         agent.talk.keep_alive()
         agent.talk.wait_for("alive")

@@ -16,7 +16,7 @@ from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
 from support.job_history import mirrored
-from tflaunch.core.events import RestartAsked, StopAsked, Struck
+from tflaunch.core.events import FaultInjected, RestartRequested, StopRequested
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
 from tflaunch.store.run_dir import SOCKET_NAME
@@ -114,11 +114,11 @@ class _Stage:
         for _ in range(10):
             event = self._mailbox.take(self._mailbox.now())
             match event:
-                case StopAsked(grace):
+                case StopRequested(grace):
                     assert 0 <= grace <= 86_400
-                case RestartAsked(task):
+                case RestartRequested(task):
                     assert task in ("", "worker:0", "worker:1")
-                case Struck(what):
+                case FaultInjected(what):
                     check_sentence(what)
                 case _:
                     assert event is None, event

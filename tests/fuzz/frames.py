@@ -143,14 +143,14 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         dict(_GREETING),
         {"kind": "files_wanted", "wanted": [[_HASH, 0]]},
         {"kind": "part_taken"},
-        {"kind": "files_placed", "seq": 0},
-        {"kind": "names_found", "seq": 0, "found": {"b" if host == "a" else "a": "10.0.0.7"}},
+        {"kind": "files_synced", "seq": 0},
+        {"kind": "names_resolved", "seq": 0, "found": {"b" if host == "a" else "a": "10.0.0.7"}},
         {
             "kind": "ports_held",
             "seq": 0,
             "ports": {task: 2222 + index for task, index in zip(tasks, indices, strict=True)},
         },
-        {"kind": "peers_tried", "seq": 0, "failed": {}},
+        {"kind": "peers_probed", "seq": 0, "failed": {}},
         {"kind": "alive", **_PULSE},
     ]
     bodies: dict[int, bytes] = {}
@@ -160,8 +160,8 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         said.append({"kind": "port_opened", **about})
         bodies[len(said)] = b"step 1\nstep 2\n"
         said.append({"kind": "output", "task": task, "attempt": 0, "offset": 0, "times": [[0, 3.5], [7, 3.75]]})
-        said.append({"kind": "task_silent", **about})
-        said.append({"kind": "task_spoke", **about})
+        said.append({"kind": "output_stalled", **about})
+        said.append({"kind": "output_resumed", **about})
     figures = {"attempt": 0, "cpu_seconds": 1.5, "rss_bytes": 1000, "progress": {"step": 3, "metrics": {"loss": 0.5}}}
     said.append({"kind": "measured", "time": 8.0, "tasks": dict.fromkeys(tasks, figures)})
     assert others
@@ -186,7 +186,7 @@ _EXTRAS: tuple[dict[str, Any], ...] = (
     {"kind": "host_leaving", "seq": 4, "reason": "terminated", "is_drain": True},
     {"kind": "files_refused", "seq": 4, "reason": "no room"},
     {"kind": "ports_refused", "seq": 6, "refused": {"worker:0": "in use"}},
-    {"kind": "peers_tried", "seq": 7, "failed": {"worker:2": "timed out"}},
+    {"kind": "peers_probed", "seq": 7, "failed": {"worker:2": "timed out"}},
     {"kind": "task_not_started", "seq": 8, "task": "worker:0", "attempt": 0, "code": 127, "reason": "not found"},
     {"kind": "task_exited", "seq": 9, "task": "worker:0", "attempt": 0, "code": None, "signal": 9, "at": 1.5},
     {"kind": "task_exited", "seq": 9, "task": "worker:2", "attempt": 0, "code": 3, "signal": None, "at": 1.5},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.links import TO_AGENT, TO_SUPERVISOR
 from tflaunch.core import policy
-from tflaunch.core.events import Interrupted, RestartAsked, StopAsked
+from tflaunch.core.events import Interrupted, RestartRequested, StopRequested
 from tflaunch.core.job_state import Phase
 
 if TYPE_CHECKING:
@@ -273,14 +273,14 @@ class Faults:
         """`tflaunch down` in another terminal."""
         grace = self._world.within(0.1, 5) if self._world.chance(0.7) else 0.0
         self._world.fault("down", f"{grace:.1f} s")
-        self._history.mailbox.put(StopAsked(grace))
+        self._history.mailbox.put(StopRequested(grace))
 
     def restart(self) -> None:
         """`tflaunch restart` in another terminal: of one task, or of all that train."""
         job = self._history.run.job
         task = self._world.random.choice(("", *job.tasks))
         self._world.fault("restart", task or "all")
-        self._history.mailbox.put(RestartAsked(task))
+        self._history.mailbox.put(RestartRequested(task))
 
     def _press(self, number: int) -> None:
         self._world.fault("Ctrl-C" if number == signal.SIGINT else "TERM")

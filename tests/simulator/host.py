@@ -81,7 +81,7 @@ class SimOffer:
         if self._host.refuses_files:
             self._client.say("files_refused", reason="the disk is full")
         else:
-            self._client.say("files_placed")
+            self._client.say("files_synced")
 
 
 class SimMeasurer:
@@ -196,7 +196,7 @@ class SimAgentHost:
         wait = self._host.world.within(0.001, 0.05)
         self._loop.at(self._loop.now() + wait, lambda: found(dict.fromkeys(names, address)))
 
-    def try_peers(
+    def probe_peers(
         self, peers: dict[str, Any], run: str, patience: float, tried: Callable[[dict[str, str]], None]
     ) -> None:
         """Connect to other hosts' tasks."""

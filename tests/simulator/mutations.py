@@ -12,7 +12,7 @@ from tflaunch.core import policy, restart_budget, step
 from tflaunch.core.events import Event, PortOpened, TaskExited
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.phases import Step
-from tflaunch.core.task_table import Ledger
+from tflaunch.core.task_table import StateTable
 from tflaunch_worker import agent, lease, orphans
 from tflaunch_worker.output import stream
 from tflaunch_worker.tasks import task
@@ -112,7 +112,7 @@ def _forgets_backing_off(original: Any) -> Any:
 def _forgets_fences(original: Any) -> Any:
     def next_deadline(job: Job) -> float | None:
         hosts = {name: host._replace(fence_at=None) for name, host in job.hosts.items()}
-        return original(job._replace(hosts=Ledger(hosts)))
+        return original(job._replace(hosts=StateTable(hosts)))
 
     return next_deadline
 

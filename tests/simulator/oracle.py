@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.world import Violation, World
 from tflaunch.core.actions import Action, StartTask
-from tflaunch.core.events import Event, Interrupted, StopAsked
+from tflaunch.core.events import Event, Interrupted, StopRequested
 from tflaunch.core.job_state import Cause, Job, Phase, TaskPhase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
 from tflaunch.plan.model import Plan
@@ -201,7 +201,7 @@ class Oracle:
         if isinstance(event, Interrupted):
             self._interrupts += 1
             self._is_given_up |= before.phase is Phase.STOPPING  # hosts that cannot be reached are left to their agents
-        if isinstance(event, StopAsked):
+        if isinstance(event, StopRequested):
             self._interrupts += 1
             self._is_given_up |= event.grace == 0
         self._check_starts(actions)
@@ -266,8 +266,8 @@ class Oracle:
         self._alike = 1 if is_newer else self._alike + 1
         if job.exit_code is None and self._alike >= ALIKE:
             raise Violation("I4", f"restarted after {self._alike} attempts that failed alike without progress")
-        if is_newer and job.refusal and job.plan.restart.max:
-            raise Violation("I4", f"not restarted though epoch {self._epoch} was reached: {job.refusal}")
+        if is_newer and job.no_retry_reason and job.plan.restart.max:
+            raise Violation("I4", f"not restarted though epoch {self._epoch} was reached: {job.no_retry_reason}")
 
     def _judge(self, job: Job) -> None:
         """I3: if exactly one fault took effect in an attempt, it is the culprit."""
@@ -294,7 +294,7 @@ class Oracle:
         """The exit code is the culprit's, by the contract."""
         culprit, code = job.culprit, job.exit_code
         if code == 0:
-            missing = [name for name in job.deciders if not job.tasks[name].has_succeeded]
+            missing = [name for name in job.success_tasks if not job.tasks[name].has_succeeded]
             if missing or (self._interrupts and culprit is not None):
                 raise Violation("I3", f"exit code 0, but {missing} did not succeed")
             return

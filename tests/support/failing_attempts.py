@@ -55,9 +55,9 @@ def named(run: Path) -> list[str]:
     """Return the culprit named for each attempt in the journal of a run."""
     first, *rest = journal.read(run)
     before, names = replay.first_job(first), []
-    for happening in replay.happenings(before, rest):
-        if before.phase is Phase.STOPPING and happening.job.phase is not Phase.STOPPING:
+    for transition in replay.transitions(before, rest):
+        if before.phase is Phase.STOPPING and transition.job.phase is not Phase.STOPPING:
             assert before.culprit is not None
             names.append(before.culprit.name)
-        before = happening.job
+        before = transition.job
     return names

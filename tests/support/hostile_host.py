@@ -100,14 +100,14 @@ class Host:
                 pulse = {"obeyed": self._obeyed, "sent": order["sent"], "time": time.monotonic()}
                 self.frame({"kind": "alive", **pulse})
             case "look_up_names":
-                self.tell("names_found", found={})
+                self.tell("names_resolved", found={})
             case "hold_ports":
                 self.tell("ports_held", ports={task: port or 2222 for task, port in order["ports"].items()})
-            case "try_peers":
-                self.tell("peers_tried", failed={})
+            case "probe_peers":
+                self.tell("peers_probed", failed={})
             case "offer_files":
                 _play(AT_OFFER, self, order)
-                self.tell("files_placed")
+                self.tell("files_synced")
             case "start_task":
                 self._run(order["task"], order["attempt"])
             case "leave":
@@ -239,8 +239,8 @@ def _flood(host: Host, task: str, attempt: int) -> None:
 
 def _many_events(host: Host, task: str, attempt: int) -> None:
     for _ in _while_flooding():
-        host.tell("task_silent", task=task, attempt=attempt)
-        host.tell("task_spoke", task=task, attempt=attempt)
+        host.tell("output_stalled", task=task, attempt=attempt)
+        host.tell("output_resumed", task=task, attempt=attempt)
 
 
 def _huge_gap(host: Host, task: str, attempt: int) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 from support.specs import clustered
 from tflaunch.core import step
-from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
+from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, ProbePeers, StartTask, StopTask
 from tflaunch.core.events import (
     Event,
     HostJoined,
     HostLost,
     HostUnreachable,
-    NamesFound,
-    PeersTried,
+    NamesResolved,
+    PeersProbed,
     PortOpened,
     PortsHeld,
     TaskExited,
@@ -107,11 +107,11 @@ class Willing(History):
             case JoinHost(host):
                 return [HostJoined(host)]
             case LookUpNames(host, names):
-                return [NamesFound(host, dict.fromkeys(names, "10.0.0.9"))]
+                return [NamesResolved(host, dict.fromkeys(names, "10.0.0.9"))]
             case HoldPorts(host, ports):
                 return [PortsHeld(host, {task: port or 20000 for task, port in ports.items()})]
-            case TryPeers(host):
-                return [PeersTried(host, {})]
+            case ProbePeers(host):
+                return [PeersProbed(host, {})]
             case StartTask(host, task, attempt):
                 return [TaskStarted(host, task, attempt, 1, self.now), PortOpened(host, task, attempt)]
             case StopTask(host, task, attempt):

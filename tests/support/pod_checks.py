@@ -89,7 +89,7 @@ def _jobset(document: dict[str, Any], plan: Plan) -> Iterator[str]:
         yield "pods have no names without enableDNSHostnames"
     if not spec["network"].get("publishNotReadyAddresses", True):
         yield "TensorFlow looks for its peers before they are ready"
-    deciding = {plan.find(task).role for task in policy.deciders(plan)}
+    deciding = {plan.find(task).role for task in policy.success_tasks(plan)}
     success = spec.get("successPolicy", {"targetReplicatedJobs": names})
     if set(success["targetReplicatedJobs"]) != deciding or success["operator"] != "All":
         yield f"the job has succeeded with {deciding}, not with {success}"

@@ -12,7 +12,7 @@ import yaml
 from support.job_history import HERE, History
 from support.specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, planned
 from tflaunch.core.actions import HoldPorts, StartTask
-from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused, RestartAsked, TaskStarted
+from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused, RestartRequested, TaskStarted
 from tflaunch.core.job_state import Phase, TaskPhase
 from tflaunch.doctor import findings
 from tflaunch.explain import summary
@@ -224,7 +224,7 @@ class TestBesideAJob:
 
     def test_it_is_started_again_when_the_user_asks(self) -> None:
         """Even if it exits with 0 when stopped."""
-        history = listening().happens(RestartAsked(NAME))
+        history = listening().happens(RestartRequested(NAME))
         history.ends(NAME, 0).happens(PortsHeld(HERE, {NAME: 6006}))
         assert history.job.tasks[NAME].phase is TaskPhase.STARTING
 

@@ -31,7 +31,7 @@ def test_a_budget_is_spent_and_says_so() -> None:
     """At most `max` restarts per `window`; the message gives both numbers."""
     answers = spend([LOST] * 3)
     assert [answer.wait is None for answer in answers] == [False, False, True]
-    assert answers[-1].refusal == "restarted 2 times within 100 s"
+    assert answers[-1].no_retry_reason == "restarted 2 times within 100 s"
 
 
 def test_the_window_moves_on() -> None:
@@ -42,7 +42,7 @@ def test_the_window_moves_on() -> None:
 def test_never_means_never() -> None:
     """Not even for a task that was preempted."""
     never = RULES._replace(max=0)
-    assert restart_budget.ask(Budget(), never, PREEMPTED, 0, "job").refusal == "restart.max is 0"
+    assert restart_budget.ask(Budget(), never, PREEMPTED, 0, "job").no_retry_reason == "restart.max is 0"
 
 
 def test_a_preemption_is_not_charged_but_a_loop_of_them_ends() -> None:
@@ -68,7 +68,10 @@ def test_the_same_failure_without_progress_ends_the_job_whatever_is_left() -> No
     """Regardless of how long the attempts lived: each failure is outside the window before the next."""
     answers = spend([RAISED] * ALIKE, gap=1e6)
     assert [answer.wait is None for answer in answers] == [False, False, True]
-    assert answers[-1].refusal == "crash loop: the same failure 3 times without progress (ValueError at train.py:12)"
+    assert (
+        answers[-1].no_retry_reason
+        == "crash loop: the same failure 3 times without progress (ValueError at train.py:12)"
+    )
 
 
 def test_another_failure_in_between_breaks_the_row() -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import clustered
 from tflaunch.core import drill
-from tflaunch.core.drill import Course, Strike
+from tflaunch.core.drill import Fault, FaultOutcome
 from tflaunch.core.events import PortOpened, TaskStarted
 from tflaunch.errors import TflaunchError
 
@@ -18,11 +18,11 @@ FAR = clustered({"worker": ["a:1", "b:1"], "evaluator": ["b:2"]})
 
 def test_strikes_are_read_in_the_order_of_their_time() -> None:
     """Regardless of the order in the text, and with any duration that a spec accepts."""
-    strikes = drill.parse("kill worker:1 after 1m; stop evaluator:0 for 10s; cut host=b after 2 for 5s;", FAR)
-    assert strikes == (
-        Strike("stop", "evaluator:0", "b", 0, 10),
-        Strike("cut", None, "b", 2, 5),
-        Strike("kill", "worker:1", "b", 60, None),
+    faults = drill.parse("kill worker:1 after 1m; stop evaluator:0 for 10s; cut host=b after 2 for 5s;", FAR)
+    assert faults == (
+        Fault("stop", "evaluator:0", "b", 0, 10),
+        Fault("cut", None, "b", 2, 5),
+        Fault("kill", "worker:1", "b", 60, None),
     )
 
 
@@ -57,54 +57,54 @@ def test_a_cut_needs_a_lease() -> None:
         drill.parse("cut host=localhost for 3s", clustered({"worker": 2}))
 
 
-def struck(history: History, verb: str = "kill") -> Course:
+def struck(history: History, verb: str = "kill") -> FaultOutcome:
     """Return the outcome of a fault for the current job."""
-    return drill.strike_now(Course(Strike(verb, "worker:0", HERE, 5, None)), history.job, history.now)
+    return drill.inject(FaultOutcome(Fault(verb, "worker:0", HERE, 5, None)), history.job, history.now)
 
 
-def said(course: Course, exit_code: int = 0) -> str:
+def said(outcome: FaultOutcome, exit_code: int = 0) -> str:
     """Return the message about an outcome."""
-    (line,) = drill.report([course], exit_code)
+    (line,) = drill.report([outcome], exit_code)
     return line.rpartition(": ")[2]
 
 
 def test_a_gang_that_runs_again_has_recovered() -> None:
     """The message gives the recovery time."""
     history = mirrored(restart={"max": 1, "backoff": [1, 1]})
-    course = struck(history)
+    outcome = struck(history)
     history.ends("worker:0", None, 9).ends("worker:1", None, 9)
-    course = drill.follow(course, history.job, history.now)
-    assert said(course) == "the job ended well without a restart"
-    assert said(course, 137) == "the job did not recover"
+    outcome = drill.follow(outcome, history.job, history.now)
+    assert said(outcome) == "the job ended well without a restart"
+    assert said(outcome, 137) == "the job did not recover"
     history.wait()
     history.now += 2
     history.start()
-    course = drill.follow(course, history.job, history.now)
-    assert said(course) == f"all tasks ran again after {history.now - 1000:.1f} s"
-    assert said(course, 1).endswith(", but the job failed")
+    outcome = drill.follow(outcome, history.job, history.now)
+    assert said(outcome) == f"all tasks ran again after {history.now - 1000:.1f} s"
+    assert said(outcome, 1).endswith(", but the job failed")
 
 
 def test_a_task_that_starts_alone_is_noticed() -> None:
     """No other task was disturbed, but this one was missing for a time."""
     history = parameter_server(restart={"max": 1, "backoff": [1, 1]})
-    course = struck(history)
+    outcome = struck(history)
     history.ends("worker:0", None, 9)
-    course = drill.follow(course, history.job, history.now)
-    assert course.was_noticed
+    outcome = drill.follow(outcome, history.job, history.now)
+    assert outcome.was_noticed
     history.wait().happens(TaskStarted(HERE, "worker:0", 1, 1, 0.0), PortOpened(HERE, "worker:0", 1))
-    assert drill.follow(course, history.job, history.now).recovered_at == history.now
+    assert drill.follow(outcome, history.job, history.now).recovered_at == history.now
 
 
 def test_a_strike_that_nobody_notices_stays_so_when_another_follows() -> None:
     """A later restart has another cause."""
     history = mirrored()
-    course = drill.follow(struck(history, "stop"), history.job, history.now)
-    assert said(course) == "no task ended because of it"
-    course = drill.settle(course)
+    outcome = drill.follow(struck(history, "stop"), history.job, history.now)
+    assert said(outcome) == "no task ended because of it"
+    outcome = drill.settle(outcome)
     history.ends("worker:0", None, 9)
-    assert said(drill.follow(course, history.job, history.now)) == "no task ended because of it"
+    assert said(drill.follow(outcome, history.job, history.now)) == "no task ended because of it"
 
 
 def test_a_strike_that_was_not_done_is_said() -> None:
     """The job ended first."""
-    assert said(Course(Strike("kill", "worker:0", HERE, 5, None))) == "not done, the job had ended before"
+    assert said(FaultOutcome(Fault("kill", "worker:0", HERE, 5, None))) == "not done, the job had ended before"

@@ -16,7 +16,7 @@ from tflaunch.core.events import (
     LinkLost,
     PortOpened,
     PortsHeld,
-    StopAsked,
+    StopRequested,
     TaskExited,
     TaskGone,
     TaskStarted,
@@ -85,7 +85,7 @@ def test_a_host_that_is_not_heard_is_worse() -> None:
     history = starting(2)
     history.now += policy.WARN_AFTER
     history.happens(TimePassed(), LinkLost(HERE, "cut"))
-    assert {state for state, _ in states(history)} == {"unheard"}
+    assert {state for state, _ in states(history)} == {"disconnected"}
 
 
 def test_the_culprit_has_failed_and_its_victims_were_stopped() -> None:
@@ -108,7 +108,7 @@ def test_how_a_run_has_ended_is_one_word() -> None:
     """The reason for which it was stopped, else how it ended."""
     running = mirrored(1)
     assert told(running)["state"] == "running"
-    for event, state in ((Interrupted(2), "interrupted"), (StopAsked(1.0), "stopped")):
+    for event, state in ((Interrupted(2), "interrupted"), (StopRequested(1.0), "stopped")):
         assert told(mirrored(1).happens(event).ends("worker:0", None, 15))["state"] == state
     assert told(running.ends("worker:0"))["state"] == "succeeded"
     assert state_of_run(running.job, 130) == "interrupted"
@@ -157,7 +157,7 @@ def test_plain_errors_of_start_up_are_not_retried(code: int, is_retried: bool) -
     """Regardless of their code; a shell exits with 128 + N when a signal killed its command."""
     history = starting(2, "worker:1").ends("worker:0", code).ends("worker:1", None, 9)
     assert (history.job.phase is Phase.BACKING_OFF) is is_retried
-    assert history.job.refusal == ("" if is_retried else "it failed during start-up, so a retry would fail too")
+    assert history.job.no_retry_reason == ("" if is_retried else "it failed during start-up, so a retry would fail too")
 
 
 def test_a_program_that_never_opens_its_port_does_start() -> None:

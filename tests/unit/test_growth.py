@@ -13,7 +13,7 @@ from tflaunch.core import preflight, replay
 from tflaunch.core.actions import StopTask
 from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import Phase
-from tflaunch.core.task_table import Ledger
+from tflaunch.core.task_table import StateTable
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.plan.tf_config import WithTfConfig
@@ -117,15 +117,15 @@ def _changes(workers: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Return how often task states are replaced when a task fails."""
     history = History(clustered({"worker": workers})).start()
     count = 0
-    original = Ledger.replaced
+    original = StateTable.replaced
 
-    def replaced(self: Ledger[Any], states: Any) -> Ledger[Any]:
+    def replaced(self: StateTable[Any], states: Any) -> StateTable[Any]:
         nonlocal count
         count += 1
         return original(self, states)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "replaced", replaced)
+        patch.setattr(StateTable, "replaced", replaced)
         history.happens(TaskExited("localhost", "worker:3", 0, 1, None, 0.0))
     assert len([action for action in history.actions if isinstance(action, StopTask)]) == workers
     return count

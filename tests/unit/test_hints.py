@@ -65,7 +65,7 @@ SAID = {
     "leader lost": (MIRRORED._replace(task="worker:1"), "it lost worker:0"),
     "new incarnation": (MIRRORED, "only tflaunch may restart tasks"),
     "tf_config of somebody else": (
-        MIRRORED._replace(task="worker:1", has_formed=False),
+        MIRRORED._replace(task="worker:1", cluster_formed=False),
         "two of the tasks call themselves worker:0: the program sets TF_CONFIG itself",
     ),
     "finished early": (MIRRORED._replace(finished=("worker:1",)), "worker:1 had ended already"),
@@ -224,9 +224,9 @@ def test_a_module_that_was_missed_and_done_without_is_no_cause() -> None:
 
 def test_proxies_are_named_when_tasks_never_met() -> None:
     """The tasks wait without output."""
-    facts = MIRRORED._replace(proxies=("http_proxy", "HTTP_PROXY"), has_formed=False)
+    facts = MIRRORED._replace(proxies=("http_proxy", "HTTP_PROXY"), cluster_formed=False)
     assert (hint([], facts) or "").startswith("its environment has http_proxy and HTTP_PROXY")
-    assert hint([], facts._replace(has_formed=True)) is None
+    assert hint([], facts._replace(cluster_formed=True)) is None
 
 
 def test_an_illegal_instruction_is_explained() -> None:

@@ -14,7 +14,7 @@ from tflaunch.core.events import (
     Interrupted,
     LinkLost,
     LinkRestored,
-    NamesFound,
+    NamesResolved,
     PortOpened,
     PortsHeld,
     TaskExited,
@@ -43,7 +43,7 @@ class Far:
         """Start an attempt on both hosts."""
         history = self.history
         for host, other in (("h1", "10.0.0.2"), ("h2", "10.0.0.1")):
-            history.happens(NamesFound(host, {"h2" if host == "h1" else "h1": other}))
+            history.happens(NamesResolved(host, {"h2" if host == "h1" else "h1": other}))
             history.happens(PortsHeld(host, {f"worker:{int(host[1]) - 1}": 2222}))
         for number, host in enumerate(("h1", "h2")):
             attempt = history.job.tasks[f"worker:{number}"].attempt
@@ -77,8 +77,8 @@ def test_a_silent_host_delays_nobody_for_longer_than_the_limit() -> None:
 
 def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> None:
     """TensorFlow would wait without end; exit code 3."""
-    history = Far().join().history.happens(NamesFound("h1", {"h2": "10.0.0.2"}))
-    history.happens(NamesFound("h2", {"h1": "127.0.1.1"}))
+    history = Far().join().history.happens(NamesResolved("h1", {"h2": "10.0.0.2"}))
+    history.happens(NamesResolved("h2", {"h1": "127.0.1.1"}))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
     assert history.job.culprit is not None
     assert history.job.culprit.message == "on h2 the name 'h1' means 127.0.1.1, which is h2 itself"
@@ -180,7 +180,7 @@ def test_a_host_that_breaks_the_protocol_is_not_tried_again() -> None:
     job = Willing(clustered({"worker": ["a", "b"]}, restart={"max": 3, "backoff": [0, 0]}))
     job.happens(HostLost("b", "its agent broke the protocol", is_faulty=True))
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
-    assert job.job.refusal == "the agent on b would break the protocol again"
+    assert job.job.no_retry_reason == "the agent on b would break the protocol again"
     elastic = {"min_workers": 1, "retry": 10}
     job = Willing(clustered({"worker": ["a", "b"]}, restart={"max": 3, "backoff": [0, 0]}, elastic=elastic))
     job.away.add("b")

@@ -109,10 +109,10 @@ EXIT: dict[str, Any] = {"kind": "task_exited", "seq": 1, "task": "worker:0", "at
         wire.encode({**EXIT, "code": 1, "signal": None, "at": 1e300}),
         wire.encode({**EXIT, "code": 1, "signal": None, "task": "worker:1"}),
         wire.encode({**EXIT, "code": 1, "signal": None, "attempt": 1}),
-        wire.encode({"kind": "task_silent", "seq": 1, "task": "worker:0", "attempt": 0}),
+        wire.encode({"kind": "output_stalled", "seq": 1, "task": "worker:0", "attempt": 0}),
         wire.encode({"kind": "ports_held", "seq": 1, "ports": {"worker:0": 22}}),
-        wire.encode({"kind": "names_found", "seq": 1, "found": {"b": "10.0.0.1"}}),
-        wire.encode({"kind": "files_placed", "seq": 1}),
+        wire.encode({"kind": "names_resolved", "seq": 1, "found": {"b": "10.0.0.1"}}),
+        wire.encode({"kind": "files_synced", "seq": 1}),
         wire.encode({"kind": "host_lost", "seq": 1, "reason": "x"}),
         wire.encode({"kind": "alive", "obeyed": 9, "sent": 0.0, "time": 1.0}),
         wire.encode({"kind": "alive", "obeyed": 0, "sent": 1e9, "time": 1.0}),
@@ -232,7 +232,7 @@ def test_events_may_not_come_faster_than_tasks_can_cause_them() -> None:
     host.greets()
     host.starts(stall=5.0)
     for number in range(1, 5000):
-        host.tells(("task_spoke", "task_silent")[number % 2], seq=number, task="worker:0", attempt=0)
+        host.tells(("output_resumed", "output_stalled")[number % 2], seq=number, task="worker:0", attempt=0)
         if host.lost():
             break
     assert number < 3000

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tflaunch.core.events import Interrupted
+from tflaunch.errors import TflaunchError
 from tflaunch.store import journal, run_dir
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
@@ -93,3 +94,12 @@ def test_what_waits_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) ->
     assert [record["seq"] for record in records] == list(range(len(records)))
     assert 0 < len(records) < 50
     assert place.journal.lost == 53 - len(records)
+
+
+def test_the_journal_of_another_version_is_refused_with_a_sentence(place: Place) -> None:
+    """Version 0.1 wrote no format and other names of events."""
+    record = {"seq": 0, "time": 0.0, "kind": "plan", "now": 0.0, "run": "mnist", "logs": "logs", "plan": {}}
+    path = place.directory.path / run_dir.JOURNAL_NAME
+    path.write_text(json.dumps(record) + "\n")
+    with pytest.raises(TflaunchError, match=r"recorded by another version .*format 1.* use that version, or delete"):
+        journal.read(place.directory.path)

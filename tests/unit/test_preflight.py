@@ -6,8 +6,8 @@ import pytest
 
 from support.job_history import History, Willing
 from support.specs import clustered
-from tflaunch.core.actions import StartTask, TryPeers
-from tflaunch.core.events import HostJoined, NamesFound, PeersTried, PortsHeld, TaskExited, TaskGone
+from tflaunch.core.actions import ProbePeers, StartTask
+from tflaunch.core.events import HostJoined, NamesResolved, PeersProbed, PortsHeld, TaskExited, TaskGone
 from tflaunch.core.job_state import Phase
 
 pytestmark = pytest.mark.unit
@@ -24,7 +24,7 @@ def prepared(cluster: dict[str, list[str]], **fields: object) -> History:
     for host in hosts:
         ports = {task.task: task.address.port or 0 for task in history.job.plan.on_host(host) if task.address}
         others = {name: address for name, address in ADDRESSES.items() if name in hosts and name != host}
-        history.happens(NamesFound(host, others), PortsHeld(host, ports))
+        history.happens(NamesResolved(host, others), PortsHeld(host, ports))
     return history
 
 
@@ -32,17 +32,17 @@ def test_each_host_tries_the_tasks_of_the_others() -> None:
     """On their real addresses; it listens on the addresses of its own tasks."""
     history = prepared(FAR)
     assert history.actions == [
-        TryPeers("a", {"worker:0": 2222}, {"worker:1": ("b", 2222), "worker:2": ("b", 2223)}),
-        TryPeers("b", {"worker:1": 2222, "worker:2": 2223}, {"worker:0": ("a", 2222)}),
+        ProbePeers("a", {"worker:0": 2222}, {"worker:1": ("b", 2222), "worker:2": ("b", 2223)}),
+        ProbePeers("b", {"worker:1": 2222, "worker:2": 2223}, {"worker:0": ("a", 2222)}),
     ]
     assert history.job.phase is Phase.PREPARING
 
 
 def test_the_tasks_start_when_all_have_reached_all() -> None:
     """Not earlier."""
-    history = prepared(FAR).happens(PeersTried("a", {}))
+    history = prepared(FAR).happens(PeersProbed("a", {}))
     assert not history.actions
-    history.happens(PeersTried("b", {}))
+    history.happens(PeersProbed("b", {}))
     assert [action.task for action in history.actions if isinstance(action, StartTask)] == [
         "worker:0", "worker:1", "worker:2",
     ]  # fmt: skip
@@ -50,9 +50,9 @@ def test_the_tasks_start_when_all_have_reached_all() -> None:
 
 def test_what_is_out_of_reach_is_named_and_nothing_starts() -> None:
     """For every direction, once all have tried; exit code 3."""
-    history = prepared(FAR).happens(PeersTried("a", {"worker:2": "timed out"}))
+    history = prepared(FAR).happens(PeersProbed("a", {"worker:2": "timed out"}))
     assert history.job.phase is Phase.PREPARING
-    history.happens(PeersTried("b", {"worker:0": "connection refused"}))
+    history.happens(PeersProbed("b", {"worker:0": "connection refused"}))
     job = history.job
     assert (job.phase, job.exit_code) == (Phase.ENDED, 3)
     assert job.culprit is not None
@@ -79,4 +79,4 @@ def test_a_restart_does_not_ask_again() -> None:
     history.happens(TaskExited("a", "worker:0", 0, 1, None, history.now), TaskGone("a", "worker:0", 0))
     assert history.job.attempt == 1
     assert history.job.phase is Phase.RUNNING
-    assert not [action for action in history.seen if isinstance(action, TryPeers)]
+    assert not [action for action in history.seen if isinstance(action, ProbePeers)]

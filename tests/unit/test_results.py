@@ -9,7 +9,7 @@ import pytest
 
 from support.job_history import Willing
 from support.specs import clustered
-from tflaunch.core.events import FilesPlaced, TaskExited, TaskGone
+from tflaunch.core.events import FilesSynced, TaskExited, TaskGone
 from tflaunch.explain import summary
 
 pytestmark = pytest.mark.unit
@@ -20,7 +20,7 @@ CODE = "/home/ann/.local/state/tflaunch/runs/run/agents/h1/code"
 def summary_lines(code: str = CODE, exit_code: int = 0, **host: Any) -> list[str]:
     """Return the summary of a job that ran on h1, to which the code was copied."""
     job = Willing(clustered({"worker": ["h1"]}, hosts={"h1": host}, sync={}, restart={"max": 0}, strategy="none"))
-    job.happens(FilesPlaced("h1", code))
+    job.happens(FilesSynced("h1", code))
     job.happens(TaskExited("h1", "worker:0", 0, exit_code, None, 1.0), TaskGone("h1", "worker:0", 0))
     assert job.job.exit_code == exit_code
     return summary.summary(job.job, "/logs", lambda *_: []).split("\n")

@@ -160,7 +160,7 @@ def test_the_host_of_a_sidecar_is_tried_again_while_the_job_runs() -> None:
     assert (job.job.phase, job.job.tasks["board"].attempt) == (Phase.RUNNING, 1)
     job.loses("c").waits(600)
     assert job.job.phase is Phase.RUNNING
-    assert job.job.hosts["c"].phase is HostPhase.AWAY
+    assert job.job.hosts["c"].phase is HostPhase.DOWN
 
 
 def test_a_gang_restarts_while_the_host_of_a_sidecar_is_away() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from support.specs import clustered
 from tflaunch.core import step
-from tflaunch.core.events import Event, HostJoined, NamesFound, PortsHeld, TaskStarted
+from tflaunch.core.events import Event, HostJoined, NamesResolved, PortsHeld, TaskStarted
 from tflaunch.explain.messages import Logs, news
 
 pytestmark = pytest.mark.unit
@@ -19,7 +19,7 @@ def said(*starts: TaskStarted, **fields: object) -> list[str]:
     plan = clustered(HOSTS, **fields)._replace(preflight=False)
     job, lines = step.begin("run", plan, 0.0), []
     before: list[Event] = [HostJoined("a"), HostJoined("b")]
-    before += [NamesFound("a", {"b": "10.0.0.2"}), NamesFound("b", {"a": "10.0.0.1"})]
+    before += [NamesResolved("a", {"b": "10.0.0.2"}), NamesResolved("b", {"a": "10.0.0.1"})]
     before += [PortsHeld("a", {"worker:0": 2222}), PortsHeld("b", {"worker:1": 2222})]
     for event in (*before, *starts):
         after, _ = step.step(job, event, 0.0)

@@ -14,15 +14,15 @@ from tflaunch.core.events import (
     HostJoined,
     HostLost,
     Interrupted,
-    NamesFound,
+    NamesResolved,
+    OutputResumed,
+    OutputStalled,
     PortOpened,
     PortsHeld,
     PortsRefused,
     TaskExited,
     TaskGone,
     TaskNotStarted,
-    TaskSilent,
-    TaskSpoke,
     TaskStarted,
 )
 from tflaunch.core.job_state import Cause, Phase, TaskPhase
@@ -317,7 +317,7 @@ def test_a_program_that_always_asks_to_be_started_again_ends() -> None:
             break
         history.start()
     assert history.job.exit_code == 42
-    assert history.job.refusal == "asked to be restarted 10 times within 1e+06 s"
+    assert history.job.no_retry_reason == "asked to be restarted 10 times within 1e+06 s"
 
 
 def test_a_preempted_ps_chief_is_not_waited_for_by_servers() -> None:
@@ -339,7 +339,7 @@ def test_the_culprit_is_who_exited_first_by_the_agents_clocks() -> None:
     plan = clustered({"worker": ["a:1", "b:1"]}, restart={"max": 0})
     history = History(plan)
     history.happens(HostJoined("a"), HostJoined("b"))
-    history.happens(NamesFound("a", {"b": "10.0.0.2"}), NamesFound("b", {"a": "10.0.0.1"}))
+    history.happens(NamesResolved("a", {"b": "10.0.0.2"}), NamesResolved("b", {"a": "10.0.0.1"}))
     history.happens(PortsHeld("a", {"worker:0": 1}), PortsHeld("b", {"worker:1": 1}))
     for task, host in (("worker:0", "a"), ("worker:1", "b")):
         history.happens(TaskStarted(host, task, 0, 1, 0.0), PortOpened(host, task, 0))
@@ -378,7 +378,7 @@ def test_a_crash_loop_ends_before_the_budget_does() -> None:
         if history.job.phase is not Phase.ENDED:
             history.start()
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 139)
-    assert "crash loop" in history.job.refusal
+    assert "crash loop" in history.job.no_retry_reason
 
 
 RAISED = "ValueError at train.py:41"
@@ -403,7 +403,7 @@ def test_a_deterministic_failure_is_not_retrained_forever() -> None:
     history = mirrored()
     assert fails_until_it_ends(history, "worker:1", failure=RAISED) == 3
     assert history.job.exit_code == 1
-    assert history.job.refusal == f"crash loop: the same failure 3 times without progress ({RAISED})"
+    assert history.job.no_retry_reason == f"crash loop: the same failure 3 times without progress ({RAISED})"
 
 
 def test_a_training_that_dies_at_the_same_step_each_time_ends() -> None:
@@ -435,7 +435,7 @@ def test_what_all_tasks_raise_alike_is_not_retried() -> None:
     """A restart would fail too."""
     history = mirrored().ends("worker:0", 1, failure=RAISED).ends("worker:1", 1, failure=RAISED)
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 1)
-    assert history.job.refusal == f"every task failed alike, so a restart would fail too: {RAISED}"
+    assert history.job.no_retry_reason == f"every task failed alike, so a restart would fail too: {RAISED}"
 
 
 @pytest.mark.parametrize(
@@ -481,11 +481,11 @@ def test_a_worker_that_restarts_alone_may_fail_alike_now_and_then() -> None:
 
 def test_a_silent_gang_shows_its_stacks_and_starts_again() -> None:
     """If a single task writes output, the gang is left alone."""
-    history = mirrored(timeouts={"stall": 20}).happens(TaskSilent(HERE, "worker:0", 0))
+    history = mirrored(timeouts={"stall": 20}).happens(OutputStalled(HERE, "worker:0", 0))
     assert history.stopped() == []
-    history.happens(TaskSpoke(HERE, "worker:0", 0), TaskSilent(HERE, "worker:1", 0))
+    history.happens(OutputResumed(HERE, "worker:0", 0), OutputStalled(HERE, "worker:1", 0))
     assert history.stopped() == []
-    history.happens(TaskSilent(HERE, "worker:0", 0))
+    history.happens(OutputStalled(HERE, "worker:0", 0))
     stops = [action for action in history.actions if isinstance(action, StopTask)]
     assert [(stop.task, stop.with_stacks) for stop in stops] == [("worker:0", True), ("worker:1", True)]
     history.ends("worker:0", None, 6).ends("worker:1", None, 6)
@@ -494,14 +494,14 @@ def test_a_silent_gang_shows_its_stacks_and_starts_again() -> None:
 
 def test_a_stall_without_budget_is_124() -> None:
     """It is a timeout."""
-    history = mirrored(1, timeouts={"stall": 20}, restart={"max": 0}).happens(TaskSilent(HERE, "worker:0", 0))
+    history = mirrored(1, timeouts={"stall": 20}, restart={"max": 0}).happens(OutputStalled(HERE, "worker:0", 0))
     assert history.ends("worker:0", None, 6).job.exit_code == 124
 
 
 def test_those_who_are_done_are_not_waited_for_in_silence() -> None:
     """The remaining one hangs: its peer ran out of data."""
     history = mirrored(timeouts={"stall": 20}).ends("worker:0", 0)
-    assert history.happens(TaskSilent(HERE, "worker:1", 0)).stopped() == ["worker:1"]
+    assert history.happens(OutputStalled(HERE, "worker:1", 0)).stopped() == ["worker:1"]
 
 
 # ---- those who only look on

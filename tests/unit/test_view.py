@@ -102,7 +102,7 @@ def test_many_tasks_are_folded_by_role() -> None:
     tasks = [task(number, "ps", step=None) for number in range(2)] + [task(number) for number in range(60)]
     tasks += [
         task(60, state="restarting", attempt=2),
-        task(61, state="unheard"),
+        task(61, state="disconnected"),
         task(62, state="failed", signal=9, exit_code=None),
         task(63, state="starting", since=NOW - 61),
         task(64, state="starting", since=NOW - 5),
@@ -116,7 +116,7 @@ def test_many_tasks_are_folded_by_role() -> None:
         "worker:60",
         "worker:63",
     ]
-    assert "1 failed, 1 unheard, 1 restarting, 2 starting, 60 running" in "".join(lines[3])
+    assert "1 failed, 1 disconnected, 1 restarting, 2 starting, 60 running" in "".join(lines[3])
     assert "1200\u20131264" in "".join(lines[3])
     assert [cell.strip() for cell in lines[4][1:] if cell.strip()][:2] == ["failed", "KILL"]
 
@@ -191,8 +191,8 @@ def test_what_was_measured_of_a_dead_task_is_not_shown() -> None:
 
 def test_hosts_that_are_not_there_are_named() -> None:
     """As long as they are needed."""
-    hosts = [{"host": "a", "state": "joined"}, {"host": "b", "state": "unheard", "silence": 12.7}]
-    assert shown(status([task(0)], hosts=hosts))[1] == "1 of 2 hosts joined: b unheard for 12s"
+    hosts = [{"host": "a", "state": "connected"}, {"host": "b", "state": "disconnected", "silence": 12.7}]
+    assert shown(status([task(0)], hosts=hosts))[1] == "1 of 2 hosts connected: b disconnected for 12s"
     assert shown(status([task(0)], hosts=hosts, phase="ended"))[1].startswith("TASK")
     joining = [{"host": "a", "state": "joining", "reason": "Permission denied"}]
     assert shown(status([], hosts=joining, phase="joining"))[1] == "a joining (Permission denied)"
@@ -268,7 +268,7 @@ def test_figures_are_short(text: str, expected: str) -> None:
 
 NUMBERS = some.none() | some.integers() | some.floats() | some.booleans() | some.text(max_size=3)
 TEXTS = some.none() | some.text(max_size=60) | some.integers()
-STATES = some.sampled_from(["running", "failed", "restarting", "unheard", "starting", "stopped"]) | TEXTS
+STATES = some.sampled_from(["running", "failed", "restarting", "disconnected", "starting", "stopped"]) | TEXTS
 FIELDS = ["attempt", "exit_code", "signal", "since", "cpu_percent", "rss_bytes", "gpu_percent", "gpu_bytes", "step"]
 FIELDS += ["steps_per_second", "epoch", "epochs", "steps_per_epoch"]
 TASKS = some.fixed_dictionaries(

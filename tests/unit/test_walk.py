@@ -13,7 +13,7 @@ import pytest
 
 from support.specs import clustered, planned
 from tflaunch.core import policy, step
-from tflaunch.core.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, StartTask, StopTask, TryPeers
+from tflaunch.core.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, ProbePeers, StartTask, StopTask
 from tflaunch.core.events import (
     Event,
     HostJoined,
@@ -22,13 +22,13 @@ from tflaunch.core.events import (
     Interrupted,
     LinkLost,
     LinkRestored,
-    NamesFound,
-    PeersTried,
+    NamesResolved,
+    PeersProbed,
     PortOpened,
     PortsHeld,
     PortsRefused,
-    RestartAsked,
-    StopAsked,
+    RestartRequested,
+    StopRequested,
     TaskExited,
     TaskGone,
     TaskNotStarted,
@@ -79,7 +79,7 @@ class World(NamedTuple):
     """The true state of the hosts.
 
     ``alive``: (task, attempt, progress). ``links``: (host, state of its agent): joining,
-    up, unheard, leaving, away. ``asked``: requests to hosts. ``lost``: how many hosts and links
+    up, disconnected, leaving, down. ``asked``: requests to hosts. ``lost``: how many hosts and links
     were lost: at most two in a walk. ``requests``: what the user has requested from another terminal.
     """
 
@@ -175,9 +175,9 @@ def _requests(job: Job, asked: World, now: float) -> list[tuple[Event, World, fl
     """Return what the user may request from another terminal."""
     alone = [process.task for process in job.plan.processes() if policy.restarts_alone(job.plan, process)]
     if alone:
-        return [(RestartAsked(task), asked, now) for task in alone]
-    found: list[tuple[Event, World, float]] = [(RestartAsked(task), asked, now) for task in ("", *job.tasks)]
-    return found + [(StopAsked(grace), asked._replace(interrupts=1), now) for grace in (0.0, 10.0)]
+        return [(RestartRequested(task), asked, now) for task in alone]
+    found: list[tuple[Event, World, float]] = [(RestartRequested(task), asked, now) for task in ("", *job.tasks)]
+    return found + [(StopRequested(grace), asked._replace(interrupts=1), now) for grace in (0.0, 10.0)]
 
 
 def _becomes(world: World, host: str, link: str, **changes: Any) -> World:
@@ -189,7 +189,7 @@ def _dead(job: Job, world: World, host: str) -> World:
     """Return the world in which nothing is alive on a host."""
     alive = frozenset(entry for entry in world.alive if job.plan.find(entry[0]).host != host)
     asked = frozenset(entry for entry in world.asked if entry[0] != host)
-    return _becomes(world, host, "away", alive=alive, asked=asked)
+    return _becomes(world, host, "down", alive=alive, asked=asked)
 
 
 def _after_fences(job: Job, world: World, now: float) -> World:
@@ -207,12 +207,12 @@ def _of_host(job: Job, world: World, host: str, link: str) -> list[tuple[Event, 
     if link == "joining":
         found.append((HostJoined(host), _becomes(world, host, "up")))
         if is_far and may_fail:
-            found.append((HostUnreachable(host, "refused"), _becomes(world, host, "away", lost=world.lost + 1)))
+            found.append((HostUnreachable(host, "refused"), _becomes(world, host, "down", lost=world.lost + 1)))
     elif link == "up" and may_fail:
         found.append((HostLost(host, "killed"), _dead(job, world, host)._replace(lost=world.lost + 1)))
         if is_far:
-            found.append((LinkLost(host, "cut"), _becomes(world, host, "unheard", lost=world.lost + 1)))
-    elif link == "unheard":
+            found.append((LinkLost(host, "cut"), _becomes(world, host, "disconnected", lost=world.lost + 1)))
+    elif link == "disconnected":
         found.append((LinkRestored(host, False), _becomes(world, host, "up")))
         found.append((LinkRestored(host, True), _becomes(world, host, "leaving")))
         found.append((HostLost(host, "its lease was over"), _dead(job, world, host)))
@@ -226,9 +226,9 @@ def _answers(job: Job, world: World, host: str, what: str) -> list[tuple[Event, 
     if what == "names":
         others = [task.address.host for task in job.plan.tasks if task.address and task.host != host]
         bad, good = dict.fromkeys(others, "127.0.1.1"), dict.fromkeys(others, "10.0.0.9")
-        return [(NamesFound(host, good), answered), (NamesFound(host, bad), answered)]
+        return [(NamesResolved(host, good), answered), (NamesResolved(host, bad), answered)]
     if what == "peers":
-        return [(PeersTried(host, {}), answered), (PeersTried(host, {"worker:0": "timed out"}), answered)]
+        return [(PeersProbed(host, {}), answered), (PeersProbed(host, {"worker:0": "timed out"}), answered)]
     if what == "port of tensorboard":
         held = PortsHeld(host, {"tensorboard": 6006})
         return [(held, answered), (PortsRefused(host, {"tensorboard": "busy"}), answered)]
@@ -288,7 +288,7 @@ def apply(job: Job, world: World, actions: list[Action]) -> World:
             case AbandonHost():
                 # After two Ctrl-C, an unreachable host is left to its agent, which stops the tasks.
                 # A host that does not respond while it is started has no task.
-                assert world.interrupts or world.links & {(action.host, "away"), (action.host, "joining")}
+                assert world.interrupts or world.links & {(action.host, "down"), (action.host, "joining")}
                 world = _dead(job, world, action.host)
             case LookUpNames():
                 world = world._replace(asked=world.asked | {(action.host, "names")})
@@ -296,7 +296,7 @@ def apply(job: Job, world: World, actions: list[Action]) -> World:
                 world = world._replace(asked=world.asked | {(action.host, "port of tensorboard")})
             case HoldPorts():
                 world = world._replace(asked=world.asked | {(action.host, "ports")})
-            case TryPeers():
+            case ProbePeers():
                 world = world._replace(asked=world.asked | {(action.host, "peers")})
             case StartTask(host=_, task=task, attempt=attempt):
                 living = [entry for entry in world.alive if entry[0] == task]

@@ -177,7 +177,7 @@ class Agent:
                 self._host.task_directory(task)  # now, while the supervisor is still compiling TF_CONFIG
 
     def _look_up_names(self, message: dict[str, Any]) -> None:
-        self._host.look_up(message["names"], lambda found: self._link.say("names_found", found=found))
+        self._host.look_up(message["names"], lambda found: self._link.say("names_resolved", found=found))
 
     def _try_peers(self, message: dict[str, Any]) -> None:
         """Listen on the ports of this host's tasks until they start, and connect to the other hosts' tasks."""
@@ -185,10 +185,10 @@ class Agent:
             self._host.listeners.listen(message["ports"], message["run"])
         except OSError as error:
             failed = dict.fromkeys(message["peers"], f"this host cannot listen: {error.strerror}")
-            self._link.say("peers_tried", failed=failed)
+            self._link.say("peers_probed", failed=failed)
             return
-        found = lambda failed: self._link.say("peers_tried", failed=failed)  # noqa: E731
-        self._host.try_peers(message["peers"], message["run"], message["patience"], found)
+        found = lambda failed: self._link.say("peers_probed", failed=failed)  # noqa: E731
+        self._host.probe_peers(message["peers"], message["run"], message["patience"], found)
 
     def _take_files(self, message: dict[str, Any], body: bytes) -> None:
         """Handle an offer of files, or a part of a file."""
@@ -365,7 +365,7 @@ class Agent:
         "acknowledge": _acknowledge,
         "hold_ports": _hold_ports,
         "look_up_names": _look_up_names,
-        "try_peers": _try_peers,
+        "probe_peers": _try_peers,
         "start_task": _start_task,
         "stop_task": _stop_task,
         "signal_task": _signal_task,

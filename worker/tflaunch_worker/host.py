@@ -118,7 +118,7 @@ class Host:
 
         offload.run_in_fork(self._loop, lambda: resolver.look_up(names), answered)
 
-    def try_peers(
+    def probe_peers(
         self, peers: dict[str, list[object]], run: str, patience: float, tried: Callable[[dict[str, str]], None]
     ) -> None:
         """Connect to other hosts' tasks; call ``tried`` with those that cannot be reached, and the reasons."""

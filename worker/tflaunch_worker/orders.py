@@ -163,7 +163,7 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "acknowledge": {"seen": fields.integer, "streams": _streams},
     "hold_ports": {"ports": _ports},
     "look_up_names": {"names": _words},
-    "try_peers": {"ports": _ports, "peers": _peers, "run": _word, "patience": _patience},
+    "probe_peers": {"ports": _ports, "peers": _peers, "run": _word, "patience": _patience},
     "start_task": {"task": _task, "attempt": _attempt, "port": partial(fields.integer, most=65535), **_COMMAND},
     "stop_task": {"task": _task, "attempt": _attempt, "grace": _seconds},
     "signal_task": {"task": _task, "attempt": _attempt, "signal": partial(fields.integer, least=1, most=64)},

@@ -30,7 +30,7 @@ class ExpectedReplies:
                 self._ports.update(fields["ports"])
             case "look_up_names":
                 self._names.update(fields["names"])
-            case "try_peers":
+            case "probe_peers":
                 self._peers.update(fields["peers"])
 
     def note_files(self) -> None:
@@ -53,7 +53,7 @@ class ExpectedReplies:
             ValueError: the agent was not asked for it.
         """
         match event:
-            case events.TaskSilent() | events.TaskSpoke():
+            case events.OutputStalled() | events.OutputResumed():
                 self._check_attempt(event.task, event.attempt, self._watched)
             case (
                 events.TaskStarted()
@@ -67,11 +67,11 @@ class ExpectedReplies:
                 _check_names("ports of", event.ports, self._ports)
             case events.PortsRefused():
                 _check_names("ports of", event.refused, self._ports)
-            case events.NamesFound():
+            case events.NamesResolved():
                 _check_names("the names", event.found, self._names)
-            case events.PeersTried():
+            case events.PeersProbed():
                 _check_names("the peers", event.failed, self._peers)
-            case events.FilesPlaced() | events.FilesRefused() if not self._has_offered_files:
+            case events.FilesSynced() | events.FilesRefused() if not self._has_offered_files:
                 raise ValueError("it was not offered any files")
 
     @staticmethod

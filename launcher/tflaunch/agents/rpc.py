@@ -64,8 +64,8 @@ class AgentRpc:
         upload = Upload(code, self._send)
         upload.offer()
         while True:
-            message = self._hear(("part_taken", "files_wanted", "files_placed", "files_refused"), wait)
-            if message["kind"] == "files_placed":
+            message = self._hear(("part_taken", "files_wanted", "files_synced", "files_refused"), wait)
+            if message["kind"] == "files_synced":
                 return
             if message["kind"] == "files_refused":
                 raise LinkError(f"sync: {message['reason']}")

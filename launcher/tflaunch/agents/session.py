@@ -301,7 +301,7 @@ class Session:
             self._lose(f"it was cut for {seconds:g} s")
 
     def send_files(self, code: Code) -> None:
-        """Send the user's code to the host; `FilesPlaced` or `FilesRefused` will follow."""
+        """Send the user's code to the host; `FilesSynced` or `FilesRefused` will follow."""
         self._given.note_files()
         self._upload = Upload(code, lambda frame: self._send((frame,)))
         if self._is_greeted:
@@ -368,7 +368,7 @@ class Session:
         self._count_event()
         if isinstance(event, events.TaskStarted | events.TaskExited):
             event = event._replace(at=self._clock.ours(event.at))
-        elif isinstance(event, events.FilesPlaced | events.FilesRefused):
+        elif isinstance(event, events.FilesSynced | events.FilesRefused):
             self._upload = None
         self._heard.note(event, number)
         self._mailbox.put(event)

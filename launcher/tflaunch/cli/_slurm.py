@@ -184,10 +184,10 @@ def supervise(directory: Path) -> int:
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if order.log_dir is not None:
         log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])
-    strikes = () if order.drill is None else drill.parse(order.drill, plan)
+    faults = () if order.drill is None else drill.parse(order.drill, plan)
 
     def begun() -> None:
         batch.note_life(directory, slurm_submission.restart_count())
 
-    manner = launch.Manner(say, strikes, order.metrics_port, sink=daemon.notes, begun=begun)
+    manner = launch.Manner(say, faults, order.metrics_port, sink=daemon.notes, begun=begun)
     return launch.start(plan, launch.code_for_hosts(plan), run, manner)

@@ -108,11 +108,11 @@ def _end(path: Path, grace: float | None) -> None:
         batch.cancel(path)
         say(f"run {path.name} ended with its job of Slurm")
     else:
-        from tflaunch.core.events import StopAsked
+        from tflaunch.core.events import StopRequested
         from tflaunch.runtime import launch
 
         default = observer.job.plan.timeouts.grace
-        launch.take_over(path, launch.Manner(say), StopAsked(default if grace is None else grace))
+        launch.take_over(path, launch.Manner(say), StopRequested(default if grace is None else grace))
 
 
 def _seconds(text: str) -> float:

@@ -76,5 +76,5 @@ def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
 def _done_rule(plan: Plan) -> str:
     from tflaunch.core import policy
 
-    names = policy.deciders(plan)
+    names = policy.success_tasks(plan)
     return f"{names[0]} ends with 0" if len(names) == 1 else f"all {len(names)} tasks end with 0"

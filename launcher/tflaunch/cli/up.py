@@ -23,7 +23,7 @@ from tflaunch.cli._spec import (
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.model import Spec
-    from tflaunch.core.drill import Strike
+    from tflaunch.core.drill import Fault
     from tflaunch.plan.model import Plan
 
 
@@ -105,8 +105,8 @@ def up(
 
     plan = plan_for(file.source, file.directory, loaded, options)
     warn(file.source, [*warnings, *lint.unused_image(loaded, None)])
-    strikes = _strikes(drill, plan)
-    return start(plan, file.suffix, file.text.encode(), options, strikes)
+    faults = _faults(drill, plan)
+    return start(plan, file.suffix, file.text.encode(), options, faults)
 
 
 def plan_for(source: str, directory: Path, spec: Spec, options: LaunchOptions) -> Plan:
@@ -114,7 +114,7 @@ def plan_for(source: str, directory: Path, spec: Spec, options: LaunchOptions) -
     return make_plan(source, directory, spec, is_detached=options.detach)._replace(preflight=options.preflight)
 
 
-def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, strikes: tuple[Strike, ...] = ()) -> int:
+def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: tuple[Fault, ...] = ()) -> int:
     """Run a plan; ``spec`` is what the user wrote, in the format that ``suffix`` names."""
     from tflaunch import descriptors
     from tflaunch.runtime import launch
@@ -127,7 +127,7 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, strikes:
     code = launch.code_for_hosts(plan)
     directory = RunDirectory(plan.name, options.log_dir)
     directory.keep_spec(suffix, spec)
-    manner = launch.Manner(say, strikes, options.metrics_port, options.detach)
+    manner = launch.Manner(say, faults, options.metrics_port, options.detach)
     exit_code = launch.start(plan, code, directory, manner)
     if options.detach and exit_code == 0:
         click.echo(directory.run)
@@ -146,7 +146,7 @@ def take_over(name: str, metrics_port: int | None = None, is_detached: bool = Fa
     return code
 
 
-def _strikes(text: str | None, plan: Plan) -> tuple[Strike, ...]:
+def _faults(text: str | None, plan: Plan) -> tuple[Fault, ...]:
     if text is None:
         return ()
     from tflaunch.core import drill

@@ -27,7 +27,7 @@ class Outcome(Enum):
     """Its supervisor was killed; its tasks may run until their lease expires."""
 
 
-class Seen(NamedTuple):
+class ObservedStep(NamedTuple):
     """One step of the supervisor: the job before, the event, its time, and the job after."""
 
     before: Job
@@ -65,16 +65,16 @@ class Observer:
         self.epoch = 0.0
         self._unread = first
 
-    def catch_up(self) -> list[Seen]:
+    def catch_up(self) -> list[ObservedStep]:
         """Return the steps since the last call."""
         records, self._unread = self._unread + self._journal.new_records(), []
         seen = []
         with readable(self.directory):
             for record in records:
                 self._note(record)
-                for happening in replay.happenings(self.job, [record]):
-                    seen.append(Seen(self.job, happening.event, happening.now, happening.job))
-                    self.job = happening.job
+                for transition in replay.transitions(self.job, [record]):
+                    seen.append(ObservedStep(self.job, transition.event, transition.now, transition.job))
+                    self.job = transition.job
         return seen
 
     @property

@@ -73,13 +73,13 @@ def _correct(current: dict[str, Any], seen: dict[str, AgentSnapshot]) -> None:
     for host in current["hosts"]:
         sighting = seen[host["host"]]
         if sighting.tasks is None:
-            host.update(state="unheard", reason=sighting.reason)
+            host.update(state="disconnected", reason=sighting.reason)
         else:
-            host.update(state="joined" if sighting.tasks else "away", reason=None, lease_left=sighting.lease_left)
+            host.update(state="connected" if sighting.tasks else "down", reason=None, lease_left=sighting.lease_left)
     for task in current["tasks"]:
         living = seen[task["host"]].tasks
         if living is None:
-            task["state"] = "unheard" if task["pid"] else task["state"]
+            task["state"] = "disconnected" if task["pid"] else task["state"]
         elif task["task"] in living:
             attempt, pid = living[task["task"]]
             task.update(state="running", attempt=attempt, pid=pid)

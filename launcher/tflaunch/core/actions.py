@@ -43,7 +43,7 @@ class HoldPorts(NamedTuple):
     exclusive: bool = False
 
 
-class TryPeers(NamedTuple):
+class ProbePeers(NamedTuple):
     """Check whether a host can reach the other hosts' tasks.
 
     ``ports``: its own tasks to their ports, on which it listens for the others; ``peers``: task to host and port.
@@ -75,4 +75,4 @@ class StopTask(NamedTuple):
     with_stacks: bool = False
 
 
-Action = JoinHost | AbandonHost | SendFiles | LookUpNames | HoldPorts | TryPeers | StartTask | StopTask
+Action = JoinHost | AbandonHost | SendFiles | LookUpNames | HoldPorts | ProbePeers | StartTask | StopTask

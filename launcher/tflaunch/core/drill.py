@@ -19,7 +19,7 @@ _EXAMPLE = "write for example 'kill worker:1 after 20s; stop ps:0 for 10s; cut h
 _LASTING = ("stop", "cut")
 
 
-class Strike(NamedTuple):
+class Fault(NamedTuple):
     """One fault: injected ``after`` seconds of training, and lasting ``lasts`` seconds (None: for good)."""
 
     verb: str
@@ -39,7 +39,7 @@ class Strike(NamedTuple):
         return f"{self.verb} {target} after {self.after:g} s{lasts}"
 
 
-def parse(text: str, plan: Plan) -> tuple[Strike, ...]:
+def parse(text: str, plan: Plan) -> tuple[Fault, ...]:
     """Return the faults of a drill, ordered by time.
 
     Raises:
@@ -48,10 +48,10 @@ def parse(text: str, plan: Plan) -> tuple[Strike, ...]:
     clauses = [clause.split() for clause in text.split(";") if clause.strip()]
     if not clauses:
         raise _wrong(text, "it says nothing")
-    return tuple(sorted((_strike(words, plan) for words in clauses), key=lambda strike: strike.after))
+    return tuple(sorted((_fault(words, plan) for words in clauses), key=lambda fault: fault.after))
 
 
-def _strike(words: list[str], plan: Plan) -> Strike:
+def _fault(words: list[str], plan: Plan) -> Fault:
     clause = " ".join(words)
     if len(words) < 2 or len(words) % 2 or (words[0] not in _SIGNALS and words[0] != "cut"):
         raise _wrong(clause, "it must begin with kill, term, stop or cut, and a task or host=NAME")
@@ -62,7 +62,7 @@ def _strike(words: list[str], plan: Plan) -> Strike:
     if (lasts is not None) != (words[0] in _LASTING):
         raise _wrong(clause, "stop and cut need 'for TIME', kill and term cannot have it")
     task, host = _target(clause, words[0], words[1], plan)
-    return Strike(words[0], task, host, after or 0.0, lasts)
+    return Fault(words[0], task, host, after or 0.0, lasts)
 
 
 def _seconds(clause: str, text: str | None) -> float | None:
@@ -92,59 +92,59 @@ def _wrong(clause: str, reason: str) -> TflaunchError:
     return TflaunchError(f"--drill {clause!r}: {reason}; {_EXAMPLE}", EXIT_USAGE)
 
 
-class Course(NamedTuple):
+class FaultOutcome(NamedTuple):
     """Outcome of one fault. Times are seconds of the supervisor's clock.
 
     ``attempts``: the attempt of each task when the fault was injected. ``was_noticed``: a task ended because of it.
     ``recovered_at``: when the whole gang ran again. ``is_settled``: another fault followed before any task ended.
     """
 
-    strike: Strike
-    struck_at: float | None = None
+    fault: Fault
+    injected_at: float | None = None
     attempts: tuple[int, ...] = ()
     was_noticed: bool = False
     recovered_at: float | None = None
     is_settled: bool = False
 
 
-def settle(course: Course) -> Course:
+def settle(outcome: FaultOutcome) -> FaultOutcome:
     """Return the outcome when another fault is injected: later changes are attributed to the new one."""
-    return course._replace(is_settled=course.struck_at is not None and not course.was_noticed)
+    return outcome._replace(is_settled=outcome.injected_at is not None and not outcome.was_noticed)
 
 
-def strike_now(course: Course, job: Job, now: float) -> Course:
+def inject(outcome: FaultOutcome, job: Job, now: float) -> FaultOutcome:
     """Return the outcome of a fault that is injected ``now``."""
-    return course._replace(struck_at=now, attempts=_attempts(job))
+    return outcome._replace(injected_at=now, attempts=_attempts(job))
 
 
-def follow(course: Course, job: Job, now: float) -> Course:
+def follow(outcome: FaultOutcome, job: Job, now: float) -> FaultOutcome:
     """Return the outcome of a fault, updated from the new state ``job``."""
-    is_over = course.is_settled or course.recovered_at is not None or job.exit_code == 0
-    if course.struck_at is None or is_over:
-        return course
+    is_over = outcome.is_settled or outcome.recovered_at is not None or job.exit_code == 0
+    if outcome.injected_at is None or is_over:
+        return outcome
     is_whole = gang_runs(job)
-    if not is_whole or _attempts(job) != course.attempts:
-        course = course._replace(was_noticed=True)
-    if course.was_noticed and is_whole:
-        course = course._replace(recovered_at=now)
-    return course
+    if not is_whole or _attempts(job) != outcome.attempts:
+        outcome = outcome._replace(was_noticed=True)
+    if outcome.was_noticed and is_whole:
+        outcome = outcome._replace(recovered_at=now)
+    return outcome
 
 
 def _attempts(job: Job) -> tuple[int, ...]:
     return tuple(job.tasks[process.task].attempt for process in job.plan.tasks)
 
 
-def report(courses: list[Course], exit_code: int | None) -> list[str]:
+def report(outcomes: list[FaultOutcome], exit_code: int | None) -> list[str]:
     """Return a sentence for each fault."""
-    return [f"drill: {course.strike}: {_outcome(course, exit_code)}" for course in courses]
+    return [f"drill: {outcome.fault}: {_describe(outcome, exit_code)}" for outcome in outcomes]
 
 
-def _outcome(course: Course, exit_code: int | None) -> str:
-    if course.struck_at is None:
+def _describe(outcome: FaultOutcome, exit_code: int | None) -> str:
+    if outcome.injected_at is None:
         return "not done, the job had ended before"
-    if not course.was_noticed:
+    if not outcome.was_noticed:
         return "no task ended because of it"
-    if course.recovered_at is None:
+    if outcome.recovered_at is None:
         return "the job ended well without a restart" if exit_code == 0 else "the job did not recover"
-    took = course.recovered_at - course.struck_at
+    took = outcome.recovered_at - outcome.injected_at
     return f"all tasks ran again after {took:.1f} s" + ("" if exit_code == 0 else ", but the job failed")

@@ -25,9 +25,9 @@ def can_lose(job: Job, task: TaskPlan) -> bool:
 
 
 def _will_work(job: Job, name: str) -> bool:
-    """Whether a task runs, or will run after its backoff, on a host that is not away."""
+    """Whether a task runs, or will run after its backoff, on a host that is not down."""
     task = job.tasks[name]
-    is_there = job.hosts[job.plan.find(name).host].phase not in (HostPhase.AWAY, HostPhase.JOINING)
+    is_there = job.hosts[job.plan.find(name).host].phase not in (HostPhase.DOWN, HostPhase.JOINING)
     return is_there and (task.is_alive or task.resume_at is not None)
 
 
@@ -53,7 +53,7 @@ def missed(job: Job) -> list[str]:
     """
     if job.plan.strategy != "multi_worker_mirrored":
         return []
-    back = [host for host in job.left_out if job.hosts[host].phase is HostPhase.JOINED]
+    back = [host for host in job.excluded_hosts if job.hosts[host].phase is HostPhase.CONNECTED]
     return [host for host in back if any(policy.in_gang(task) for task in job.original.on_host(host))]
 
 

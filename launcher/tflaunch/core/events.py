@@ -91,7 +91,7 @@ class HostLost(NamedTuple):
     is_faulty: bool = False
 
 
-class FilesPlaced(NamedTuple):
+class FilesSynced(NamedTuple):
     """The user's code was copied to the host, into ``directory``."""
 
     host: str
@@ -105,7 +105,7 @@ class FilesRefused(NamedTuple):
     reason: Reason
 
 
-class NamesFound(NamedTuple):
+class NamesResolved(NamedTuple):
     """What a host's resolver returned: name to its addresses, separated by spaces; "" for none."""
 
     host: str
@@ -126,7 +126,7 @@ class PortsRefused(NamedTuple):
     refused: dict[str, Reason]
 
 
-class PeersTried(NamedTuple):
+class PeersProbed(NamedTuple):
     """A host has tried to reach the others' tasks; ``failed``: task to the reason."""
 
     host: str
@@ -192,7 +192,7 @@ class TaskExited(NamedTuple):
     metrics: dict[str, Metric] = {}  # noqa: RUF012 (never changed)
 
 
-class TaskSilent(NamedTuple):
+class OutputStalled(NamedTuple):
     """The task has been silent for longer than ``timeouts.stall`` allows."""
 
     host: str
@@ -200,7 +200,7 @@ class TaskSilent(NamedTuple):
     attempt: Attempt
 
 
-class TaskSpoke(NamedTuple):
+class OutputResumed(NamedTuple):
     """A silent task has written output again."""
 
     host: str
@@ -226,19 +226,19 @@ class Interrupted(NamedTuple):
     signal: SignalNumber
 
 
-class StopAsked(NamedTuple):
+class StopRequested(NamedTuple):
     """The user asked from another terminal to stop the job: TERM, and KILL after ``grace`` seconds."""
 
     grace: Seconds
 
 
-class RestartAsked(NamedTuple):
+class RestartRequested(NamedTuple):
     """The user asked to restart a task, or the whole gang for ""."""
 
     task: str
 
 
-class Struck(NamedTuple):
+class FaultInjected(NamedTuple):
     """A drill or the user disturbed a task or link; recorded only, the job does not react to it."""
 
     what: str
@@ -261,40 +261,40 @@ Event = (
     | LinkRestored
     | HostLeaving
     | HostLost
-    | FilesPlaced
+    | FilesSynced
     | FilesRefused
-    | NamesFound
+    | NamesResolved
     | PortsHeld
     | PortsRefused
-    | PeersTried
+    | PeersProbed
     | TaskStarted
     | TaskNotStarted
     | PortOpened
-    | TaskSilent
-    | TaskSpoke
+    | OutputStalled
+    | OutputResumed
     | TaskExited
     | TaskGone
     | Interrupted
-    | StopAsked
-    | RestartAsked
-    | Struck
+    | StopRequested
+    | RestartRequested
+    | FaultInjected
     | Superseded
     | TimePassed
 )
 
 _SAID_BY_AGENTS = (
     HostLeaving,
-    FilesPlaced,
+    FilesSynced,
     FilesRefused,
-    NamesFound,
+    NamesResolved,
     PortsHeld,
     PortsRefused,
-    PeersTried,
+    PeersProbed,
     TaskStarted,
     TaskNotStarted,
     PortOpened,
-    TaskSilent,
-    TaskSpoke,
+    OutputStalled,
+    OutputResumed,
     TaskExited,
     TaskGone,
 )

@@ -24,16 +24,21 @@ def on_host_event(
     host = job.hosts[event.host]
     if isinstance(event, HostJoined | HostUnreachable):
         return _on_joining_news(job, event, now) if host.phase is HostPhase.JOINING else (job, [])
-    if host.phase is HostPhase.AWAY:
+    if host.phase is HostPhase.DOWN:
         return job, []  # already given up
     match event:
         case LinkLost():
-            since = host.since if host.phase is HostPhase.UNHEARD else now
+            since = host.since if host.phase is HostPhase.DISCONNECTED else now
             fence_at = now + policy.fence(job.plan)
-            unheard = {"phase": HostPhase.UNHEARD, "reason": event.reason, "since": since, "fence_at": fence_at}
-            return job.with_host(event.host, **unheard), []
+            disconnected = {
+                "phase": HostPhase.DISCONNECTED,
+                "reason": event.reason,
+                "since": since,
+                "fence_at": fence_at,
+            }
+            return job.with_host(event.host, **disconnected), []
         case LinkRestored(is_leaving=False):
-            return job.with_host(event.host, phase=HostPhase.JOINED, fence_at=None), []
+            return job.with_host(event.host, phase=HostPhase.CONNECTED, fence_at=None), []
         case LinkRestored():
             reason = f"nothing was heard of it for longer than the lease of {job.plan.lease:g} s"
             job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=None)
@@ -54,7 +59,7 @@ def _on_joining_news(job: Job, event: HostJoined | HostUnreachable, now: float) 
     job = job._replace(join_by=policy.join_limit(job.plan, now))
     if isinstance(event, HostUnreachable):
         return not_reached(job, event.host, event.reason, now)
-    job = job.with_host(event.host, phase=HostPhase.JOINED, joined_at=now)
+    job = job.with_host(event.host, phase=HostPhase.CONNECTED, joined_at=now)
     return welcome(job, event.host) if job.phase is Phase.RUNNING else (job, [])
 
 
@@ -65,13 +70,13 @@ def not_reached(job: Job, host: str, reason: str, now: float) -> Step:
 
 
 def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
-    """Mark a host as away and count the loss; a drain, or a healthy time beyond the window, resets it."""
+    """Mark a host as down and count the loss; a drain, or a healthy time beyond the window, resets it."""
     state = job.hosts[host]
     was_reached = state.phase is not HostPhase.JOINING
     was_well = was_reached and (state.is_drained or now - state.joined_at > job.plan.restart.window)
     failures = (0 if was_well else state.failures) + was_reached
     retry_at = now + elastic.rest_after(job.plan, failures, was_reached)
-    changes = {"phase": HostPhase.AWAY, "reason": reason, "fence_at": None, "failures": failures}
+    changes = {"phase": HostPhase.DOWN, "reason": reason, "fence_at": None, "failures": failures}
     return job.with_host(host, retry_at=retry_at, **changes)
 
 
@@ -98,7 +103,8 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = 
                 was_lost = task.phase is not TaskPhase.EXITED
                 resume_at = now if was_lost and not policy.in_gang(process) else task.resume_at
                 tasks[process.task] = task._replace(phase=TaskPhase.GONE, since=now, resume_at=resume_at)
-        ports = job.ports.without(process.task for process in there)
+        lost = {process.task for process in there}
+        ports = {task: port for task, port in job.ports.items() if task not in lost}
         job = job._replace(tasks=job.tasks.replaced(tasks), ports=ports)
         job = _count_failure(job, name, reason, now)
         actions.append(AbandonHost(name, tuple(process.task for process in there)))
@@ -118,7 +124,7 @@ def _refuse_restart(job: Job, host: str) -> Job:
     if culprit is None or not is_cause or job.exit_code is not None or elastic.can_do_without(job, {host}):
         return job
     code = policy.exit_code(culprit, job.has_started)
-    return job._replace(exit_code=code, refusal=f"the agent on {host} would break the protocol again")
+    return job._replace(exit_code=code, no_retry_reason=f"the agent on {host} would break the protocol again")
 
 
 def _needed(job: Job, host: str) -> list[TaskPlan]:
@@ -137,7 +143,7 @@ def _blame(job: Job, host: HostState, reason: str, now: float) -> Step:
     culprit = Culprit(Cause.HOST, host.host, job.attempt, None, None, reason, now, host.host)
     if job.phase is Phase.PREPARING or (job.phase is Phase.RUNNING and _takes_all_along(job, host.host)):
         return fail(job, culprit, now, may_retry=True)
-    return _accuse_instead(job, culprit, since=host.since if host.phase is HostPhase.UNHEARD else now), []
+    return _accuse_instead(job, culprit, since=host.since if host.phase is HostPhase.DISCONNECTED else now), []
 
 
 def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
@@ -209,4 +215,4 @@ def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
     culprit = Culprit(Cause.TASK, name, task.attempt, task.code, task.signal, "", now, process.host)
     if task.code is None and task.signal is None:
         culprit = culprit._replace(cause=Cause.HOST, name=process.host, message=job.hosts[process.host].reason)
-    return fail(job._replace(refusal=answer.refusal), culprit, now, may_retry=False)
+    return fail(job._replace(no_retry_reason=answer.no_retry_reason), culprit, now, may_retry=False)

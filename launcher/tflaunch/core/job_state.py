@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tflaunch.core.persistent_map import Table
 from tflaunch.core.restart_budget import Budget, Reached
-from tflaunch.core.task_table import Ledger
+from tflaunch.core.task_table import StateTable
 from tflaunch.plan.model import Plan, role_of
 
 STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"
-"""Marks of tasks: an attempt was started; a process was seen; see `TaskState`; will restart alone."""
+"""Tags of tasks: an attempt was started; a process was seen; see `TaskState`; will restart alone."""
 
-ALIVE, SILENT, UNOPENED = "alive", "silent", "unopened"
-"""Marks of tasks, paired with the role: see `TaskState`; alive and silent; started, port not open."""
+ALIVE, STALLED, NOT_LISTENING = "alive", "stalled", "not_listening"
+"""Tags of tasks, paired with the role: see `TaskState`; alive without output; started, port not open."""
 
 CODE, NAMES, PEERS = "code", "names", "peers"
-"""Marks of hosts that are not away, in addition to their phase: see `HostState.awaits`."""
+"""Tags of hosts that are not down, in addition to their phase: see `HostState.awaits`."""
 
 TIMED = "timed"
-"""Mark of hosts with a deadline (a fence or a retry), in addition to their phase."""
+"""Tag of hosts with a deadline (a fence or a retry), in addition to their phase."""
 
 
 class Phase(Enum):
@@ -48,13 +47,13 @@ class Phase(Enum):
 class HostPhase(Enum):
     """Phase of a host's agent."""
 
-    AWAY = "away"
+    DOWN = "down"
     """No agent: it was never started, or has certainly ended together with its tasks."""
     JOINING = "joining"
     """It is being started."""
-    JOINED = "joined"
+    CONNECTED = "connected"
     """Connected: it executes requests."""
-    UNHEARD = "unheard"
+    DISCONNECTED = "disconnected"
     """The link to it is lost; until the fence has passed, its tasks may be alive."""
     LEAVING = "leaving"
     """Connected, but stopping its tasks: its lease has expired, or it was asked on its host to stop."""
@@ -63,7 +62,7 @@ class HostPhase(Enum):
 class HostState(NamedTuple):
     """State of one host. Times are seconds of the supervisor's clock.
 
-    ``reason`` says why it is away or unheard, ``since`` is when that became known, and ``fence_at`` is when it
+    ``reason`` says why it is down or disconnected, ``since`` is when that became known, and ``fence_at`` is when it
     is certainly dead. ``awaits`` is what is still missing: a copy of the user's code (`CODE`), the addresses of
     the others' names (`NAMES`), or whether it can reach them (`PEERS`). ``is_drained``: it leaves because its host
     is being drained. ``failures`` counts consecutive losses of a host that had joined; ``joined_at`` is when it
@@ -84,19 +83,11 @@ class HostState(NamedTuple):
     code: str = ""
 
     @property
-    def marks(self) -> tuple[Hashable, ...]:
-        """The marks that the host table counts this host by."""
+    def tags(self) -> tuple[Hashable, ...]:
+        """The tags by which the host table counts this host."""
         is_timed = self.fence_at is not None or self.retry_at is not None
-        awaited = self.awaits if self.phase is not HostPhase.AWAY else ()
+        awaited = self.awaits if self.phase is not HostPhase.DOWN else ()
         return (self.phase, *awaited, TIMED) if is_timed else (self.phase, *awaited)
-
-    def fenced(self) -> float | None:
-        """Return when the host is certainly dead."""
-        return self.fence_at
-
-    def retried(self) -> float | None:
-        """Return when to try the host again."""
-        return self.retry_at
 
 
 class TaskPhase(Enum):
@@ -134,7 +125,7 @@ class TaskState(NamedTuple):
     is_stopping: bool = False
     was_stopped: bool = False
     grace: float | None = None
-    is_silent: bool = False
+    is_stalled: bool = False
     preload: str = ""
     tensorflow: str = ""
     since: float = 0.0
@@ -155,25 +146,25 @@ class TaskState(NamedTuple):
         return self.phase in (TaskPhase.EXITED, TaskPhase.GONE) and self.code == 0 and self.resume_at is None
 
     @property
-    def marks(self) -> list[Hashable]:
-        """The marks that the task table counts this task by."""
-        marks: list[Hashable] = []
+    def tags(self) -> list[Hashable]:
+        """The tags by which the task table counts this task."""
+        tags: list[Hashable] = []
         if self.phase is not TaskPhase.IDLE:
             role = role_of(self.task)
-            marks.append(STARTED)
+            tags.append(STARTED)
             if self.is_alive:
-                marks.append((ALIVE, role))
-                if self.is_silent:
-                    marks.append((SILENT, role))
+                tags.append((ALIVE, role))
+                if self.is_stalled:
+                    tags.append((STALLED, role))
             if not self.is_port_open:
-                marks.append((UNOPENED, role))
+                tags.append((NOT_LISTENING, role))
         if self.pid is not None:
-            marks.append(HAS_RUN)
+            tags.append(HAS_RUN)
         if self.has_succeeded:
-            marks.append(SUCCEEDED)
+            tags.append(SUCCEEDED)
         if self.resume_at is not None:
-            marks.append(WAITING)
-        return marks
+            tags.append(WAITING)
+        return tags
 
 
 class Cause(Enum):
@@ -216,44 +207,43 @@ class Job(NamedTuple):
     """State of a run. Times are seconds of the supervisor's clock.
 
     ``original`` is the plan as compiled; ``plan`` is that of the current attempt, with its ports and without the
-    workers of lost hosts. ``deciders`` are the tasks that must exit with code 0 for the job to succeed.
-    ``budget`` is what restarts of the gang have used; ``refusal`` says why no other one follows; ``wanted``
-    counts intended restarts: a host returned, or the user asked. ``last_failure`` is the culprit of the latest
-    attempt that was followed by another. ``late_at`` is when to report tasks that still run although others have
-    finished; ``was_late``: they were reported.
-    ``save_by`` is the time until which a preempted gang may save. ``are_peers_asked``: hosts were asked whether they
-    can reach each other; ``unreached`` is what they could not reach. ``left_out`` are the hosts whose workers the
-    current attempt runs without. ``is_complete``: every task of the cluster has listened on its port in this
-    attempt; ``has_formed``: in this attempt or an earlier one. ``was_warned``: the cluster of this attempt has not
-    formed within `policy.WARN_AFTER`; ``is_past_start``: an attempt has run for that long, so its failure does not
-    count as one of start-up.
+    workers of lost hosts. ``success_tasks`` are the tasks that must exit with code 0 for the job to succeed.
+    ``budget`` is what restarts of the gang have used; ``no_retry_reason`` says why no other one follows;
+    ``requested_restarts`` counts those that no failure caused: a host returned, or the user asked. ``last_failure``
+    is the culprit of the latest attempt that was followed by another. ``late_at`` is when to report tasks that still
+    run although others have finished; ``was_late``: they were reported. ``save_by`` is the time until which a
+    preempted gang may save. ``are_peers_probed``: hosts were asked whether they can reach each other; ``unreached``
+    is what they could not reach. ``excluded_hosts`` are the hosts whose workers the current attempt runs without.
+    ``is_complete``: every task of the cluster has listened on its port in this attempt; ``cluster_formed``: in this
+    attempt or an earlier one. ``was_warned``: the cluster of this attempt has not formed within `policy.WARN_AFTER`;
+    ``is_past_start``: an attempt has run for that long, so its failure does not count as one of start-up.
     """
 
     run: str
     original: Plan
     plan: Plan
     phase: Phase
-    tasks: Ledger[TaskState]
-    deciders: tuple[str, ...]
+    tasks: StateTable[TaskState]
+    success_tasks: tuple[str, ...]
     started_at: float
     attempt: int = 0
     attempt_started_at: float = 0.0
-    hosts: Ledger[HostState] = Ledger({})
+    hosts: StateTable[HostState] = StateTable({})
     join_by: float = 0.0
-    ports: Table[int] = Table()
-    are_peers_asked: bool = False
+    ports: Mapping[str, int] = {}
+    are_peers_probed: bool = False
     unreached: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    excluded_hosts: tuple[str, ...] = ()
     is_complete: bool = False
-    has_formed: bool = False
+    cluster_formed: bool = False
     was_warned: bool = False
     is_past_start: bool = False
     culprit: Culprit | None = None
     failed_at: float = 0.0
     exit_code: int | None = None
     budget: Budget = Budget()
-    refusal: str = ""
-    wanted: int = 0
+    no_retry_reason: str = ""
+    requested_restarts: int = 0
     last_failure: Culprit | None = None
     late_at: float | None = None
     was_late: bool = False
@@ -271,6 +261,21 @@ class Job(NamedTuple):
         if not self.hosts.count(*phases):
             return []
         return [host.host for host in self.hosts.values() if host.phase in phases]
+
+    def first_fence_at(self) -> float | None:
+        """Return when the first of the disconnected hosts is certainly dead; None if none is disconnected."""
+        return self._earliest(host.fence_at for host in self._timed_hosts())
+
+    def first_retry_at(self) -> float | None:
+        """Return when to try a host again; None if none is to be retried."""
+        return self._earliest(host.retry_at for host in self._timed_hosts())
+
+    def _timed_hosts(self) -> Iterable[HostState]:
+        return self.hosts.values() if self.hosts.count(TIMED) else ()
+
+    @staticmethod
+    def _earliest(times: Iterable[float | None]) -> float | None:
+        return min((time for time in times if time is not None), default=None)
 
     def alive(self) -> list[TaskState]:
         """Return the tasks that may have a living process."""

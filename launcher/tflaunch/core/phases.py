@@ -17,13 +17,11 @@ from tflaunch.core.job_state import (
     Cause,
     Culprit,
     HostPhase,
-    HostState,
     Job,
     Phase,
     TaskPhase,
     TaskState,
 )
-from tflaunch.core.persistent_map import Table
 from tflaunch.plan import model as planning
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import SIDECAR, TaskPlan
@@ -51,19 +49,19 @@ def advance(job: Job, now: float) -> Step:
 def _joining(job: Job, now: float) -> Step:
     if job.hosts.count(HostPhase.JOINING):
         return job, []
-    away = job.hosts_in(HostPhase.AWAY)
-    if away and not elastic.can_do_without(job, away):
-        message = "\n".join(f"{host}: {job.hosts[host].reason}" for host in away)
-        culprit = Culprit(Cause.UNREACHABLE, ", ".join(away), job.attempt, None, None, message)
+    down = job.hosts_in(HostPhase.DOWN)
+    if down and not elastic.can_do_without(job, down):
+        message = "\n".join(f"{host}: {job.hosts[host].reason}" for host in down)
+        culprit = Culprit(Cause.UNREACHABLE, ", ".join(down), job.attempt, None, None, message)
         return fail(job, culprit, now, may_retry=job.has_started)
     return _prepare(job) if policy.are_hosts_settled(job) else (job, [])
 
 
 def _join_again(job: Job, now: float) -> Step:
-    """Start agents on hosts that are away, except those resting until a retry if the job can spare them."""
-    away = job.hosts_in(HostPhase.AWAY)
-    resting = {host for host in away if (job.hosts[host].retry_at or now) > now}
-    wanted = [host for host in away if host not in resting] if elastic.can_do_without(job, resting) else away
+    """Start agents on hosts that are down, except those resting until a retry if the job can spare them."""
+    down = job.hosts_in(HostPhase.DOWN)
+    resting = {host for host in down if (job.hosts[host].retry_at or now) > now}
+    wanted = [host for host in down if host not in resting] if elastic.can_do_without(job, resting) else down
     return join_hosts(job._replace(phase=Phase.JOINING), wanted, now)
 
 
@@ -83,15 +81,15 @@ def join_hosts(job: Job, hosts: Iterable[str], now: float) -> Step:
 def _prepare(job: Job) -> Step:
     """Request what the next attempt needs on each host: the user's code, name lookups and ports.
 
-    Fixed ports stay, others are chosen again. Workers of hosts that are away are left out; tasks that are still
+    Fixed ports stay, others are chosen again. Workers of hosts that are down are left out; tasks that are still
     alive (evaluators, sidecars) keep what they have.
     """
-    away = frozenset(job.hosts_in(HostPhase.AWAY))
-    plan = planning.without(job.original, away)
+    down = frozenset(job.hosts_in(HostPhase.DOWN))
+    plan = planning.without(job.original, down)
     tasks = {process.task: job.tasks[process.task] for process in plan.processes()}
-    left_out = {name: TaskState(name, attempt=task.attempt) for name, task in job.tasks.items() if name not in tasks}
+    excluded = {name: TaskState(name, attempt=task.attempt) for name, task in job.tasks.items() if name not in tasks}
     ports = {task: port for task, port in job.ports.items() if task in tasks and tasks[task].is_alive}
-    names = preflight.names_to_find(plan, [host for host in job.hosts if host not in away])
+    names = preflight.names_to_find(plan, [host for host in job.hosts if host not in down])
     asked = {
         host.host: host._replace(awaits=host.awaits & {CODE} | ({NAMES} if host.host in names else frozenset()))
         for host in job.hosts.values()
@@ -99,13 +97,13 @@ def _prepare(job: Job) -> Step:
     job = job._replace(
         phase=Phase.PREPARING,
         plan=plan,
-        tasks=job.tasks.replaced(left_out),
+        tasks=job.tasks.replaced(excluded),
         hosts=job.hosts.replaced(asked),
-        deciders=policy.deciders(plan),
-        ports=Table(ports),
-        are_peers_asked=False,
+        success_tasks=policy.success_tasks(plan),
+        ports=ports,
+        are_peers_probed=False,
         unreached=(),
-        left_out=tuple(host for host in job.hosts if host in away),
+        excluded_hosts=tuple(host for host in job.hosts if host in down),
     )
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
@@ -113,12 +111,12 @@ def _prepare(job: Job) -> Step:
 
 
 def _to_prepare(job: Job) -> list[TaskPlan]:
-    """Return the tasks that are not alive and whose hosts are not away."""
+    """Return the tasks that are not alive and whose hosts are not down."""
     return [task for task in job.plan.tasks if _is_to_prepare(job, task)]
 
 
 def _is_to_prepare(job: Job, task: TaskPlan) -> bool:
-    return not job.tasks[task.task].is_alive and job.hosts[task.host].phase is not HostPhase.AWAY
+    return not job.tasks[task.task].is_alive and job.hosts[task.host].phase is not HostPhase.DOWN
 
 
 def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
@@ -143,10 +141,10 @@ def _preparing(job: Job, now: float) -> Step:
     if job.hosts.count(CODE, NAMES, PEERS) or not _are_ports_held(job):
         return job, []
     plan = planning.resolve(job.plan, job.ports)
-    if not job.are_peers_asked and not job.has_started:
+    if not job.are_peers_probed and not job.has_started:
         wanted = preflight.peers_to_try(plan)
         asked = {host: job.hosts[host]._replace(awaits=frozenset({PEERS})) for host in wanted}
-        job = job._replace(hosts=job.hosts.replaced(asked), are_peers_asked=True)
+        job = job._replace(hosts=job.hosts.replaced(asked), are_peers_probed=True)
         if wanted:
             return job, list(wanted.values())
     job = job._replace(
@@ -175,10 +173,10 @@ def _preparing(job: Job, now: float) -> Step:
 
 
 def _are_ports_held(job: Job) -> bool:
-    """Whether a port is held for every task that will start, on hosts that are not away."""
+    """Whether a port is held for every task that will start, on hosts that are not down."""
     if not has_cluster(job.plan.strategy):
         return True
-    if not job.hosts.count(HostPhase.AWAY) and len(job.ports) < len(job.plan.tasks):
+    if not job.hosts.count(HostPhase.DOWN) and len(job.ports) < len(job.plan.tasks):
         return False  # the common case, decided without scanning every task
     return all(task.task in job.ports for task in _to_prepare(job))
 
@@ -210,8 +208,8 @@ def _running(job: Job, now: float) -> Step:
         return fail(job, culprit, now, may_retry=True)
     looked_at = tensorboard.of(job.plan)  # it may not have started yet
     job, actions = _start_due(job, [*policy.waiting(job), *([] if looked_at is None else [looked_at])], now)
-    soonest = job.hosts.soonest(HostState.retried)
-    if soonest is None or now < soonest:
+    retry_at = job.first_retry_at()
+    if retry_at is None or now < retry_at:
         return job, actions
     due = [host.host for host in job.hosts.values() if host.retry_at is not None and now >= host.retry_at]
     job, more = join_hosts(job, due, now)
@@ -311,16 +309,16 @@ def _judge(job: Job, now: float) -> Job:
     culprit = job.culprit
     assert culprit is not None
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST):
-        return job._replace(resume_at=now, wanted=job.wanted + 1)
+        return job._replace(resume_at=now, requested_restarts=job.requested_restarts + 1)
     if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.code):
         answer = restart_budget.Answer(job.budget, None, "it failed during start-up, so a retry would fail too")
     elif culprit.cause is Cause.TASK and job.plan.restart.max and (alike := policy.failure_of_all(job)):
-        refusal = f"every task failed alike, so a restart would fail too: {alike}"
-        answer = restart_budget.Answer(job.budget, None, refusal)
+        no_retry_reason = f"every task failed alike, so a restart would fail too: {alike}"
+        answer = restart_budget.Answer(job.budget, None, no_retry_reason)
     else:
         failure = policy.failure_of_gang(job, culprit)
         answer = restart_budget.ask(job.budget, job.plan.restart, failure, now, job.run)
-    job = job._replace(budget=answer.budget, refusal=answer.refusal)
+    job = job._replace(budget=answer.budget, no_retry_reason=answer.no_retry_reason)
     if answer.wait is None:
         return job._replace(exit_code=policy.exit_code(culprit, job.has_started))
     return job._replace(resume_at=now + answer.wait)
@@ -331,7 +329,7 @@ def _backing_off(job: Job, now: float) -> Step:
         return job, []
     attempt = 1 + max(task.attempt for task in job.tasks.values())
     job = job._replace(attempt=attempt)
-    is_whole = job.hosts.count(HostPhase.JOINED) == len(job.hosts)
+    is_whole = job.hosts.count(HostPhase.CONNECTED) == len(job.hosts)
     return _prepare(job) if is_whole else _join_again(job, now)
 
 

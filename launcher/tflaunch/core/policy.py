@@ -15,9 +15,9 @@ from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import (
     ALIVE,
     CODE,
-    SILENT,
+    NOT_LISTENING,
+    STALLED,
     SUCCEEDED,
-    UNOPENED,
     WAITING,
     Cause,
     Culprit,
@@ -62,7 +62,7 @@ _LAST_SIGNAL = 64
 _PLAIN_CODES = frozenset(range(1, 256)) - frozenset(range(129, 129 + _LAST_SIGNAL))  # no shell codes for signals
 
 
-def deciders(plan: Plan) -> tuple[str, ...]:
+def success_tasks(plan: Plan) -> tuple[str, ...]:
     """Return the tasks that must exit with code 0 for the job to succeed."""
     if not plan.tasks:
         return tuple(sidecar.task for sidecar in plan.sidecars if sidecar.is_required)
@@ -101,7 +101,7 @@ def is_overdue(job: Job, task: TaskState, now: float) -> bool:
 def is_open(job: Job) -> bool:
     """Whether all tasks started in this attempt listen on their ports."""
     inside = members(job.plan.strategy) if forms_cluster(job.plan) else ()
-    return not job.tasks.count(*((UNOPENED, role) for role in inside))
+    return not job.tasks.count(*((NOT_LISTENING, role) for role in inside))
 
 
 def late(job: Job) -> list[str]:
@@ -142,8 +142,8 @@ def _listening(plan: Plan) -> list[str]:
 
 def has_succeeded(job: Job) -> bool:
     """Whether all tasks that decide the job's success have succeeded."""
-    are_enough = job.tasks.count(SUCCEEDED) >= len(job.deciders)
-    return are_enough and all(job.tasks[name].has_succeeded for name in job.deciders)
+    are_enough = job.tasks.count(SUCCEEDED) >= len(job.success_tasks)
+    return are_enough and all(job.tasks[name].has_succeeded for name in job.success_tasks)
 
 
 def in_gang(task: TaskPlan) -> bool:
@@ -176,10 +176,10 @@ def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
 
 
 def is_ready(job: Job, task: TaskPlan) -> bool:
-    """Whether a task can start alone: its host is joined, has the user's code and holds the port."""
+    """Whether a task can start alone: its host is connected, has the user's code and holds the port."""
     needs_port = task.address is not None and (has_cluster(job.plan.strategy) or is_board(task))
     has_port = not needs_port or task.task in job.ports
-    return job.hosts[task.host].phase is HostPhase.JOINED and not lacks_code(job, task.host) and has_port
+    return job.hosts[task.host].phase is HostPhase.CONNECTED and not lacks_code(job, task.host) and has_port
 
 
 def is_due(job: Job, task: TaskPlan, now: float) -> bool:
@@ -209,8 +209,8 @@ def _is_at_work(job: Job, task: TaskState) -> bool:
 
 
 def are_hosts_settled(job: Job) -> bool:
-    """Whether no host is leaving or disconnected; such a host will soon be either joined or away."""
-    return not job.hosts.count(HostPhase.UNHEARD, HostPhase.LEAVING)
+    """Whether no host is leaving or disconnected; such a host will soon be either connected or down."""
+    return not job.hosts.count(HostPhase.DISCONNECTED, HostPhase.LEAVING)
 
 
 def is_saving(job: Job) -> bool:
@@ -226,7 +226,7 @@ def is_ending(job: Job) -> bool:
 def is_stalled(job: Job) -> bool:
     """Whether every living task of the gang has been silent for longer than ``timeouts.stall``."""
     living = _living(job, _GANG)
-    return living > 0 and living == job.tasks.count(*((SILENT, role) for role in _GANG))
+    return living > 0 and living == job.tasks.count(*((STALLED, role) for role in _GANG))
 
 
 def is_preemption(code: int | None, number: int | None) -> bool:
@@ -273,8 +273,8 @@ def awaited_at_first(plan: Plan, host: str) -> frozenset[str]:
 
 
 def lacks_code(job: Job, host: str) -> bool:
-    """Whether the user's code has not been copied yet to a host that is not away."""
-    return CODE in job.hosts[host].marks
+    """Whether the user's code has not been copied yet to a host that is not down."""
+    return CODE in job.hosts[host].tags
 
 
 def is_start_failure(job: Job, code: int | None) -> bool:
@@ -283,7 +283,7 @@ def is_start_failure(job: Job, code: int | None) -> bool:
     A failing import or a wrong argument will fail again in the same way. Start-up is over when the cluster has
     formed, or after `WARN_AFTER` for a program that never opens its ports: it may have a cluster of its own.
     """
-    return code in _PLAIN_CODES and code not in _PREEMPTED and not (job.has_formed or job.is_past_start)
+    return code in _PLAIN_CODES and code not in _PREEMPTED and not (job.cluster_formed or job.is_past_start)
 
 
 def failure_of_gang(job: Job, culprit: Culprit) -> Failure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from tflaunch.core.actions import TryPeers
+from tflaunch.core.actions import ProbePeers
 from tflaunch.core.policy import forms_cluster
 from tflaunch.plan.model import Plan
 from tflaunch.plan.tf_config import members
@@ -17,7 +17,7 @@ Without a limit, N hosts would open N times N connections at the same time.
 """
 
 
-def peers_to_try(plan: Plan) -> dict[str, TryPeers]:
+def peers_to_try(plan: Plan) -> dict[str, ProbePeers]:
     """Return what each host has to probe before the first start: tasks of the cluster on other hosts.
 
     A host probes all other hosts, or a sample of them (see `MOST_PEERS`).
@@ -29,7 +29,7 @@ def peers_to_try(plan: Plan) -> dict[str, TryPeers]:
     for host, tasks in inside.items():
         mine = {task: port for task, (_, port) in tasks.items()}
         others = {task: place for other in _looked_at(host, places) for task, place in inside[other].items()}
-        wanted[host] = TryPeers(host, mine, others)
+        wanted[host] = ProbePeers(host, mine, others)
     return wanted
 
 

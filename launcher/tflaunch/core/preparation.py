@@ -6,7 +6,7 @@ Pure.
 from __future__ import annotations
 
 from tflaunch.core import preflight
-from tflaunch.core.events import FilesPlaced, FilesRefused, NamesFound, PeersTried, PortsHeld, PortsRefused
+from tflaunch.core.events import FilesRefused, FilesSynced, NamesResolved, PeersProbed, PortsHeld, PortsRefused
 from tflaunch.core.job_state import CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, TaskPhase
 from tflaunch.core.phases import Step, fail
 from tflaunch.plan import model as planning
@@ -21,16 +21,16 @@ _REMEDY = (
 
 
 def on_preparation(
-    job: Job, event: FilesPlaced | FilesRefused | NamesFound | PortsHeld | PortsRefused | PeersTried, now: float
+    job: Job, event: FilesSynced | FilesRefused | NamesResolved | PortsHeld | PortsRefused | PeersProbed, now: float
 ) -> Step:
     """Return the job after a host has done its part for the next attempt, or could not."""
     match event:
-        case FilesPlaced():
+        case FilesSynced():
             return _has_answered(job, event.host, CODE).with_host(event.host, code=event.directory), []
         case FilesRefused():
             message = f"the files of `sync` cannot be brought to {event.host}: {event.reason}"
             return _refuse(job, Cause.FILES, event.host, message, now)
-        case NamesFound():
+        case NamesResolved():
             # A wrongly resolved name would make the tasks wait without limit.
             job = _has_answered(job, event.host, NAMES)
             problems = preflight.name_problems(event.host, event.found)
@@ -46,14 +46,14 @@ def on_preparation(
             lines = [f"{task}: {reason}" for task, reason in event.refused.items()]
             message = "\n".join([*lines, _OTHER_PORT])
             return _refuse(job, Cause.PORTS, event.host, message, now)
-        case PeersTried():
-            return _on_peers_tried(job, event, now)
+        case PeersProbed():
+            return _on_peers_probed(job, event, now)
 
 
 def _on_ports_held(job: Job, event: PortsHeld) -> Job:
     if tensorboard.NAME in event.ports and _has_board(job) and job.tasks[tensorboard.NAME].is_alive:
         return job  # a second answer: TensorBoard has already started on the first port
-    job = job._replace(ports=job.ports.replaced(event.ports))
+    job = job._replace(ports={**job.ports, **event.ports})
     # A host has returned with tasks that restart alone, or TensorBoard can start; neither waits for the other ports.
     if job.phase is Phase.RUNNING or (tensorboard.NAME in event.ports and _has_board(job)):
         job = job._replace(plan=planning.resolve(job.plan, event.ports))
@@ -68,7 +68,7 @@ def _has_board(job: Job) -> bool:
     return tensorboard.of(job.plan) is not None
 
 
-def _on_peers_tried(job: Job, event: PeersTried, now: float) -> Step:
+def _on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:
     """Collect what a host could not reach; fail the job once all have answered if there is anything."""
     sentences = tuple(
         f"{event.host} cannot reach {task} at {_place(job, task)}: {reason}" for task, reason in event.failed.items()

@@ -12,6 +12,9 @@ _LATEST = 2.0**40  # seconds: beyond any clock, yet safe for arithmetic with tim
 _NUMBER_FIELDS = {"ended": ("exit_code",), "supervisor": ("number",)}
 _MAX_CODE, _MAX_SIGNAL = 255, 64
 
+JOURNAL_FORMAT = 2
+"""Version of the records, named in the first one. Journals without a format are those of tflaunch 0.1."""
+
 DAMAGES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """Exceptions that damaged records of a journal or plan cause in the code that reads them."""
 
@@ -25,6 +28,14 @@ class DamagedRecordError(ValueError):
         self.reason = reason
 
 
+class OtherFormatError(DamagedRecordError):
+    """Error for a journal written by a version of tflaunch whose records have another form: the format."""
+
+    def __init__(self, form: object) -> None:
+        super().__init__(0, f"the journal has format {form!r}, not {JOURNAL_FORMAT}")
+        self.form = form
+
+
 def check_record(record: Any, number: int) -> dict[str, Any]:
     """Return the record if each of its fields is valid.
 
@@ -33,10 +44,13 @@ def check_record(record: Any, number: int) -> dict[str, Any]:
         number: its position in the journal, counted from 0.
 
     Raises:
+        OtherFormatError: another version of tflaunch wrote it.
         DamagedRecordError: a field is missing or wrong.
     """
     try:
         _check(record, number)
+    except DamagedRecordError:
+        raise
     except DAMAGES as error:
         raise DamagedRecordError(number, reason_of(error)) from None
     checked: dict[str, Any] = record
@@ -59,6 +73,8 @@ def _check(record: Any, number: int) -> None:
     if "now" in record or kind == "plan":
         _require(_is_time(record.get("now")), "has a wrong time")
     if kind == "plan":
+        if record.get("format", 1) != JOURNAL_FORMAT:
+            raise OtherFormatError(record.get("format", 1))
         _require(all(isinstance(record.get(name), str) for name in ("run", "logs")), "names no run or no logs")
         _require("\0" not in record["logs"] and isinstance(record.get("plan"), dict), "holds no plan")
     for name in _NUMBER_FIELDS.get(kind, ()):

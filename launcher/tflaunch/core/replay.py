@@ -17,7 +17,7 @@ from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 
 
-class Happening(NamedTuple):
+class Transition(NamedTuple):
     """One step: the event, its time, the actions that it caused, and the job after it."""
 
     event: Event
@@ -53,7 +53,7 @@ def plan_of(record: dict[str, Any]) -> Plan:
         raise DamagedRecordError(0, str(error)) from None
 
 
-def happenings(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Happening]:
+def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transition]:
     """Yield the steps that replay the records after the first.
 
     Raises:
@@ -68,7 +68,7 @@ def happenings(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Happenin
             job, actions = step.step(job, event, record["now"])
         except DAMAGES as error:
             raise DamagedRecordError(record["seq"], reason_of(error)) from None
-        yield Happening(event, record["now"], actions, job)
+        yield Transition(event, record["now"], actions, job)
 
 
 def fold(records: Iterable[dict[str, Any]]) -> Job:
@@ -82,6 +82,6 @@ def fold(records: Iterable[dict[str, Any]]) -> Job:
     if first is None:
         raise DamagedRecordError(0, "the journal is empty")
     job = first_job(first)
-    for happening in happenings(job, rest):
-        job = happening.job
+    for transition in transitions(job, rest):
+        job = transition.job
     return job

@@ -79,11 +79,11 @@ class Budget(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Whether another attempt follows: after ``wait`` seconds, or (None) not, because of ``refusal``."""
+    """Whether another attempt follows: after ``wait`` seconds, or (None) not, because of ``no_retry_reason``."""
 
     budget: Budget
     wait: float | None
-    refusal: str = ""
+    no_retry_reason: str = ""
 
 
 def ask(budget: Budget, restart: RestartPlan, failure: Failure, now: float, salt: str) -> Answer:

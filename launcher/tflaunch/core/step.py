@@ -12,8 +12,9 @@ from tflaunch.core import elastic, policy, tensorboard_port
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import (
     Event,
-    FilesPlaced,
+    FaultInjected,
     FilesRefused,
+    FilesSynced,
     HostJoined,
     HostLeaving,
     HostLost,
@@ -21,30 +22,28 @@ from tflaunch.core.events import (
     Interrupted,
     LinkLost,
     LinkRestored,
-    NamesFound,
-    PeersTried,
+    NamesResolved,
+    OutputResumed,
+    OutputStalled,
+    PeersProbed,
     PortOpened,
     PortsHeld,
     PortsRefused,
-    RestartAsked,
-    StopAsked,
-    Struck,
+    RestartRequested,
+    StopRequested,
     Superseded,
     TaskExited,
     TaskGone,
     TaskNotStarted,
-    TaskSilent,
-    TaskSpoke,
     TaskStarted,
     TimePassed,
 )
 from tflaunch.core.hosts import give_up, not_reached, on_host_event, replace_alone
 from tflaunch.core.job_state import TIMED, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
-from tflaunch.core.persistent_map import Table
 from tflaunch.core.phases import Step, advance, fail, stop, stop_all, stop_gang
 from tflaunch.core.preparation import on_preparation
 from tflaunch.core.restart_budget import Reached
-from tflaunch.core.task_table import Ledger
+from tflaunch.core.task_table import StateTable
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.tensorboard import is_board
 
@@ -62,13 +61,13 @@ def begin(run: str, plan: Plan, now: float) -> Job:
         original=plan,
         plan=plan,
         phase=Phase.JOINING,
-        tasks=Ledger({process.task: TaskState(process.task) for process in plan.processes()}),
-        deciders=policy.deciders(plan),
+        tasks=StateTable({process.task: TaskState(process.task) for process in plan.processes()}),
+        success_tasks=policy.success_tasks(plan),
         started_at=now,
-        hosts=Ledger({host.host: _new_host(plan, host.host, now) for host in plan.hosts}),
+        hosts=StateTable({host.host: _new_host(plan, host.host, now) for host in plan.hosts}),
         join_by=policy.join_limit(plan, now),
-        ports=Table(),
-        has_formed=not policy.forms_cluster(plan),
+        ports={},
+        cluster_formed=not policy.forms_cluster(plan),
     )
 
 
@@ -87,8 +86,7 @@ def step(job: Job, event: Event, now: float) -> Step:
 
 def next_deadline(job: Job) -> float | None:
     """Return when `step` needs a `TimePassed` if no other event comes first; None for never."""
-    is_timed = job.hosts.count(TIMED) > 0
-    times = [job.hosts.soonest(HostState.fenced) if is_timed else None]
+    times = [job.first_fence_at()]
     if job.exit_code is None and job.phase is not Phase.STOPPING:
         times.append(_deadline_at(job))
     if job.hosts.count(HostPhase.JOINING):
@@ -100,7 +98,7 @@ def next_deadline(job: Job) -> float | None:
         if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
             times.append(task.resume_at)
     if job.phase is Phase.RUNNING:
-        times.append(job.hosts.soonest(HostState.retried) if is_timed else None)
+        times.append(job.first_retry_at())
         times.append(elastic.grows_at(job))
         if not job.is_complete:
             times.append(_start_limit_at(job))
@@ -120,17 +118,17 @@ def _react(job: Job, event: Event, now: float) -> Step:
     match event:
         case HostJoined() | HostUnreachable() | LinkLost() | LinkRestored() | HostLeaving() | HostLost():
             return on_host_event(job, event, now)
-        case FilesPlaced() | FilesRefused() | NamesFound() | PortsHeld() | PortsRefused() | PeersTried():
+        case FilesSynced() | FilesRefused() | NamesResolved() | PortsHeld() | PortsRefused() | PeersProbed():
             return on_preparation(job, event, now)
         case Interrupted():
             return _on_interrupt(job, event, now)
-        case StopAsked():
-            return _on_stop_asked(job, event, now)
-        case RestartAsked():
-            return _on_restart_asked(job, event, now)
+        case StopRequested():
+            return _on_stop_requested(job, event, now)
+        case RestartRequested():
+            return _on_restart_requested(job, event, now)
         case TimePassed():
             return _on_time(job, now)
-        case Struck() | Superseded():
+        case FaultInjected() | Superseded():
             return job, []
         case _:
             return _on_task_event(job, event, now)
@@ -141,7 +139,7 @@ def _react(job: Job, event: Event, now: float) -> Step:
 
 def _on_task_event(
     job: Job,
-    event: TaskStarted | TaskNotStarted | PortOpened | TaskSilent | TaskSpoke | TaskExited | TaskGone,
+    event: TaskStarted | TaskNotStarted | PortOpened | OutputStalled | OutputResumed | TaskExited | TaskGone,
     now: float,
 ) -> Step:
     task = job.tasks.get(event.task)
@@ -154,7 +152,7 @@ def _on_task_event(
         case PortOpened():
             job = job.with_task(task, is_port_open=True)
             is_complete = job.is_complete or policy.is_open(job)  # stays set while one worker restarts
-            return job._replace(is_complete=is_complete, has_formed=job.has_formed or is_complete), []
+            return job._replace(is_complete=is_complete, cluster_formed=job.cluster_formed or is_complete), []
         case TaskNotStarted():
             return _on_not_started(job, task, event, now)
         case TaskExited():
@@ -163,8 +161,8 @@ def _on_task_event(
             reached = task.reached.furthest(Reached(checkpoint=event.checkpoint))
             job = job.with_task(task, phase=TaskPhase.GONE, since=now, reached=reached)
             return _on_gone(job, job.plan.find(task.task))
-        case TaskSilent() | TaskSpoke():
-            return job.with_task(task, is_silent=isinstance(event, TaskSilent)), []
+        case OutputStalled() | OutputResumed():
+            return job.with_task(task, is_stalled=isinstance(event, OutputStalled)), []
 
 
 def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float) -> Step:
@@ -180,7 +178,7 @@ def _on_gone(job: Job, process: TaskPlan) -> Step:
     """Release the port of a TensorBoard that has ended and request another one for its next start."""
     if not is_board(process):
         return job, []
-    job = job._replace(ports=job.ports.without([process.task]))
+    job = job._replace(ports={task: port for task, port in job.ports.items() if task != process.task})
     return job, tensorboard_port.hold_port(job)
 
 
@@ -251,7 +249,7 @@ def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     return _end(job, grace, now, is_urgent)
 
 
-def _on_stop_asked(job: Job, event: StopAsked, now: float) -> Step:
+def _on_stop_requested(job: Job, event: StopRequested, now: float) -> Step:
     """Stop the job for `tflaunch down`; a repeated request with less grace stops it sooner."""
     if job.exit_code is None:
         message = "ended by `tflaunch down`"
@@ -262,14 +260,14 @@ def _on_stop_asked(job: Job, event: StopAsked, now: float) -> Step:
 
 def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
     """Stop all tasks. Agents that cannot be reached stop theirs when the lease expires."""
-    unheard = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.UNHEARD) if is_urgent}
+    disconnected = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.DISCONNECTED) if is_urgent}
     job = job._replace(phase=Phase.STOPPING, resume_at=None)
-    job, actions = give_up(job, unheard, now)
+    job, actions = give_up(job, disconnected, now)
     job, more = stop_all(job, grace)
     return job, actions + more
 
 
-def _on_restart_asked(job: Job, event: RestartAsked, now: float) -> Step:
+def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step:
     """Restart one task alone if its strategy allows that, otherwise the whole gang."""
     if job.phase is not Phase.RUNNING:
         return job, []  # the phase has changed since the request was accepted
@@ -321,7 +319,7 @@ def _on_time_running(job: Job, now: float) -> Step:
         message = f"stopped: cluster not formed within {within}: {waiting} did not listen"
         return fail(job, _limit("start", job, message), now, may_retry=False)
     if job.finish_by is not None and now >= job.finish_by:
-        late = ", ".join(name for name in job.deciders if not job.tasks[name].has_succeeded)
+        late = ", ".join(name for name in job.success_tasks if not job.tasks[name].has_succeeded)
         after = f"{job.plan.timeouts.finish:g} s after the first task had finished"
         message = f"stopped: {late} still ran {after} (timeouts.finish)"
         return fail(job, _limit("finish", job, message), now, may_retry=False)

@@ -8,12 +8,12 @@ from tflaunch.plan import tensorboard
 
 
 def hold_port(job: Job, host: str | None = None) -> list[Action]:
-    """Return a request for a port if TensorBoard waits for one and its host is joined; else [].
+    """Return a request for a port if TensorBoard waits for one and its host is connected; else [].
 
     Every start needs a new port: another program may have taken the previous one. With ``host``, only that host's.
     """
     process = tensorboard.of(job.plan)
-    if process is None or host not in (None, process.host) or job.hosts[process.host].phase is not HostPhase.JOINED:
+    if process is None or host not in (None, process.host) or job.hosts[process.host].phase is not HostPhase.CONNECTED:
         return []
     task = job.tasks[process.task]
     is_waiting = task.phase is TaskPhase.IDLE or (task.phase is TaskPhase.GONE and task.resume_at is not None)

@@ -150,7 +150,7 @@ def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
     names = preflight.names_to_find(visit.plan, [visit.known.host]).get(visit.known.host, ())
     found = {}
     if names:
-        found = interview.ask("look_up_names", "names_found", wait=_PATIENCE, names=names)["found"]
+        found = interview.ask("look_up_names", "names_resolved", wait=_PATIENCE, names=names)["found"]
     rest = {name: value for name, value in facts.items() if name != "programs"}
     visit.known = visit.known._replace(programs=known, facts=rest, offset=offset, names=found)
 
@@ -199,7 +199,7 @@ def _try_peers(visit: _Visit, interview: AgentRpc, wanted: Mapping[str, dict[str
         return
     seconds = visit.plan.timeouts.connect
     order = {**about, "patience": seconds}
-    answer = interview.ask("try_peers", "peers_tried", wait=seconds + _PATIENCE, **order)
+    answer = interview.ask("probe_peers", "peers_probed", wait=seconds + _PATIENCE, **order)
     visit.known = visit.known._replace(unreached=dict(answer["failed"]))
 
 

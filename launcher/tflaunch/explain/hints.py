@@ -64,7 +64,7 @@ class Facts(NamedTuple):
     python: str = ""
     hosts: int = 1
     proxies: tuple[str, ...] = ()
-    has_formed: bool = True
+    cluster_formed: bool = True
     finished: tuple[str, ...] = ()
 
 
@@ -234,7 +234,7 @@ _RULES = [
     _Rule(
         r"/job:(?P<kind>\w{1,20})/(?:replica:\d{1,5}/)?task:(?P<number>\d{1,5}) unexpectedly tried to connect",
         "two of the tasks call themselves {kind}:{number}: the program sets TF_CONFIG itself, which it must not",
-        lambda facts: facts.attempt == 0 and not facts.has_formed,
+        lambda facts: facts.attempt == 0 and not facts.cluster_formed,
         anywhere=True,
     ),
     _Rule(
@@ -255,7 +255,7 @@ _RULES = [
     _Rule(
         r"",
         "its environment has {proxies}, which gRPC obeys between the tasks too: take it out of `env`",
-        lambda facts: bool(facts.proxies) and not facts.has_formed,
+        lambda facts: bool(facts.proxies) and not facts.cluster_formed,
     ),
     _Rule(
         r"",

@@ -176,8 +176,8 @@ def _without(job: Job) -> str:
     """Return which hosts a reduced gang runs without, as the end of a sentence; "" if none is missing."""
     tasks = {task.task for task in job.plan.tasks}
     lacking = dict.fromkeys(task.host for task in job.original.tasks if task.task not in tasks)
-    away = [host for host in job.hosts_in(HostPhase.AWAY) if lacking]
-    return f" without {listed(away)}: {counted(len(tasks), 'task')} of {len(job.original.tasks)}" if away else ""
+    down = [host for host in job.hosts_in(HostPhase.DOWN) if lacking]
+    return f" without {listed(down)}: {counted(len(tasks), 'task')} of {len(job.original.tasks)}" if down else ""
 
 
 def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[str]:
@@ -187,7 +187,7 @@ def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[
     match event:
         case LinkLost() if lease > 0 and was is not phase:
             return [f"lost the link to {event.host}: {event.reason}; reconnecting for up to {lease:g} s"]
-        case LinkRestored() if phase is HostPhase.JOINED:
+        case LinkRestored() if phase is HostPhase.CONNECTED:
             return [f"the link to {event.host} is restored"]
     return []
 
@@ -196,8 +196,11 @@ def _given_up(before: Job, after: Job) -> list[str]:
     """Return messages about lost hosts that the job continues without (agent ended or fence passed)."""
     if after.phase is not Phase.RUNNING or before.phase is not Phase.RUNNING or after.hosts is before.hosts:
         return []
-    there, lost_ones = (HostPhase.JOINED, HostPhase.UNHEARD, HostPhase.LEAVING), (HostPhase.AWAY, HostPhase.JOINING)
-    lost = [now for was, now in after.hosts.since(before.hosts) if was.phase in there and now.phase in lost_ones]
+    there, lost_ones = (
+        (HostPhase.CONNECTED, HostPhase.DISCONNECTED, HostPhase.LEAVING),
+        (HostPhase.DOWN, HostPhase.JOINING),
+    )
+    lost = [host for name, host in after.hosts.items() if before.hosts[name].phase in there and host.phase in lost_ones]
     return [f"host {host.host} was lost: {host.reason}; the job goes on without it" for host in lost]
 
 
@@ -246,7 +249,7 @@ def _stop_news(job: Job, living: list[str]) -> list[str]:
     why = ", as `tflaunch down` asks" if job.culprit.message else ""
     waits = f": waiting up to {grace:g} s for them to save" if grace else ""
     remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
-    is_deaf = job.plan.strategy == "multi_worker_mirrored" and (job.has_formed or job.is_past_start) and grace
+    is_deaf = job.plan.strategy == "multi_worker_mirrored" and (job.cluster_formed or job.is_past_start) and grace
     note = " (TensorFlow catches TERM in these tasks and goes on, so it may take all of that)" if is_deaf else ""
     return [f"ending {listed(living)}{why}{waits}{note}{remedy}"]
 

@@ -176,8 +176,8 @@ def state_of_run(job: Job, exit_code: int | None) -> str:
 
 
 def _state_of_living(job: Job, task: TaskState, host: str) -> str:
-    if job.hosts[host].phase is HostPhase.UNHEARD:
-        return "unheard"
+    if job.hosts[host].phase is HostPhase.DISCONNECTED:
+        return "disconnected"
     if task.is_stopping:
         return "stopping"
     return str(task.phase.value)

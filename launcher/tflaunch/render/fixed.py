@@ -91,6 +91,6 @@ def _environments(spec: Spec) -> Iterator[Mapping[str, str]]:
 
 def _without_ours(task: TaskPlan, given: set[str]) -> TaskPlan:
     """Remove variables that only tflaunch's agent could fill in or hold ports for."""
-    left_out = {name for name in _OURS if name not in given}
-    left_out |= {name for name in task.reasons if HOST_VALUE in task.env[name]}
-    return task._replace(env={name: value for name, value in task.env.items() if name not in left_out})
+    excluded_hosts = {name for name in _OURS if name not in given}
+    excluded_hosts |= {name for name in task.reasons if HOST_VALUE in task.env[name]}
+    return task._replace(env={name: value for name, value in task.env.items() if name not in excluded_hosts})

@@ -37,7 +37,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
         server_program: unused, because its text is in the plan.
         container: the image, and the pods' resources and volumes.
     """
-    roles = dict.fromkeys(plan.find(task).role for task in policy.deciders(plan))
+    roles = dict.fromkeys(plan.find(task).role for task in policy.success_tasks(plan))
     head = _HEAD.format(
         name=plan.name,
         deciding=", ".join(f"job/{plan.name}-{role}" for role in roles),

@@ -30,7 +30,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
         container: the image, and the pods' resources and volumes.
     """
     groups = pods.groups(plan)
-    deciding = list(dict.fromkeys(plan.find(task).role for task in policy.deciders(plan)))
+    deciding = list(dict.fromkeys(plan.find(task).role for task in policy.success_tasks(plan)))
     replicated = [
         {"name": name, "replicas": 1, "template": {"spec": jobs.job(plan, tasks, directory, container)}}
         for name, tasks in groups.items()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.agents.session import Session
-from tflaunch.core.events import RestartAsked, StopAsked, Struck
+from tflaunch.core.events import FaultInjected, RestartRequested, StopRequested
 from tflaunch.core.job_state import Job, Phase, TaskPhase
 from tflaunch.explain.status import Sight, status
 from tflaunch.mailbox import Mailbox
@@ -107,14 +107,14 @@ class Service:
     def _stop(self, message: dict[str, Any], job: Job) -> None:
         is_default = message.get("grace") is None
         wanted = job.plan.timeouts.grace if is_default else fields.number(message, "grace", 0)
-        self._mailbox.put(StopAsked(min(wanted, _LONGEST_GRACE)))
+        self._mailbox.put(StopRequested(min(wanted, _LONGEST_GRACE)))
 
     def _restart(self, tasks: list[str], job: Job) -> None:
         if job.phase is not Phase.RUNNING:
             raise Refused(f"the job is {job.phase.value}: tasks can be restarted while it is running")
         self._need_known(tasks, job)
         for task in tasks or [""]:
-            self._mailbox.put(RestartAsked(task))
+            self._mailbox.put(RestartRequested(task))
 
     def _signal(self, tasks: list[str], number: int, job: Job) -> list[str]:
         """Send a signal to the given tasks that are running, and return those."""
@@ -128,7 +128,7 @@ class Service:
             if not session.is_linked:
                 raise Refused(f"{session.host}, where {task} runs, cannot be heard")
         for task in living:
-            self._mailbox.put(Struck(f"kill -s {name.removeprefix('SIG')} {task}"))
+            self._mailbox.put(FaultInjected(f"kill -s {name.removeprefix('SIG')} {task}"))
             self._sessions[job.plan.find(task).host].signal(task, job.tasks[task].attempt, number)
         return living
 

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from tflaunch.core import replay, step
-from tflaunch.core.events import Interrupted, StopAsked
+from tflaunch.core.events import Interrupted, StopRequested
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.explain import status, summary
@@ -33,7 +33,7 @@ def execute(plan: Plan, config: RunConfig, links: Mapping[str, Link]) -> int:
     return _supervise(job, config, mailbox, lambda run: run.execute(links))
 
 
-def resume(records: Sequence[dict[str, Any]], config: RunConfig, stop: StopAsked | None = None) -> int:
+def resume(records: Sequence[dict[str, Any]], config: RunConfig, stop: StopRequested | None = None) -> int:
     """Take over a run whose supervisor was killed, and return tflaunch's exit code.
 
     Args:
@@ -91,11 +91,11 @@ def _last_words(run: Run, runtime: Runtime) -> int:
 
 def _result(run: Run, runtime: Runtime) -> tuple[list[str], int]:
     """Return the notes on lost data and on a drill's outcome, and the exit code."""
-    notes, driller = _losses(runtime.collaborators.log_sink, runtime.journal), runtime.driller
+    notes, injector = _losses(runtime.collaborators.log_sink, runtime.journal), runtime.injector
     exit_code = run.exit_code
-    if driller is not None:
-        notes += driller.report(exit_code)
-        if exit_code == 0 and not driller.is_done:
+    if injector is not None:
+        notes += injector.report(exit_code)
+        if exit_code == 0 and not injector.is_done:
             exit_code = EXIT_INTERNAL  # a drill that struck nothing must not look like one that passed
     return notes, exit_code
 

@@ -18,8 +18,8 @@ from tflaunch.transport.connect import connectors_for
 # Slow imports come after starting this machine's agents, so that both happen in parallel.
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
-    from tflaunch.core.drill import Strike
-    from tflaunch.core.events import StopAsked
+    from tflaunch.core.drill import Fault
+    from tflaunch.core.events import StopRequested
     from tflaunch.runtime.wiring import RunConfig
     from tflaunch.tui.output_sink import OutputSink
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 class Manner(NamedTuple):
     """How a run is supervised.
 
-    ``say`` shows a message; ``strikes``: a drill, if requested; ``metrics_port``: where to serve metrics, if at all;
+    ``say`` shows a message; ``faults``: a drill, if requested; ``metrics_port``: where to serve metrics, if at all;
     ``is_detached``: in a separate process that survives this terminal. For an attached run, ``sink`` receives the
     output (default: the screen), and ``begun`` is called once other terminals can see the run.
     """
 
     say: Callable[[str], None]
-    strikes: Sequence[Strike] = ()
+    faults: Sequence[Fault] = ()
     metrics_port: int | None = None
     is_detached: bool = False
     sink: Callable[[Sequence[str]], OutputSink] | None = None
@@ -64,7 +64,7 @@ def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner
     return _supervise(directory.path, supervise, manner)
 
 
-def take_over(path: Path, manner: Manner, stop: StopAsked | None = None) -> int:
+def take_over(path: Path, manner: Manner, stop: StopRequested | None = None) -> int:
     """Continue the run in a directory, or end it with ``stop``; return the exit code as `start` does.
 
     Raises:
@@ -134,7 +134,7 @@ def _config(
     from tflaunch.runtime.wiring import RunConfig
     from tflaunch.tui.screen import Screen
 
-    return RunConfig(directory, connectors, code, sink or Screen, manner.strikes, manner.metrics_port, begun)
+    return RunConfig(directory, connectors, code, sink or Screen, manner.faults, manner.metrics_port, begun)
 
 
 def _links_on_this_machine(plan: Plan, connectors: Mapping[str, AgentConnector]) -> dict[str, Link]:

@@ -15,10 +15,10 @@ from tflaunch.core.actions import (
     HoldPorts,
     JoinHost,
     LookUpNames,
+    ProbePeers,
     SendFiles,
     StartTask,
     StopTask,
-    TryPeers,
 )
 from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
@@ -108,12 +108,12 @@ class Run:
         """Take over from a killed supervisor: restore the state from its journal's records after the first."""
         for session in self._collaborators.sessions.values():
             session.begin_recall()
-        for happening in replay.happenings(self._job, records):
-            self._job = happening.job
-            teller = self._session_of(happening.event)
+        for transition in replay.transitions(self._job, records):
+            self._job = transition.job
+            teller = self._session_of(transition.event)
             if teller is not None:
-                teller.recall(happening.event)
-            for action in happening.actions:
+                teller.recall(transition.event)
+            for action in transition.actions:
                 self._perform(action)
 
     def resume(self) -> None:
@@ -176,9 +176,9 @@ class Run:
                 session.order("look_up_names", names=action.names)
             case HoldPorts():
                 session.order("hold_ports", ports=action.ports, exclusive=action.exclusive)
-            case TryPeers():
+            case ProbePeers():
                 about = {"ports": action.ports, "peers": action.peers, "run": self._job.run}
-                session.order("try_peers", **about, patience=self._job.plan.timeouts.connect)
+                session.order("probe_peers", **about, patience=self._job.plan.timeouts.connect)
             case StartTask():
                 log_sink.begin(action.task, action.attempt)
                 plan = self._job.plan

@@ -107,7 +107,7 @@ def _of_hosts(run: str, hosts: Iterable[Status]) -> list[Metric]:
     up = GaugeMetricFamily("tflaunch_agent_up", "Whether the host's agent obeys.", labels=["run", "host"])
     silence = GaugeMetricFamily("tflaunch_link_silence_seconds", "Since its last word.", labels=["run", "host"])
     for host in hosts:
-        up.add_metric([run, host["host"]], float(host["state"] == "joined"))
+        up.add_metric([run, host["host"]], float(host["state"] == "connected"))
         if host["silence"] is not None:
             silence.add_metric([run, host["host"]], host["silence"])
     return [up, silence]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from tflaunch.agents.user_code import Code
-    from tflaunch.core.drill import Strike
-    from tflaunch.runtime.faults import Driller
+    from tflaunch.core.drill import Fault
+    from tflaunch.runtime.faults import FaultInjector
     from tflaunch.runtime.metrics import Metrics
 
 _AT_ONCE = 128  # hosts connected to concurrently
@@ -38,7 +38,7 @@ class RunConfig(NamedTuple):
     """How one run is supervised.
 
     ``connectors``: how to reach the agent of each host; ``code``: the user's code, if hosts need a copy;
-    ``sink``: builds the output sink from the names of the tasks; ``strikes``: a drill, if requested; ``metrics_port``:
+    ``sink``: builds the output sink from the names of the tasks; ``faults``: a drill, if requested; ``metrics_port``:
     where to serve metrics, if at all; ``begun``: called once other terminals can see the run.
     """
 
@@ -46,7 +46,7 @@ class RunConfig(NamedTuple):
     connectors: Mapping[str, AgentConnector]
     code: Code | None
     sink: Callable[[Sequence[str]], OutputSink]
-    strikes: Sequence[Strike] = ()
+    faults: Sequence[Fault] = ()
     metrics_port: int | None = None
     begun: Callable[[], None] = lambda: None
 
@@ -57,7 +57,7 @@ class Runtime(NamedTuple):
     collaborators: Collaborators
     journal: Journal
     service: Service
-    driller: Driller | None
+    injector: FaultInjector | None
     sink: OutputSink
 
 
@@ -101,8 +101,8 @@ def open_runtime(
     logs = str(directory.logs)
     service = Service(job, directory.path, logs, mailbox, sessions)
     log_sink.tell_change(service.tell_change)
-    driller = _driller(config.strikes, mailbox, sessions, sink)
-    watchers = (service,) if driller is None else (service, driller)
+    injector = _injector(config.faults, mailbox, sessions, sink)
+    watchers = (service,) if injector is None else (service, injector)
     if metrics is not None:
         sink.say(f"metrics on {metrics.url}")
         metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))
@@ -111,7 +111,7 @@ def open_runtime(
     config.begun()
     try:
         collaborators = Collaborators(mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watchers)
-        yield Runtime(collaborators, journal, service, driller, sink)
+        yield Runtime(collaborators, journal, service, injector, sink)
     finally:
         if metrics is not None:
             metrics.close()
@@ -138,14 +138,14 @@ def _metrics(port: int | None) -> Metrics | None:
     return Metrics(port)
 
 
-def _driller(
-    strikes: Sequence[Strike], mailbox: Mailbox, sessions: Mapping[str, Session], sink: OutputSink
-) -> Driller | None:
-    if not strikes:
+def _injector(
+    faults: Sequence[Fault], mailbox: Mailbox, sessions: Mapping[str, Session], sink: OutputSink
+) -> FaultInjector | None:
+    if not faults:
         return None
-    from tflaunch.runtime.faults import Driller
+    from tflaunch.runtime.faults import FaultInjector
 
-    return Driller(strikes, mailbox, sessions, sink.say)
+    return FaultInjector(faults, mailbox, sessions, sink.say)
 
 
 def _keep_live(sink: OutputSink, service: Service, mailbox: Mailbox) -> None:

@@ -15,7 +15,7 @@ from tflaunch.core import replay
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event, kind_of
 from tflaunch.core.job_state import Job
-from tflaunch.core.record_check import DamagedRecordError, check_record
+from tflaunch.core.record_check import JOURNAL_FORMAT, DamagedRecordError, OtherFormatError, check_record
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store.append_file import open_to_append
 from tflaunch.store.run_dir import JOURNAL_NAME, RESERVE_NAME, RunDirectory
@@ -74,6 +74,13 @@ def readable(path: Path) -> Iterator[None]:
     """
     try:
         yield
+    except OtherFormatError as error:
+        message = (
+            f"run {path.name} was recorded by another version of tflaunch (journal format {error.form}; this version "
+            f"reads format {JOURNAL_FORMAT}); use that version, or delete {path}; "
+            f"what its tasks wrote is in {path / 'logs'}"
+        )
+        raise TflaunchError(message, EXIT_INTERNAL) from None
     except DamagedRecordError as error:
         message = (
             f"run {path.name}: line {error.number + 1} of {path / JOURNAL_NAME} is damaged ({error.reason}); "
@@ -117,7 +124,8 @@ class Journal:
 
     def record_plan(self, directory: RunDirectory, plan: dict[str, Any], now: float) -> None:
         """Write the first record; ``now`` is the time at which the job started."""
-        self._write([{"kind": "plan", "now": now, "run": directory.run, "logs": str(directory.logs), "plan": plan}])
+        about = {"run": directory.run, "logs": str(directory.logs), "plan": plan}
+        self._write([{"kind": "plan", "format": JOURNAL_FORMAT, "now": now, **about}])
 
     def record_supervisor(self, number: int) -> None:
         """Write that a new supervisor, the ``number``-th after the first, has taken over."""

@@ -103,13 +103,13 @@ def _end(status: Status, now: float) -> float:
 
 
 def _hosts(status: Status) -> str:
-    """Return which hosts are not joined while the run needs them."""
+    """Return which hosts are not connected while the run needs them."""
     found: Any = status.get("hosts")
     hosts = [host for host in found if isinstance(host, dict)] if isinstance(found, list) else []
-    missing = [host for host in hosts if host.get("state") in ("away", "joining", "unheard", "leaving")]
+    missing = [host for host in hosts if host.get("state") in ("down", "joining", "disconnected", "leaving")]
     if not missing or status.get("phase") == "ended":
         return ""
-    count = f"{len(hosts) - len(missing)} of {len(hosts)} hosts joined: " if len(hosts) > 1 else ""
+    count = f"{len(hosts) - len(missing)} of {len(hosts)} hosts connected: " if len(hosts) > 1 else ""
     return count + ", ".join(_host(host) for host in missing)
 
 
@@ -123,7 +123,7 @@ def _board(board: dict[str, Any]) -> str:
 def _host(host: dict[str, Any]) -> str:
     words = [formatting.plain(host.get("host")), formatting.plain(host.get("state"))]
     silence = formatting.number(host.get("silence"))
-    if silence is not None and host.get("state") == "unheard":
+    if silence is not None and host.get("state") == "disconnected":
         words.append(f"for {formatting.duration(silence)}")
     reason = formatting.plain(host.get("reason")).strip()
     return " ".join(words) + (f" ({reason})" if reason else "")

@@ -25,7 +25,7 @@ _STYLES = {
     "failed": "bold red",
     "restarting": "yellow",
     "not listening": "bold yellow",
-    "unheard": "yellow",
+    "disconnected": "yellow",
     "lost": "bold red",
     "stopping": "yellow",
     "starting": "cyan",
@@ -33,7 +33,7 @@ _STYLES = {
 _BAD_FIRST = (
     "failed",
     "lost",
-    "unheard",
+    "disconnected",
     "not listening",
     "restarting",
     "starting",
@@ -43,7 +43,7 @@ _BAD_FIRST = (
     "succeeded",
     "stopped",
 )
-_ALIVE = ("starting", "running", "not listening", "unheard", "stopping")
+_ALIVE = ("starting", "running", "not listening", "disconnected", "stopping")
 _LONG_START = 60.0  # seconds after which a task that is still starting gets its own row
 _MOST_METRICS = 6
 
@@ -117,7 +117,7 @@ def _is_fine(task: Status, now: float) -> bool:
     word, since = state(task), formatting.number(task.get("since"))
     if word == "starting":
         return since is None or now - since <= _LONG_START
-    return word not in ("failed", "lost", "restarting", "unheard", "not listening")
+    return word not in ("failed", "lost", "restarting", "disconnected", "not listening")
 
 
 def _role(task: Status) -> str:

@@ -95,6 +95,6 @@ class Offer:
 
     def _placed(self, failure: str | None) -> None:
         if failure == "":
-            self._link.say("files_placed", directory=os.path.join(self._directory, CODE_NAME))
+            self._link.say("files_synced", directory=os.path.join(self._directory, CODE_NAME))
         else:
             self._link.say("files_refused", reason=failure or "the files could not be put in their places")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StallWatch:
-    """Send ``task_silent`` after ``seconds`` without output, and ``task_spoke`` when output resumes."""
+    """Send ``output_stalled`` after ``seconds`` without output, and ``output_resumed`` when output resumes."""
 
     def __init__(self, loop: Loop, seconds: float, task: Task, link: SupervisorLink) -> None:
         self._loop = loop
@@ -29,7 +29,7 @@ class StallWatch:
         self._spoke_at = self._loop.now()
         if self._is_silent:
             self._is_silent = False
-            self._link.say("task_spoke", **self._about)
+            self._link.say("output_resumed", **self._about)
             self._timer = self._loop.at(self._spoke_at + self._seconds, self._look)
 
     def cancel(self) -> None:
@@ -42,4 +42,4 @@ class StallWatch:
             self._timer = self._loop.at(due, self._look)
         else:
             self._is_silent = True
-            self._link.say("task_silent", **self._about)
+            self._link.say("output_stalled", **self._about)
