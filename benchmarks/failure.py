@@ -20,7 +20,7 @@ MOMENT = (1.0, 1.5)
 """Seconds after the last task's start at which to kill, at random: some launchers only poll now and then."""
 TEXT = f"""\
 One of {TASKS} tasks (`sleep 1000`) is killed (SIGKILL): seconds until the last of the others is dead, and until
-the launcher has returned. tflaunch is told not to restart (`restart.max` 0), GNU parallel `--halt now,fail=1`.
+the launcher has returned. tflaunch is configured not to restart (`restart.max` 0), GNU parallel `--halt now,fail=1`.
 supervisord, a shell script and a bare `Popen` have no part here: they leave the others alone.
 """
 

@@ -37,8 +37,9 @@ TEXT = f"""\
 {TASKS} tasks of each launcher sleep; all launchers idle at the same time, and a round is {WINDOW:g} s. The
 figures are of all processes of the launcher without the tasks: those of tflaunch are launcher, guard and agent.
 A switch is a context switch of any of their threads, so each wake-up is one. PSS shares out what several
-processes use together. What wakes tflaunch here is that it looks, ever more rarely, whether the tasks have
-opened the ports that TensorFlow would; behind `-d` supervisor and agent hold a lease besides, and speak once a second.
+processes use together. tflaunch wakes here to check, at growing intervals, whether the tasks
+have opened the ports that TensorFlow would; with `-d`, supervisor and agent also hold a lease and exchange a message
+each second.
 """
 
 

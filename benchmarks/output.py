@@ -45,7 +45,7 @@ TEXT = f"""\
 launcher's output is one file. *Lost* are lines that did not arrive whole, *torn* those that nobody wrote like
 this or that came twice: every line is compared with what its task wrote. CPU is that of the launcher's
 processes, without the tasks. The ratio is to the shell, which lets the tasks write into the file themselves.
-tflaunch keeps a log of each task besides; `torchrun --redirects 3` writes a file for each rank and no common
+tflaunch also keeps a log of each task; `torchrun --redirects 3` writes a file for each rank and no common
 one.
 """
 

@@ -16,7 +16,7 @@ COLD = 20.0  # the same with cold caches
 TEXT = f"""\
 The whole command, from its start to its return. The ratio is to a bare `subprocess.Popen` of the same tasks. A
 round that lasts {LIMIT:g} s is killed and counts as hung; the figures are of the other rounds. honcho ends all
-tasks at the first exit, as it is no batch runner. supervisord never ends by itself: it is asked every few
+tasks at the first exit, because it is not a batch runner. supervisord never ends by itself: it is asked every few
 milliseconds whether all is done, and shut down.
 """
 

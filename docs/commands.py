@@ -120,7 +120,7 @@ def _in_list(option: click.Option) -> str:
 
 
 def _value(option: click.Option) -> str:
-    """Return what stands for an option's value, nothing for a flag."""
+    """Return the placeholder for an option's value, nothing for a flag."""
     if option.is_flag:
         return ""
     if isinstance(option.type, click.Choice):

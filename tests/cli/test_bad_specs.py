@@ -226,13 +226,13 @@ NOT_FOR_TENSORFLOW = [
         "roles.ps: has both",
     ),
     field("ignored-spelling", {"env": {"TF_USE_LEGACY_KERAS": "yes"}}, "env.TF_USE_LEGACY_KERAS: TensorFlow ignores"),
-    field("own-tf-config", {"env": {"TF_CONFIG": "{}"}}, "env.TF_CONFIG: is made by tflaunch"),
+    field("own-tf-config", {"env": {"TF_CONFIG": "{}"}}, "env.TF_CONFIG: is set by tflaunch"),
     field(
         "more-gpus-than-there-are",
         {"roles": {"worker": {"gpus": 1}}, "hosts": {"localhost": {"gpus": 1}}},
         "hosts.localhost.gpus: its tasks ask for 2",
     ),
-    field("backoff-backwards", {"restart": {"backoff": [2, 1]}}, "restart.backoff: the first wait is longer"),
+    field("backoff-backwards", {"restart": {"backoff": [2, 1]}}, "restart.backoff: the first delay is longer"),
     field("elastic", {"elastic": {"min_workers": 9}}, "elastic.min_workers: 9 is not between 1 and the 2 workers"),
     field("no-place-of-hosts", {"hosts": {"discover": 5}}, "hosts.discover: must be a source of hosts such as"),
     field(
@@ -241,7 +241,7 @@ NOT_FOR_TENSORFLOW = [
     field("slurm-array", {"slurm": {"array": "1-3"}}, "slurm.array: --array would make something else of the job"),
     field("slurm-short-option", {"slurm": {"N": 2}}, "slurm.N: must be a long option of sbatch"),
     field("slurm-value", {"slurm": {"exclusive": False}}, "slurm.exclusive: must be text, a number, or true"),
-    field("preload", {"preload": ["tensor flow"]}, "preload[0]: 'tensor flow' is no name of a module"),
+    field("preload", {"preload": ["tensor flow"]}, "preload[0]: 'tensor flow' is not a valid module name"),
 ]
 ALL = [*NO_FILES, *NO_TEXTS, *NO_JSON, *NO_YAML, *NO_TOML, *WRONG_TYPES, *NOT_FOR_TENSORFLOW]
 

@@ -261,7 +261,7 @@ def _config(text: str, task: TaskPlan, hosts: set[str]) -> Iterator[str]:
     try:
         config = json.loads(text)
     except ValueError:
-        yield f"TF_CONFIG is no JSON: {text}"
+        yield f"TF_CONFIG is not valid JSON: {text}"
         return
     planned = json.loads(task.env["TF_CONFIG"])
     if config["task"] != planned["task"] or type(config["task"]["index"]) is not int:

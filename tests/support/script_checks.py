@@ -36,14 +36,14 @@ Listed = list[list[str]]
 def found_in(text: str, plan: Plan) -> list[str]:
     """Return all problems of a bash script that was rendered from a plan."""
     if not text.startswith("#!/usr/bin/env bash\n"):
-        return ["it is no script for bash"]
+        return ["it is not a bash script"]
     return _found(text, plan, [])
 
 
 def found_in_slurm(text: str, plan: Plan) -> list[str]:
     """Return all problems of an sbatch script that was rendered from a plan."""
     if not text.startswith("#!/bin/bash\n"):
-        return ["it is no script for bash"]
+        return ["it is not a bash script"]
     hosts = list(dict.fromkeys(process.host for process in plan.processes()))
     nodes = [f"n{number}" for number in range(len(hosts))]
     found = list(_options(text, plan, len(nodes)))

@@ -97,7 +97,7 @@ def test_a_worker_that_needs_one_who_has_finished(launch: Launch) -> None:
     """TensorFlow calls it unhealthy, 10 s later, with a traceback that is complete."""
     lines = last_lines(launch, "worker:0", UNEVEN, {"worker": 2})
     facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
-    assert "worker:1 had ended" in (hint(lines, facts._replace(finished=("worker:1",))) or "")
+    assert "worker:1 had already ended" in (hint(lines, facts._replace(finished=("worker:1",))) or "")
     assert "it lost worker:1" in (hint(lines, facts) or "")
     assert saw_peer_vanish(lines)
     assert last_traceback(lines)[0] == "Traceback (most recent call last):"

@@ -115,7 +115,7 @@ def test_a_loss_that_is_no_number_ends_the_program(tmp_path: Path, legacy: str) 
     place = str(tmp_path / "state")
     ended = run(FIT, "1e30", "2", place, TF_USE_LEGACY_KERAS=legacy)
     assert ended.returncode == 1
-    assert "the loss is no number any more: look at the learning rate" in ended.stderr
+    assert "the loss is not a number any more: check the learning rate" in ended.stderr
     assert not [path for path in Path(place).rglob("*") if "ckpt" in path.name or "weights" in path.name]
 
 

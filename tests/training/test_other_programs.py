@@ -249,7 +249,7 @@ def test_the_addresses_of_the_tutorial_written_into_a_program(launch: Launch) ->
             assert "collective_all_reduce_strategy.py" in log.partition("Fatal Python error: Aborted")[2]
     else:
         assert ended.returncode == 1, ended.stderr
-        assert "two of the tasks call themselves worker:0: the program sets TF_CONFIG itself" in ended.stderr
+        assert "two tasks call themselves worker:0: the program sets TF_CONFIG itself" in ended.stderr
     assert "replicas" not in ended.stdout
 
 
@@ -439,7 +439,7 @@ def test_unusual_ends(launch: Launch, how: str, code: int, words: str) -> None:
     ended = up(launch, "ends_badly.py", how, **ALONE)
     assert ended.returncode == code, ended.stderr
     assert words in ended.stderr
-    assert ("hint: it reads an answer from stdin" in ended.stderr) == (how == "stdin")
+    assert ("hint: it reads from stdin" in ended.stderr) == (how == "stdin")
 
 
 def test_who_saves_on_ctrl_c_must_be_sent_it(launch: Launch) -> None:

@@ -40,7 +40,7 @@ def test_references_are_replaced(text: str, expected: str) -> None:
     ("text", "said"),
     [
         ("${host:NO}", "'NO' is not set"),
-        ("${host:SCRATCH/2}", "is no number"),
+        ("${host:SCRATCH/2}", "is not a number"),
         ("${host:GPUS[2:4]}", "has 3 entries on this host, and 4 are wanted"),
     ],
 )

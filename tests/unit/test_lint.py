@@ -180,7 +180,7 @@ class TestAddresses:
         """On every host it refers to a different machine."""
         error = the_error(SMALLEST_LOCAL, cluster={"worker": ["alpha:1", f"{local}:2"]})
         assert error.where == "cluster.worker[1]"
-        assert "another machine" in error.message
+        assert "a different machine" in error.message
 
     def test_a_count_among_hosts_is_an_error(self):
         """Local tasks have no address that other hosts could use."""

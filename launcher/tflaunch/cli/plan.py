@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: str | None, as_json: bool) -> None:
     """Show every process that `up` would start: host, address, command, environment.
 
-    `auto` stands for a value that is chosen at the start, such as a port.
+    `auto` marks a value that is chosen at the start, such as a port.
 
     \b
     Example:

@@ -97,4 +97,4 @@ def _number(value: object) -> float | None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST:
         return value  # the comparison rejects NaN
-    raise ValueError("a figure is no number")
+    raise ValueError("a figure is not a number")

@@ -15,7 +15,7 @@ from tflaunch.plan import tensorboard
 _MOST_SHOWN = 8
 _OTHER_PORT = 'end what has the port, or give the task another one in "cluster"; "HOST" alone has a free one chosen'
 _REMEDY = (
-    "TensorFlow would wait for them without a word; open these ports between the hosts, or give the address"
+    "TensorFlow would wait for them silently; open these ports between the hosts, or give the address"
     " by which the others reach a host as hosts.X.address"
 )
 

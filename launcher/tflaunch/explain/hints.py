@@ -90,7 +90,7 @@ def _on_servers(facts: Facts) -> bool:
 
 _KERAS_3 = "leave legacy_keras at auto and install tf_keras, or write the training loop without `fit`"
 _IMPORTS_KERAS = "the program imports `keras`, which is Keras 3 whatever legacy_keras says: use tf.keras or tf_keras"
-_NOT_OURS = ", so it is not the one that tflaunch made: the program must not set it"
+_NOT_OURS = ", so it is not the one that tflaunch set: remove the code that sets it"
 _PER_REPLICA = r"Invalid reduction dimension 0 for input with 0 dimensions|convert a value \(PerReplica:"
 _PER_WORKER = r"pass this dataset to ClusterCoordinator\.create_per_worker_dataset"
 _NO_STEPS = r"you must specify the number of steps to run|`steps_per_epoch`[^\n]{0,100} must be (?:provided|specified)"
@@ -105,7 +105,7 @@ _RULES = [
     ),
     _Rule(
         r"TBNotInstalledError",
-        "summaries need a package that TensorFlow no longer brings: install tensorboard for {python}",
+        "summaries need a package that TensorFlow no longer includes: install tensorboard for {python}",
     ),
     _Rule(
         r"Error while finding module specification for 'tensorboard\.|: No module named tensorboard\b",
@@ -114,7 +114,7 @@ _RULES = [
     ),
     _Rule(
         r"No module named 'pkg_resources'",
-        "TensorBoard before 2.21 needs a module that setuptools 82 has no more: pip install 'setuptools<82' there",
+        "TensorBoard before 2.21 needs a module that setuptools 82 removed: pip install 'setuptools<82' there",
         lambda facts: facts.task == "tensorboard",
     ),
     _Rule(
@@ -123,15 +123,15 @@ _RULES = [
     ),
     _Rule(
         r"can't open file '[^'\n]{1,500}': \[Errno 2\]",
-        "the program is not there: paths are relative to `workdir`, and `sync` brings files to other hosts",
+        "the program was not found: paths are relative to `workdir`, and `sync` copies files to other hosts",
     ),
     _Rule(
         r"EOFError: EOF when reading a line",
-        "it reads an answer from stdin, where a task finds none: give it what it asks for as an argument",
+        "it reads from stdin, which is empty for a task: pass the answer as an argument",
     ),
     _Rule(
         r"tfconfig_cluster_resolver\.py[\s\S]{1,4000}?JSONDecodeError",
-        "TF_CONFIG is no JSON" + _NOT_OURS,
+        "TF_CONFIG is not valid JSON" + _NOT_OURS,
     ),
     _Rule(
         r"Disallowed task type found in cluster spec|`task_type` [^\n]{1,80} not found in cluster_spec"
@@ -141,21 +141,21 @@ _RULES = [
     ),
     _Rule(
         r"Could not start gRPC server|No address added out of total|Address already in use",
-        "its port is in use: by another process, or by this one if it makes its server or strategy twice or sets "
-        "TF_CONFIG itself; leave ports out of the spec and tflaunch finds free ones",
+        "its port is in use by another process, or by this one if it creates its server or strategy twice or sets "
+        "TF_CONFIG itself; without ports in the spec, tflaunch chooses free ones",
         anywhere=True,
     ),
     _Rule(
         r"Collective ops must be configured at program startup",
-        "the program runs an operation of TensorFlow before it makes the strategy: make the strategy first",
+        "the program runs a TensorFlow operation before it creates the strategy: create the strategy first",
     ),
     _Rule(
         r"module 'tensorflow' has no attribute 'estimator'",
-        "TensorFlow has no estimators since 2.16: such programs need an older one",
+        "TensorFlow 2.16 removed estimators: the program needs an older version",
     ),
     _Rule(
         r"module 'keras\.[\w.]{1,80}' has no attribute '\w{1,80}'",
-        "Keras 3 has no such name; tf_keras may: set legacy_keras to true",
+        "Keras 3 does not have this name, tf_keras may: set legacy_keras to true",
         lambda facts: facts.legacy_keras is False,
     ),
     # Keras and its strategies.
@@ -165,14 +165,14 @@ _RULES = [
     _Rule(_PER_WORKER, "Keras 3 cannot `fit` under ParameterServerStrategy: " + _KERAS_3, _on_servers),
     _Rule(
         r"`verbose=1` is not allowed with `ParameterServerStrategy`",
-        "call `fit` with verbose=2, one line per epoch: the chief does not see each step of its workers",
+        "call `fit` with verbose=2 (one line per epoch): the chief does not see the single steps of its workers",
     ),
     _Rule(
         _NO_STEPS, "under ParameterServerStrategy `fit` needs steps_per_epoch, and a dataset that repeats", _on_servers
     ),
     _Rule(
         r"End of sequence|OutOfRangeError",
-        "the data of a worker ended: under ParameterServerStrategy let the dataset .repeat() and give steps_per_epoch",
+        "a worker ran out of data: under ParameterServerStrategy, .repeat() the dataset and set steps_per_epoch",
         _on_servers,
         anywhere=True,
     ),
@@ -183,78 +183,81 @@ _RULES = [
     # Data.
     _Rule(
         r"Could not apply FILE based sharding",
-        "there are fewer files of data than workers: set the dataset's auto_shard_policy to DATA, or write more files",
+        "there are fewer data files than workers: set the dataset's auto_shard_policy to DATA, or write more files",
     ),
     _Rule(
         # Their servers silently share a port (gRPC's SO_REUSEPORT), and the kernel distributes the connections.
         r"Dataset id \d{1,20} not found\. It must be registered",
-        "several dispatchers of a tf.data service share a port: let a sidecar or one task run the only one, or give "
-        "each a port of its own",
+        "several dispatchers of a tf.data service share a port: run one, in a sidecar or in one task, or give "
+        "each its own port",
     ),
     _Rule(
         r"Your input ran out of data|Unexpected result of `train_function` \(Empty logs\)",
-        "its data ended before its steps: let the dataset .repeat() and give steps_per_epoch, the same in every task",
+        "it ran out of data before the last step: .repeat() the dataset and set the same steps_per_epoch in every task",
         anywhere=True,
     ),
     # Storage and memory.
     _Rule(r"No space left on device|Disk quota exceeded", "a disk that it writes to is full", anywhere=True),
     _Rule(
         r"Collective instance \d{1,20} expected type",
-        "the tasks went on from different steps: the directory of BackupAndRestore or of checkpoints must be one "
+        "the tasks continued from different steps: the directory of BackupAndRestore or of the checkpoints must be one "
         "that all of them share",
         lambda facts: facts.attempt > 0,
     ),
     _Rule(
         r"Collective instance \d{1,20} expected type",
-        "the tasks do not take the same steps: each must train, evaluate and save as often as the others",
+        "the tasks do not run the same steps: each must train, evaluate and save as often as the others",
     ),
     _Rule(
         r"Failed to find any matching files for",
-        "this host does not have that checkpoint: the directory must be one that all hosts share",
+        "this host does not have the checkpoint: all hosts must share its directory",
         lambda facts: facts.hosts > 1,
     ),
     _Rule(
         r"CUDA_ERROR_OUT_OF_MEMORY|OOM when allocating [^\n]{1,300} by allocator GPU|CUDA_OUT_OF_MEMORY",
-        "the memory of its GPU is full: make batches smaller, and give each task GPUs of its own with `gpus`",
+        "its GPU is out of memory: use smaller batches, and give each task its own GPUs with `gpus`",
         anywhere=True,
     ),
-    _Rule(r"OOM when allocating|\bMemoryError\b", "it wants more memory than there is: make batches or model smaller"),
+    _Rule(
+        r"OOM when allocating|\bMemoryError\b",
+        "it needs more memory than there is: use smaller batches or a smaller model",
+    ),
     # Versions.
     _Rule(
         r"Op type not registered '|is not in the op definition|GraphDef-interpreting binary",
-        "tasks speak of operations that others do not know: install the same TensorFlow on every host",
+        "the versions of TensorFlow differ: install the same TensorFlow on every host",
         anywhere=True,
     ),
     # Peers.
     _Rule(
         rf"{_CUT_OFF}[\s\S]{{0,300}}?/job:ps/(?:replica:\d{{1,5}}/)?task:(?P<index>\d{{1,5}})",
-        "ps:{index} was lost, and the variables with it: only a checkpoint can bring them back",
+        "ps:{index} was lost with its variables: only a checkpoint can restore them",
         _on_servers,
     ),
     _Rule(
         r"/job:(?P<kind>\w{1,20})/(?:replica:\d{1,5}/)?task:(?P<number>\d{1,5}) unexpectedly tried to connect",
-        "two of the tasks call themselves {kind}:{number}: the program sets TF_CONFIG itself, which it must not",
+        "two tasks call themselves {kind}:{number}: the program sets TF_CONFIG itself; remove that code",
         lambda facts: facts.attempt == 0 and not facts.cluster_formed,
         anywhere=True,
     ),
     _Rule(
         r"tried to connect with a different incarnation",
-        "a task came back while the others went on, and none can rejoin: only tflaunch may restart tasks, all together",
+        "a task was restarted while the others continued, which TensorFlow forbids: let tflaunch restart all tasks",
     ),
     _Rule(
         _VANISHED.pattern,
-        "{finished} had ended already and this task went on: every task must take the same number of steps",
+        "{finished} had already ended while this task continued: every task must run the same number of steps",
         lambda facts: _mirrored(facts) and bool(facts.finished),
     ),
     _Rule(
         rf"(?:Error reported from|remote target) {_PEER}",
-        "it lost {role}:{index}, so what ended that task is the cause",
+        "it lost {role}:{index}, so the cause is whatever ended that task",
         lambda facts: facts.strategy in ("multi_worker_mirrored", "parameter_server"),
     ),
     # Problems that leave no trace in the output.
     _Rule(
         r"",
-        "its environment has {proxies}, which gRPC obeys between the tasks too: take it out of `env`",
+        "its environment has {proxies}, which gRPC also uses between the tasks: remove it from `env`",
         lambda facts: bool(facts.proxies) and not facts.cluster_formed,
     ),
     _Rule(

@@ -90,8 +90,8 @@ def _quiet_disaster(alone: list[str]) -> list[str]:
     return [
         f"warning: {listed(alone)} never opened their ports of TF_CONFIG: unless the program finds its cluster in "
         "another way, each task has trained alone",
-        "hint: a program that sets or drops TF_CONFIG, or is started through sudo, ssh or env -i, does not get ours; "
-        'for tasks that are not to train together set "strategy": "none"',
+        "hint: a program that sets or drops TF_CONFIG, or is started through sudo, ssh or env -i, loses the one "
+        'that tflaunch set; for tasks that do not train together, set "strategy": "none"',
     ]
 
 

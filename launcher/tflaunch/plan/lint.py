@@ -83,7 +83,7 @@ def _known_roles(spec: Spec) -> Iterator[Problem]:
         if role == "master":
             yield _error("cluster.master", "TensorFlow 2 refuses a job named 'master'", "rename it to 'chief'")
         elif role.lower() in _SIDECAR_LIKE:
-            yield _error(f"cluster.{role}", f"{role!r} cannot stand in TF_CONFIG", 'move it to "sidecars"')
+            yield _error(f"cluster.{role}", f"{role!r} is not a role of TF_CONFIG", 'move it to "sidecars"')
         elif role not in ROLES:
             guess = nearest_name(role, list(ROLES))
             hint = f"did you mean {guess!r}?" if guess else "use chief, worker, ps or evaluator"
@@ -104,7 +104,7 @@ def _roles_of_strategy(spec: Spec) -> Iterator[Problem]:
     strategy = spec.effective_strategy()
     if strategy == "multi_worker_mirrored":
         if "ps" in spec.cluster:
-            message = "a MultiWorkerMirroredStrategy would wait for a service on ps:0 that nobody starts"
+            message = "MultiWorkerMirroredStrategy would wait for a service on ps:0 that is never started"
             yield _error("cluster.ps", message, 'remove ps, or set "strategy": "parameter_server"')
         if spec.cluster and "worker" not in spec.cluster:
             yield _error("cluster", "has no worker, so nothing would train", 'add for example "worker": 2')
@@ -130,7 +130,7 @@ def _size_of_tf_config(spec: Spec) -> Iterator[Problem]:
     """Check the size of TF_CONFIG: it has all addresses, and the kernel limits a variable to 128 KiB."""
     size = sum(len(address.host) + len(',"":65535') for members in spec.cluster.values() for address in members)
     if size > _LONGEST_VARIABLE:
-        message = f"TF_CONFIG would have {size} bytes, and Linux hands a process at most {_LONGEST_VARIABLE} in one"
+        message = f"TF_CONFIG would have {size} bytes, but Linux allows at most {_LONGEST_VARIABLE} in one variable"
         yield _error("cluster", message, "use fewer tasks, or shorter names of hosts")
 
 
@@ -158,7 +158,7 @@ def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
         return
     for where, host in places:
         if _is_loopback(host):
-            message = f"{host!r} means another machine on each host of this cluster"
+            message = f"{host!r} means a different machine on each host of this cluster"
             yield _error(where, message, "use the name or address by which the other hosts reach it")
 
 
@@ -167,7 +167,7 @@ def _wildcards(spec: Spec) -> Iterator[Problem]:
     for role, addresses in spec.cluster.items():
         for index, address in enumerate(addresses):
             if address.host == "0.0.0.0":  # noqa: S104 - it is refused here
-                message = f"{str(address)!r} is no address that a task can be reached at"
+                message = f"{str(address)!r} is not an address at which a task can be reached"
                 yield _error(f"cluster.{role}[{index}]", message, "use the name or address of the host")
 
 
@@ -207,15 +207,13 @@ def _tensorboard(spec: Spec) -> Iterator[Problem]:
     if spec.tensorboard is None:
         return
     if not spec.cluster:
-        yield _error(
-            "tensorboard", "is started beside a task of the cluster, and there is none", "write it as a sidecar"
-        )
+        yield _error("tensorboard", "needs a task of the cluster beside it, and there is none", "write it as a sidecar")
     if "tensorboard" in spec.sidecars:
-        message = "'tensorboard' is the name of the sidecar that the field \"tensorboard\" makes"
+        message = "'tensorboard' is the name of the sidecar that the field \"tensorboard\" creates"
         yield _error("sidecars.tensorboard", message, "rename it, or remove the field")
     name = spec.tensorboard.rstrip("/").rpartition("/")[2]
     if not spec.tensorboard.strip() or spec.tensorboard.startswith("-"):
-        message = f"{spec.tensorboard!r} is no directory"
+        message = f"{spec.tensorboard!r} is not a directory"
         yield _error("tensorboard", message, 'name the directory of event files, for example "logs/"')
     elif ".tfevents." in name:
         yield _error("tensorboard", f"{name!r} is a file of events", "name the directory in which it is")
@@ -247,7 +245,7 @@ def _own_variables(spec: Spec) -> Iterator[Problem]:
     for where, env in _environments(spec):
         for variable in _OWN_VARIABLES:
             if variable in env:
-                yield _error(f"{where}.{variable}", "is made by tflaunch for every task", "remove it")
+                yield _error(f"{where}.{variable}", "is set by tflaunch for every task", "remove it")
 
 
 def _placeholders(spec: Spec) -> Iterator[Problem]:
@@ -299,8 +297,8 @@ def _shell_syntax(spec: Spec) -> Iterator[Problem]:
     for where, command in _all_commands(spec):
         found = _of_a_shell(command)
         if found is not None:
-            message = f"{found!r} is for a shell, and none runs: the program gets it as it is"
-            yield _warning(where, message, f"if a shell is meant, write {_through_a_shell(command)}")
+            message = f"{found!r} is shell syntax, but no shell runs: the program gets it literally"
+            yield _warning(where, message, f"to run it in a shell, write {_through_a_shell(command)}")
 
 
 def _all_commands(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
@@ -391,12 +389,12 @@ def _unused_hosts(spec: Spec) -> Iterator[Problem]:
 def _backoff_order(spec: Spec) -> Iterator[Problem]:
     first, longest = spec.restart.backoff
     if first > longest:
-        yield _error("restart.backoff", "the first wait is longer than the longest", 'write for example ["1s", "1m"]')
+        yield _error("restart.backoff", "the first delay is longer than the longest", 'write for example ["1s", "1m"]')
 
 
 def _heartbeat(spec: Spec) -> Iterator[Problem]:
     if spec.timeouts.heartbeat < _SHORTEST_HEARTBEAT:
-        message = f"{spec.timeouts.heartbeat:g} s is shorter than a healthy link may be silent"
+        message = f"{spec.timeouts.heartbeat:g} s is shorter than the pauses of a healthy link"
         yield _error("timeouts.heartbeat", message, f"use at least {_SHORTEST_HEARTBEAT:g} s")
 
 
@@ -413,7 +411,7 @@ def _elastic(spec: Spec) -> Iterator[Problem]:
         return
     strategy, workers = spec.effective_strategy(), len(spec.cluster.get("worker", ()))
     if strategy not in ("multi_worker_mirrored", "parameter_server"):
-        message = f"strategy {strategy!r} has no workers that could come and go"
+        message = f"strategy {strategy!r} has no workers that can leave and return"
         yield _error("elastic", message, "leave it out")
     elif not 1 <= spec.elastic.min_workers <= workers:
         message = f"{spec.elastic.min_workers} is not between 1 and the {workers} workers of the cluster"
@@ -423,14 +421,14 @@ def _elastic(spec: Spec) -> Iterator[Problem]:
 def _required(spec: Spec) -> Iterator[Problem]:
     for role, settings in spec.roles.items():
         if settings.required and role != "evaluator":
-            message = f"says nothing: a {role} is always required"
+            message = f"has no effect: a {role} is always required"
             yield _error(f"roles.{role}.required", message, "remove it; it is for evaluators and sidecars")
 
 
 def _preload(spec: Spec) -> Iterator[Problem]:
     for index, module in enumerate(spec.preload):
         if not all(part.isidentifier() for part in module.split(".")):
-            message = f"{module!r} is no name of a module"
+            message = f"{module!r} is not a valid module name"
             yield _error(f"preload[{index}]", message, 'write for example "tensorflow"')
     if not spec.preload:
         return
@@ -440,7 +438,7 @@ def _preload(spec: Spec) -> Iterator[Problem]:
     for where, command in {"command": spec.command, **commands}.items():
         if command and (reason := program_source.check_command(list(command))):
             message = f"does nothing for {where!r}: {reason}"
-            yield _warning("preload", message, "leave it out, or start the Python itself")
+            yield _warning("preload", message, "remove it, or run Python directly")
 
 
 _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (

@@ -25,7 +25,7 @@ unset TMOUT  # it would end every read below
 
 news=$(mktemp -d) && mkfifo "$news/pipe" && exec 3<>"$news/pipe" && rm -r "$news" || exit 125
 
-start() {  # TASK COMMAND...: in a session of its own; how it goes is told through the pipe
+start() {  # TASK COMMAND...: in its own session; its start and end are reported through the pipe
   session[$1]=
   {
     setsid "${@:2}" </dev/null 3>&- &
@@ -39,7 +39,7 @@ tell() {  # SIGNAL TASK: to its whole session; it may not have one yet
   kill "-$1" -- "-${session[$2]}" 2>/dev/null || kill "-$1" "${session[$2]}" 2>/dev/null
 }
 
-end() {  # CODE SECONDS: TERM to all, after so many seconds KILL
+end() {  # CODE SECONDS: TERM to all, KILL after SECONDS
   trap '' HUP INT TERM
   local late=$((SECONDS + $2)) task what number
   for task in "${!session[@]}"; do tell TERM "$task"; done

@@ -16,7 +16,7 @@ _HEAD = """\
 Made by `tflaunch render --to tfjob`, for the training operator v1: kubectl apply -f FILE
 """
 _BESIDE = """\
-What stands beside the TFJob does not end with it: kubectl delete -f FILE
+The other objects do not end with the TFJob: kubectl delete -f FILE
 """
 _REPLICAS = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 _REPLICA_INDEX = Index("REPLICA_INDEX", "metadata.labels['training.kubeflow.org/replica-index']")

@@ -97,7 +97,7 @@ def _tell_failure(pid: int, directory: Path) -> NoReturn:
     if code < 0:
         raise TflaunchError(f"the supervisor was killed by {signal.Signals(-code).name}", EXIT_INTERNAL)
     said = (directory / SUPERVISOR_LOG).read_text("utf-8", "replace").strip()
-    raise TflaunchError(said or "the supervisor ended without a word", code or EXIT_INTERNAL)
+    raise TflaunchError(said or "the supervisor ended without a message", code or EXIT_INTERNAL)
 
 
 def _be_supervisor(directory: Path, writer: int, supervise: Callable[[Callable[[], None]], int]) -> None:

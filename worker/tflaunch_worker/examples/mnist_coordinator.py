@@ -60,7 +60,7 @@ def train(args: argparse.Namespace) -> int:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, network(x, training=True))
             loss = tf.nn.compute_average_loss(losses)
         gradients = tape.gradient(loss, network.trainable_variables)
-        tf.debugging.assert_all_finite(loss, "the loss is no number any more")
+        tf.debugging.assert_all_finite(loss, "the loss is not a number any more")
         network.optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
         return loss
 

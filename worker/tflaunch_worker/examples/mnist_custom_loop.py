@@ -92,7 +92,7 @@ def make_step(
             more = tape.gradient(part_loss, network.trainable_variables)
             gradients = [one + other for one, other in zip(gradients, more, strict=True)]
             loss += part_loss
-        tf.debugging.assert_all_finite(loss, "the loss is no number any more")
+        tf.debugging.assert_all_finite(loss, "the loss is not a number any more")
         network.optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))  # sums over all
         return loss
 

@@ -148,7 +148,7 @@ class Files:
         if part.sha256.hexdigest() != digest:
             self._fail(part)
             path = next(path for path, _, known in self._files if known == digest)
-            raise FilesError(f"{path} changed while it was sent; start again when nobody writes to it")
+            raise FilesError(f"{path} changed while it was sent; start again when no program writes to it")
         os.replace(part.path, self._cached(digest))
         del self._parts[digest]
         assert self._missing is not None

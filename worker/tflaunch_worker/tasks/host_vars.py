@@ -43,7 +43,7 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
         if parts is None:
             return known
         if not known.isdecimal():
-            raise UnknownValue(f"variable {match.group(1)!r} is no number on this host")
+            raise UnknownValue(f"variable {match.group(1)!r} is not a number on this host")
         return str(max(1, int(known) // int(parts)))
 
     return _REFERENCE.sub(value, text) if "${host:" in text else text

@@ -83,7 +83,7 @@ class _StopOnNaN(hooks.Hooks):
         if isinstance(logs, dict) and "loss" in logs:  # a RemoteValue belongs to a step that is only scheduled
             import tensorflow as tf
 
-            message = "the loss is no number any more: look at the learning rate and at the data"
+            message = "the loss is not a number any more: check the learning rate and the data"
             tf.debugging.assert_all_finite(tf.cast(logs["loss"], tf.float32), message)
 
 
