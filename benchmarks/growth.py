@@ -26,7 +26,7 @@ from tflaunch.core.events import (
     TaskStarted,
 )
 from tflaunch.discovery import local_machine
-from tflaunch.explain.messages import Logs, news
+from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.plan import planner
 
 SIZES = (100, 1_000, 10_000)
@@ -48,9 +48,9 @@ class _Job:
         spec = directory / "growth.json"
         hosts = [f"h{number // PER_HOST}" for number in range(size)]
         spec.write_text(json.dumps({"cluster": {"worker": hosts}, "command": ["python", "train.py"]}))
-        self.plan = planner.make(load.load_spec(spec), directory, local_machine.look([]))
+        self.plan = planner.make_plan(load.load_spec(spec), directory, local_machine.describe_machine([]))
         self.now = 0.0
-        self.job = step.begin("growth", self.plan, self.now)
+        self.job = step.begin_job("growth", self.plan, self.now)
 
     def happens(self, event: Event) -> list[Action]:
         """Apply an event to the core, and produce its messages."""
@@ -58,7 +58,7 @@ class _Job:
         before = self.job
         self.job, actions = step.step(before, event, self.now)
         step.next_deadline(self.job)
-        news(before, event, self.job, self.now, LOGS)
+        messages_about(before, event, self.job, self.now, LOGS)
         return actions
 
     def prepare(self) -> list[StartTask]:

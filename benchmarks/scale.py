@@ -157,9 +157,9 @@ def _plan(directory: Path, size: int, hosts: int) -> Plan:
     restart = {"max": 3, "backoff": [0, 0]}
     spec.write_text(json.dumps({"cluster": {"worker": names}, "command": ["python", "train.py"], "restart": restart}))
     loaded = load.load_spec(spec)
-    if problems := lint.check(loaded):
+    if problems := lint.check_spec(loaded):
         raise SystemExit(str(problems[0]))
-    return planner.make(loaded, directory, local_machine.look([]))
+    return planner.make_plan(loaded, directory, local_machine.describe_machine([]))
 
 
 def _host(number: int) -> str:
@@ -194,7 +194,7 @@ def _be_hosts(listener: socket.socket, conductor: socket.socket, other_end: sock
 
 def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door, conductor: _Conductor) -> int:
     """Run a plan to its end, with the collaborators that `wiring` opens; return the exit code."""
-    job = step.begin(directory.run, plan, mailbox.now())
+    job = step.begin_job(directory.run, plan, mailbox.now())
     record = serialize.as_record(plan)
     directory.write_plan(record)
     journal = Journal(directory)

@@ -399,9 +399,9 @@ def test_folding_the_journal_gives_the_job(launch: Launch) -> None:
     spec = launch.shell(script, restart={"max": 1, "backoff": [0, 0]})
     ended = launch.up(spec)
     loaded = load.load_spec(spec)
-    made = planner.make(loaded, PurePath(spec.parent), local_machine.look(["localhost"]))
+    made = planner.make_plan(loaded, PurePath(spec.parent), local_machine.describe_machine(["localhost"]))
     journal = launch.journal()
-    job = step.begin(journal[0]["run"], made, journal[0]["now"])
+    job = step.begin_job(journal[0]["run"], made, journal[0]["now"])
     for record in journal:
         if (event := events.from_record(record)) is not None:
             job, _ = step.step(job, event, record["now"])
@@ -453,7 +453,7 @@ def test_a_host_that_is_emptied_lets_its_tasks_save_for_free(launch: Launch) -> 
     assert running.returncode == 0, err
     assert out.count("saved") == 2
     assert out.count("up 1") == 2
-    budget = replay.fold(launch.journal()).budget
+    budget = replay.replay_job(launch.journal()).budget
     assert (len(budget.charged), len(budget.free)) == (0, 1)
 
 

@@ -64,7 +64,7 @@ def check(case: bytes) -> None:
         sessions[host] = Session(host, way, terms, mailbox, words, later)  # type: ignore[arg-type]
         sessions[host].tell_measures(_check_measures)
     run = Run(
-        step.begin("run", plan, mailbox.now()),
+        step.begin_job("run", plan, mailbox.now()),
         Collaborators(mailbox, Records(), words, sessions, said.append, "logs", _CODE),  # type: ignore[arg-type]
     )
 

@@ -118,7 +118,7 @@ def check(case: bytes) -> None:
         spec = load.load_spec(file, environ={"HOME": "/nowhere", "TFLAUNCH_CONFIG": ""})
         if spec.discover or spec.pool is not None:
             spec = resolve.assumed("case", spec)
-        found = lint.check(spec)
+        found = lint.check_spec(spec)
         if not any(problem.severity == "error" for problem in found):
             _plan(spec, len(case))
     except SpecError as error:
@@ -140,7 +140,7 @@ def _check_problems(problems: Sequence[Problem]) -> None:
 
 
 def _plan(spec: Spec, number: int) -> None:
-    plan = planner.make(spec, DIRECTORY, MACHINE)
+    plan = planner.make_plan(spec, DIRECTORY, MACHINE)
     _check_problems(planning.problems(plan))
     record = serialize.as_record(plan)
     assert serialize.from_json(json.loads(json.dumps(record))) == plan, "a plan does not survive the journal"
@@ -151,10 +151,10 @@ def _plan(spec: Spec, number: int) -> None:
         filled = placeholders.fill(process, plan, "run", "0")
         serialize.shell_exports(plan, filled)
     engine = list(targets.ENGINES)[number % len(targets.ENGINES)]
-    if problems := targets.problems(engine, spec, MACHINE):
+    if problems := targets.find_problems(engine, spec, MACHINE):
         _check_problems(problems)
     else:
-        targets.render(engine, spec, DIRECTORY, MACHINE, "pass")
+        targets.render_spec(engine, spec, DIRECTORY, MACHINE, "pass")
 
 
 def _check_verb(text: bytes) -> None:

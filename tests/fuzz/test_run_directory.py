@@ -73,7 +73,7 @@ def record(home: Path, has_ended: bool) -> Path:
     kept = serialize.as_record(plan)
     directory.write_plan(kept)
     writer = Journal(directory)
-    job = step.begin(directory.run, plan, 0.0)
+    job = step.begin_job(directory.run, plan, 0.0)
     writer.record_plan(directory, kept, 0.0)
     for now, event in happened(has_ended):
         job, actions = step.step(job, event, now)
@@ -235,10 +235,10 @@ def test_a_line_that_was_cut_off_is_ignored(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     run = record(tmp_path, has_ended=False)
     path = run / run_dir.JOURNAL_NAME
-    records = journal.read(run)
+    records = journal.read_journal(run)
     with path.open("ab") as file:
         file.write(b'{"seq":')
-    assert journal.read(run) == records
+    assert journal.read_journal(run) == records
 
 
 @pytest.mark.parametrize(

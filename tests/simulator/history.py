@@ -108,7 +108,7 @@ class History:
             host.host: SimHost(host.host, host.is_local, world, self.oracle, self.stage) for host in plan.hosts
         }
         self.mailbox = SimMailbox(world, _AHEAD)
-        self.job = step.begin("run", plan, self.mailbox.now())
+        self.job = step.begin_job("run", plan, self.mailbox.now())
         self.journal = SimJournal(self)
         self._asides: list[Aside] = []
         self._supervisors = 0

@@ -195,7 +195,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a ladder without KILL": Mutation("I2", task.Task, "_kill", _no_kill),
     "the last failure is the culprit": Mutation("I3", step, "_on_exited", _blames_the_last),
     "a late word about an early exit": Mutation("I3", step, "_reconsider", _forgets_first),
-    "one restart too many": Mutation("I4", restart_budget, "ask", _one_more),
+    "one restart too many": Mutation("I4", restart_budget, "decide_restart", _one_more),
     "failures alike are not counted": Mutation("I4", restart_budget, "_count_alike", _counts_nothing),
     "progress is not seen": Mutation("I4", restart_budget.Reached, "is_beyond", _nobody_lives),
     "TimePassed is not scheduled": Mutation("I5", step, "next_deadline", _forgets_backing_off),

@@ -53,7 +53,7 @@ def culprits(workers: int) -> list[str]:
 
 def named(run: Path) -> list[str]:
     """Return the culprit named for each attempt in the journal of a run."""
-    first, *rest = journal.read(run)
+    first, *rest = journal.read_journal(run)
     before, names = replay.first_job(first), []
     for transition in replay.transitions(before, rest):
         if before.phase is Phase.STOPPING and transition.job.phase is not Phase.STOPPING:

@@ -32,7 +32,7 @@ class History:
     def __init__(self, plan: Plan, *, preflight: bool = False) -> None:
         self.now = 1000.0
         plan = plan._replace(preflight=preflight)
-        self.job = step.begin("run", plan, self.now)
+        self.job = step.begin_job("run", plan, self.now)
         self.actions: list[Action] = []
 
     def happens(self, *events: Event) -> History:

@@ -72,18 +72,18 @@ def to_render(data: dict[str, Any], engine: str) -> Spec:
     """Return the spec in data, with an image where the target needs one, without lookups."""
     spec = made({"container": {"image": "ghcr.io/ann/train:1"}, **data})
     spec = resolve.assumed("job.json", spec) if spec.discover else spec
-    assert not targets.problems(engine, spec, MACHINE)
+    assert not targets.find_problems(engine, spec, MACHINE)
     return spec
 
 
 def rendered(data: dict[str, Any], engine: str) -> str:
     """Return what is rendered from a spec for a target."""
-    return targets.render(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
+    return targets.render_spec(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
 
 
 def plan_of(data: dict[str, Any], engine: str) -> Plan:
     """Return the plan that is rendered."""
-    return targets.plan(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
+    return targets.plan_for_target(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
 
 
 def written(launch: Launch, spec: Path, engine: str, *arguments: str) -> Path:

@@ -82,8 +82,8 @@ def made(data: dict[str, Any]) -> Spec:
 def planned(data: dict[str, Any], machine: Machine = MACHINE) -> Plan:
     """Return the plan of data without errors."""
     read = made(data)
-    assert not [problem for problem in lint.check(read) if problem.severity == "error"]
-    return planner.make(read, DIRECTORY, machine)
+    assert not [problem for problem in lint.check_spec(read) if problem.severity == "error"]
+    return planner.make_plan(read, DIRECTORY, machine)
 
 
 def clustered(cluster: dict[str, Any], **fields: Any) -> Plan:

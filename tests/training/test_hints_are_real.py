@@ -8,7 +8,7 @@ import os
 import pytest
 
 from support.launch import Launch
-from tflaunch.explain.hints import Facts, hint, last_traceback, saw_peer_vanish
+from tflaunch.explain.hints import Facts, find_hint, last_traceback, saw_peer_vanish
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -74,7 +74,7 @@ def test_keras_3_under_mirrored_workers(launch: Launch) -> None:
     """Whatever its message is in this version."""
     lines = last_lines(launch, "worker:0", FIT, {"worker": 2}, legacy_keras=False)
     facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=False)
-    assert "Keras 3 cannot `fit`" in (hint(lines, facts) or "")
+    assert "Keras 3 cannot `fit`" in (find_hint(lines, facts) or "")
     assert not saw_peer_vanish(lines)
 
 
@@ -83,21 +83,21 @@ def test_no_steps_under_parameter_servers(launch: Launch) -> None:
     servers = {"worker": {"server": True}, "ps": {"server": True}}
     lines = last_lines(launch, "chief:0", SERVE_AND_FIT, {"chief": 1, "worker": 1, "ps": 1}, roles=servers)
     facts = Facts("parameter_server", task="chief:0", role="chief", legacy_keras=True)
-    assert "steps_per_epoch" in (hint(lines, facts) or "")
+    assert "steps_per_epoch" in (find_hint(lines, facts) or "")
 
 
 def test_a_port_that_is_taken(launch: Launch) -> None:
     """By a program that sets its own TF_CONFIG."""
     lines = last_lines(launch, "worker:0", OWN_CONFIG, {"worker": 1})
     facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
-    assert "its port is in use" in (hint(lines, facts) or "")
+    assert "its port is in use" in (find_hint(lines, facts) or "")
 
 
 def test_a_worker_that_needs_one_who_has_finished(launch: Launch) -> None:
     """TensorFlow calls it unhealthy, 10 s later, with a traceback that is complete."""
     lines = last_lines(launch, "worker:0", UNEVEN, {"worker": 2})
     facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
-    assert "worker:1 had already ended" in (hint(lines, facts._replace(finished=("worker:1",))) or "")
-    assert "it lost worker:1" in (hint(lines, facts) or "")
+    assert "worker:1 had already ended" in (find_hint(lines, facts._replace(finished=("worker:1",))) or "")
+    assert "it lost worker:1" in (find_hint(lines, facts) or "")
     assert saw_peer_vanish(lines)
     assert last_traceback(lines)[0] == "Traceback (most recent call last):"

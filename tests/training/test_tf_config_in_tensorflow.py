@@ -88,7 +88,7 @@ def tf_config(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def plan_of(data: dict[str, Any]) -> Plan:
     """A plan in which every task has a port."""
-    plan = planner.make(made({"command": ["python", "train.py"], **data}), DIRECTORY, MACHINE)
+    plan = planner.make_plan(made({"command": ["python", "train.py"], **data}), DIRECTORY, MACHINE)
     ports = {task.task: FIRST_PORT + number for number, task in enumerate(plan.tasks)}
     return planning.resolve(plan, ports)
 
@@ -134,7 +134,7 @@ def good_clusters(strategy: str) -> Iterator[dict[str, Any]]:
     for counts in itertools.product(range(3), repeat=len(ROLES)):
         cluster = {role: count for role, count in zip(ROLES, counts, strict=True) if count}
         data = {"cluster": cluster, "strategy": strategy, "command": ["python", "train.py"]}
-        if not any(problem.severity == "error" for problem in lint.check(made(data))):
+        if not any(problem.severity == "error" for problem in lint.check_spec(made(data))):
             yield data
 
 

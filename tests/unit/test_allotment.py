@@ -96,7 +96,7 @@ def options(**fields: Any) -> set[str]:
     read = spec(**fields)
     nodes = [f"n{number}" for number in range(placement.nodes_wanted(read))]
     read = placement.onto(read, nodes)
-    return set(sbatch.options(planner.make(read, DIRECTORY, MACHINE), read))
+    return set(sbatch.options(planner.make_plan(read, DIRECTORY, MACHINE), read))
 
 
 def test_a_job_has_what_its_plan_needs() -> None:

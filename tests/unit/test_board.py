@@ -16,7 +16,7 @@ from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused
 from tflaunch.core.job_state import Phase, TaskPhase
 from tflaunch.doctor import findings
 from tflaunch.explain import summary
-from tflaunch.explain.messages import Logs, news
+from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import Sight, status
 from tflaunch.plan import lint, serialize, tensorboard
 from tflaunch.plan import model as planning
@@ -33,7 +33,7 @@ AT_ONCE = {"max": 2, "backoff": [0, 0]}
 
 def of(**fields: Any) -> TaskPlan:
     """Return the TensorBoard in the plan of a spec."""
-    process = tensorboard.of(planned({**SPEC, **fields}))
+    process = tensorboard.tensorboard_of(planned({**SPEC, **fields}))
     assert process is not None
     return process
 
@@ -106,7 +106,7 @@ class TestPlan:
 )
 def test_odd_ones_are_errors(fields: dict[str, Any], where: str) -> None:
     """Each is reported at its place, with a remedy."""
-    (problem,) = lint.check(made({**SPEC, **fields}))
+    (problem,) = lint.check_spec(made({**SPEC, **fields}))
     assert (problem.severity, problem.where) == ("error", where)
     assert problem.hint
 
@@ -114,7 +114,7 @@ def test_odd_ones_are_errors(fields: dict[str, Any], where: str) -> None:
 def test_a_sidecar_of_that_name_is_fine_without_the_field() -> None:
     """It belongs to the user."""
     plan = planned({**SMALLEST_LOCAL, "sidecars": {NAME: {"command": "tensorboard"}}})
-    assert tensorboard.of(plan) is None
+    assert tensorboard.tensorboard_of(plan) is None
 
 
 class TestReach:
@@ -244,8 +244,8 @@ def test_the_news_of_it() -> None:
     before = history.job
     opened = PortOpened(HERE, NAME, 0)
     after = history.happens(opened).job
-    assert news(before, opened, after, history.now, logs) == ["TensorBoard: http://localhost:6006/"]
-    assert news(after, opened, after, history.now, logs) == []
+    assert messages_about(before, opened, after, history.now, logs) == ["TensorBoard: http://localhost:6006/"]
+    assert messages_about(after, opened, after, history.now, logs) == []
     history.ends(NAME, 1)
     hint = summary.hint_for(history.job, NAME, logs.tail)
     assert hint is not None

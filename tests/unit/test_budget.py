@@ -17,7 +17,7 @@ def spend(failures: list[Failure], rules: RestartPlan = RULES, gap: float = 1.0)
     """Return the responses to failures ``gap`` seconds apart."""
     answers, spent = [], Budget()
     for number, failure in enumerate(failures):
-        answers.append(restart_budget.ask(spent, rules, failure, 1000 + number * gap, "job"))
+        answers.append(restart_budget.decide_restart(spent, rules, failure, 1000 + number * gap, "job"))
         spent = answers[-1].budget
     return answers
 
@@ -42,7 +42,7 @@ def test_the_window_moves_on() -> None:
 def test_never_means_never() -> None:
     """Not even for a task that was preempted."""
     never = RULES._replace(max=0)
-    assert restart_budget.ask(Budget(), never, PREEMPTED, 0, "job").no_retry_reason == "restart.max is 0"
+    assert restart_budget.decide_restart(Budget(), never, PREEMPTED, 0, "job").no_retry_reason == "restart.max is 0"
 
 
 def test_a_preemption_is_not_charged_but_a_loop_of_them_ends() -> None:
@@ -51,7 +51,7 @@ def test_a_preemption_is_not_charged_but_a_loop_of_them_ends() -> None:
     assert all(answer.wait is not None for answer in answers[:-1])
     assert answers[-1].wait is None
     assert not answers[-1].budget.charged
-    after = restart_budget.ask(answers[3].budget, RULES, LOST, 1010, "job")
+    after = restart_budget.decide_restart(answers[3].budget, RULES, LOST, 1010, "job")
     assert (after.wait is not None, len(after.budget.charged)) == (True, 1)
 
 
@@ -111,7 +111,7 @@ def test_any_of_the_three_kinds_of_progress_counts(further: Reached) -> None:
 
 def test_never_means_never_after_progress_too() -> None:
     """The user's setting takes precedence."""
-    assert restart_budget.ask(Budget(), RULES._replace(max=0), at(100), 0, "job").wait is None
+    assert restart_budget.decide_restart(Budget(), RULES._replace(max=0), at(100), 0, "job").wait is None
 
 
 def test_waits_double_up_to_the_longest_and_are_a_little_shorter_by_chance() -> None:
@@ -122,7 +122,8 @@ def test_waits_double_up_to_the_longest_and_are_a_little_shorter_by_chance() -> 
         assert 0.75 * whole <= wait <= whole
     assert waits == [answer.wait for answer in spend([LOST] * 6, rich)]
     many = Budget(charged=(0.0,) * 5000)
-    assert 6 <= (restart_budget.ask(many, RULES._replace(max=10000), LOST, 1, "job").wait or 0) <= 8
+    assert 6 <= (restart_budget.decide_restart(many, RULES._replace(max=10000), LOST, 1, "job").wait or 0) <= 8
     assert (
-        restart_budget.ask(Budget(), rich, LOST, 0, "job").wait != restart_budget.ask(Budget(), rich, LOST, 0, "b").wait
+        restart_budget.decide_restart(Budget(), rich, LOST, 0, "job").wait
+        != restart_budget.decide_restart(Budget(), rich, LOST, 0, "b").wait
     )

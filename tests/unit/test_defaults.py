@@ -133,7 +133,7 @@ def test_settings_of_roles_and_hosts_hold_where_there_are_such(places: Places):
     """A site describes all its hosts in one file."""
     places.user.write_text("[hosts.h9]\npython = 'p'\n[hosts.'*'.env]\nA = '1'\n[roles.ps.env]\nB = '2'\n")
     spec = places.load(**SMALLEST)
-    assert lint.check(spec) == []
+    assert lint.check_spec(spec) == []
     assert spec.roles == {}
     assert spec.host("10.0.0.1").env == {"A": "1"}
     assert places.load(cluster={"chief": 1, "worker": 1, "ps": 1}).roles["ps"].env == {"B": "2"}

@@ -22,7 +22,7 @@ from tflaunch.core.events import (
     TimePassed,
 )
 from tflaunch.explain import summary
-from tflaunch.explain.messages import Logs, news
+from tflaunch.explain.messages import Logs, messages_about
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.unit
 def news_of(history: History, event: Event) -> list[str]:
     """Return the messages about one event."""
     before = history.job
-    return news(before, event, history.happens(event).job, history.now, Logs("/logs", lambda *_: []))
+    return messages_about(before, event, history.happens(event).job, history.now, Logs("/logs", lambda *_: []))
 
 
 def summary_of(history: History) -> str:
@@ -199,7 +199,7 @@ def test_each_restart_names_the_exception_that_caused_it() -> None:
         culprit=history.job.culprit and history.job.culprit._replace(code=1, signal=None)
     )
     before, event = history.job, TaskGone(HERE, "worker:1", 0)
-    (line,) = news(before, event, history.happens(event).job, history.now, Logs("/logs", with_traceback))
+    (line,) = messages_about(before, event, history.happens(event).job, history.now, Logs("/logs", with_traceback))
     assert line.startswith("worker:0 exited with code 1 (ValueError: bad shape, train.py:41); restart 1 of 3 in ")
 
 

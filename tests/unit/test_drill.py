@@ -18,7 +18,7 @@ FAR = clustered({"worker": ["a:1", "b:1"], "evaluator": ["b:2"]})
 
 def test_strikes_are_read_in_the_order_of_their_time() -> None:
     """Regardless of the order in the text, and with any duration that a spec accepts."""
-    faults = drill.parse("kill worker:1 after 1m; stop evaluator:0 for 10s; cut host=b after 2 for 5s;", FAR)
+    faults = drill.parse_drill("kill worker:1 after 1m; stop evaluator:0 for 10s; cut host=b after 2 for 5s;", FAR)
     assert faults == (
         Fault("stop", "evaluator:0", "b", 0, 10),
         Fault("cut", None, "b", 2, 5),
@@ -46,7 +46,7 @@ def test_strikes_are_read_in_the_order_of_their_time() -> None:
 def test_what_cannot_be_done_is_refused_with_an_example(text: str, reason: str) -> None:
     """Before anything starts."""
     with pytest.raises(TflaunchError, match="write for example") as error:
-        drill.parse(text, FAR)
+        drill.parse_drill(text, FAR)
     assert reason in str(error.value)
     assert error.value.exit_code == 2
 
@@ -54,17 +54,17 @@ def test_what_cannot_be_done_is_refused_with_an_example(text: str, reason: str) 
 def test_a_cut_needs_a_lease() -> None:
     """Without one, the tasks on this machine die with the link."""
     with pytest.raises(TflaunchError, match="lease"):
-        drill.parse("cut host=localhost for 3s", clustered({"worker": 2}))
+        drill.parse_drill("cut host=localhost for 3s", clustered({"worker": 2}))
 
 
 def struck(history: History, verb: str = "kill") -> FaultOutcome:
     """Return the outcome of a fault for the current job."""
-    return drill.inject(FaultOutcome(Fault(verb, "worker:0", HERE, 5, None)), history.job, history.now)
+    return drill.mark_injected(FaultOutcome(Fault(verb, "worker:0", HERE, 5, None)), history.job, history.now)
 
 
 def said(outcome: FaultOutcome, exit_code: int = 0) -> str:
     """Return the message about an outcome."""
-    (line,) = drill.report([outcome], exit_code)
+    (line,) = drill.report_faults([outcome], exit_code)
     return line.rpartition(": ")[2]
 
 
@@ -73,13 +73,13 @@ def test_a_gang_that_runs_again_has_recovered() -> None:
     history = mirrored(restart={"max": 1, "backoff": [1, 1]})
     outcome = struck(history)
     history.ends("worker:0", None, 9).ends("worker:1", None, 9)
-    outcome = drill.follow(outcome, history.job, history.now)
+    outcome = drill.follow_fault(outcome, history.job, history.now)
     assert said(outcome) == "the job ended well without a restart"
     assert said(outcome, 137) == "the job did not recover"
     history.wait()
     history.now += 2
     history.start()
-    outcome = drill.follow(outcome, history.job, history.now)
+    outcome = drill.follow_fault(outcome, history.job, history.now)
     assert said(outcome) == f"all tasks ran again after {history.now - 1000:.1f} s"
     assert said(outcome, 1).endswith(", but the job failed")
 
@@ -89,20 +89,20 @@ def test_a_task_that_starts_alone_is_noticed() -> None:
     history = parameter_server(restart={"max": 1, "backoff": [1, 1]})
     outcome = struck(history)
     history.ends("worker:0", None, 9)
-    outcome = drill.follow(outcome, history.job, history.now)
+    outcome = drill.follow_fault(outcome, history.job, history.now)
     assert outcome.was_noticed
     history.wait().happens(TaskStarted(HERE, "worker:0", 1, 1, 0.0), PortOpened(HERE, "worker:0", 1))
-    assert drill.follow(outcome, history.job, history.now).recovered_at == history.now
+    assert drill.follow_fault(outcome, history.job, history.now).recovered_at == history.now
 
 
 def test_a_strike_that_nobody_notices_stays_so_when_another_follows() -> None:
     """A later restart has another cause."""
     history = mirrored()
-    outcome = drill.follow(struck(history, "stop"), history.job, history.now)
+    outcome = drill.follow_fault(struck(history, "stop"), history.job, history.now)
     assert said(outcome) == "no task ended because of it"
-    outcome = drill.settle(outcome)
+    outcome = drill.settle_fault(outcome)
     history.ends("worker:0", None, 9)
-    assert said(drill.follow(outcome, history.job, history.now)) == "no task ended because of it"
+    assert said(drill.follow_fault(outcome, history.job, history.now)) == "no task ended because of it"
 
 
 def test_a_strike_that_was_not_done_is_said() -> None:

@@ -61,7 +61,9 @@ def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
         {"kind": "ports_held", "now": 2.0, "host": "localhost", "ports": ports},
     ]
     jobs = [
-        replay.fold(json.loads(json.dumps([{"kind": "plan", "run": "r", "now": 0.0, "plan": form(plan)}, *events])))
+        replay.replay_job(
+            json.loads(json.dumps([{"kind": "plan", "run": "r", "now": 0.0, "plan": form(plan)}, *events]))
+        )
         for form in (serialize.as_json, serialize.as_record)
     ]
     assert jobs[0] == jobs[1]

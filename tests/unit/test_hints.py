@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tflaunch.explain import hints
-from tflaunch.explain.hints import Facts, exception_line, hint, last_traceback, saw_peer_vanish
+from tflaunch.explain.hints import Facts, exception_line, find_hint, last_traceback, saw_peer_vanish
 
 pytestmark = pytest.mark.unit
 
@@ -96,7 +96,7 @@ EXCEPTIONS = {
 def test_real_last_lines_get_their_sentence(name: str) -> None:
     """One sentence each, without a full stop, that fits on two lines."""
     facts, words = SAID[name]
-    sentence = hint(REAL[name], facts)
+    sentence = find_hint(REAL[name], facts)
     assert sentence is not None
     assert words in sentence
     assert "{" not in sentence
@@ -137,7 +137,7 @@ def test_what_cpp_code_logs_behind_a_traceback_does_not_hide_it() -> None:
     found = last_traceback(REAL["ps lost"] + noise)
     assert found[0] == "Traceback (most recent call last):"
     assert found[-1].endswith("[Op:Identity] name:")
-    assert hint(REAL["new incarnation"] + noise, MIRRORED) == hint(REAL["new incarnation"], MIRRORED)
+    assert find_hint(REAL["new incarnation"] + noise, MIRRORED) == find_hint(REAL["new incarnation"], MIRRORED)
 
 
 def test_lines_of_other_threads_inside_a_traceback_are_left_out() -> None:
@@ -174,7 +174,7 @@ def test_there_may_be_no_traceback(lines: list[str]) -> None:
     """Then no cause is invented."""
     assert last_traceback(lines) == []
     assert exception_line(lines) is None
-    assert hint(lines, MIRRORED) is None
+    assert find_hint(lines, MIRRORED) is None
     assert not saw_peer_vanish(lines)
 
 
@@ -187,9 +187,9 @@ def test_a_syntax_error_has_no_head() -> None:
 
 def test_legacy_keras_does_not_help_who_imports_keras() -> None:
     """`import keras` is always Keras 3."""
-    assert "imports `keras`" in (hint(REAL["keras 3 mirrored"], MIRRORED) or "")
-    assert "imports `keras`" in (hint(REAL["keras 3 servers"], SERVERS) or "")
-    assert hint(REAL["keras 3 mirrored"], ALONE) is None
+    assert "imports `keras`" in (find_hint(REAL["keras 3 mirrored"], MIRRORED) or "")
+    assert "imports `keras`" in (find_hint(REAL["keras 3 servers"], SERVERS) or "")
+    assert find_hint(REAL["keras 3 mirrored"], ALONE) is None
 
 
 @pytest.mark.parametrize(
@@ -217,30 +217,30 @@ def test_legacy_keras_does_not_help_who_imports_keras() -> None:
 )
 def test_words_that_this_machine_cannot_bring_about(line: str, facts: Facts, words: str) -> None:
     """Cases from TensorFlow's sources and from other users' reports."""
-    assert words in (hint([line], facts) or "")
+    assert words in (find_hint([line], facts) or "")
 
 
 def test_a_module_that_was_missed_and_done_without_is_no_cause() -> None:
     """Only the last exception counts, with those that caused it."""
     missed = REAL["no module"]
-    assert hint([*missed, *REAL["verbose"]], SERVERS) == hint(REAL["verbose"], SERVERS)
+    assert find_hint([*missed, *REAL["verbose"]], SERVERS) == find_hint(REAL["verbose"], SERVERS)
 
 
 def test_proxies_are_named_when_tasks_never_met() -> None:
     """The tasks wait without output."""
     facts = MIRRORED._replace(proxies=("http_proxy", "HTTP_PROXY"), cluster_formed=False)
-    assert (hint([], facts) or "").startswith("its environment has http_proxy and HTTP_PROXY")
-    assert hint([], facts._replace(cluster_formed=True)) is None
+    assert (find_hint([], facts) or "").startswith("its environment has http_proxy and HTTP_PROXY")
+    assert find_hint([], facts._replace(cluster_formed=True)) is None
 
 
 def test_an_illegal_instruction_is_explained() -> None:
     """TensorFlow is built for AVX."""
-    assert "AVX" in (hint([], ALONE._replace(signal=4)) or "")
+    assert "AVX" in (find_hint([], ALONE._replace(signal=4)) or "")
 
 
 def test_no_task_is_said_to_have_lost_itself() -> None:
     """A task's own error may be reported back to it."""
-    assert hint(REAL["worker lost"], MIRRORED._replace(task="worker:1")) is None
+    assert find_hint(REAL["worker lost"], MIRRORED._replace(task="worker:1")) is None
 
 
 @pytest.mark.parametrize("sign", ["a", "0", " ", "/job:", "OOM when allocating ", "Connection refused", "'"])
@@ -248,8 +248,8 @@ def test_hostile_lines_take_no_time(sign: str) -> None:
     """Patterns are bounded, and so is their input."""
     lines = [(sign * 5000)[:5000]] * 1000
     began = time.process_time()
-    hint(lines, MIRRORED._replace(finished=("worker:1",)))
-    hint(['  File "x"', *lines[:1], "E: tfconfig_cluster_resolver.py" * 60], SERVERS)
+    find_hint(lines, MIRRORED._replace(finished=("worker:1",)))
+    find_hint(['  File "x"', *lines[:1], "E: tfconfig_cluster_resolver.py" * 60], SERVERS)
     exception_line(lines)
     saw_peer_vanish(lines)
     assert time.process_time() - began < 2.0
@@ -258,7 +258,7 @@ def test_hostile_lines_take_no_time(sign: str) -> None:
 def test_values_are_not_taken_for_the_table() -> None:
     """Braces in a user's name are kept."""
     facts = ALONE._replace(python="/opt/{python}/{0}")
-    assert "/opt/{python}/{0}" in (hint(REAL["no module"], facts) or "")
+    assert "/opt/{python}/{0}" in (find_hint(REAL["no module"], facts) or "")
 
 
 def test_the_table_has_a_case_for_every_sentence() -> None:

@@ -102,4 +102,4 @@ def test_the_journal_of_another_version_is_refused_with_a_sentence(place: Place)
     path = place.directory.path / run_dir.JOURNAL_NAME
     path.write_text(json.dumps(record) + "\n")
     with pytest.raises(TflaunchError, match=r"recorded by another version .*format 1.* use that version, or delete"):
-        journal.read(place.directory.path)
+        journal.read_journal(place.directory.path)

@@ -22,7 +22,7 @@ PARAMETER_SERVER = {"cluster": {"chief": 1, "worker": 1, "ps": 1}, "command": "p
 
 def problems_of(base: dict[str, Any], **fields: Any) -> list[Problem]:
     """Return what lint reports for a spec with some fields added or changed."""
-    return lint.check(made({**base, **fields}))
+    return lint.check_spec(made({**base, **fields}))
 
 
 def the_error(base: dict[str, Any], **fields: Any) -> Problem:
@@ -52,7 +52,7 @@ class TestGoodSpecs:
         """Users run these first."""
         spec = load.load_spec(path, environ={"HOME": "/home/ann"})
         found = {role: (Address("h1", None), Address("h2", None)) for role in spec.discover}
-        assert lint.check(spec.model_copy(update={"cluster": {**spec.cluster, **found}})) == []
+        assert lint.check_spec(spec.model_copy(update={"cluster": {**spec.cluster, **found}})) == []
 
 
 class TestImages:
@@ -456,5 +456,5 @@ class TestAll:
     @settings(max_examples=200, deadline=None)
     def test_lint_never_raises_and_names_places_that_are_there(self, data: dict[str, Any]):
         """Each place starts with a field of the spec, or with a missing one."""
-        for problem in lint.check(made(json.loads(json.dumps(data)))):
+        for problem in lint.check_spec(made(json.loads(json.dumps(data)))):
             assert problem.where.split(".")[0] in {*data, "command", "cluster"}

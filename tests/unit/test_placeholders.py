@@ -124,14 +124,14 @@ def test_people_see_what_is_known():
 )
 def test_a_misspelt_placeholder_is_an_error(fields: dict[str, Any], where: str, words: str):
     """The program would receive it unchanged."""
-    (problem,) = lint.check(made({"cluster": {"worker": 2}, "command": TRAIN, **fields}))
+    (problem,) = lint.check_spec(made({"cluster": {"worker": 2}, "command": TRAIN, **fields}))
     assert (problem.severity, problem.where) == ("error", where)
     assert words in problem.sentence()
 
 
 def test_two_dots_behind_a_known_prefix_are_a_field_of_something_else():
     """Not every dotted name is a placeholder."""
-    assert lint.check(made({"cluster": {"worker": 2}, "command": [*TRAIN, "{model.name} {tasks.index}"]})) == []
+    assert lint.check_spec(made({"cluster": {"worker": 2}, "command": [*TRAIN, "{model.name} {tasks.index}"]})) == []
 
 
 class TestRender:
@@ -140,14 +140,14 @@ class TestRender:
     @pytest.mark.parametrize("engine", ["sh", "compose", "slurm"])
     def test_an_engine_with_a_command_for_each_task_has_the_values(self, engine: str):
         """Its ports are fixed."""
-        text = targets.render(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
+        text = targets.render_spec(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
         assert "--shard=11/worker:11" in text
         assert "{task" not in text
 
     @pytest.mark.parametrize("engine", ["k8s", "jobset"])
     def test_pods_are_alike_and_get_the_index_from_kubernetes(self, engine: str):
         """In every place that contains the index."""
-        text = targets.render(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
+        text = targets.render_spec(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
         assert "--shard=$(JOB_COMPLETION_INDEX)/worker:$(JOB_COMPLETION_INDEX)" in text
 
     @pytest.mark.parametrize(
@@ -161,5 +161,5 @@ class TestRender:
     )
     def test_a_value_that_an_engine_does_not_know_is_refused(self, engine: str, fields: dict[str, Any], where: str):
         """Rather than left unexpanded."""
-        (problem,) = targets.problems(engine, made({**TO_RENDER, **fields}), MACHINE)
+        (problem,) = targets.find_problems(engine, made({**TO_RENDER, **fields}), MACHINE)
         assert problem.where == where

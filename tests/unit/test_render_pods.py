@@ -91,7 +91,7 @@ def test_tf_config_in_a_pod_is_that_of_plan(engine: str) -> None:
     name = {"k8s": "job-{}-{}.job:2222", "jobset": "job-{}-0-{}.job:2222"}[engine]
     cluster = {role: [name.format(role, index) for index in range(count)] for role, count in data["cluster"].items()}
     directory = targets.PurePath("/here")
-    plan = planner.make(made({**data, "cluster": cluster}), directory, MACHINE)
+    plan = planner.make_plan(made({**data, "cluster": cluster}), directory, MACHINE)
     expected = {task.task: task.env["TF_CONFIG"] for task in plan.tasks}
     found = {}
     for container in _containers(rendered(data, engine)):
@@ -149,7 +149,7 @@ def test_what_pods_cannot_express_is_an_error(fields: dict[str, Any], where: str
     """At its place, with a remedy."""
     spec = made({"container": {"image": "x"}, "cluster": {"worker": 2}, "command": "train", **fields})
     for engine in KINDS:
-        problems = targets.problems(engine, spec, MACHINE)
+        problems = targets.find_problems(engine, spec, MACHINE)
         assert where in [problem.where for problem in problems], problems
         assert all(problem.severity == "error" and problem.hint for problem in problems)
 

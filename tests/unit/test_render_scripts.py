@@ -59,7 +59,7 @@ def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
     """Including text that is hard to quote; else an error says why it cannot be expressed."""
     data = ODD if name == "odd" else BY_NAME[name]
     read = made(data)
-    if not read.discover and targets.problems(engine, read, MACHINE):
+    if not read.discover and targets.find_problems(engine, read, MACHINE):
         assert name in EXCEPTIONS[engine]
         return
     if read.discover and engine == "sh":
@@ -91,7 +91,7 @@ EXCEPTIONS = {
 )
 def test_what_an_engine_cannot_express_is_an_error(engine: str, fields: dict[str, Any], message: str) -> None:
     """In one sentence, with a remedy."""
-    (problem,) = targets.problems(engine, made({"cluster": {"worker": 2}, "command": "train", **fields}), MACHINE)
+    (problem,) = targets.find_problems(engine, made({"cluster": {"worker": 2}, "command": "train", **fields}), MACHINE)
     assert problem.severity == "error"
     assert message in problem.message
     assert problem.hint

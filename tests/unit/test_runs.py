@@ -28,7 +28,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from tflaunch.client import runs
-runs.take(Path(sys.argv[1]))
+runs.take_lock(Path(sys.argv[1]))
 print("taken", flush=True)
 sys.stdin.read()
 """
@@ -47,38 +47,38 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_run_is_found_by_name_or_beginning(place: Path) -> None:
     """As long as the prefix is unique."""
-    assert runs.find(OLD) == place / OLD
-    assert runs.find("eval") == place / OTHER
-    assert runs.find("train-20260102") == place / NEW
+    assert runs.find_run(OLD) == place / OLD
+    assert runs.find_run("eval") == place / OTHER
+    assert runs.find_run("train-20260102") == place / NEW
 
 
 def test_a_name_that_is_the_beginning_of_another_means_itself(place: Path) -> None:
     """Otherwise it could not be selected."""
     (place / "train").mkdir()
-    assert runs.find("train") == place / "train"
+    assert runs.find_run("train") == place / "train"
 
 
 @pytest.mark.parametrize("name", ["missing", "", ".hidden", "..", "/", f"{OLD}/"])
 def test_what_does_not_exist_is_one_sentence_with_what_does(place: Path, name: str) -> None:
     """Newest first; nothing outside the directory is reached."""
     with pytest.raises(TflaunchError, match=f"there is no run .*; the runs are {NEW}, {OLD}, {OTHER}$") as caught:
-        runs.find(name)
+        runs.find_run(name)
     assert caught.value.exit_code == EXIT_USAGE
 
 
 def test_the_name_of_a_job_means_its_live_run_else_the_newest(place: Path) -> None:
     """Several live runs are ambiguous; a job whose name merely starts with it does not match."""
     (place / "train-more-20260103-120000-dddd").mkdir()
-    assert runs.find("train") == place / NEW
-    assert runs.find("tra") == place / "train-more-20260103-120000-dddd"
-    first = runs.take(place / OLD)
-    assert runs.find("train") == runs.find("tra") == place / OLD
-    second = runs.take(place / NEW)
+    assert runs.find_run("train") == place / NEW
+    assert runs.find_run("tra") == place / "train-more-20260103-120000-dddd"
+    first = runs.take_lock(place / OLD)
+    assert runs.find_run("train") == runs.find_run("tra") == place / OLD
+    second = runs.take_lock(place / NEW)
     with pytest.raises(
         TflaunchError, match=f"several runs that match 'train' are live; name one of them: {NEW}, {OLD}$"
     ):
-        runs.find("train")
-    assert runs.find("train-20260101") == place / OLD
+        runs.find_run("train")
+    assert runs.find_run("train-20260101") == place / OLD
     os.close(first)
     os.close(second)
 
@@ -86,16 +86,16 @@ def test_the_name_of_a_job_means_its_live_run_else_the_newest(place: Path) -> No
 def test_without_a_name_the_newest_is_meant(place: Path) -> None:
     """By its start time; a write to an old run changes nothing."""
     (place / OLD / "lock").touch()
-    assert runs.find(None) == place / NEW
+    assert runs.find_run(None) == place / NEW
 
 
 def test_without_a_name_the_only_live_run_goes_before_the_newest(place: Path) -> None:
     """Several live runs are ambiguous."""
-    first = runs.take(place / OLD)
-    assert runs.find(None) == place / OLD
-    second = runs.take(place / NEW)
+    first = runs.take_lock(place / OLD)
+    assert runs.find_run(None) == place / OLD
+    second = runs.take_lock(place / NEW)
     with pytest.raises(TflaunchError, match=f"several runs are live; name one of them: {NEW}, {OLD}$"):
-        runs.find(None)
+        runs.find_run(None)
     os.close(first)
     os.close(second)
 
@@ -105,7 +105,7 @@ def test_without_any_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "none"))
     for name in (None, "train"):
         with pytest.raises(TflaunchError, match=f"there are no runs in {tmp_path}/none/runs"):
-            runs.find(name)
+            runs.find_run(name)
 
 
 @pytest.mark.parametrize("level", ["", "runs", f"runs/{NEW}"])
@@ -116,9 +116,9 @@ def test_a_place_where_others_can_write_is_refused(place: Path, level: str, mode
     path.chmod(mode)
     remedy = f"{path} can be written to by any user, .*; chmod go-w {path}, or set TFLAUNCH_HOME"
     with pytest.raises(TflaunchError, match=remedy):
-        runs.find(NEW)
+        runs.find_run(NEW)
     path.chmod(0o755)
-    assert runs.find(NEW) == place / NEW
+    assert runs.find_run(NEW) == place / NEW
 
 
 def test_a_shared_group_that_can_write_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +134,10 @@ def test_a_shared_group_that_can_write_is_refused(place: Path, monkeypatch: pyte
         entry = grp.struct_group((name, "x", group.gr_gid, members))
         monkeypatch.setattr(grp, "getgrgid", lambda _, entry=entry: entry)
         if is_private:
-            assert runs.find(NEW) == place / NEW
+            assert runs.find_run(NEW) == place / NEW
         else:
             with pytest.raises(TflaunchError, match=f"{place} can be written to by group {name}, "):
-                runs.find(NEW)
+                runs.find_run(NEW)
 
 
 @pytest.mark.parametrize("uid", [0, 4711])
@@ -146,7 +146,7 @@ def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.Mo
     if os.getuid() == 0:
         os.chown(place.parent, 65534, -1)
     monkeypatch.setattr(os, "getuid", lambda: uid)
-    for ask in (runs.newest_first, lambda: runs.find(NEW), lambda: RunDirectory("job")):
+    for ask in (runs.newest_first, lambda: runs.find_run(NEW), lambda: RunDirectory("job")):
         with pytest.raises(TflaunchError, match=f"{place.parent} belongs to .*; run tflaunch as .*TFLAUNCH_HOME"):
             ask()
     assert len(list(place.iterdir())) == 5
@@ -155,7 +155,7 @@ def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.Mo
 def test_a_sticky_directory_such_as_tmp_can_be_home(place: Path) -> None:
     """Others cannot replace its entries; a `runs` owned by another user is refused."""
     place.parent.chmod(0o1777)
-    assert runs.find(NEW) == place / NEW
+    assert runs.find_run(NEW) == place / NEW
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
@@ -173,7 +173,7 @@ def test_what_is_made_is_private_whatever_the_umask(
         Marks(directory.marks).close()
         batch.note_job(directory.path, "17")
         batch.note_life(directory.path, 0)
-        os.close(runs.take(directory.path))
+        os.close(runs.take_lock(directory.path))
     finally:
         os.umask(earlier)
     found = [tmp_path / "state", *(tmp_path / "state").rglob("*")]
@@ -195,17 +195,17 @@ def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
     assert runs.is_live(run)
     assert runs.is_live(run)
     with pytest.raises(TflaunchError, match=f"run {NEW} has a supervisor already"):
-        runs.take(run)
+        runs.take_lock(run)
     holder.kill()
     holder.communicate()
     assert not runs.is_live(run)
-    os.close(runs.take(run))
+    os.close(runs.take_lock(run))
     assert (run / "lock").stat().st_mode & 0o077 == 0
 
 
 def test_a_child_does_not_keep_the_lock(place: Path) -> None:
     """The process that holds it also starts the tasks' agents."""
-    descriptor = runs.take(place / NEW)
+    descriptor = runs.take_lock(place / NEW)
     with subprocess.Popen(["sleep", "30"], close_fds=False) as child:
         os.close(descriptor)
         assert not runs.is_live(place / NEW)
@@ -217,5 +217,5 @@ def test_a_directory_that_cannot_hold_a_lock(place: Path) -> None:
     (place / NEW / "lock").symlink_to(place / OLD / "lock")
     assert not runs.is_live(place / NEW)
     with pytest.raises(TflaunchError, match="lock: "):
-        runs.take(place / NEW)
+        runs.take_lock(place / NEW)
     assert not (place / OLD / "lock").exists()

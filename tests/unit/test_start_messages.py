@@ -7,7 +7,7 @@ import pytest
 from support.specs import clustered
 from tflaunch.core import step
 from tflaunch.core.events import Event, HostJoined, NamesResolved, PortsHeld, TaskStarted
-from tflaunch.explain.messages import Logs, news
+from tflaunch.explain.messages import Logs, messages_about
 
 pytestmark = pytest.mark.unit
 
@@ -17,13 +17,13 @@ HOSTS = {"worker": ["a", "b"]}
 def said(*starts: TaskStarted, **fields: object) -> list[str]:
     """Return the warnings when tasks of a job on two hosts start."""
     plan = clustered(HOSTS, **fields)._replace(preflight=False)
-    job, lines = step.begin("run", plan, 0.0), []
+    job, lines = step.begin_job("run", plan, 0.0), []
     before: list[Event] = [HostJoined("a"), HostJoined("b")]
     before += [NamesResolved("a", {"b": "10.0.0.2"}), NamesResolved("b", {"a": "10.0.0.1"})]
     before += [PortsHeld("a", {"worker:0": 2222}), PortsHeld("b", {"worker:1": 2222})]
     for event in (*before, *starts):
         after, _ = step.step(job, event, 0.0)
-        lines += news(job, event, after, 0.0, Logs("logs", lambda _task, _lines: []))
+        lines += messages_about(job, event, after, 0.0, Logs("logs", lambda _task, _lines: []))
         job = after
     return [line for line in lines if line.startswith("warning")]
 

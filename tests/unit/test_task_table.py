@@ -14,7 +14,7 @@ from support.specs import clustered
 from tflaunch.core import step
 from tflaunch.core.events import PortOpened, TaskExited, TaskGone, TaskStarted
 from tflaunch.core.task_table import StateTable
-from tflaunch.explain.messages import Logs, news
+from tflaunch.explain.messages import Logs, messages_about
 
 pytestmark = pytest.mark.unit
 
@@ -78,6 +78,6 @@ def _looks(workers: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> list
             counted, before = 0, history.job
             history.happens(event)
             step.next_deadline(history.job)
-            news(before, event, history.job, history.now, Logs("", lambda *_: []))
+            messages_about(before, event, history.job, history.now, Logs("", lambda *_: []))
             looks.append(counted)
     return looks

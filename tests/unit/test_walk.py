@@ -268,7 +268,7 @@ def _of_task(job: Job, world: World, entry: tuple[str, int, str]) -> list[tuple[
 
 def _is_wide(job: Job) -> bool:
     """Return whether a job has so large a state space that the walk is restricted."""
-    return len(job.tasks) > 2 or len(job.hosts) > 1 or tensorboard.of(job.plan) is not None
+    return len(job.tasks) > 2 or len(job.hosts) > 1 or tensorboard.tensorboard_of(job.plan) is not None
 
 
 def _with_fault(job: Job, world: World, task: str, code: int) -> World:
@@ -351,7 +351,7 @@ def test_invariants_hold_in_every_reachable_state(name: str) -> None:
     plan = JOBS[name]
     lost = OF_SAFE if name in SAFE else len(plan.hosts) - 1
     world = World(lost=lost, links=frozenset((host.host, "joining") for host in plan.hosts))
-    first = State(step.begin("run", plan, 0.0), world, 0.0)
+    first = State(step.begin_job("run", plan, 0.0), world, 0.0)
     keys = {first.key(): 0}
     leads_from: list[set[int]] = [set()]
     ended = []

@@ -65,20 +65,20 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
 
     if words and not _TASK_OR_HOST.fullmatch(words[0]):
         try:
-            return runs.find(words[0]), list(words[1:])
+            return runs.find_run(words[0]), list(words[1:])
         except TflaunchError as error:
             directory = _default_run(error)
             if not selectors.names_task(plan_of(directory), words[0]):
                 raise
             return directory, list(words)
-    return runs.find(None), list(words)
+    return runs.find_run(None), list(words)
 
 
 def _default_run(error: TflaunchError) -> Path:
     from tflaunch.client import runs
 
     try:
-        return runs.find(None)
+        return runs.find_run(None)
     except TflaunchError:
         raise error from None
 
@@ -100,4 +100,4 @@ def plan_of(directory: Path) -> Plan:
         waits = batch.not_begun(directory)
         raise TflaunchError(waits or f"run {directory.name} had not begun when it ended", EXIT_INTERNAL)
     with readable(directory):
-        return replay.plan_of(first)
+        return replay.recorded_plan(first)

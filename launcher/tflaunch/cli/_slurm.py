@@ -114,7 +114,7 @@ def _check(plan: Plan, order: Order) -> None:
     from tflaunch.core import drill
 
     if order.drill is not None:
-        drill.parse(order.drill, plan)
+        drill.parse_drill(order.drill, plan)
 
 
 def _follow(directory: Path) -> int:
@@ -184,7 +184,7 @@ def supervise(directory: Path) -> int:
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if order.log_dir is not None:
         log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])
-    faults = () if order.drill is None else drill.parse(order.drill, plan)
+    faults = () if order.drill is None else drill.parse_drill(order.drill, plan)
 
     def begun() -> None:
         batch.note_life(directory, slurm_submission.restart_count())

@@ -104,7 +104,7 @@ def linted(source: str, spec: Spec) -> list[Problem]:
     """
     from tflaunch.plan import lint
 
-    problems = [_with_origin(spec, problem) for problem in lint.check(spec)]
+    problems = [_with_origin(spec, problem) for problem in lint.check_spec(spec)]
     if any(problem.severity == "error" for problem in problems):
         raise SpecError(source, problems)
     return problems
@@ -136,7 +136,7 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
         spec = spec.model_copy(update={"timeouts": timeouts})
     hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
     hosts += [sidecar.host for sidecar in spec.sidecars.values()]
-    plan = planner.make(spec, directory.absolute(), local_machine.look(hosts))
+    plan = planner.make_plan(spec, directory.absolute(), local_machine.describe_machine(hosts))
     problems = planning.problems(plan)
     if problems:
         raise SpecError(source, problems)

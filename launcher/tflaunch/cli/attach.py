@@ -31,7 +31,7 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
     from tflaunch.client.observer import Observer, Outcome
     from tflaunch.tui.screen import Screen
 
-    directory = runs.find(run)
+    directory = runs.find_run(run)
     slurm_follow.until_begun(directory, say)
     observer = Observer(directory)
     observer.catch_up()

@@ -34,7 +34,7 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
     if everything:
         found = [path for path in known if _may_live(path)]
     else:
-        found = [runs.find(run)] if known or run is not None else []
+        found = [runs.find_run(run)] if known or run is not None else []
     if not found:
         say("nothing runs")
     code = 0
@@ -52,9 +52,9 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
 def _may_live(path: Path) -> bool:
     """Whether a run may still have tasks: it is live, or its end was not recorded."""
     from tflaunch.client import runs
-    from tflaunch.store.journal_reader import ends
+    from tflaunch.store.journal_reader import first_and_last_record
 
-    found = ends(path)
+    found = first_and_last_record(path)
     return runs.is_live(path) or (found is not None and found[1]["kind"] != "ended")
 
 
@@ -71,7 +71,7 @@ def ask_to_end(path: Path, grace: float | None) -> None:
     try:
         ControlClient(path).ask("stop", grace=grace)
     except NoSupervisor:  # it has just ended, or is a batch job that has not begun
-        batch.cancel(path)
+        batch.cancel_run(path)
 
 
 def _end(path: Path, grace: float | None) -> None:
@@ -83,7 +83,7 @@ def _end(path: Path, grace: float | None) -> None:
 
     open_run(path)
     if batch.not_begun(path):
-        batch.cancel(path)
+        batch.cancel_run(path)
         say(f"run {path.name} was cancelled before it began")
         return
     observer = Observer(path)
@@ -105,7 +105,7 @@ def _end(path: Path, grace: float | None) -> None:
             say(f"tasks may still run on {sentence}")
         say(f"run {path.name} ended when its supervisor was killed")
     elif batch.job_of(path) is not None:
-        batch.cancel(path)
+        batch.cancel_run(path)
         say(f"run {path.name} ended with its job of Slurm")
     else:
         from tflaunch.core.events import StopRequested

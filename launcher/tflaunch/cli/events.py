@@ -26,7 +26,7 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
     from tflaunch.client.observer import Observer, Outcome
     from tflaunch.store.journal_reader import JournalReader
 
-    directory = runs.find(run)
+    directory = runs.find_run(run)
     observer = Observer(directory) if follow else None
     journal = JournalReader(directory)
     while True:

@@ -28,7 +28,7 @@ def kill(name: str, words: tuple[str, ...]) -> None:
     directory, wanted = choose(words)
     if not wanted:
         raise click.UsageError("Missing argument 'TASK': worker, worker:1, worker:0-3 or host=NAME.")
-    tasks = selectors.choose(plan_of(directory), wanted)
+    tasks = selectors.select_tasks(plan_of(directory), wanted)
     answer = ask_supervisor(directory, "signal", tasks=tasks, signal=number)
     say(f"sent {signal.Signals(number).name} to {shortened_list(answer.get('tasks', tasks))} of {directory.name}")
 

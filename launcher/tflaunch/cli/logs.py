@@ -57,7 +57,7 @@ def logs(
 
     directory, wanted = choose(words)
     moment = None if since is None else _moment(since)
-    chosen = selectors.choose(plan_of(directory), wanted)
+    chosen = selectors.select_tasks(plan_of(directory), wanted)
     observer = Observer(directory)
     if attempt is not None:
         _require_attempt(observer, attempt, follow)

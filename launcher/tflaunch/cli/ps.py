@@ -37,7 +37,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     from tflaunch.tui import redraw
     from tflaunch.tui.layout import table
 
-    directory = runs.find(run)
+    directory = runs.find_run(run)
     if watch and not as_json:
         redraw.watch(_statuses(directory))
         return

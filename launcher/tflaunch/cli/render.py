@@ -36,8 +36,8 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     from tflaunch.render import targets
 
     hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
-    machine = local_machine.look([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
-    if problems := targets.problems(engine, loaded, machine):
+    machine = local_machine.describe_machine([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
+    if problems := targets.find_problems(engine, loaded, machine):
         raise SpecError(file.source, problems)
     server_text = Path(machine.server_program).read_text()
-    click.echo(targets.render(engine, loaded, file.directory.absolute(), machine, server_text), nl=False)
+    click.echo(targets.render_spec(engine, loaded, file.directory.absolute(), machine, server_text), nl=False)

@@ -45,7 +45,7 @@ def report(run: str | None, output: str | None, dry_run: bool, show: bool) -> No
 
     if output is not None and (dry_run or show):
         raise click.UsageError("-o writes a report; --dry-run and --show write none")
-    directory = runs.find(run)
+    directory = runs.find_run(run)
     summary = _diagnosis(directory)
     if dry_run or show:
         _list(reporting.preview(directory, summary, sys.stdout.buffer if show else None), is_result=not show)

@@ -30,7 +30,7 @@ def restart(words: tuple[str, ...]) -> None:
 
     directory, wanted = choose(words)
     plan = plan_of(directory)
-    tasks = selectors.choose(plan, wanted) if wanted else []
+    tasks = selectors.select_tasks(plan, wanted) if wanted else []
     ask_supervisor(directory, "restart", tasks=tasks)
     say(f"restarting {_restarted(plan, tasks)} of {directory.name}")
 

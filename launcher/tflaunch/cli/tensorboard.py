@@ -49,9 +49,9 @@ def tensorboard(run: str | None, port: int | None) -> int:
     from tflaunch.client import runs
     from tflaunch.plan import tensorboard
 
-    directory = runs.find(run)
+    directory = runs.find_run(run)
     plan = plan_of(directory)
-    process = tensorboard.of(plan)
+    process = tensorboard.tensorboard_of(plan)
     if process is None:
         remedy = 'write "tensorboard": "logs/" into the spec of the next run, or use `tensorboard --logdir DIR`'
         raise TflaunchError(f"the spec of {directory.name} names no event files: {remedy}", EXIT_USAGE)

@@ -139,7 +139,7 @@ def take_over(name: str, metrics_port: int | None = None, is_detached: bool = Fa
     from tflaunch.client import runs
     from tflaunch.runtime import launch
 
-    path = runs.find(name)
+    path = runs.find_run(name)
     code = launch.take_over(path, launch.Manner(say, (), metrics_port, is_detached))
     if is_detached and code == 0:
         click.echo(path.name)
@@ -151,4 +151,4 @@ def _faults(text: str | None, plan: Plan) -> tuple[Fault, ...]:
         return ()
     from tflaunch.core import drill
 
-    return drill.parse(text, plan)
+    return drill.parse_drill(text, plan)

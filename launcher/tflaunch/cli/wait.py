@@ -29,4 +29,4 @@ def wait(run: str | None) -> int:
         observer.catch_up()
         return until_end(observer, say)
 
-    return slurm_follow.follow(runs.find(run), say, watch)
+    return slurm_follow.follow(runs.find_run(run), say, watch)

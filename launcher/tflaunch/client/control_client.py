@@ -42,7 +42,7 @@ class ControlClient:
                 self._socket.connect(f"{short}/{SOCKET_NAME}")
         except OSError as error:
             self._socket.close()
-            connected = batch.connect(directory, SOCKET_NAME)
+            connected = batch.connect_to_supervisor(directory, SOCKET_NAME)
             if connected is None:
                 raise NoSupervisor(str(error)) from None
             self._socket, self._carrier = connected

@@ -11,7 +11,7 @@ from tflaunch.client.observer import Observer, Outcome
 from tflaunch.core import policy
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
-from tflaunch.explain.messages import Logs, news
+from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.slurm import batch
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
@@ -54,7 +54,7 @@ def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
     """Show messages about what has happened since the last call."""
     for seen in observer.catch_up():
         logs = Logs(str(observer.logs), lambda task, count: tail(observer.logs, task, count))
-        for message in news(seen.before, seen.event, seen.job, seen.now, logs):
+        for message in messages_about(seen.before, seen.event, seen.job, seen.now, logs):
             say(message)
 
 

@@ -12,7 +12,7 @@ from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
 from tflaunch.slurm import batch
 from tflaunch.store import journal, run_dir
-from tflaunch.store.journal_reader import ends
+from tflaunch.store.journal_reader import first_and_last_record
 
 _STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "stopped"}
 """The state that an exit code implies for a run whose journal does not name its state."""
@@ -33,7 +33,7 @@ def overview() -> list[dict[str, Any]]:
 def _entry(directory: Path) -> dict[str, Any]:
     unreadable = {"run": directory.name, "name": None, "exit_code": None, "tasks": None, "started": None}
     try:
-        found = ends(run_dir.open_run(directory))
+        found = first_and_last_record(run_dir.open_run(directory))
         if found is None:
             return {**unreadable, "state": _state_without_journal(directory)}
         first, last = found

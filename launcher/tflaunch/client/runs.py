@@ -22,7 +22,7 @@ LOCK_NAME = "lock"
 _SHOWN = 8
 
 
-def find(name: str | None) -> Path:
+def find_run(name: str | None) -> Path:
     """Return the directory of the run that matches: the live one of several, or else the newest.
 
     Args:
@@ -96,7 +96,7 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def take(path: Path) -> int:
+def take_lock(path: Path) -> int:
     """Take a run's lock; it is held until the returned descriptor is closed or this process ends.
 
     Args:

@@ -93,7 +93,7 @@ def _look(job: str, say: Callable[[str], None]) -> SlurmJob | None:
     is_told = False
     while True:
         try:
-            return commands.look(job)
+            return commands.find_job(job)
         except NoSlurmHere as error:
             raise TflaunchError(f"job {job} cannot be asked for: {error}", EXIT_INTERNAL) from None
         except SlurmError as error:

@@ -39,7 +39,7 @@ class Fault(NamedTuple):
         return f"{self.verb} {target} after {self.after:g} s{lasts}"
 
 
-def parse(text: str, plan: Plan) -> tuple[Fault, ...]:
+def parse_drill(text: str, plan: Plan) -> tuple[Fault, ...]:
     """Return the faults of a drill, ordered by time.
 
     Raises:
@@ -107,17 +107,17 @@ class FaultOutcome(NamedTuple):
     is_settled: bool = False
 
 
-def settle(outcome: FaultOutcome) -> FaultOutcome:
+def settle_fault(outcome: FaultOutcome) -> FaultOutcome:
     """Return the outcome when another fault is injected: later changes are attributed to the new one."""
     return outcome._replace(is_settled=outcome.injected_at is not None and not outcome.was_noticed)
 
 
-def inject(outcome: FaultOutcome, job: Job, now: float) -> FaultOutcome:
+def mark_injected(outcome: FaultOutcome, job: Job, now: float) -> FaultOutcome:
     """Return the outcome of a fault that is injected ``now``."""
     return outcome._replace(injected_at=now, attempts=_attempts(job))
 
 
-def follow(outcome: FaultOutcome, job: Job, now: float) -> FaultOutcome:
+def follow_fault(outcome: FaultOutcome, job: Job, now: float) -> FaultOutcome:
     """Return the outcome of a fault, updated from the new state ``job``."""
     is_over = outcome.is_settled or outcome.recovered_at is not None or job.exit_code == 0
     if outcome.injected_at is None or is_over:
@@ -134,7 +134,7 @@ def _attempts(job: Job) -> tuple[int, ...]:
     return tuple(job.tasks[process.task].attempt for process in job.plan.tasks)
 
 
-def report(outcomes: list[FaultOutcome], exit_code: int | None) -> list[str]:
+def report_faults(outcomes: list[FaultOutcome], exit_code: int | None) -> list[str]:
     """Return a sentence for each fault."""
     return [f"drill: {outcome.fault}: {_describe(outcome, exit_code)}" for outcome in outcomes]
 

@@ -46,7 +46,7 @@ def can_do_without(job: Job, hosts: Collection[str]) -> bool:
     return not lost or workers_left >= max(least, 1)
 
 
-def missed(job: Job) -> list[str]:
+def returned_hosts(job: Job) -> list[str]:
     """Return the hosts that have returned and could train, but are not part of the current attempt.
 
     Only a multi_worker_mirrored gang grows while it runs; a parameter_server job includes them in its next restart.
@@ -63,7 +63,7 @@ def grows_at(job: Job) -> float | None:
     None if the plan is not elastic or no host has returned.
     """
     is_whole = len(job.plan.tasks) == len(job.original.tasks)
-    if job.plan.elastic is None or is_whole or not missed(job):
+    if job.plan.elastic is None or is_whole or not returned_hosts(job):
         return None
     return job.attempt_started_at + job.plan.elastic.retry
 
@@ -78,4 +78,4 @@ def rest_after(plan: Plan, failures: int, was_reached: bool) -> float:
         return plan.restart.backoff[0]
     if failures <= 1:
         return 0.0 if was_reached else plan.elastic.retry
-    return restart_budget.doubled(plan.elastic.retry, failures - 2, max(_LONGEST_REST, plan.elastic.retry))
+    return restart_budget.doubled_delay(plan.elastic.retry, failures - 2, max(_LONGEST_REST, plan.elastic.retry))

@@ -206,7 +206,7 @@ def _is_missed(job: Job, task: TaskPlan) -> bool:
 def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
     """Restart a task alone if its own budget allows; else continue without it, or fail."""
     task = job.tasks[name]
-    answer = restart_budget.ask(task.budget, job.plan.restart, failure, now, f"{job.run} {name}")
+    answer = restart_budget.decide_restart(task.budget, job.plan.restart, failure, now, f"{job.run} {name}")
     resume_at = None if answer.wait is None else now + answer.wait
     job = job.with_task(task, budget=answer.budget, resume_at=resume_at)
     process = job.plan.find(name)

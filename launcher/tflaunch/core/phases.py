@@ -203,10 +203,10 @@ def _running(job: Job, now: float) -> Step:
         return fail(job, Culprit(Cause.TIME, "stall", job.attempt, None, None, message), now, may_retry=True)
     grows_at = elastic.grows_at(job)
     if grows_at is not None and now >= grows_at:
-        back = ", ".join(elastic.missed(job))
+        back = ", ".join(elastic.returned_hosts(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
-    looked_at = tensorboard.of(job.plan)  # it may not have started yet
+    looked_at = tensorboard.tensorboard_of(job.plan)  # it may not have started yet
     job, actions = _start_due(job, [*policy.waiting(job), *([] if looked_at is None else [looked_at])], now)
     retry_at = job.first_retry_at()
     if retry_at is None or now < retry_at:
@@ -317,7 +317,7 @@ def _judge(job: Job, now: float) -> Job:
         answer = restart_budget.Answer(job.budget, None, no_retry_reason)
     else:
         failure = policy.failure_of_gang(job, culprit)
-        answer = restart_budget.ask(job.budget, job.plan.restart, failure, now, job.run)
+        answer = restart_budget.decide_restart(job.budget, job.plan.restart, failure, now, job.run)
     job = job._replace(budget=answer.budget, no_retry_reason=answer.no_retry_reason)
     if answer.wait is None:
         return job._replace(exit_code=policy.exit_code(culprit, job.has_started))

@@ -287,7 +287,7 @@ def is_start_failure(job: Job, code: int | None) -> bool:
 
 
 def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
-    """Return the failure of an attempt of the gang, as `restart_budget.ask` needs it."""
+    """Return the failure of an attempt of the gang, as `restart_budget.decide_restart` needs it."""
     reached = Reached()
     for task in job.plan.tasks:
         reached = reached.furthest(job.tasks[task.task].reached)

@@ -65,7 +65,7 @@ def _has_answered(job: Job, host: str, what: str) -> Job:
 
 
 def _has_board(job: Job) -> bool:
-    return tensorboard.of(job.plan) is not None
+    return tensorboard.tensorboard_of(job.plan) is not None
 
 
 def _on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:

@@ -1,6 +1,6 @@
 """Rebuild a job from its journal: the same events through the same `step` give the same job.
 
-Pure: records are what `journal.read` returns.
+Pure: records are what `journal.read_journal` returns.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def first_job(record: dict[str, Any]) -> Job:
     Raises:
         DamagedRecordError: the record does not begin a job.
     """
-    plan = plan_of(record)
+    plan = recorded_plan(record)
     try:
-        return step.begin(record["run"], plan, record["now"])
+        return step.begin_job(record["run"], plan, record["now"])
     except DAMAGES as error:
         raise DamagedRecordError(0, reason_of(error)) from None
 
 
-def plan_of(record: dict[str, Any]) -> Plan:
+def recorded_plan(record: dict[str, Any]) -> Plan:
     """Return the plan in a journal's first record.
 
     Raises:
@@ -71,7 +71,7 @@ def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transit
         yield Transition(event, record["now"], actions, job)
 
 
-def fold(records: Iterable[dict[str, Any]]) -> Job:
+def replay_job(records: Iterable[dict[str, Any]]) -> Job:
     """Return the job after all records.
 
     Raises:

@@ -86,7 +86,7 @@ class Answer(NamedTuple):
     no_retry_reason: str = ""
 
 
-def ask(budget: Budget, restart: RestartPlan, failure: Failure, now: float, salt: str) -> Answer:
+def decide_restart(budget: Budget, restart: RestartPlan, failure: Failure, now: float, salt: str) -> Answer:
     """Return whether another attempt may follow a failure.
 
     Args:
@@ -129,9 +129,9 @@ def _wait(restart: RestartPlan, recent: int, salt: str) -> float:
     """Return the exponential backoff less jitter; deterministic, so that a replay gives the same."""
     first, longest = restart.backoff
     share = zlib.crc32(salt.encode("utf-8")) / 2**32
-    return doubled(first, recent, longest) * (1 - _JITTER * share)
+    return doubled_delay(first, recent, longest) * (1 - _JITTER * share)
 
 
-def doubled(first: float, times: int, longest: float) -> float:
+def doubled_delay(first: float, times: int, longest: float) -> float:
     """Return ``first`` doubled this number of times, at most ``longest``."""
     return float(min(first * 2.0 ** min(times, _MOST_DOUBLINGS), longest))

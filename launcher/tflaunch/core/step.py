@@ -48,7 +48,7 @@ from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.tensorboard import is_board
 
 
-def begin(run: str, plan: Plan, now: float) -> Job:
+def begin_job(run: str, plan: Plan, now: float) -> Job:
     """Return the initial job, whose hosts are being joined.
 
     Args:

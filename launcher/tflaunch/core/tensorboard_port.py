@@ -12,7 +12,7 @@ def hold_port(job: Job, host: str | None = None) -> list[Action]:
 
     Every start needs a new port: another program may have taken the previous one. With ``host``, only that host's.
     """
-    process = tensorboard.of(job.plan)
+    process = tensorboard.tensorboard_of(job.plan)
     if process is None or host not in (None, process.host) or job.hosts[process.host].phase is not HostPhase.CONNECTED:
         return []
     task = job.tasks[process.task]

@@ -75,7 +75,7 @@ _BUILT_IN = {
 }
 
 
-def named(name: str) -> Engine:
+def find_engine(name: str) -> Engine:
     """Return the engine with this name.
 
     Raises:
@@ -96,7 +96,7 @@ def named(name: str) -> Engine:
         raise NotFound(f"engine {name!r} cannot be imported: {error}", f"mend {others[name].value}") from None
 
 
-def split(text: str) -> tuple[str, str]:
+def split_source(text: str) -> tuple[str, str]:
     """Split ``NAME:REST`` into the engine's name and the rest."""
     name, _, rest = text.partition(":")
     return name, rest

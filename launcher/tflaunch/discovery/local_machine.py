@@ -14,7 +14,7 @@ from tflaunch.plan.machine import Machine
 from tflaunch_worker.inspect import cores
 
 
-def look(hosts: Iterable[str]) -> Machine:
+def describe_machine(hosts: Iterable[str]) -> Machine:
     """Return the facts about this machine that matter for a cluster on ``hosts``."""
     return Machine(
         cores=cores.usable(),

@@ -74,7 +74,7 @@ def assumed(source: str, spec: Spec) -> Spec:
         places[_POOL] = spec.pool
     for place, where in places.items():
         try:
-            base.named(base.split(where)[0])
+            base.find_engine(base.split_source(where)[0])
         except NotFound as error:
             problems.append(Problem("error", place, str(error), error.hint))
     if problems:
@@ -119,8 +119,8 @@ def _search(where: str, directory: Path) -> _Pool:
     Raises:
         NotFound: there are none; says why.
     """
-    name, rest = base.split(where)
-    engine = base.named(name)
+    name, rest = base.split_source(where)
+    engine = base.find_engine(name)
     lines, handle = engine.find(rest, directory)
     addresses = (address for number, line in enumerate(lines, 1) for address in _on_line(line, number))
     slots = tuple(itertools.islice(addresses, MAX_TASKS + 1))

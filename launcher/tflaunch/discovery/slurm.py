@@ -32,7 +32,7 @@ class Slurm(Engine):
         if job is None or nodes is None:
             raise NotFound("this is no Slurm allocation: SLURM_JOB_ID is not set", _REMEDY)
         try:
-            names = commands.ask("scontrol", "show", "hostnames", nodes).split()
+            names = commands.run_command("scontrol", "show", "hostnames", nodes).split()
         except commands.SlurmError as error:
             raise NotFound(f"Slurm does not name the nodes: {error}", _REMEDY) from None
         slots = _tasks_per_node(os.environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
@@ -40,11 +40,11 @@ class Slurm(Engine):
 
     def words(self, host: str, handle: str) -> Sequence[str]:
         """Return the srun command for one node of a job."""
-        return commands.step(handle, host)
+        return commands.step_command(handle, host)
 
     def is_over(self, handle: str) -> bool:
         """Whether the job has ended, and with it everything that ran in it."""
-        job = commands.look(handle)
+        job = commands.find_job(handle)
         return job is None or not job.is_running
 
 

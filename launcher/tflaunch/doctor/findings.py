@@ -67,7 +67,7 @@ def findings(plan: Plan, hosts: Mapping[str, Host]) -> list[Finding]:
 
 def _without_board(plan: Plan, host: Host) -> Host:
     """Drop the facts about TensorBoard's Python, which do not matter for training."""
-    process = tensorboard.of(plan)
+    process = tensorboard.tensorboard_of(plan)
     if process is None:
         return host
     return host._replace(programs={task: known for task, known in host.programs.items() if task != process.task})
@@ -261,7 +261,7 @@ def _checkpoints(hosts: Iterable[Host]) -> Iterator[Finding]:
 def _board(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
     """Report a missing TensorBoard where it is wanted; the job runs without it."""
     for host in hosts:
-        known = host.programs.get(tensorboard.NAME) if tensorboard.of(plan) is not None else None
+        known = host.programs.get(tensorboard.NAME) if tensorboard.tensorboard_of(plan) is not None else None
         if known is not None and (known.get("problem") or known.get("is_missing")):
             message = str(known.get("problem") or "its Python has no tensorboard")
             hint = "pip install tensorboard for that Python, or set hosts.X.python"

@@ -269,7 +269,7 @@ _RULES = [
 _TABLE = [(re.compile(rule.pattern), rule) for rule in _RULES]
 
 
-def hint(lines: Sequence[str], facts: Facts) -> str | None:
+def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
     """Return one sentence about why a task ended and what to do, None if no known problem matches.
 
     Args:

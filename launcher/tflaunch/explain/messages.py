@@ -31,7 +31,7 @@ class Logs(NamedTuple):
     tail: Callable[[str, int], list[str]]
 
 
-def news(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[str]:
+def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[str]:
     """Return messages for the user about one step of the supervisor; [] for most steps.
 
     Args:
@@ -151,7 +151,7 @@ def _versions(job: Job) -> dict[str, list[str]]:
 
 def _board_news(before: Job, event: Event, after: Job) -> list[str]:
     """Return how to reach TensorBoard once it listens."""
-    if tensorboard.of(after.plan) is None:
+    if tensorboard.tensorboard_of(after.plan) is None:
         return []
     task = after.tasks[tensorboard.NAME]
     if task is before.tasks[tensorboard.NAME]:

@@ -67,7 +67,7 @@ def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, An
 
 def _board(job: Job) -> dict[str, Any] | None:
     """Return how to reach TensorBoard; None if it does not listen."""
-    process = tensorboard.of(job.plan)
+    process = tensorboard.tensorboard_of(job.plan)
     if process is None:
         return None
     task = job.tasks[process.task]

@@ -70,7 +70,7 @@ def _words_of(job: Job, task: str, said: list[str], is_shown: bool) -> list[str]
         shown = said[-_TAIL_LINES:]
         lines.append(f"last lines of {task}:")
     lines += [f"    {line}" for line in shown]
-    hint = hints.hint(said, _facts(job, task))
+    hint = hints.find_hint(said, _facts(job, task))
     if hint is not None:
         lines.append(f"hint: {hint}")
     elif hints.saw_peer_vanish(said):
@@ -84,7 +84,7 @@ def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str
 
     for process in job.plan.tasks:
         if job.tasks[process.task].is_stopping:
-            hint = hints.hint(tail(process.task, _LOOKED_AT), _facts(job, process.task))
+            hint = hints.find_hint(tail(process.task, _LOOKED_AT), _facts(job, process.task))
             if hint is not None:
                 return [f"hint: {hint}"]
     return []
@@ -106,7 +106,7 @@ def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str 
     """Return a hint about the last lines of a task's log, None if they match no known problem."""
     from tflaunch.explain import hints
 
-    return hints.hint(tail(name, _LOOKED_AT), _facts(job, name))
+    return hints.find_hint(tail(name, _LOOKED_AT), _facts(job, name))
 
 
 def _facts(job: Job, name: str) -> Facts:

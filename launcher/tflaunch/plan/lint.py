@@ -41,7 +41,7 @@ _SHELL_VARIABLE = re.compile(r"\$([A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\}|\()")
 _MOST_SHOWN = 100  # characters
 
 
-def check(spec: Spec) -> list[Problem]:
+def check_spec(spec: Spec) -> list[Problem]:
     """Return all problems of a spec, errors first."""
     problems = [problem for rule in _RULES for problem in rule(spec)]
     return sorted(problems, key=lambda problem: problem.severity)

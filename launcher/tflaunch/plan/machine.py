@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """Facts collected once by `local_machine.look`, so that planning stays a pure function.
+    """Facts collected once by `local_machine.describe_machine`, so that planning stays a pure function.
 
     ``cores`` is the number that this process may use; ``local_names`` are the hosts of a spec that are this
     machine; ``python_directory`` is put first on the PATH of local tasks, None to leave PATH unchanged;

@@ -31,7 +31,7 @@ from tflaunch.plan.tf_config import has_cluster, members
 _PYTHONS = ("python", "python3")
 
 
-def make(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
+def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
     """Return the plan of a spec.
 
     Args:

@@ -12,7 +12,7 @@ _SELECTOR = re.compile(r"(?P<role>[A-Za-z][\w.-]*)(?::(?P<first>\d{1,6})(?:-(?P<
 _HOST = "host="
 
 
-def choose(plan: Plan, selectors: Sequence[str]) -> list[str]:
+def select_tasks(plan: Plan, selectors: Sequence[str]) -> list[str]:
     """Return the selected tasks in the plan's order; all tasks without a selector.
 
     Raises:

@@ -44,7 +44,7 @@ def is_board(process: TaskPlan) -> bool:
     return process.role == SIDECAR and process.address is not None
 
 
-def of(plan: Plan) -> TaskPlan | None:
+def tensorboard_of(plan: Plan) -> TaskPlan | None:
     """Return the plan's TensorBoard, None if it has none."""
     return next((process for process in plan.sidecars if is_board(process)), None)
 
@@ -79,7 +79,7 @@ class Reach(NamedTuple):
 
 def reach(plan: Plan, port: int) -> Reach:
     """Return how to reach the plan's TensorBoard, which listens on ``port``."""
-    process = of(plan)
+    process = tensorboard_of(plan)
     assert process is not None
     (host,) = (host for host in plan.hosts if host.host == process.host)
     url = f"http://localhost:{port}/"

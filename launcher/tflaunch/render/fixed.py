@@ -50,7 +50,7 @@ def fixed(
     """
     hosts = {name: host.only("address", "env", "gpus") for name, host in spec.hosts.items()}
     bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)
-    plan = planner.make(spec.model_copy(update={"hosts": hosts, "sync": None}), directory, bare)
+    plan = planner.make_plan(spec.model_copy(update={"hosts": hosts, "sync": None}), directory, bare)
     plan = placeholders.shown(planning.resolve(plan, _ports(plan, first_port)), run=plan.name)
     given = {name for env in _environments(spec) for name in env}
     return plan._replace(

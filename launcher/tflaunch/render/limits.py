@@ -18,7 +18,7 @@ from tflaunch.render.needs import with_gpus
 Rule = Callable[[Spec, Machine], Iterator[Problem]]
 
 
-def problems(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
+def find_limits(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
     """Return the problems that keep a spec from being rendered under these rules."""
     return [problem for rule in (_host_values, _attempts, *rules) for problem in rule(spec, machine)]
 

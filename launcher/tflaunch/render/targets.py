@@ -66,17 +66,17 @@ ENGINES: Mapping[str, Engine] = {
 }
 
 
-def problems(engine: str, spec: Spec, machine: Machine) -> list[Problem]:
+def find_problems(engine: str, spec: Spec, machine: Machine) -> list[Problem]:
     """Return what an engine cannot express of a spec."""
-    return limits.problems(spec, machine, ENGINES[engine].rules)
+    return limits.find_limits(spec, machine, ENGINES[engine].rules)
 
 
-def plan(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> Plan:
+def plan_for_target(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> Plan:
     """Return the plan to render for an engine.
 
     Args:
         engine: a name in `ENGINES`.
-        spec: a spec without errors and without `problems`.
+        spec: a spec without errors and without `find_problems`.
         directory: the directory of the spec's file.
         machine: the machine on which tflaunch runs.
         server_text: the program of `server: true`.
@@ -86,7 +86,7 @@ def plan(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_
     return fixed(chosen.placed(with_gpus(spec)), directory, machine, server, chosen.first_port)
 
 
-def render(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> str:
-    """Return the files with which an engine starts the tasks of a spec; arguments as in `plan`."""
-    made = plan(engine, spec, directory, machine, server_text)
+def render_spec(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> str:
+    """Return the files with which an engine starts the tasks of a spec; arguments as in `plan_for_target`."""
+    made = plan_for_target(engine, spec, directory, machine, server_text)
     return ENGINES[engine].write(made, str(directory), machine.server_program, spec)

@@ -32,7 +32,7 @@ class FaultInjector:
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state after a step, and inject faults that are due."""
         self._job = job
-        self._outcomes = [drill.follow(outcome, job, now) for outcome in self._outcomes]
+        self._outcomes = [drill.follow_fault(outcome, job, now) for outcome in self._outcomes]
         if gang_runs(job):
             if not self._has_begun:
                 self._has_begun = True
@@ -43,7 +43,7 @@ class FaultInjector:
 
     def report(self, exit_code: int | None) -> list[str]:
         """Return one sentence per fault."""
-        return drill.report(self._outcomes, exit_code)
+        return drill.report_faults(self._outcomes, exit_code)
 
     @property
     def is_done(self) -> bool:
@@ -60,8 +60,8 @@ class FaultInjector:
     def _inject(self, number: int) -> None:
         job, now, fault = self._job, self._mailbox.now(), self._outcomes[number].fault
         assert job is not None
-        self._outcomes = [drill.settle(outcome) for outcome in self._outcomes]
-        self._outcomes[number] = drill.inject(self._outcomes[number], job, now)
+        self._outcomes = [drill.settle_fault(outcome) for outcome in self._outcomes]
+        self._outcomes[number] = drill.mark_injected(self._outcomes[number], job, now)
         self._say(f"drill: {fault}")
         self._mailbox.put(FaultInjected(str(fault)))
         if fault.task is None:

@@ -29,7 +29,7 @@ _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 def execute(plan: Plan, config: RunConfig, links: Mapping[str, Link]) -> int:
     """Run a plan to its end and return tflaunch's exit code. ``links``: agents that are already started."""
     mailbox = Mailbox()
-    job = step.begin(config.directory.run, plan, mailbox.now())
+    job = step.begin_job(config.directory.run, plan, mailbox.now())
     return _supervise(job, config, mailbox, lambda run: run.execute(links))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan
-from tflaunch.store.journal import read, readable
+from tflaunch.store.journal import read_journal, readable
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport import local
 from tflaunch.transport.base import AgentConnector, Link, LinkError
@@ -77,11 +77,11 @@ def take_over(path: Path, manner: Manner, stop: StopRequested | None = None) -> 
     from tflaunch.runtime import foreground
     from tflaunch.slurm import batch
 
-    records = read(path)
+    records = read_journal(path)
     if not records:
         raise TflaunchError(f"run {path.name} had not begun; start its spec again", EXIT_INTERNAL)
     with readable(path):
-        job = replay.fold(records)
+        job = replay.replay_job(records)
     if runs.is_live(path):
         raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE)
     if job.phase is Phase.ENDED:

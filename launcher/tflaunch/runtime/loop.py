@@ -23,7 +23,7 @@ from tflaunch.core.actions import (
 from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.explain.messages import Logs, news
+from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders, preloading, tensorboard
 from tflaunch.plan.model import TaskPlan
@@ -155,7 +155,7 @@ class Run:
             self._perform(action)
         for watcher in self._collaborators.watchers:
             watcher.watch(self._job, now)
-        for message in news(
+        for message in messages_about(
             before, event, self._job, now, Logs(self._collaborators.logs, self._collaborators.log_sink.tail)
         ):
             self._collaborators.say(message)

@@ -63,7 +63,7 @@ def submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str
     text = _SCRIPT.format(options="\n".join(f"#SBATCH {line}" for line in lines), command=shlex.join(command))
     private_files.write_text(directory.path / _SCRIPT_NAME, text)
     try:
-        job = commands.submit(text)
+        job = commands.submit_script(text)
     except SlurmError as error:
         shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
         raise _refused(error) from None

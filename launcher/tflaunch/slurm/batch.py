@@ -59,7 +59,7 @@ def has_begun(directory: Path, job: SlurmJob) -> bool:
         return False
 
 
-def stand(directory: Path) -> SlurmJob | None:
+def current_job(directory: Path) -> SlurmJob | None:
     """Return the current state of a run's job; None if the run has no unfinished job.
 
     Raises:
@@ -68,7 +68,7 @@ def stand(directory: Path) -> SlurmJob | None:
     known = _read(directory)
     if "job" not in known or known.get("is_over"):
         return None
-    job = commands.look(known["job"])
+    job = commands.find_job(known["job"])
     if job is not None and not job.is_over:
         return job
     try:
@@ -81,7 +81,7 @@ def stand(directory: Path) -> SlurmJob | None:
 def is_active(directory: Path) -> bool:
     """Whether the job of a run waits or runs, as far as Slurm can be queried here."""
     try:
-        return stand(directory) is not None
+        return current_job(directory) is not None
     except SlurmError:
         return False
 
@@ -89,7 +89,7 @@ def is_active(directory: Path) -> bool:
 def not_begun(directory: Path) -> str | None:
     """Return a message about a run that waits in Slurm's queue; None if it does not."""
     try:
-        job = stand(directory)
+        job = current_job(directory)
     except SlurmError:
         return None
     if job is None or has_begun(directory, job):
@@ -98,7 +98,7 @@ def not_begun(directory: Path) -> str | None:
     return f"run {directory.name} has not begun: job {job_of(directory)} is {job.state} ({job.reason}){remedy}"
 
 
-def cancel(directory: Path) -> None:
+def cancel_run(directory: Path) -> None:
     """Cancel the job of a run, if it has an unfinished one.
 
     Raises:
@@ -106,26 +106,26 @@ def cancel(directory: Path) -> None:
     """
     job = job_of(directory)
     try:
-        if job is not None and stand(directory) is not None:
-            commands.cancel(job)
+        if job is not None and current_job(directory) is not None:
+            commands.cancel_job(job)
     except SlurmError as error:
         raise TflaunchError(f"job {job} cannot be cancelled: {error}", EXIT_INTERNAL) from None
 
 
-def connect(directory: Path, name: str) -> tuple[socket.socket, subprocess.Popen[bytes]] | None:
+def connect_to_supervisor(directory: Path, name: str) -> tuple[socket.socket, subprocess.Popen[bytes]] | None:
     """Return a connection to a run's socket on the node of its job, and the process that relays it.
 
     ``name``: the socket's name in the run's directory. None if there is no such job.
     """
     try:
-        job = stand(directory)
+        job = current_job(directory)
     except SlurmError:
         return None
     if job is None or not job.is_running:
         return None
     root = str(Path(tflaunch_worker.__file__).parent.parent)
     program = _RELAY.format(root=root, directory=str(directory), name=name)
-    words = [*commands.step(str(job_of(directory)), job.node), sys.executable, "-I", "-S", "-c", program]
+    words = [*commands.step_command(str(job_of(directory)), job.node), sys.executable, "-I", "-S", "-c", program]
     ours, theirs = socket.socketpair()
     try:
         carrier = subprocess.Popen(

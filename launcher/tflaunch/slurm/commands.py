@@ -73,7 +73,7 @@ class SlurmJob(NamedTuple):
         return not self.is_waiting and not self.is_running and self.state != _ENDING
 
 
-def ask(*command: str, given: str | None = None) -> str:
+def run_command(*command: str, given: str | None = None) -> str:
     """Return the output of a Slurm command.
 
     Args:
@@ -105,7 +105,7 @@ def _reason(errors: str) -> str:
     return "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))
 
 
-def submit(script: str) -> str:
+def submit_script(script: str) -> str:
     """Submit a batch script, and return its job ID.
 
     Raises:
@@ -113,17 +113,17 @@ def submit(script: str) -> str:
         BadOption: the script has an option that sbatch does not know.
         SlurmError: Slurm rejects the job.
     """
-    return ask("sbatch", "--parsable", given=script).strip().partition(";")[0]
+    return run_command("sbatch", "--parsable", given=script).strip().partition(";")[0]
 
 
-def look(job: str) -> SlurmJob | None:
+def find_job(job: str) -> SlurmJob | None:
     """Return the state of a job; None if Slurm does not know it, or no longer does.
 
     Raises:
         SlurmError: Slurm cannot be queried.
     """
     try:
-        shown = ask("scontrol", "--oneliner", "show", "job", job)
+        shown = run_command("scontrol", "--oneliner", "show", "job", job)
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return None
@@ -138,16 +138,16 @@ def look(job: str) -> SlurmJob | None:
     )
 
 
-def cancel(job: str) -> None:
+def cancel_job(job: str) -> None:
     """Cancel a job.
 
     Raises:
         SlurmError: Slurm cannot be queried.
     """
-    ask("scancel", job)
+    run_command("scancel", job)
 
 
-def step(job: str, node: str) -> list[str]:
+def step_command(job: str, node: str) -> list[str]:
     """Return the argv prefix that runs a command on one node of a job, with all the job's resources there.
 
     ``--unbuffered``: otherwise srun holds bytes back until a line is complete. Steps overlap, because tasks are not

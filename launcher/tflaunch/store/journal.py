@@ -27,7 +27,7 @@ _MOST_VALUES = 1 << 24  # per record: a plan of 10,000 tasks has a tenth of that
 _MOST_WAITING = 16 * 1024 * 1024
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read_journal(path: Path) -> list[dict[str, Any]]:
     """Return the records of the journal in a run's directory, without an incomplete last line.
 
     Raises:
@@ -47,9 +47,9 @@ def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:
     Raises:
         TflaunchError: there is no journal, or it is damaged or empty.
     """
-    records = read(path)
+    records = read_journal(path)
     with readable(path):
-        return records, replay.fold(records)
+        return records, replay.replay_job(records)
 
 
 def parse_record(line: bytes, number: int) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def first_record(directory: Path) -> dict[str, Any] | None:
         return parse_record(line, 0) if line.endswith(b"\n") else None
 
 
-def ends(directory: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
+def first_and_last_record(directory: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Return the first and the last record of a journal, None if they cannot be read.
 
     They may be the same. In the last one only the kind and, at a run's end, the exit code are reliable.

@@ -54,9 +54,9 @@ def _access(host: HostPlan) -> CommandAccess:
 
     if host.docker is not None:
         return CommandAccess(("docker", "exec", "--interactive", host.docker))
-    name, handle = base.split(host.engine or "")
+    name, handle = base.split_source(host.engine or "")
     try:
-        engine = base.named(name)
+        engine = base.find_engine(name)
         words = engine.words(host.host, handle) or ()
     except NotFound as error:
         raise TflaunchError(f"{host.host}: {error}; {error.hint}", EXIT_USAGE) from None
