@@ -73,7 +73,8 @@ def test_up_d_tells_what_kept_it_from_beginning(launch: Launch) -> None:
         port = taken.getsockname()[1]
         started = launch.run("up", "-d", launch.shell("true"), "--metrics-port", port)
     assert started.returncode == 3
-    assert re.fullmatch(rf"tflaunch: --metrics-port {port}: .*; choose another port\n", started.stderr)
+    holder = rf"\S+ \(pid {os.getpid()}\)"
+    assert re.fullmatch(rf"tflaunch: --metrics-port {port} is held by {holder}; choose another port\n", started.stderr)
 
 
 def test_ps_shows_what_the_contract_says(launch: Launch) -> None:

@@ -195,7 +195,7 @@ class TestTheCommand:
             port = taken.getsockname()[1]
             refused = launch.run("tensorboard", "--port", port)
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-        assert f"port {port} cannot be used" in refused.stderr
+        assert f"port {port} is held by {psutil.Process().name()} (pid {os.getpid()});" in refused.stderr
 
     def test_a_run_without_event_files_is_refused(self, launch: Launch) -> None:
         """With what to write into the spec."""

@@ -18,7 +18,7 @@ from support.specs import REPOSITORY
 pytestmark = pytest.mark.package
 
 ORDINARY = "nobody"
-TEST_TOOLS = ["pytest", "hypothesis", "psutil", "pyte", "jsonschema"]
+TEST_TOOLS = ["pytest", "hypothesis", "pyte", "jsonschema"]
 NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__", "mnist-state")
 INSTALL_PATIENCE = 900
 TRAININGS = ("training/test_training.py", "training/test_examples.py")

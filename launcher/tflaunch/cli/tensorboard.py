@@ -115,11 +115,14 @@ def _free_port(wanted: int | None, usual: int) -> int:
             try:
                 probe.bind((_LOOPBACK, port))
             except OSError as error:
-                reason = error.strerror
+                refusal = error
                 continue
             found: int = probe.getsockname()[1]
             return found
-    raise TflaunchError(f"port {wanted} cannot be used: {reason}; choose another one, or leave --port out", EXIT_USAGE)
+    from tflaunch.port_holder import why_unusable
+
+    why = why_unusable(port, refusal)
+    raise TflaunchError(f"port {port} {why}; choose another one, or leave --port out", EXIT_USAGE)
 
 
 class _Stopped(BaseException):

@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
+from tflaunch.port_holder import LOOPBACK, why_unusable
 
-_ADDRESS = "127.0.0.1"
 _PATIENCE = 3.0  # seconds that a scrape waits for the supervisor's answer
 
 Status = Mapping[str, Any]
@@ -23,10 +23,10 @@ AskStatus = Callable[[Callable[[Status], None]], None]
 _OF_TASKS = (
     ("resident_memory_bytes", "rss_bytes", "Memory in use."),
     ("gpu_memory_bytes", "gpu_bytes", "Memory in use on GPUs."),
-    ("gpu_busy_percent", "gpu_percent", "How busy its GPUs are."),
-    ("step", "step", "The step of training that it has come to, as it says itself."),
-    ("steps_per_second", "steps_per_second", "How fast it comes forward."),
-    ("epoch", "epoch", "The epoch that it has come to, as it says itself."),
+    ("gpu_busy_percent", "gpu_percent", "Utilization of the GPUs on which the task runs."),
+    ("step", "step", "Training step, as the task reports it."),
+    ("steps_per_second", "steps_per_second", "Training steps per second."),
+    ("epoch", "epoch", "Epoch, as the task reports it."),
 )
 
 
@@ -43,14 +43,15 @@ class Metrics:
         registry = CollectorRegistry()
         registry.register(self)
         try:
-            self._server, self._thread = start_http_server(port, _ADDRESS, registry)
-        except (OSError, OverflowError) as error:
-            raise TflaunchError(f"--metrics-port {port}: {error}; choose another port", EXIT_PREFLIGHT) from None
+            self._server, self._thread = start_http_server(port, LOOPBACK, registry)
+        except OSError as error:
+            why = why_unusable(port, error)
+            raise TflaunchError(f"--metrics-port {port} {why}; choose another port", EXIT_PREFLIGHT) from None
 
     @property
     def url(self) -> str:
         """The URL of the metrics."""
-        return f"http://{_ADDRESS}:{self._server.server_port}/metrics"
+        return f"http://{LOOPBACK}:{self._server.server_port}/metrics"
 
     def serve(self, ask: AskStatus) -> None:
         """Answer scrapes from now on with the status that ``ask`` gives."""
@@ -95,7 +96,7 @@ def families(status: Status, now: float) -> list[Metric]:
     restarts.add_metric([run], status["restarts"])
     waiting = GaugeMetricFamily(
         "tflaunch_cluster_waiting_seconds",
-        "Since the start of an attempt that forms no cluster.",
+        "Seconds since the start of an attempt whose cluster has not formed.",
         labels=["run"],
     )
     forming = status["forming"]
@@ -104,8 +105,9 @@ def families(status: Status, now: float) -> list[Metric]:
 
 
 def _of_hosts(run: str, hosts: Iterable[Status]) -> list[Metric]:
-    up = GaugeMetricFamily("tflaunch_agent_up", "Whether the host's agent obeys.", labels=["run", "host"])
-    silence = GaugeMetricFamily("tflaunch_link_silence_seconds", "Since its last word.", labels=["run", "host"])
+    labels = ["run", "host"]
+    up = GaugeMetricFamily("tflaunch_agent_up", "Whether the host's agent is connected.", labels=labels)
+    silence = GaugeMetricFamily("tflaunch_link_silence_seconds", "Seconds since its last message.", labels=labels)
     for host in hosts:
         up.add_metric([run, host["host"]], float(host["state"] == "connected"))
         if host["silence"] is not None:
@@ -116,8 +118,8 @@ def _of_hosts(run: str, hosts: Iterable[Status]) -> list[Metric]:
 def _of_tasks(run: str, tasks: Iterable[Status]) -> list[Metric]:
     labels = ["run", "task", "host"]
     up = GaugeMetricFamily("tflaunch_task_up", "Whether the task runs.", labels=labels)
-    cpu = CounterMetricFamily("tflaunch_task_cpu_seconds", "Time of processors used.", labels=labels)
-    listening = GaugeMetricFamily("tflaunch_task_listening", "Whether it listens on its port.", labels=labels)
+    cpu = CounterMetricFamily("tflaunch_task_cpu_seconds", "CPU time used.", labels=labels)
+    listening = GaugeMetricFamily("tflaunch_task_listening", "Whether the task listens on its port.", labels=labels)
     found: list[Metric] = [up, listening, cpu]
     for task in tasks:
         about = [run, task["task"], task["host"]]

@@ -1,0 +1,35 @@
+"""Say why a port of the loopback address cannot be used, naming the process that holds it."""
+
+from __future__ import annotations
+
+import errno
+
+import psutil
+
+from tflaunch.printable import printable
+
+LOOPBACK = "127.0.0.1"
+_COVERING = (LOOPBACK, "0.0.0.0", "::", f"::ffff:{LOOPBACK}")  # noqa: S104 - their listeners have LOOPBACK's port
+
+
+def why_unusable(port: int, error: OSError) -> str:
+    """Return why a TCP port cannot be used: ``is held by python (pid 4711)``.
+
+    Args:
+        port: a port of LOOPBACK.
+        error: what the attempt to bind it raised.
+    """
+    holder = _holder(port) if error.errno == errno.EADDRINUSE else None
+    return f"is held by {holder}" if holder else f"cannot be used: {error.strerror}"
+
+
+def _holder(port: int) -> str | None:
+    """Return name and pid of the process that listens on a port; None if this user may not see it."""
+    try:
+        for connection in psutil.net_connections("tcp"):
+            covers = connection.laddr and connection.laddr.port == port and connection.laddr.ip in _COVERING
+            if connection.status == psutil.CONN_LISTEN and covers and connection.pid is not None:
+                return f"{printable(psutil.Process(connection.pid).name())} (pid {connection.pid})"
+    except psutil.Error:
+        pass  # it has just exited, or is another user's
+    return None
