@@ -401,6 +401,10 @@ def test_metrics_are_served_on_loopback(launch: Launch) -> None:
     read_until(running, "up", 2)
     text = urlopen(url, timeout=PATIENCE).read().decode()
     run = launch.run_directory().name
+    used = dict(re.findall(r"^tflaunch_supervisor_(\w+)\{run=\"[^\"]+\"\} (\S+)$", text, re.MULTILINE))
+    supervisor = psutil.Process(running.pid)
+    assert 0 < float(used["cpu_seconds_total"]) <= sum(supervisor.cpu_times()[:2])
+    assert float(used["resident_memory_bytes"]) == pytest.approx(supervisor.memory_info().rss, rel=0.5)
     assert f'tflaunch_job_phase{{phase="running",run="{run}"}} 1.0' in text
     assert f'tflaunch_task_up{{host="localhost",run="{run}",task="worker:1"}} 1.0' in text
     assert url.startswith("http://127.0.0.1:")

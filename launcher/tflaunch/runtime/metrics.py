@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import psutil
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -70,7 +71,7 @@ class Metrics:
     def collect(self) -> Iterable[Metric]:
         """Return the current metrics (prometheus_client calls this in threads of its own)."""
         status = self._status()
-        return families(status, time.time()) if status is not None else ()
+        return (*families(status, time.time()), *_of_supervisor(status["run"])) if status is not None else ()
 
     def _status(self) -> Status | None:
         answered = threading.Event()
@@ -102,6 +103,17 @@ def families(status: Status, now: float) -> list[Metric]:
     forming = status["forming"]
     waiting.add_metric([run], 0.0 if forming is None else max(now - forming["since"], 0.0))
     return [phase, restarts, waiting, *_of_hosts(run, status["hosts"]), *_of_tasks(run, tasks), _own(run, tasks)]
+
+
+def _of_supervisor(run: str) -> list[Metric]:
+    """Return what the supervisor itself, which is this process, uses."""
+    process = psutil.Process()
+    times = process.cpu_times()
+    cpu = CounterMetricFamily("tflaunch_supervisor_cpu_seconds", "CPU time used by tflaunch.", labels=["run"])
+    cpu.add_metric([run], times.user + times.system)
+    memory = GaugeMetricFamily("tflaunch_supervisor_resident_memory_bytes", "Memory of tflaunch.", labels=["run"])
+    memory.add_metric([run], process.memory_info().rss)
+    return [cpu, memory]
 
 
 def _of_hosts(run: str, hosts: Iterable[Status]) -> list[Metric]:
