@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import sys
@@ -31,12 +32,18 @@ def is_this_machine(host: str) -> bool:
         return True
     if not host.replace(".", "").isdigit():
         return False
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind((host, 0))  # only a local address can be bound
-    except OSError:
-        return False
-    return True
+    return host.startswith("127.") or host in _addresses()
+
+
+@functools.cache
+def _addresses() -> frozenset[str]:
+    """Return the addresses of this machine's interfaces.
+
+    To try to bind an address would say less: where net.ipv4.ip_nonlocal_bind is set, all can be bound.
+    """
+    import psutil  # only specs with numeric hosts need it
+
+    return frozenset(address.address for interface in psutil.net_if_addrs().values() for address in interface)
 
 
 def _python_directory() -> str | None:
