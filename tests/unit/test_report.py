@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 import time
 from pathlib import Path
@@ -104,6 +105,8 @@ def test_a_report_holds_all_that_helps(run: Run) -> None:
     assert files["spec.yaml"] == b"cluster: {worker: 1}\n"
     assert files["machine.txt"].startswith(b"tflaunch ")
     assert b"\nkernel " in files["machine.txt"]
+    figures = rb"\ncores [1-9]\d*, physical \S+\nmemory [\d,]{9,} bytes, available [\d,]{7,}\n"
+    assert re.search(figures, files["machine.txt"])
     assert set(files) == {*files["contents.txt"].decode().partition("\n\n")[0].splitlines(), "contents.txt"}
     assert "lock" not in files
 

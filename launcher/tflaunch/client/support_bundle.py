@@ -428,16 +428,20 @@ def _machine() -> str:
     import platform
     from importlib import metadata
 
+    import psutil
+
     from tflaunch import __version__
 
+    memory = psutil.virtual_memory()
     lines = [
         f"tflaunch {__version__}",
         f"Python {platform.python_version()} ({platform.python_implementation()})",
         f"platform {platform.platform()}",
         f"kernel {platform.release()} {platform.version()}",
-        f"cores {os.cpu_count()}",
+        f"cores {psutil.cpu_count()}, physical {psutil.cpu_count(logical=False)}",
+        f"memory {memory.total:,} bytes, available {memory.available:,}",
     ]
-    for package in ("tensorflow", "tf-keras", "keras", "tensorboard", "click", "paramiko"):
+    for package in ("tensorflow", "tf-keras", "keras", "tensorboard", "click", "paramiko", "psutil", "pydantic"):
         try:
             lines.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
