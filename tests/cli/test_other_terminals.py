@@ -371,6 +371,20 @@ def connected(directory: Path) -> socket.socket:
     return caller
 
 
+def test_a_stopped_supervisor_is_named(launch: Launch) -> None:
+    """With a command that continues it."""
+    run = detached(launch, UNTIL_GO)
+    supervisor = launch.supervisor()
+    supervisor.suspend()
+    asked = launch.run("ps")
+    remedy = f"kill -CONT {supervisor.pid}"
+    assert asked.stderr == f"tflaunch: the supervisor of {run} is stopped; `{remedy}` continues it\n"
+    subprocess.run(remedy, shell=True, check=True)
+    assert launch.status(run)["phase"] == "running"
+    (launch.directory / "go").touch()
+    assert launch.run("wait").returncode == 0
+
+
 def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
     """If the lock fails (it is removed here), the agents obey the newer one; the older does nothing more."""
     run = detached(launch, UNTIL_GO)

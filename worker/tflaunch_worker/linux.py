@@ -278,9 +278,14 @@ def is_same_user(connection: socket.socket) -> bool:
     """Return whether the process at the other end of a Unix socket belongs to this user or to root."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True  # the directory's mode already keeps others out
+    return peer_of(connection)[1] in (os.getuid(), 0)
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Return pid and user of the process that was at the other end of a Unix socket when it connected or listened."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, user, _ = struct.unpack("3i", credentials)
-    return user in (os.getuid(), 0)
+    pid, user, _ = struct.unpack("3i", credentials)
+    return pid, user
 
 
 def read(path: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.slurm import batch
 from tflaunch.store.run_dir import SOCKET_NAME
-from tflaunch_worker import wire
+from tflaunch_worker import linux, wire
 from tflaunch_worker.short_path import short_path
 
 _PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never blocks
@@ -20,7 +20,7 @@ _RECEIVE = 1024 * 1024
 
 
 class NoSupervisor(Exception):
-    """The run has no supervisor, or has it no longer."""
+    """The run has no supervisor, or no longer has one."""
 
 
 class ControlClient:
@@ -57,8 +57,7 @@ class ControlClient:
         self.say(kind, **fields)
         answer = self.hear(_PATIENCE)
         if answer is None:
-            message = f"the supervisor of {self._run} does not answer; is it stopped?"
-            raise TflaunchError(message, EXIT_INTERNAL)
+            raise TflaunchError(f"the supervisor of {self._run} {self._why_silent()}", EXIT_INTERNAL)
         if answer["kind"] == "refused":
             raise TflaunchError(str(answer.get("reason")), EXIT_USAGE)
         return answer
@@ -94,6 +93,19 @@ class ControlClient:
         if self._carrier is not None:
             self._carrier.terminate()
             self._carrier.wait()
+
+    def _why_silent(self) -> str:
+        """Return what is known about a supervisor that does not answer, and the remedy."""
+        import psutil
+
+        pid, _ = linux.peer_of(self._socket)
+        stopped = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        try:
+            if self._carrier is None and psutil.Process(pid).status() in stopped:
+                return f"is stopped; `kill -CONT {pid}` continues it"
+        except psutil.Error:
+            pass  # it has exited, or is in another container
+        return f"has not answered for {_PATIENCE:.0f} s; try again"
 
     def _receive(self) -> None:
         try:

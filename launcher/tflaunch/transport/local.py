@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -184,8 +183,7 @@ class LocalWay:
         except OSError:
             connection.close()
             return None
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        agent, _, _ = struct.unpack("3i", credentials)
+        agent, _ = linux.peer_of(connection)
         guard = linux.parent_of(agent)
         self._guard_end = None if guard is None else linux.open_pidfd(guard)
         return LocalLink(connection)
