@@ -11,7 +11,7 @@ import yaml
 from support.schemas import violations_of_compose
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.render.needs import devices, without_devices
+from tflaunch.render.target_plan import devices, without_devices
 
 _LONGER = re.compile(r"\$(?!\$)")
 

@@ -13,8 +13,7 @@ from typing import Any
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.plan import lint, planner
-from tflaunch.plan.machine import Machine
-from tflaunch.plan.model import Plan
+from tflaunch.plan.model import Machine, Plan
 
 TFLAUNCH = Path(sys.executable).with_name("tflaunch")
 REPOSITORY = Path(__file__).resolve().parent.parent.parent

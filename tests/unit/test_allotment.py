@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.model import Spec
 from tflaunch.plan import placement, planner
-from tflaunch.render import sbatch
+from tflaunch.render import slurm
 
 pytestmark = pytest.mark.unit
 
@@ -96,7 +96,7 @@ def options(**fields: Any) -> set[str]:
     read = spec(**fields)
     nodes = [f"n{number}" for number in range(placement.nodes_wanted(read))]
     read = placement.onto(read, nodes)
-    return set(sbatch.options(planner.make_plan(read, DIRECTORY, MACHINE), read))
+    return set(slurm.options(planner.make_plan(read, DIRECTORY, MACHINE), read))
 
 
 def test_a_job_has_what_its_plan_needs() -> None:

@@ -22,7 +22,7 @@ from tflaunch.plan import lint, serialize, tensorboard
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import TaskPlan
 from tflaunch.render import compose
-from tflaunch.render.fixed import fixed
+from tflaunch.render.target_plan import fixed
 
 pytestmark = pytest.mark.unit
 

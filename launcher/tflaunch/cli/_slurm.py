@@ -63,8 +63,8 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
 def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     """Submit a run of a spec, and follow it unless detached; return its exit code."""
     from tflaunch.plan import lint
-    from tflaunch.render import sbatch
-    from tflaunch.render.needs import with_gpus
+    from tflaunch.render import slurm
+    from tflaunch.render.target_plan import with_gpus
     from tflaunch.runtime import slurm_submission
     from tflaunch.store import log_writer
     from tflaunch.store.run_dir import RunDirectory
@@ -81,7 +81,7 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
         log_writer.require_own_logs(Path(order.log_dir), [process.task for process in plan.processes()])
     directory = RunDirectory(plan.name, None if order.log_dir is None else Path(order.log_dir))
     directory.keep_spec(order.suffix, spec.text.encode())
-    job = slurm_submission.submit(directory, order, sbatch.options(plan, loaded))
+    job = slurm_submission.submit(directory, order, slurm.options(plan, loaded))
     say(f"run {directory.run} is job {job}")
     if is_detached:
         click.echo(directory.run)
@@ -168,8 +168,8 @@ def supervise(directory: Path) -> int:
     from tflaunch.clusterspec import load
     from tflaunch.core import drill
     from tflaunch.discovery import resolve
-    from tflaunch.render import sbatch
-    from tflaunch.render.needs import with_gpus
+    from tflaunch.render import slurm
+    from tflaunch.render.target_plan import with_gpus
     from tflaunch.runtime import daemon, launch, slurm_submission
     from tflaunch.slurm import batch
     from tflaunch.store import log_writer
@@ -178,7 +178,7 @@ def supervise(directory: Path) -> int:
     path, home = directory / f"spec{order.suffix}", Path(order.directory)
     kept = load.read_spec_file(path)._replace(directory=home)
     spec = resolve.with_hosts(str(path), _load(kept, order), home, on=ENGINE)
-    spec = sbatch.with_gpus_of_nodes(with_gpus(spec))
+    spec = slurm.with_gpus_of_nodes(with_gpus(spec))
     linted(str(path), spec)
     plan = make_plan(str(path), home, spec)._replace(preflight=order.preflight)
     descriptors.require(len(plan.hosts), len(plan.processes()))

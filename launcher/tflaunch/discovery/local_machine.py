@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tflaunch_worker
 from tflaunch.clusterspec.values import LOCALHOST
-from tflaunch.plan.machine import Machine
+from tflaunch.plan.model import Machine
 from tflaunch_worker.inspect import cores
 
 

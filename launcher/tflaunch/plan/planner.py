@@ -10,7 +10,6 @@ from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
 from tflaunch.plan import gpu_shares, placeholders, tensorboard
 from tflaunch.plan.gpu_shares import Member
-from tflaunch.plan.machine import Machine
 from tflaunch.plan.model import (
     AUTO,
     CODE_DIRECTORY,
@@ -19,6 +18,7 @@ from tflaunch.plan.model import (
     SIDECAR,
     ElasticPlan,
     HostPlan,
+    Machine,
     Plan,
     RestartPlan,
     SyncPlan,

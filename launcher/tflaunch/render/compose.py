@@ -11,9 +11,8 @@ from tflaunch.clusterspec.model import Container, Resources
 from tflaunch.core import policy
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
-from tflaunch.render import documents
-from tflaunch.render.fixed import SERVER_PROGRAM
-from tflaunch.render.needs import devices, program, without_devices
+from tflaunch.render import yaml_text
+from tflaunch.render.target_plan import SERVER_PROGRAM, devices, program, without_devices
 
 _HEAD = """\
 Made by `tflaunch render --to compose`. It starts the tasks of {name} as containers, without restarts:
@@ -96,7 +95,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
     head = _HEAD.format(name=plan.name, variable="" if container.image else "IMAGE=… ", job=job)
     named = [source for source in container.volumes.values() if not source.startswith("/")]
     in_memory = {"driver_opts": {"type": "tmpfs", "device": "tmpfs", "o": "mode=1777"}}
-    return documents.written(
+    return yaml_text.written(
         head, {"services": services, "volumes": {**{name: {} for name in named}, _VOLUME: in_memory}}
     )
 

@@ -11,9 +11,8 @@ from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
-from tflaunch.plan.machine import Machine
-from tflaunch.render.fixed import HOST_VALUE
-from tflaunch.render.needs import with_gpus
+from tflaunch.plan.model import Machine
+from tflaunch.render.target_plan import HOST_VALUE, with_gpus
 
 Rule = Callable[[Spec, Machine], Iterator[Problem]]
 

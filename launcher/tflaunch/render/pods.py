@@ -15,10 +15,8 @@ from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
 from tflaunch.plan import tensorboard
-from tflaunch.plan.machine import Machine
-from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
-from tflaunch.render.fixed import FIRST_PORT
-from tflaunch.render.needs import devices, without_devices
+from tflaunch.plan.model import SIDECAR, Machine, Plan, TaskPlan
+from tflaunch.render.target_plan import FIRST_PORT, devices, without_devices
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _NUMBERS = re.compile(r"([0-9]+)")

@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.errors import Problem
-from tflaunch.plan.machine import Machine
-from tflaunch.plan.model import Plan
-from tflaunch.render import compose, jobs, jobset, limits, pods, sh, slurm, tfjob
-from tflaunch.render.fixed import FIRST_PORT, SERVER_PROGRAM, fixed
-from tflaunch.render.needs import with_gpus
+from tflaunch.plan.model import Machine, Plan
+from tflaunch.render import compose, jobset, kubernetes, limits, pods, sh, slurm, tfjob
+from tflaunch.render.target_plan import FIRST_PORT, SERVER_PROGRAM, fixed, with_gpus
 
 
 def _as_it_is(spec: Spec) -> Spec:
@@ -58,7 +56,7 @@ ENGINES: Mapping[str, Engine] = {
     ),
     "jobset": Engine(_for(jobset.render), _OF_PODS, jobset.placed),
     "tfjob": Engine(_for(tfjob.render), _OF_PODS, tfjob.placed),
-    "k8s": Engine(_for(jobs.render), _OF_PODS, jobs.placed),
+    "k8s": Engine(_for(kubernetes.render), _OF_PODS, kubernetes.placed),
     "compose": Engine(
         _for(compose.render), (limits.tasks, limits.own_addresses, limits.names_of_services), has_server=True
     ),

@@ -8,9 +8,9 @@ from typing import Any
 
 from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
-from tflaunch.render import documents, jobs, pods
-from tflaunch.render.needs import program
+from tflaunch.render import kubernetes, pods, yaml_text
 from tflaunch.render.pods import Index
+from tflaunch.render.target_plan import program
 
 _HEAD = """\
 Made by `tflaunch render --to tfjob`, for the training operator v1: kubectl apply -f FILE
@@ -66,12 +66,12 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
         },
     }
     beside = [
-        jobs.manifest(plan, name, tasks, directory, container)
+        kubernetes.manifest(plan, name, tasks, directory, container)
         for name, tasks in groups.items()
         if tasks[0].role == SIDECAR
     ]
-    services = [jobs.service(plan)] if beside else []
-    return documents.written(_HEAD + (_BESIDE if beside else ""), manifest, *services, *beside)
+    services = [kubernetes.service(plan)] if beside else []
+    return yaml_text.written(_HEAD + (_BESIDE if beside else ""), manifest, *services, *beside)
 
 
 def _with_config(plan: Plan, tasks: Sequence[TaskPlan]) -> list[TaskPlan]:

@@ -8,7 +8,7 @@ from typing import Any
 from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.core import policy
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.render import documents, pods
+from tflaunch.render import pods, yaml_text
 from tflaunch.render.pods import COMPLETION_INDEX, CONTAINER, template
 
 FOR_EVER = 2**31 - 1
@@ -44,7 +44,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
         example=plan.tasks[0].host,
     )
     jobs = [manifest(plan, name, tasks, directory, container) for name, tasks in pods.groups(plan).items()]
-    return documents.written(head, service(plan), *jobs)
+    return yaml_text.written(head, service(plan), *jobs)
 
 
 def manifest(plan: Plan, name: str, tasks: Sequence[TaskPlan], directory: str, container: Container) -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""Make a plan for an engine that starts the tasks itself: fixed ports, no expansion of host values."""
+"""The plan as an engine needs it that starts the tasks itself: fixed ports, no values of hosts, its resources. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.plan import model as planning
 from tflaunch.plan import placeholders, planner, tensorboard
-from tflaunch.plan.machine import Machine
-from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan.gpu_shares import HIDDEN, trains_on_gpu
+from tflaunch.plan.model import Machine, Plan, TaskPlan
 
 FIRST_PORT = 2222
 SERVER_PROGRAM = "/tflaunch/server.py"
@@ -94,3 +94,40 @@ def _without_ours(task: TaskPlan, given: set[str]) -> TaskPlan:
     excluded_hosts = {name for name in _OURS if name not in given}
     excluded_hosts |= {name for name in task.reasons if HOST_VALUE in task.env[name]}
     return task._replace(env={name: value for name, value in task.env.items() if name not in excluded_hosts})
+
+
+DEVICES = "CUDA_VISIBLE_DEVICES"
+
+
+def with_gpus(spec: Spec) -> Spec:
+    """Return the spec with the container's number of GPUs in the roles that do not set one."""
+    gpus = spec.container.resources.gpu
+    if gpus is None:
+        return spec
+    roles = dict(spec.roles)
+    for role in spec.cluster:
+        settings = roles.get(role) or Role()
+        if settings.gpus is None:
+            wanted = gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
+            roles[role] = settings.model_copy(update={"gpus": wanted})
+    return spec.model_copy(update={"roles": roles})
+
+
+def devices(process: TaskPlan) -> list[str] | None:
+    """Return the GPUs that the plan gives a task, possibly none; None if nothing is specified."""
+    if DEVICES not in process.reasons:
+        return None
+    named = process.env[DEVICES]
+    return [] if named == HIDDEN else named.split(",")
+
+
+def program(argv: Sequence[str]) -> Sequence[str]:
+    """Return a command that `env` does not mistake for a variable assignment."""
+    return ("sh", "-c", 'exec "$0" "$@"', *argv) if "=" in argv[0] else argv
+
+
+def without_devices(process: TaskPlan) -> TaskPlan:
+    """Return a process whose GPUs the engine assigns."""
+    if devices(process) is None:
+        return process
+    return process._replace(env={name: value for name, value in process.env.items() if name != DEVICES})
