@@ -6,13 +6,11 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.launch import PATIENCE
+from support.warm_python import StartWarm
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -58,19 +56,6 @@ print("steps", int(network.optimizer.iterations.numpy()))
 """
 
 
-def run(program: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a program with this environment."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TF", "TPU"))}
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        env={**kept, "TF_CPP_MIN_LOG_LEVEL": "2", **env},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(
     ("before", "env", "said"),
     [
@@ -89,44 +74,46 @@ def run(program: str, *arguments: str, **env: str) -> subprocess.CompletedProces
     ],
     ids=["nothing", "one worker", "evaluator", "server", "none", "mirrored", "tpu", "too late"],
 )
-def test_the_strategy_follows_from_the_environment(before: str, env: dict[str, str], said: str) -> None:
+def test_the_strategy_follows_from_the_environment(
+    warm_python: StartWarm, before: str, env: dict[str, str], said: str
+) -> None:
     """One of TensorFlow's strategies, or a sentence with a remedy."""
-    ended = run(SHOW.format(before=before), **env)
+    ended = warm_python("0").run(SHOW.format(before=before), **env)
     assert ended.returncode == 0, ended.stderr
     assert re.fullmatch(said, ended.stdout.strip()), ended.stdout
 
 
 @pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
-def test_fit_goes_on_from_what_it_saved(tmp_path: Path, legacy: str) -> None:
+def test_fit_goes_on_from_what_it_saved(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
     """tf_keras from the very step, Keras 3 from the end of the epoch."""
     place = str(tmp_path / "state")
-    first = run(FIT, "0.01", "2", place, TF_USE_LEGACY_KERAS=legacy)
+    first = warm_python(legacy).run(FIT, "0.01", "2", place)
     assert first.returncode == 0, first.stderr
     assert "resumed" not in first.stdout
     assert re.search(r"^epoch 2 of 2: .*loss [\d.e-]+", first.stdout, re.MULTILINE)
-    second = run(FIT, "0.01", "3", place, TF_USE_LEGACY_KERAS=legacy)
+    second = warm_python(legacy).run(FIT, "0.01", "3", place)
     assert second.stdout.startswith("resumed at step 20, steps done again: 0\nepoch 3 of 3: ")
     assert second.stdout.endswith("steps 30\n")
 
 
 @pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
-def test_a_loss_that_is_no_number_ends_the_program(tmp_path: Path, legacy: str) -> None:
+def test_a_loss_that_is_no_number_ends_the_program(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
     """With an error, before the broken network is saved: the next attempt resumes from a good one."""
     place = str(tmp_path / "state")
-    ended = run(FIT, "1e30", "2", place, TF_USE_LEGACY_KERAS=legacy)
+    ended = warm_python(legacy).run(FIT, "1e30", "2", place)
     assert ended.returncode == 1
     assert "the loss is not a number any more: check the learning rate" in ended.stderr
     assert not [path for path in Path(place).rglob("*") if "ckpt" in path.name or "weights" in path.name]
 
 
-def test_a_batch_is_stated(tmp_path: Path) -> None:
+def test_a_batch_is_stated(warm_python: StartWarm) -> None:
     """Whole and in shares; a size that cannot be divided is refused."""
     program = SHOW.format(before=TWO_DEVICES) + (
         "print(*training.batch_sizes(strategy, total=64))\n"
         "try:\n    training.batch_sizes(strategy, total=63)\n"
         "except training.CannotTrain as reason:\n    print(reason)\n"
     )
-    ended = run(program, TFLAUNCH_STRATEGY="mirrored")
+    ended = warm_python("0").run(program, TFLAUNCH_STRATEGY="mirrored")
     assert ended.stdout.splitlines()[1:] == [
         "batch: 64 in a step, 32 on each of 2 devices",
         "64 64 32",

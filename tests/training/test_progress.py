@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from support.warm_python import StartWarm, WarmPython
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -33,24 +33,20 @@ print(tf.keras.Model.__module__)
 """
 
 
-def fit(pipe: str | None, legacy: str) -> str:
-    """Train briefly in another process and return its output."""
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_USE_LEGACY_KERAS": legacy}
-    env.pop("TFLAUNCH_PROGRESS", None)
-    if pipe is not None:
-        env["TFLAUNCH_PROGRESS"] = pipe
-    ended = subprocess.run([sys.executable, "-c", FIT], env=env, capture_output=True, text=True, check=False)
+def fit(python: WarmPython, **env: str) -> str:
+    """Train briefly with these variables and return the output."""
+    ended = python.run(FIT, **env)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
 @pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
-def test_keras_tells_steps_epochs_and_metrics(tmp_path: Path, legacy: str) -> None:
+def test_keras_tells_steps_epochs_and_metrics(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
     """The step is the optimizer's, so it continues where an earlier training ended."""
     path = tmp_path / "progress"
     os.mkfifo(path)
     pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-    assert fit(str(path), legacy).startswith("tf_keras" if legacy == "1" else "keras.")
+    assert fit(warm_python(legacy), TFLAUNCH_PROGRESS=str(path)).startswith("tf_keras" if legacy == "1" else "keras.")
     lines = [json.loads(line) for line in os.read(pipe, 1 << 20).splitlines()]
     os.close(pipe)
     last = lines[-1]
@@ -63,8 +59,8 @@ def test_keras_tells_steps_epochs_and_metrics(tmp_path: Path, legacy: str) -> No
 
 
 @pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
-def test_keras_trains_when_nobody_listens(tmp_path: Path, legacy: str) -> None:
+def test_keras_trains_when_nobody_listens(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
     """Without tflaunch, and with a pipe that is not read."""
-    fit(None, legacy)
+    fit(warm_python(legacy))
     os.mkfifo(tmp_path / "progress")
-    fit(str(tmp_path / "progress"), legacy)
+    fit(warm_python(legacy), TFLAUNCH_PROGRESS=str(tmp_path / "progress"))
