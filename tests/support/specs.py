@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from support.warm_python import WarmPython
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.plan import lint, planner
@@ -17,6 +18,13 @@ from tflaunch.plan.model import Machine, Plan
 
 TFLAUNCH = Path(sys.executable).with_name("tflaunch")
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
+_IMPORT_COMMAND = "import tflaunch.cli.check, tflaunch.cli.plan, tflaunch.cli.up, tflaunch.plan.lint, yaml"
+_RUN_COMMAND = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+from tflaunch.__main__ import main
+main()
+"""
 DIRECTORY = PurePosixPath("/home/ann/training")
 """The directory of specs that were not read from a file."""
 
@@ -100,23 +108,16 @@ def written(directory: Path, data: dict[str, Any], name: str = "cluster.json") -
 def tflaunch(
     *arguments: str | Path, home: Path, cwd: Path | None = None, typed: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the installed command and wait for its end, with 1 GiB of memory and without an inherited TF_CONFIG.
+    """Run the command and wait for its end, with 1 GiB of memory and without an inherited TF_CONFIG.
 
-    ``typed`` is its standard input.
+    It is forked, as its imports take longer than what it does. ``typed`` is its standard input.
     """
-
-    def limit_memory() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
-
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "TFLAUNCH_"))}
-    return subprocess.run(
-        [TFLAUNCH, *arguments],
-        env={**inherited, "TFLAUNCH_HOME": str(home), "TFLAUNCH_CONFIG": "", **variables},
-        cwd=cwd,
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        preexec_fn=limit_memory,
-    )
+    env = {**inherited, "TFLAUNCH_HOME": str(home), "TFLAUNCH_CONFIG": "", **variables}
+    argv = [str(TFLAUNCH), *map(str, arguments)]
+    return _imported_command().run(_RUN_COMMAND, argv, env=env, cwd=cwd, typed=typed, patience=30)
+
+
+@functools.cache
+def _imported_command() -> WarmPython:
+    return WarmPython(_IMPORT_COMMAND, os.environ)

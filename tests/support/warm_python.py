@@ -1,22 +1,19 @@
-"""Run programs in forks of a Python that has imported TensorFlow, as the import takes longer than what they do."""
+"""Run programs in forks of a Python that has imported what they need, where the import takes most of their time."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from support.launch import PATIENCE
-
-_PROGRAM = """
+_SERVER = """
 import gc, json, os, signal, sys
 gc.disable()
-import tensorflow
-tensorflow.keras.Model  # imported at its first use
+exec(sys.argv[1])
 gc.freeze()  # a collection in a fork would copy all pages
 gc.enable()
 for line in sys.stdin:
@@ -28,54 +25,88 @@ for line in sys.stdin:
 else:
     os._exit(0)
 for descriptor, path in enumerate(request["streams"]):
-    os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), descriptor)
+    os.dup2(os.open(path, os.O_RDWR), descriptor)
 signal.alarm(request["patience"])
+os.chdir(request["cwd"])
+os.environ.clear()
 os.environ.update(request["env"])
-sys.argv[1:] = request["arguments"]
+sys.argv = request["argv"]
 exec(compile(request["text"], "<string>", "exec"), {"__name__": "__main__"})
 """
 
 
 class WarmPython:
-    """A process that has imported TensorFlow with one of the two Keras versions.
+    """A Python that has run some imports; it ends when it is closed, or with the process that started it."""
 
-    TensorFlow creates nothing that does not survive a fork until a program uses it, and `import tensorflow` reads
-    TF_USE_LEGACY_KERAS, so programs with another Keras need another process.
-    """
+    def __init__(self, imports: str, env: Mapping[str, str]) -> None:
+        """Start it.
 
-    def __init__(self, directory: Path, legacy_keras: str) -> None:
-        """Start it; ``directory`` gets the programs' output, ``legacy_keras`` is TF_USE_LEGACY_KERAS."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TF", "TPU"))}
-        fixed = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_USE_LEGACY_KERAS": legacy_keras, "OPENBLAS_NUM_THREADS": "1"}
-        self._directory = directory
-        self._numbers = itertools.count()
+        Args:
+            imports: statements. They must not create what does not survive a fork, such as a thread.
+            env: all environment variables, also those that are read while modules are imported.
+        """
+        self.env = dict(env)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
-            env={**kept, **fixed},
+            [sys.executable, "-c", _SERVER, imports],
+            env=self.env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
-    def run(self, text: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run a program as `python -c TEXT ARGUMENTS` with these variables, and wait for its end."""
+    def run(
+        self,
+        text: str,
+        argv: list[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        typed: str = "",
+        patience: int = 240,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program as `python -c TEXT`, and wait for its end.
+
+        Args:
+            text: the program.
+            argv: what it finds in sys.argv.
+            env: all its environment variables; by default those of the imports.
+            cwd: its working directory; by default the current one.
+            typed: its standard input.
+            patience: seconds until SIGALRM ends it.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        out, err = (self._directory / f"{next(self._numbers)}.{name}" for name in ("out", "err"))
-        request = {
-            "text": text,
-            "arguments": arguments,
-            "env": env,
-            "streams": [os.devnull, str(out), str(err)],
-            "patience": PATIENCE,
-        }
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        code = int(self._process.stdout.readline())
-        return subprocess.CompletedProcess(["python", "-c", text], code, out.read_text(), err.read_text())
+        with tempfile.TemporaryDirectory() as directory:
+            streams = [Path(directory, name) for name in ("stdin", "stdout", "stderr")]
+            for stream in streams:
+                stream.touch()
+            streams[0].write_text(typed)
+            request = {
+                "text": text,
+                "argv": argv,
+                "env": self.env if env is None else dict(env),
+                "cwd": str(cwd or Path.cwd()),
+                "streams": list(map(str, streams)),
+                "patience": patience,
+            }
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+            code = int(self._process.stdout.readline())
+            return subprocess.CompletedProcess(argv, code, streams[1].read_text(), streams[2].read_text())
 
     def close(self) -> None:
         """End it."""
-        self._process.communicate(timeout=PATIENCE)
+        self._process.communicate()
+
+
+def warm_tensorflow(legacy_keras: str) -> WarmPython:
+    """Start a Python that has imported TensorFlow, with one of the two Keras versions as tf.keras.
+
+    TensorFlow creates nothing that does not survive a fork until a program uses it. The import itself reads
+    TF_USE_LEGACY_KERAS, so programs with another value need another process.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TF", "TPU"))}
+    fixed = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_USE_LEGACY_KERAS": legacy_keras, "OPENBLAS_NUM_THREADS": "1"}
+    return WarmPython("import tensorflow; tensorflow.keras.Model", {**kept, **fixed})
 
 
 StartWarm = Callable[[str], WarmPython]

@@ -8,17 +8,17 @@ from contextlib import ExitStack
 
 import pytest
 
-from support.warm_python import StartWarm, WarmPython
+from support.warm_python import StartWarm, WarmPython, warm_tensorflow
 
 
 @pytest.fixture(scope="session")
-def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartWarm]:
+def warm_python() -> Iterator[StartWarm]:
     """Start a process for a Keras version at its first use."""
     with ExitStack() as stack:
 
         @functools.cache
         def start(legacy_keras: str) -> WarmPython:
-            started = WarmPython(tmp_path_factory.mktemp("warm"), legacy_keras)
+            started = warm_tensorflow(legacy_keras)
             stack.callback(started.close)
             return started
 

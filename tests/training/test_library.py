@@ -6,11 +6,12 @@ import importlib.util
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from support.warm_python import StartWarm
+from support.warm_python import StartWarm, WarmPython
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -56,6 +57,11 @@ print("steps", int(network.optimizer.iterations.numpy()))
 """
 
 
+def run(python: WarmPython, program: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with these variables."""
+    return python.run(program, ["-c", *arguments], env={**python.env, **env})
+
+
 @pytest.mark.parametrize(
     ("before", "env", "said"),
     [
@@ -78,7 +84,7 @@ def test_the_strategy_follows_from_the_environment(
     warm_python: StartWarm, before: str, env: dict[str, str], said: str
 ) -> None:
     """One of TensorFlow's strategies, or a sentence with a remedy."""
-    ended = warm_python("0").run(SHOW.format(before=before), **env)
+    ended = run(warm_python("0"), SHOW.format(before=before), **env)
     assert ended.returncode == 0, ended.stderr
     assert re.fullmatch(said, ended.stdout.strip()), ended.stdout
 
@@ -87,11 +93,11 @@ def test_the_strategy_follows_from_the_environment(
 def test_fit_goes_on_from_what_it_saved(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
     """tf_keras from the very step, Keras 3 from the end of the epoch."""
     place = str(tmp_path / "state")
-    first = warm_python(legacy).run(FIT, "0.01", "2", place)
+    first = run(warm_python(legacy), FIT, "0.01", "2", place)
     assert first.returncode == 0, first.stderr
     assert "resumed" not in first.stdout
     assert re.search(r"^epoch 2 of 2: .*loss [\d.e-]+", first.stdout, re.MULTILINE)
-    second = warm_python(legacy).run(FIT, "0.01", "3", place)
+    second = run(warm_python(legacy), FIT, "0.01", "3", place)
     assert second.stdout.startswith("resumed at step 20, steps done again: 0\nepoch 3 of 3: ")
     assert second.stdout.endswith("steps 30\n")
 
@@ -100,7 +106,7 @@ def test_fit_goes_on_from_what_it_saved(warm_python: StartWarm, tmp_path: Path, 
 def test_a_loss_that_is_no_number_ends_the_program(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
     """With an error, before the broken network is saved: the next attempt resumes from a good one."""
     place = str(tmp_path / "state")
-    ended = warm_python(legacy).run(FIT, "1e30", "2", place)
+    ended = run(warm_python(legacy), FIT, "1e30", "2", place)
     assert ended.returncode == 1
     assert "the loss is not a number any more: check the learning rate" in ended.stderr
     assert not [path for path in Path(place).rglob("*") if "ckpt" in path.name or "weights" in path.name]
@@ -113,7 +119,7 @@ def test_a_batch_is_stated(warm_python: StartWarm) -> None:
         "try:\n    training.batch_sizes(strategy, total=63)\n"
         "except training.CannotTrain as reason:\n    print(reason)\n"
     )
-    ended = warm_python("0").run(program, TFLAUNCH_STRATEGY="mirrored")
+    ended = run(warm_python("0"), program, TFLAUNCH_STRATEGY="mirrored")
     assert ended.stdout.splitlines()[1:] == [
         "batch: 64 in a step, 32 on each of 2 devices",
         "64 64 32",

@@ -35,7 +35,7 @@ print(tf.keras.Model.__module__)
 
 def fit(python: WarmPython, **env: str) -> str:
     """Train briefly with these variables and return the output."""
-    ended = python.run(FIT, **env)
+    ended = python.run(FIT, ["-c"], env={**python.env, **env})
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
