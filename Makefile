@@ -55,11 +55,11 @@ simulate: $(VENV)/.ready ## Play 100,000 random histories of the real core in a 
 matrix: ## Train with every Python and TensorFlow that installs here, and write the table in docs/compatibility.md.
 	$(PYTHON) tests/matrix.py
 
-nightly: matrix simulate ## Run what takes a night: matrix, simulate, a training that is killed 20 times, 10,000 restarts.
+nightly: matrix simulate ## Run what takes a night: matrix, simulate, and all tests that `make test` shortens, in full.
 	$(RUN) TFLAUNCH_TEST_RESTARTS=10000 pytest tests/cli/test_endurance.py
 	$(RUN) TFLAUNCH_TEST_KILLS=20 pytest tests/training/test_examples.py -k killed_again_and_again
 	$(RUN) TFLAUNCH_TEST_KILLS=30 pytest tests/cli/test_orphans.py
-	$(RUN) TFLAUNCH_TEST_WHOLE_WHEEL=1 pytest tests/package
+	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_PRELOAD= pytest tests/training tests/package tests/ssh tests/unit/test_walk.py
 
 benchmark: $(VENV)/.ready ## Measure tflaunch side by side with other launchers, and write docs/benchmarks.md.
 	$(RUN) python benchmarks/run.py

@@ -17,8 +17,14 @@ from support.specs import TFLAUNCH
 from tflaunch_worker.forkserver import program_source
 
 PATIENCE = 240
+LONG = bool(os.environ.get("TFLAUNCH_TEST_LONG"))
+"""Whether tests also run what repeats a promise that another run already checks; `make nightly` sets it."""
 PRELOADED = [name for name in os.environ.get("TFLAUNCH_TEST_PRELOAD", "").split(",") if name]
 """Modules to preload for every Python task: what the tests check must hold with preloading, too."""
+SHARED = PRELOADED if "TFLAUNCH_TEST_PRELOAD" in os.environ else ["tensorflow"]
+"""Modules to preload where a test checks what becomes of a training, not how its processes are created: importing
+TensorFlow once per run takes a fraction of the time. `make nightly` runs these tests without.
+"""
 
 
 class Launch:
@@ -31,6 +37,8 @@ class Launch:
         self.env = {**os.environ, "TFLAUNCH_HOME": str(self.home), "PATH": path}
         self.prefix: list[str] = []
         """Arguments that precede the command, to run it elsewhere."""
+        self.preload = PRELOADED
+        """Modules that `up` preloads where all commands are Python's."""
         self.started: list[subprocess.Popen[str]] = []
 
     def spec(self, name: str = "job.json", **fields: Any) -> Path:
@@ -46,7 +54,7 @@ class Launch:
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """Start `tflaunch ARGUMENTS`."""
         process = subprocess.Popen(
-            [*self.prefix, str(TFLAUNCH), *preloaded(list(map(str, arguments)))],
+            [*self.prefix, str(TFLAUNCH), *_preloading(list(map(str, arguments)), self.preload)],
             cwd=self.directory,
             env=self.env,
             stdin=subprocess.DEVNULL,
@@ -123,9 +131,9 @@ class Launch:
         following.communicate(timeout=PATIENCE)
 
 
-def preloaded(arguments: list[str]) -> list[str]:
-    """Return arguments with which `up` preloads `PRELOADED`, if enabled and if the spec's commands are Python's."""
-    path = Path(arguments[1]) if PRELOADED and arguments[0] == "up" and len(arguments) > 1 else None
+def _preloading(arguments: list[str], modules: list[str]) -> list[str]:
+    """Return arguments with which `up` preloads modules, if there are any and if the spec's commands are Python's."""
+    path = Path(arguments[1]) if modules and arguments[0] == "up" and len(arguments) > 1 else None
     if path is None or path.suffix != ".json" or not path.is_file():
         return arguments
     spec = json.loads(path.read_text())
@@ -134,7 +142,7 @@ def preloaded(arguments: list[str]) -> list[str]:
     commands = [spec.get("command"), *(role.get("command") for role in spec.get("roles", {}).values())]
     if "--" in arguments or any(isinstance(command, str) or not _is_python(command) for command in commands if command):
         return arguments
-    return ["up", "--set", f"preload={json.dumps(PRELOADED)}", *arguments[1:]]
+    return ["up", "--set", f"preload={json.dumps(modules)}", *arguments[1:]]
 
 
 def _is_python(command: list[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Processes that have imported TensorFlow, for all programs of this directory that tflaunch does not start."""
+"""One import of TensorFlow for several programs, whether tflaunch starts them or not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from support.launch import SHARED, Launch
 from support.warm_python import StartWarm, WarmPython, warm_tensorflow
 
 
@@ -23,3 +24,9 @@ def warm_python() -> Iterator[StartWarm]:
             return started
 
         yield start
+
+
+@pytest.fixture
+def shared_import(launch: Launch) -> None:
+    """Let the tasks of each run share an import of TensorFlow."""
+    launch.preload = SHARED

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launch import Launch
+from support.launch import SHARED, Launch
 from support.specs import REPOSITORY
 
 pytestmark = [
@@ -71,6 +71,7 @@ def together(launch: Launch, program: str, keras: str) -> Outcomes:
         legacy_keras=keras == "tf_keras",
         restart={"max": 0},
     )
+    launch.preload = SHARED
     process = launch.start("up", spec)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err

@@ -12,6 +12,7 @@ from tflaunch.explain.hints import Facts, find_hint, last_traceback, saw_peer_va
 
 pytestmark = [
     pytest.mark.tensorflow,
+    pytest.mark.usefixtures("shared_import"),
     pytest.mark.skipif(
         importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
         reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",

@@ -118,6 +118,7 @@ def test_the_tutorial_counts_its_workers_and_worker_0_saves(launch: Launch) -> N
     assert [path.name for path in (launch.directory / "model").iterdir()] == ["model.keras"]
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_beside_a_chief_the_tutorial_counts_one_too_few(launch: Launch) -> None:
     """It trains, but with one worker's batch for two replicas, and the chief task is not its chief."""
     cluster = {"chief": 1, "worker": 1}
@@ -142,6 +143,7 @@ def test_who_takes_worker_0_for_a_chief_too(launch: Launch, cluster: dict[str, i
 # ---- ParameterServerStrategy
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_fit_for_the_chief_alone(launch: Launch) -> None:
     """tf_keras, DatasetCreator, sharded variables; tflaunch runs and ends the servers of worker and ps."""
     cluster = {"chief": 1, "worker": 2, "ps": 2}
@@ -152,6 +154,7 @@ def test_fit_for_the_chief_alone(launch: Launch) -> None:
     assert ends == dict.fromkeys(("worker:0", "worker:1", "ps:0", "ps:1"), (True, signal.SIGTERM))
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_one_program_for_all_roles_and_an_evaluator_that_never_ends(launch: Launch) -> None:
     """The evaluator sees checkpoints; after the chief it has `finish`, then it ends with the servers."""
     checkpoints = launch.directory / "checkpoints"
@@ -175,6 +178,7 @@ def test_one_program_for_all_roles_and_an_evaluator_that_never_ends(launch: Laun
 # ---- tf.data service
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_a_data_service_beside_mirrored_workers(launch: Launch) -> None:
     """Dispatcher and data workers are sidecars: they see each element once in total; nothing is left."""
     (port,) = free_ports(1)  # tflaunch gives a sidecar no address: the author of the spec must choose it
@@ -215,6 +219,7 @@ def test_an_evaluator_that_ends_at_once(launch: Launch, code: int, starts: int) 
 # ---- Programs that ignore tflaunch's TF_CONFIG
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_a_program_that_drops_tf_config_trains_alone_in_every_task(launch: Launch) -> None:
     """The silent failure: each task believes it is the whole job, and all succeed."""
     ended = up(launch, "drops_tf_config.py")
@@ -222,6 +227,7 @@ def test_a_program_that_drops_tf_config_trains_alone_in_every_task(launch: Launc
     assert [lines_of(log, "replicas") for log in said(launch).values()] == [["1"], ["1"]]
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_training_alone_is_not_quiet(launch: Launch) -> None:
     """A cluster of one, hard-coded in the program: exit 0, but tflaunch reports what it has seen.
 
@@ -475,6 +481,7 @@ def test_own_handlers_of_term(launch: Launch) -> None:
 # ---- Keras 3
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_a_loop_of_its_own_with_keras_3(launch: Launch) -> None:
     """`legacy_keras: false`: both workers learn, and end with the same weights."""
     logs = succeeds(launch, "keras_3_loop.py", legacy_keras=False)
@@ -484,6 +491,7 @@ def test_a_loop_of_its_own_with_keras_3(launch: Launch) -> None:
     assert len(first) == 1
 
 
+@pytest.mark.usefixtures("shared_import")
 @pytest.mark.parametrize(
     ("program", "fields", "advice"),
     [

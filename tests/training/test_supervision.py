@@ -23,6 +23,7 @@ from support.launch import Launch
 
 pytestmark = [
     pytest.mark.tensorflow,
+    pytest.mark.usefixtures("shared_import"),
     pytest.mark.skipif(
         importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
         reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",

@@ -110,6 +110,7 @@ def test_survivors_of_a_failure_do_not_wait_for_tensorflow(launch: Launch) -> No
     assert "worker:1 was killed by SIGKILL" in err
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_a_formed_cluster_is_known_by_its_ports(launch: Launch) -> None:
     """Once both listen, an exit with a plain code is a training failure, and retried."""
     failing = (
