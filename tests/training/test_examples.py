@@ -12,12 +12,13 @@ import sys
 
 import pytest
 
-from support.launch import PATIENCE, Launch, read_until
-from support.mnist import ENOUGH, accuracies, digests, example, has_trained, train
+from support.launch import LONG, PATIENCE, Launch, read_until
+from support.mnist import accuracies, digests, example, has_trained, train
 from support.specs import REPOSITORY
 
 pytestmark = [
     pytest.mark.tensorflow,
+    pytest.mark.usefixtures("shared_import"),
     pytest.mark.skipif(
         importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
         reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
@@ -32,7 +33,11 @@ TESTING = {  # which examples train here, and how many of their tasks test what 
     "mnist_coordinator": 1,
     "mnist_data_service": 2,
 }
-KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "3"))
+UNDISTURBED = ("mnist_mirrored", "mnist_parameter_server")
+"""The examples that no other test trains to their accuracy; `make nightly` trains all of them undisturbed."""
+SHORT = ("--epochs", "2")
+"""Enough for the accuracy; the spec of an example trains three."""
+KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "2"))
 SEED = 7
 
 
@@ -42,28 +47,34 @@ def test_every_example_is_tested() -> None:
     assert specs == {*TESTING, "mnist_tpu"}
 
 
-@pytest.mark.parametrize("name", TESTING)
-def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None:
-    """To its accuracy; mirrored workers end with identical weights; no processes or state are left behind."""
-    ended = train(launch, name)
-    assert ended.returncode == 0, ended.stderr
-    assert has_trained(ended.stdout, TESTING[name]), ended.stdout
+def check_trained(launch: Launch, name: str, out: str) -> None:
+    """Check that the only run of an example has learned enough; no processes or state may be left behind."""
+    assert has_trained(out, TESTING[name]), out
     assert not launch.survivors()
     assert not (launch.directory / "mnist-state").exists()
+
+
+@pytest.mark.parametrize("name", TESTING if LONG else UNDISTURBED)
+def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None:
+    """To its accuracy; mirrored workers end with identical weights."""
+    ended = train(launch, name)
+    assert ended.returncode == 0, ended.stderr
+    check_trained(launch, name, ended.stdout)
 
 
 @pytest.mark.parametrize("legacy", ["auto", "false"], ids=["tf_keras", "Keras 3"])
 def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str) -> None:
     """It gets time for that after the chief's end."""
-    ended = launch.up(example(launch, "mnist_coordinator", "--epochs", "2"), "--set", f"legacy_keras={legacy}")
+    ended = launch.up(example(launch, "mnist_coordinator", *SHORT), "--set", f"legacy_keras={legacy}")
     assert ended.returncode == 0, ended.stderr
     (accuracy,) = re.findall(r"evaluator:0 \| accuracy after step 300: ([\d.]+)", ended.stdout)
-    assert float(accuracy) == accuracies(ended.stdout)[0] >= ENOUGH
+    assert float(accuracy) == accuracies(ended.stdout)[0]
+    check_trained(launch, "mnist_coordinator", ended.stdout)
 
 
 def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> None:
     """SIGKILL for worker:1 in mid-training: both attempts are in the log, no epoch is lost, exit 0."""
-    ended = train(launch, "mnist_multi_worker", "--crash-at-step", "35")
+    ended = train(launch, "mnist_multi_worker", "--crash-at-step", "35", *SHORT)
     assert ended.returncode == 0, ended.stderr
     why = "worker:1 was killed by SIGKILL"
     assert f"{why}; ending worker:0\ntflaunch: {why}; restart 1 in " in ended.stderr
@@ -71,16 +82,16 @@ def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> No
         before, after = launch.log(task).split(f"---- tflaunch: {task} attempt 1 ----\n")
         assert "resumed" not in before
         assert re.search(r"resumed at step 30, steps done again: [4-6]\n", after)
-    assert has_trained(ended.stdout, 2)
+    check_trained(launch, "mnist_multi_worker", ended.stdout)
 
 
 def test_a_killed_loop_of_ones_own_goes_on_with_keras_3(launch: Launch) -> None:
     """`legacy_keras: false`: networks and optimizers of Keras 3, checkpoints of TensorFlow."""
-    spec = example(launch, "mnist_custom_loop", "--crash-at-step", "35")
+    spec = example(launch, "mnist_custom_loop", "--crash-at-step", "35", *SHORT)
     ended = launch.up(spec, "--set", "legacy_keras=false")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("resumed at step 30\n") == 2
-    assert has_trained(ended.stdout, 2)
+    check_trained(launch, "mnist_custom_loop", ended.stdout)
 
 
 def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -> None:
@@ -95,7 +106,7 @@ def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -
     assert len(set(resumed := re.findall(r"resumed at step (\d+)\n", after))) == 1
     assert len(resumed) == 2
     assert 100 <= int(resumed[0]) < 300
-    assert has_trained(before + after, 2)
+    check_trained(launch, "mnist_custom_loop", before + after)
 
 
 def test_a_data_worker_may_die(launch: Launch) -> None:
@@ -106,7 +117,7 @@ def test_a_data_worker_may_die(launch: Launch) -> None:
     os.kill(pid, signal.SIGKILL)
     after, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
-    assert has_trained(before + after, 2)
+    check_trained(launch, "mnist_data_service", before + after)
     assert "resumed" not in after
     starts = [r["task"] for r in launch.journal() if r["kind"] == "task_started"]
     assert starts.count("data-worker-a") == 2
