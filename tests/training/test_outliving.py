@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from support.agent_client import wait_gone
-from support.launch import PATIENCE, Launch
+from support.launch import LONG, PATIENCE, Launch
+from support.mnist import ENOUGH
 from support.specs import REPOSITORY, TFLAUNCH
 from support.terminals import Terminal
 
@@ -26,8 +27,9 @@ pytestmark = [
     ),
 ]
 
-EPOCHS = 30
-WHILE_STARTING, IN_TRAINING = 5, 11  # kills at random moments; four more at chosen ones make twenty
+EPOCHS = 20
+WHILE_STARTING, IN_TRAINING = (5, 11) if LONG else (1, 3)
+"""Kills at random moments; four more, at chosen ones, make twenty every night."""
 SEED = 20
 TASKS = ("worker:0", "worker:1")
 
@@ -60,16 +62,16 @@ def pids(launch: Launch, run: str) -> dict[str, psutil.Process]:
     return {task["task"]: psutil.Process(task["pid"]) for task in launch.status(run)["tasks"]}
 
 
-def test_training_goes_on_when_its_user_logs_out(launch: Launch) -> None:
-    """The terminal hangs up in mid-training; `wait` elsewhere returns 0, and the accuracy is right."""
-    terminal = Terminal(launch, f"{TFLAUNCH} up -d {mirrored(launch)}; echo ready; sleep 300")
+def log_out_of(launch: Launch, spec: Path) -> tuple[str, float]:
+    """Train, detached, while the terminal hangs up; return the result."""
+    terminal = Terminal(launch, f"{TFLAUNCH} up -d {spec}; echo ready; sleep 300")
     terminal.read_until(b"ready")
     launch.wait_for_log("worker:0", "epoch 1 of")
     terminal.hang_up()
     waited = launch.run("wait")
     assert waited.returncode == 0, waited.stderr
     assert f"epoch {EPOCHS} of {EPOCHS}" in launch.log("worker:0")
-    assert result(launch, launch.run_directory().name)[1] >= 0.95
+    return result(launch, launch.run_directory().name)
 
 
 def begin_and_kill(launch: Launch, spec: Path) -> str:
@@ -122,11 +124,13 @@ def resume_and_kill(launch: Launch, run: str, moment: random.Random) -> None:
         command.communicate(timeout=PATIENCE)
 
 
-def test_twenty_supervisors_are_killed_and_training_never_notices(launch: Launch) -> None:
-    """Before the tasks run, while they start, train and end: the same processes, output and weights."""
-    undisturbed = launch.up(mirrored(launch))
-    assert undisturbed.returncode == 0, undisturbed.stderr
-    (expected,) = {*re.findall(r"weights sha256 (\w+)", undisturbed.stdout)}
+def test_training_notices_neither_a_log_out_nor_killed_supervisors(launch: Launch) -> None:
+    """Before the tasks run, while they start, train and end: the same processes, output and weights.
+
+    The run whose user logs out ends with the accuracy of the example, and so does the one that loses its supervisors.
+    """
+    expected, accuracy = log_out_of(launch, mirrored(launch))
+    assert accuracy >= ENOUGH
     run = begin_and_kill(launch, mirrored(launch, "until test -e go; do sleep 0.05; done"))
     kill(resume(launch, run))
     processes = pids(launch, run)
@@ -150,7 +154,7 @@ def test_twenty_supervisors_are_killed_and_training_never_notices(launch: Launch
     ended = launch.run("up", "--resume", run)
     assert ended.returncode == 0, ended.stderr
     assert "tflaunch: done: 2 tasks in " in ended.stderr.splitlines()[-1]
-    assert result(launch, run) == (expected, pytest.approx(1.0, abs=0.05))
+    assert result(launch, run) == (expected, accuracy)
     kept = launch.home / "runs" / run
     for task in TASKS:
         log = kept / "logs" / f"{task.replace(':', '-')}.log"
