@@ -20,7 +20,7 @@ import pytest
 
 from support.fake_tensorboard import Said, busy
 from support.install import lacking, need, program
-from support.launch import Launch
+from support.launch import SHARED, Launch
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -51,15 +51,23 @@ def page(port: int, tag: str, profile: Path) -> str:
 
 
 def row(port: int, tag: str, run: str, profile: Path) -> tuple[float, int]:
-    """Return the last value of a tag in a run, and its step, as shown under a curve.
-
-    TensorBoard reads the event files every five seconds, so the page may be empty at first.
-    """
+    """Return the last value of a tag in a run, and its step, as shown under a curve."""
     end = time.monotonic() + PATIENCE
     pattern = rf"\b{tag} .*\bRun Smoothed Value Step Relative {run} [\d.e-]+ ([\d.e-]+) (\d+)\b"
     while (found := re.search(pattern, shown := page(port, tag, profile))) is None:
         assert time.monotonic() < end, f"no {tag} of {run} on {shown[-3000:]}"
     return float(found[1]), int(found[2])
+
+
+def wait_for_runs(port: int, *runs: str) -> None:
+    """Wait until TensorBoard, which reads event files every five seconds, has read those of some runs."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/data/runs", timeout=60) as answer:
+            if set(runs) <= set(known := json.load(answer)):
+                return
+        assert time.monotonic() < end, known
+        time.sleep(0.1)
 
 
 def answers(port: int) -> bool:
@@ -74,10 +82,12 @@ def test_a_browser_shows_what_a_training_has_written(launch: Launch) -> None:
     spec = launch.spec(
         cluster={"worker": 2}, command=["python", str(PROGRAMS / "scalars.py"), "logs"], tensorboard="logs/"
     )
+    launch.preload = SHARED
     ended = launch.up(spec)
     assert ended.returncode == 0, ended.stderr
     running = launch.start("tensorboard")
     port = int(Said(running).until(URL, PATIENCE)[1])
+    wait_for_runs(port, "ours", "train")
     profile = launch.directory / "profile"
     assert row(port, "answer", "ours", profile) == (4.25, 4)
     loss = re.search(r"last loss ([\d.e-]+)", launch.log("worker:0"))
