@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -19,8 +19,9 @@ from tflaunch_worker.tasks import task
 
 
 class Mutation(NamedTuple):
-    """A planted bug: the invariant that finds it, where it is planted, and the replacement."""
+    """A planted bug: a seed and the invariant that find it, where it is planted, and the replacement."""
 
+    seed: int
     invariant: str
     where: Any
     name: str
@@ -38,7 +39,7 @@ def planted(mutation: Mutation) -> Iterator[None]:
         setattr(mutation.where, mutation.name, original)
 
 
-def find(mutation: Mutation, seeds: range) -> int | None:
+def find(mutation: Mutation, seeds: Sequence[int]) -> int | None:
     """Return the first seed in which the invariant fails."""
     with planted(mutation):
         for seed in seeds:
@@ -186,26 +187,26 @@ def _obeys_twice(original: Any) -> Any:
 
 
 MUTATIONS: Mapping[str, Mutation] = {
-    "a restart before the old attempt is gone": Mutation("I1", policy, "gang_alive", _nobody_lives),
-    "a fence that is too short": Mutation("I1", policy, "fence", _short_fence),
-    "a lease that is never over": Mutation("I2", lease.Lease, "ends_at", _never),
-    "an agent that outlives its client": Mutation("I2", agent.Agent, "_link_lost", _does_nothing),
-    "orphans are not looked for beside an attempt": Mutation("I1", orphans, "kill_once", _finds_nothing),
-    "orphans are not looked for at the end": Mutation("I2", orphans, "kill_once", _finds_nothing),
-    "a ladder without KILL": Mutation("I2", task.Task, "_kill", _no_kill),
-    "the last failure is the culprit": Mutation("I3", step, "_on_exited", _blames_the_last),
-    "a late word about an early exit": Mutation("I3", step, "_reconsider", _forgets_first),
-    "one restart too many": Mutation("I4", restart_budget, "decide_restart", _one_more),
-    "failures alike are not counted": Mutation("I4", restart_budget, "_count_alike", _counts_nothing),
-    "progress is not seen": Mutation("I4", restart_budget.Reached, "is_beyond", _nobody_lives),
-    "TimePassed is not scheduled": Mutation("I5", step, "next_deadline", _forgets_backing_off),
-    "fences are not scheduled": Mutation("I5", step, "next_deadline", _forgets_fences),
-    "output is taken twice": Mutation("I6", output.Output, "_read_bytes", _repeats),
-    "acknowledged before written": Mutation("I6", output.Output, "_read_bytes", _notes_too_soon),
-    "an event is not journaled": Mutation("I7", history.SimJournal, "record", _silent_about_ports),
-    "times are rounded in the journal": Mutation("I7", history.SimJournal, "record", _rounded),
-    "an heir does not know what was kept": Mutation("I6", output.Output, "_known", _remembers_nothing),
-    "an agent does not wait for an heir": Mutation("I8", agent.Agent, "_link_lost", _ends_all),
-    "what was on its way is not sent again": Mutation("protocol", stream.Stream, "rewind", _does_nothing),
-    "orders are obeyed twice": Mutation("protocol", agent.Agent, "_is_new", _obeys_twice),
+    "a restart before the old attempt is gone": Mutation(11, "I1", policy, "gang_alive", _nobody_lives),
+    "a fence that is too short": Mutation(4, "I1", policy, "fence", _short_fence),
+    "a lease that is never over": Mutation(4, "I2", lease.Lease, "ends_at", _never),
+    "an agent that outlives its client": Mutation(93, "I2", agent.Agent, "_link_lost", _does_nothing),
+    "orphans are not looked for beside an attempt": Mutation(45, "I1", orphans, "kill_once", _finds_nothing),
+    "orphans are not looked for at the end": Mutation(239, "I2", orphans, "kill_once", _finds_nothing),
+    "a ladder without KILL": Mutation(43, "I2", task.Task, "_kill", _no_kill),
+    "the last failure is the culprit": Mutation(1, "I3", step, "_on_exited", _blames_the_last),
+    "a late word about an early exit": Mutation(30, "I3", step, "_reconsider", _forgets_first),
+    "one restart too many": Mutation(24, "I4", restart_budget, "decide_restart", _one_more),
+    "failures alike are not counted": Mutation(291, "I4", restart_budget, "_count_alike", _counts_nothing),
+    "progress is not seen": Mutation(413, "I4", restart_budget.Reached, "is_beyond", _nobody_lives),
+    "TimePassed is not scheduled": Mutation(12, "I5", step, "next_deadline", _forgets_backing_off),
+    "fences are not scheduled": Mutation(673, "I5", step, "next_deadline", _forgets_fences),
+    "output is taken twice": Mutation(311, "I6", output.Output, "_read_bytes", _repeats),
+    "acknowledged before written": Mutation(0, "I6", output.Output, "_read_bytes", _notes_too_soon),
+    "an event is not journaled": Mutation(0, "I7", history.SimJournal, "record", _silent_about_ports),
+    "times are rounded in the journal": Mutation(0, "I7", history.SimJournal, "record", _rounded),
+    "an heir does not know what was kept": Mutation(22, "I6", output.Output, "_known", _remembers_nothing),
+    "an agent does not wait for an heir": Mutation(274, "I8", agent.Agent, "_link_lost", _ends_all),
+    "what was on its way is not sent again": Mutation(92, "protocol", stream.Stream, "rewind", _does_nothing),
+    "orders are obeyed twice": Mutation(4, "protocol", agent.Agent, "_is_new", _obeys_twice),
 }
