@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import Launch, read_until
+from support.launch import SHARED, Launch, read_until
 from support.netns_hosts import Bed
 from support.specs import REPOSITORY
 
@@ -119,27 +119,6 @@ def test_too_few_workers_wait_for_the_host(bed: Bed, launch: Launch) -> None:
     assert starts(launch, "worker:0") == [0]
 
 
-def test_a_parameter_server_job_goes_on_without_a_worker(bed: Bed, launch: Launch) -> None:
-    """Its agent was killed, and all peers notice: they stay alive, and only the worker is restarted."""
-    cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
-    elastic = {"min_workers": 1, "retry": "5s"}
-    with bed.watch() as watch:
-        running = start(bed, launch, cluster, elastic=elastic, env={"SERVERS": "worker ps"})
-        wait_until(running, lambda: sum(record["kind"] == "port_opened" for record in records(launch)) == 4)
-        bed.power_off(3)
-        wait_for(running, launch, "link_lost", host="h3")
-        bed.power_on(3)
-        read_until(running, "worker:1 | attempt 1 of 2 workers")
-        (launch.directory / "enough").touch()
-        err = finish(running)
-    assert not watch.clashes()
-    assert starts(launch, "worker:1") == [0, 1]
-    for task in ("chief:0", "ps:0", "worker:0"):
-        assert starts(launch, task) == [0]
-    assert "host h3 was lost" in err
-    assert "the job goes on without it" in err
-
-
 def test_a_parameter_server_job_starts_again_without_a_host_that_fell_silent(bed: Bed, launch: Launch) -> None:
     """The worker's connection was never closed, so the chief would wait for it indefinitely."""
     cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
@@ -182,6 +161,7 @@ def test_mirrored_training_goes_on_with_two_hosts_and_then_with_three(bed: Bed, 
     ending = "if attempt and strategy.num_replicas_in_sync == 3: sys.exit()"
     command = ["python", str(PROGRAMS / "mirrored.py"), "0", ending]
     fields = {"command": command, "env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "elastic": {"min_workers": 2, "retry": "15s"}}
+    launch.preload = SHARED
     with bed.watch() as watch:
         running = start(bed, launch, {"worker": ["h1", "h2", "h3"]}, **fields)
         read_until(running, "worker:0 | step 3")
@@ -214,18 +194,24 @@ def test_parameter_server_training_goes_on_without_the_host_of_a_worker(
         "env": {"TF_CPP_MIN_LOG_LEVEL": "2"},
         "elastic": {"min_workers": 1, "retry": "5s"},
     }
-    running = start(bed, launch, cluster, **fields)
-    read_until(running, "step 3\n")
-    bed.power_off(3)
-    if comes_back:
-        wait_for(running, launch, "link_lost", host="h3")
-        bed.power_on(3)
-        wait_for(running, launch, "task_started", task="worker:1", attempt=1)
-    else:
-        wait_for(running, launch, "task_started", task="chief:0", attempt=1)
-    before = launch.log("chief:0").count("\nstep ")
-    wait_until(running, lambda: launch.log("chief:0").count("\nstep ") > before + 2, patience=PATIENCE)
-    (launch.directory / "enough").touch()
-    finish(running)
-    assert starts(launch, "chief:0") == ([0] if comes_back else [0, 1])
+    launch.preload = SHARED
+    with bed.watch() as watch:
+        running = start(bed, launch, cluster, **fields)
+        read_until(running, "step 3\n")
+        bed.power_off(3)
+        if comes_back:
+            wait_for(running, launch, "link_lost", host="h3")
+            bed.power_on(3)
+            wait_for(running, launch, "task_started", task="worker:1", attempt=1)
+        else:
+            wait_for(running, launch, "task_started", task="chief:0", attempt=1)
+        before = launch.log("chief:0").count("\nstep ")
+        wait_until(running, lambda: launch.log("chief:0").count("\nstep ") > before + 2, patience=PATIENCE)
+        (launch.directory / "enough").touch()
+        err = finish(running)
+    assert not watch.clashes()
+    assert "host h3 was lost" in err
+    assert ("the job goes on without it" in err) == comes_back
+    for task in ("chief:0", "ps:0", "worker:0"):
+        assert starts(launch, task) == ([0] if comes_back else [0, 1])
     assert starts(launch, "worker:1") == ([0, 1] if comes_back else [0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import signal
 import sys
 import time
@@ -14,7 +13,8 @@ from typing import Any
 import pytest
 
 from support import failing_attempts
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import LONG, PATIENCE, Launch, read_until
+from support.mnist import has_trained
 from support.netns_hosts import CONTROLLER, Bed
 from support.specs import REPOSITORY
 
@@ -49,16 +49,12 @@ def examples(launch: Launch, name: str) -> Path:
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("name", ["ssh_multi_worker", "ssh_parameter_server"])
-def test_real_training_over_three_hosts(bed: Bed, launch: Launch, name: str) -> None:
-    """From cluster_specs/: exit 0, the accuracy, identical weights of mirrored workers."""
+@pytest.mark.parametrize(("name", "tasks"), [("ssh_parameter_server", 1), *([("ssh_multi_worker", 3)] if LONG else [])])
+def test_real_training_over_three_hosts(bed: Bed, launch: Launch, name: str, tasks: int) -> None:
+    """From cluster_specs/, to the accuracy; mirrored workers do so below, with a cable that is cut for a while."""
     ended = on(bed, launch).up(examples(launch, name))
     assert ended.returncode == 0, ended.stderr
-    assert min(float(number) for number in re.findall(r"test accuracy ([\d.]+)", ended.stdout)) >= 0.95
-    if name == "ssh_multi_worker":
-        digests = re.findall(r"weights sha256 (\w+)", ended.stdout)
-        assert len(digests) == 3
-        assert len(set(digests)) == 1
+    assert has_trained(ended.stdout, tasks), ended.stdout
 
 
 @pytest.mark.parametrize("is_silent", [False, True], ids=["no carrier", "black hole"])
@@ -257,12 +253,10 @@ def test_a_host_that_is_off_is_named_and_delays_nobody(bed: Bed, launch: Launch)
 
 @pytest.mark.tensorflow
 def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Launch) -> None:
-    """Shorter than the lease: TensorFlow continues, or fails and is restarted; the final weights agree."""
-    spec = examples(launch, "ssh_multi_worker")
-    command = [*json.loads(spec.read_text())["command"], "--epochs", "6"]
+    """Shorter than the lease: TensorFlow continues, or fails and is restarted; all learn the same, and enough."""
     with bed.watch() as watch:
-        running = on(bed, launch).start("up", spec, "--", *command)
-        read_until(running, "epoch 1 of 6")
+        running = on(bed, launch).start("up", examples(launch, "ssh_multi_worker"))
+        read_until(running, "epoch 1 of 3")
         bed.cut(2)
         assert running.stderr is not None
         while "lost the link to h2" not in running.stderr.readline():
@@ -272,7 +266,7 @@ def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Lau
         bed.heal(2)
         out, err = running.communicate(timeout=180)
     assert running.returncode == 0, err
-    assert len(set(re.findall(r"weights sha256 (\w+)", out)[-3:])) == 1
+    assert has_trained(out, 3), out
     assert not watch.clashes()
 
 
