@@ -11,7 +11,7 @@ from support.launch import PATIENCE, Launch
 
 pytestmark = pytest.mark.cli
 
-RESTARTS = int(os.environ.get("TFLAUNCH_TEST_RESTARTS", "1000"))
+RESTARTS = int(os.environ.get("TFLAUNCH_TEST_RESTARTS", "200"))
 LINES = RESTARTS * 2000
 TALK = """
 import os, time
@@ -22,11 +22,11 @@ while not os.path.exists("go"):
 """
 ENDING = "echo attempt $TFLAUNCH_ATTEMPT; exit $((1 + TFLAUNCH_ATTEMPT % 2))"
 GROWTH = 4 * 2**20
-"""Bytes; finds a leak of a kilobyte per restart within a night, with ten times as many restarts."""
+"""Bytes; finds a leak of 26 KB per restart or 13 bytes per line; in a night, one of 520 bytes per restart."""
 
 
-def test_a_thousand_restarts_and_millions_of_lines_leave_no_trace_in_memory(launch: Launch) -> None:
-    """As many as may occur in a day; and no line is lost."""
+def test_many_restarts_and_lines_leave_no_trace_in_memory(launch: Launch) -> None:
+    """In a night, as many as may occur in days; and no line is lost."""
     spec = launch.spec(
         cluster={"worker": 1, "evaluator": 1},
         strategy="none",

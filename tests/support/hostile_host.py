@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 ESCAPES = "\x1b]0;PWNED\x07\x1b[2J\ntflaunch: done: 1 task"
-_FLOOD = 20.0  # seconds after which an unstopped flood ends
+_FLOOD = 5.0  # seconds after which an unstopped flood ends
+_SILENCE = 20.0  # seconds; longer than tflaunch waits
 _SIZE = struct.Struct("!II")
 
 
@@ -157,7 +158,7 @@ def _drip(host: Host) -> None:
 
 
 def _silence(host: Host) -> None:
-    time.sleep(_FLOOD)
+    time.sleep(_SILENCE)
     sys.exit()
 
 
