@@ -3,11 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# All directories of tests, two at a time: `training` keeps the cores busy, beside those that wait or think; what trains
-# now and then comes last.
-LAST := ssh package docker slurm
+# All directories of tests, three at a time on two cores: `training` is busy, `ssh` and `slurm` mostly wait, and what
+# only thinks comes last, in short pieces.
+FIRST := training ssh slurm docker package cli
 NOT_TESTS := support __pycache__
-TESTS := training $(filter-out training $(LAST) $(NOT_TESTS),$(notdir $(patsubst %/,%,$(wildcard tests/*/)))) $(LAST)
+TESTS := $(FIRST) $(filter-out $(FIRST) $(NOT_TESTS),$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
 RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
 
 .PHONY: help demo test test-preload lint check fuzz simulate matrix nightly benchmark clean
@@ -26,8 +26,8 @@ demo: $(VENV)/.ready ## Train twice on this machine: two mirrored workers; chief
 	$(RUN) tflaunch up cluster_specs/mnist_multi_worker.json
 	$(RUN) tflaunch up cluster_specs/mnist_parameter_server.json
 
-test: $(VENV)/.ready lint ## Run all tests, two directories of them at a time.
-	$(MAKE) --jobs 2 --output-sync=target --keep-going $(TESTS:%=test-%)
+test: $(VENV)/.ready lint ## Run all tests, three directories of them at a time.
+	$(MAKE) --jobs 3 --output-sync=target --keep-going $(TESTS:%=test-%)
 
 test-%: $(VENV)/.ready
 	$(RUN) pytest tests/$*
