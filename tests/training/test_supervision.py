@@ -352,7 +352,10 @@ def test_a_lost_ps_worker_comes_back_alone(launch: Launch) -> None:
     held = [record["ports"]["worker:0"] for record in records(launch, "ports_held")]
     assert len(set(held)) == 1
     done = steps(launch.log("chief:0"))
-    assert done == list(range(1, len(done) + 1))
+    # A worker that dies between its addition and its answer has the closure run again, so a death may count twice.
+    gains = [after - before for before, after in zip([0, *done], done, strict=False)]
+    assert set(gains) <= {1, 2}
+    assert gains.count(2) <= 4
 
 
 def test_a_lost_chief_or_ps_takes_all_along(launch: Launch) -> None:
