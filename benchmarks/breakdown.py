@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from brood import Brood, workshop
 from budgets import budgets, exceeded
 from parts import Bench, Part, journal, nothing, outcome, own_directory
 from peers import TFLAUNCH, Job, launchers
+from process_tree import ProcessTree, workshop
 from rounds import Found, Sample, figure, figures, in_turn, median, ratio, table
 
 SIZES = (8, 64)
@@ -60,7 +60,7 @@ def measure(bench: Bench) -> dict[str, Found]:
     """Measure `tflaunch up` with and without timestamps."""
     found = {}
     launcher = launchers(bench.peers)[TFLAUNCH]
-    with workshop("breakdown") as (brood, scratch):
+    with workshop("breakdown") as (tree, scratch):
         for size in SIZES:
 
             def one(name: str, size: int = size) -> Sample:
@@ -68,17 +68,17 @@ def measure(bench: Bench) -> dict[str, Found]:
                 argv = launcher.argv(job)
                 if name == MARKED:
                     argv = [sys.executable, "-c", PROGRAM, *argv[1:]]
-                return _one(brood, argv, job.directory, is_marked=name == MARKED)
+                return _one(tree, argv, job.directory, is_marked=name == MARKED)
 
             one(MARKED)  # warm-up
             found[str(size)] = Found(in_turn(f"breakdown, {size} tasks", (TFLAUNCH, MARKED), bench.repeats, one), {})
     return found
 
 
-def _one(brood: Brood, argv: list[str], directory: Path, *, is_marked: bool) -> Sample:
+def _one(tree: ProcessTree, argv: list[str], directory: Path, *, is_marked: bool) -> Sample:
     begun = time.monotonic()
     wall = time.time() - begun
-    run = brood.run(argv, directory, nothing(), LIMIT)
+    run = tree.run(argv, directory, nothing(), LIMIT)
     sample = outcome(run.exit_code, whole=1000 * run.seconds)
     if not is_marked or run.exit_code:
         return sample

@@ -6,9 +6,9 @@ import signal
 import threading
 import time
 
-from brood import Brood, all_ended, command_of, wait_for, workshop
 from parts import Bench, Part, nothing, own_directory
 from peers import PARALLEL, TFLAUNCH, Job, Launcher, launchers
+from process_tree import ProcessTree, all_ended, command_of, wait_for, workshop
 from rounds import Found, Sample, figures, in_turn, median, remarks, table, values
 
 TASKS = 8
@@ -30,20 +30,20 @@ def measure(bench: Bench) -> dict[str, Found]:
     known = launchers(bench.peers)
     able = [name for name in ROWS if known[name].program]
     missing = {name: [known[name].remedy] for name in ROWS if name not in able}
-    with workshop("failure") as (brood, scratch):
+    with workshop("failure") as (tree, scratch):
 
         def one(name: str) -> Sample:
             job = Job(TASKS, COMMAND, own_directory(scratch), OPTIONS.get(name, ()))
-            return _one(brood, known[name], job)
+            return _one(tree, known[name], job)
 
         for name in able:
             one(name)  # warm-up
         return {str(TASKS): Found(in_turn("failure", able, bench.repeats, one), missing)}
 
 
-def _one(brood: Brood, launcher: Launcher, job: Job) -> Sample:
-    started = brood.start(launcher.argv(job), job.directory, nothing())
-    sleepers = wait_for(lambda: _sleepers(brood), LIMIT)
+def _one(tree: ProcessTree, launcher: Launcher, job: Job) -> Sample:
+    started = tree.start(launcher.argv(job), job.directory, nothing())
+    sleepers = wait_for(lambda: _sleepers(tree), LIMIT)
     time.sleep(random.uniform(*MOMENT))
     victim, *others = sleepers
     returned: list[float] = []
@@ -59,15 +59,15 @@ def _one(brood: Brood, launcher: Launcher, job: Job) -> Sample:
     ended = all_ended(others, killed + LIMIT)
     sample = {"others": time.monotonic() - killed} if ended else {"hung": 1.0}
     waiting.join(killed + LIMIT - time.monotonic())
-    left = brood.left_running() if returned else 0
-    brood.end()
+    left = tree.left_running() if returned else 0
+    tree.end()
     waiting.join()
     return {**sample, "returned": returned[0] - killed, "exit_code": started.process.returncode, "left": left}
 
 
-def _sleepers(brood: Brood) -> list[int]:
+def _sleepers(tree: ProcessTree) -> list[int]:
     """Return the PIDs of the tasks, empty until all have started."""
-    found = [pid for pid in brood.living() if command_of(pid) == COMMAND]
+    found = [pid for pid in tree.living() if command_of(pid) == COMMAND]
     return found if len(found) == TASKS else []
 
 

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 import peers
-from brood import Brood, Run, cpu_of_children, forked, status_of, workshop
 from parts import Bench, Part, last_line, nothing, outcome, own_directory
 from peers import APT, TFLAUNCH, Job, Launcher
+from process_tree import ProcessTree, Run, cpu_of_children, forked, status_of, workshop
 from rounds import Found, Sample, figures, in_turn, measured, median, remarks, table
 from sshd_hosts import SSHD, USER, Hosts, running
 
@@ -54,10 +54,10 @@ def measure(bench: Bench) -> dict[str, Found]:
 
 
 def _compare(hosts: Hosts, repeats: int) -> Found:
-    with workshop("fan-out") as (brood, scratch):
+    with workshop("fan-out") as (tree, scratch):
         size = len(hosts.hosts)
         jobs = {client.name: (client, Job(size, NOTHING, own_directory(scratch))) for client in _clients(hosts)}
-        fan = Fan(brood, hosts)
+        fan = Fan(tree, hosts)
         able, said = [], {}
         for name, (client, job) in jobs.items():
             is_able, said[name] = fan.verify(client, job)
@@ -72,15 +72,15 @@ def _compare(hosts: Hosts, repeats: int) -> Found:
 class Fan:
     """Runs a client on all hosts."""
 
-    def __init__(self, brood: Brood, hosts: Hosts) -> None:
-        self._brood = brood
+    def __init__(self, tree: ProcessTree, hosts: Hosts) -> None:
+        self._tree = tree
         self._hosts = hosts
 
     def out(self, client: Launcher, job: Job, output: Path | None = None) -> tuple[Run, Sample]:
         """Run the client, until the hosts are done as well."""
         argv = client.argv(job)
         own, machine = cpu_of_children(), _cpu_of_machine()
-        run = self._brood.run(argv, job.directory, output or nothing(), LIMIT)
+        run = self._tree.run(argv, job.directory, output or nothing(), LIMIT)
         own = cpu_of_children() - own
         # Waiting also keeps the next client from paying for this one's leftovers.
         left = run.left_running + self._hosts.left_running()
@@ -109,7 +109,7 @@ class Fan:
 
         def look() -> None:
             while not done.wait(SAMPLE):
-                statuses = [status for pid in self._brood.living() if "VmRSS" in (status := status_of(pid))]
+                statuses = [status for pid in self._tree.living() if "VmRSS" in (status := status_of(pid))]
                 resident = sum(int(status["VmRSS"].split()[0]) for status in statuses)
                 seen.append((resident, sum(int(status["Threads"]) for status in statuses)))
 

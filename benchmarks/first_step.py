@@ -5,9 +5,9 @@ import signal
 import time
 from functools import partial
 
-from brood import cpu_seconds, workshop
 from parts import Bench, Part, own_directory
 from peers import TFLAUNCH
+from process_tree import cpu_seconds, workshop
 from rounds import Found, Sample, in_turn, measured, remarks, table
 
 from training import ONE_STEP, PRELOAD, SCRIPT, VICTIM, WAYS, Workers
@@ -32,10 +32,10 @@ def measure(bench: Bench) -> dict[str, Found]:
 
 
 def _one(size: int, way: str) -> Sample:
-    with workshop("first-step") as (brood, scratch):
-        workers = Workers(brood, own_directory(scratch), way, size, ONE_STEP)
+    with workshop("first-step") as (tree, scratch):
+        workers = Workers(tree, own_directory(scratch), way, size, ONE_STEP)
         seconds = workers.wait_for() - workers.started.begun
-        sample = {"seconds": seconds, "cpu": cpu_seconds(brood.living(), with_ended_children=True)}
+        sample = {"seconds": seconds, "cpu": cpu_seconds(tree.living(), with_ended_children=True)}
         if size == KILLED and way != SCRIPT:
             old = frozenset(workers.by_index.values())
             killed = time.monotonic()

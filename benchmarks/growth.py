@@ -7,8 +7,8 @@ import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 
-from brood import workshop
 from parts import Bench, Part, own_directory
+from process_tree import workshop
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
 from tflaunch.clusterspec import load

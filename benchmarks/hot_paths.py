@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from brood import Brood, workshop
 from budgets import budgets, exceeded
 from parts import Bench, Part, nothing, outcome, own_directory
 from peers import TFLAUNCH, Job, launchers
+from process_tree import ProcessTree, workshop
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
 from tflaunch.core.events import TaskStarted
@@ -42,7 +42,7 @@ of the interpreter. Budgets are in [budgets](budgets.md).
 
 def measure(bench: Bench) -> dict[str, Found]:
     """Measure both groups."""
-    with workshop("hot") as (brood, scratch):
+    with workshop("hot") as (tree, scratch):
 
         def path(name: str) -> Sample:
             place = own_directory(scratch)
@@ -53,10 +53,10 @@ def measure(bench: Bench) -> dict[str, Found]:
         with _no_stdout():
             found = {"paths": Found(in_turn("hot paths", [*PATHS], bench.repeats, path), {})}
         directory = own_directory(scratch)
-        verbs = _verbs(brood, directory, bench)
+        verbs = _verbs(tree, directory, bench)
 
         def verb(name: str) -> Sample:
-            run = brood.run(verbs[name], directory, nothing(), LIMIT)
+            run = tree.run(verbs[name], directory, nothing(), LIMIT)
             return outcome(run.exit_code, cost=1000 * run.seconds)
 
         for name in verbs:
@@ -135,11 +135,11 @@ def _no_stdout() -> Iterator[None]:
         os.close(null)
 
 
-def _verbs(brood: Brood, directory: Path, bench: Bench) -> dict[str, list[str]]:
+def _verbs(tree: ProcessTree, directory: Path, bench: Bench) -> dict[str, list[str]]:
     """Return the command of each verb, after creating a run for them to show."""
     known = launchers(bench.peers)
     up = known[TFLAUNCH].argv(Job(8, ("/bin/true",), directory))
-    brood.run(up, directory, nothing(), LIMIT)
+    tree.run(up, directory, nothing(), LIMIT)
     program, spec = up[0], up[-1]
     commands = {verb: [program, verb, *([spec] if verb in OF_A_SPEC else [])] for verb in VERBS}
     return {BASES["verbs"]: [sys.executable, "-c", "pass"], **commands}

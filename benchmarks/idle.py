@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from brood import Brood, command_of, status_of, wait_for, workshop
 from parts import Bench, Part, nothing, own_directory
 from peers import TFLAUNCH, Job, launchers
+from process_tree import ProcessTree, command_of, status_of, wait_for, workshop
 from rounds import Found, Sample, figures, median, remarks, table
 
 TASKS = 64
@@ -48,12 +48,12 @@ def measure(bench: Bench) -> dict[str, Found]:
     known = launchers(bench.peers)
     missing = {name: [launcher.remedy] for name, launcher in known.items() if not launcher.program}
     names = [*(name for name in known if name not in missing), DETACHED]
-    with workshop("idle") as (brood, scratch):
+    with workshop("idle") as (tree, scratch):
         idlers = []
         for name in names:
             launcher = known[TFLAUNCH if name == DETACHED else name]
             job = Job(TASKS, COMMAND, own_directory(scratch), ("-d",) if name == DETACHED else ())
-            idlers.append(Idler(name, _start(brood, launcher.argv(job), job.directory)))
+            idlers.append(Idler(name, _start(tree, launcher.argv(job), job.directory)))
         time.sleep(CALM)
         rounds: dict[str, list[Sample]] = {idler.name: [] for idler in idlers}
         for _ in range(bench.repeats):
@@ -62,13 +62,13 @@ def measure(bench: Bench) -> dict[str, Found]:
         return {str(TASKS): Found(rounds, missing)}
 
 
-def _start(brood: Brood, argv: list[str], directory: Path) -> tuple[int, ...]:
+def _start(tree: ProcessTree, argv: list[str], directory: Path) -> tuple[int, ...]:
     """Start a launcher; return its processes once all tasks run and no new processes appear."""
-    before = set(brood.living())
-    brood.start(argv, directory, nothing())
+    before = set(tree.living())
+    tree.start(argv, directory, nothing())
 
     def new() -> tuple[list[int], list[int]]:
-        pids = [pid for pid in brood.living() if pid not in before]
+        pids = [pid for pid in tree.living() if pid not in before]
         is_task = {pid: command_of(pid) == COMMAND for pid in pids}
         return [pid for pid in pids if is_task[pid]], [pid for pid in pids if not is_task[pid]]
 

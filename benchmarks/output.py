@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import writer
-from brood import Brood, cpu_of_children, workshop
 from parts import Bench, Part, outcome, own_directory
 from peers import PARALLEL, SHELL, TFLAUNCH, Job, Launcher, launchers
+from process_tree import ProcessTree, cpu_of_children, workshop
 from rounds import Found, Sample, figures, in_turn, measured, median, remarks, table, values
 
 TASKS = 4
@@ -57,14 +57,14 @@ def measure(bench: Bench) -> dict[str, Found]:
     missing = {name: [known[way.launcher].remedy] for name, way in WAYS.items() if name not in able}
     written = {count: _written(count) for count in (1, LINES)}
     found = {}
-    with workshop("output") as (brood, scratch):
+    with workshop("output") as (tree, scratch):
         for mode, words in MODES.items():
 
             def one(name: str, mode: str = mode, count: int = LINES) -> Sample:
                 directory, way = own_directory(scratch), WAYS[name]
                 command = (sys.executable, "-I", writer.__file__, str(directory), str(count), mode)
                 job = Job(TASKS, command, directory, way.options)
-                return _one(brood, known[way.launcher], job, way.files, written[count])
+                return _one(tree, known[way.launcher], job, way.files, written[count])
 
             names = [name for name in able if mode in WAYS[name].modes]
             for name in names:
@@ -77,10 +77,10 @@ def _written(count: int) -> frozenset[bytes]:
     return frozenset(line.encode() for number in range(TASKS) for line in writer.lines(number, count))
 
 
-def _one(brood: Brood, launcher: Launcher, job: Job, files: str, written: frozenset[bytes]) -> Sample:
+def _one(tree: ProcessTree, launcher: Launcher, job: Job, files: str, written: frozenset[bytes]) -> Sample:
     output = job.directory / "output"
     before = cpu_of_children()
-    run = brood.finish(brood.start(launcher.argv(job), job.directory, output, job.directory / "errors"), LIMIT)
+    run = tree.finish(tree.start(launcher.argv(job), job.directory, output, job.directory / "errors"), LIMIT)
     everything = cpu_of_children() - before
     of_tasks = sum(float(path.read_text()) for path in job.directory.glob("cpu-*"))
     paths = list(job.directory.glob(files)) if files else [output]

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 import peers
-from brood import Brood, Started, Stuck, command_of, cpu_seconds, parent_of, wait_for, workshop
 from parts import Bench, Part, journal, nothing, own_directory
+from process_tree import ProcessTree, Started, Stuck, command_of, cpu_seconds, parent_of, wait_for, workshop
 from rounds import Found, Sample, figures, in_turn, median, ratio, remarks, table
 
 TASKS = 64
@@ -66,8 +66,8 @@ def measure(bench: Bench) -> dict[str, Found]:
     """Measure a run without and with readers."""
 
     def one(name: str) -> Sample:
-        with workshop("readers") as (brood, scratch):
-            watched = Watched(brood, own_directory(scratch))
+        with workshop("readers") as (tree, scratch):
+            watched = Watched(tree, own_directory(scratch))
             watched.watch(EACH[name])
             return watched.measure()
 
@@ -77,9 +77,9 @@ def measure(bench: Bench) -> dict[str, Found]:
 class Watched:
     """A run of many tasks, and its readers."""
 
-    def __init__(self, brood: Brood, directory: Path) -> None:
+    def __init__(self, tree: ProcessTree, directory: Path) -> None:
         """Start the run."""
-        self._brood = brood
+        self._tree = tree
         self._directory = directory
         self._readers: list[Started] = []
         spec = {
@@ -91,7 +91,7 @@ class Watched:
         (directory / "job.json").write_text(json.dumps(spec))
         if not self._start(nothing(), "up", "-d", "job.json").wait(LIMIT):
             raise Stuck("the run did not start")
-        (self._supervisor,) = (pid for pid in brood.living() if "up" in command_of(pid))
+        (self._supervisor,) = (pid for pid in tree.living() if "up" in command_of(pid))
         started = [record for record in journal(directory) if record["kind"] == "task_started"]
         self._agent = parent_of(started[0]["pid"])
 
@@ -133,7 +133,7 @@ class Watched:
         ]
 
     def _start(self, output: Path, *words: str) -> Started:
-        return self._brood.start([peers.tflaunch(), *words], self._directory, output, nothing())
+        return self._tree.start([peers.tflaunch(), *words], self._directory, output, nothing())
 
 
 def _all_show(shown: list[Path]) -> bool:

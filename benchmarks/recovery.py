@@ -14,9 +14,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from brood import Brood, Stuck, all_ended, workshop
 from parts import Bench, Part, journal, own_directory
 from peers import TFLAUNCH
+from process_tree import ProcessTree, Stuck, all_ended, workshop
 from rounds import Found, Sample, figure, in_turn, measured, remarks, table, values
 
 from training import LIMIT, MANY_STEPS, PRELOAD, SCRIPT, VICTIM, Workers
@@ -46,9 +46,9 @@ def measure(bench: Bench) -> dict[str, Found]:
 
 
 def _one(what: str, way: str) -> Sample:
-    with workshop("recovery") as (brood, scratch):
+    with workshop("recovery") as (tree, scratch):
         directory = own_directory(scratch)
-        workers = Workers(brood, directory, SCRIPT if way == LOOP else way, COUNT, what)
+        workers = Workers(tree, directory, SCRIPT if way == LOOP else way, COUNT, what)
         workers.wait_for(steps=1)
         old = frozenset(workers.by_index.values())
         killed = time.monotonic()
@@ -57,16 +57,16 @@ def _one(what: str, way: str) -> Sample:
             raise Stuck(f"a worker did not end within {LIMIT:g} s")
         gone = time.monotonic()
         if way == LOOP:
-            workers = _again(brood, directory, workers, what)
+            workers = _again(tree, directory, workers, what)
         stepped = workers.wait_for(workers=1, but=old)
         started = workers.started.begun if way == LOOP else _started(directory)
         return {"gone": gone - killed, "started": started - killed, "stepped": stepped - killed}
 
 
-def _again(brood: Brood, directory: Path, workers: Workers, what: str) -> Workers:
+def _again(tree: ProcessTree, directory: Path, workers: Workers, what: str) -> Workers:
     """Start all workers again as soon as the script has seen all of them end."""
     workers.started.process.wait()
-    return Workers(brood, directory, SCRIPT, COUNT, what)
+    return Workers(tree, directory, SCRIPT, COUNT, what)
 
 
 def _started(directory: Path) -> float:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from brood import Stuck
+from process_tree import Stuck
 
 Sample = dict[str, float]
 """The figures of one turn, by name. One that has `hung` or `failed` is excluded from all other figures."""

@@ -27,8 +27,8 @@ import readers
 import recovery
 import scale
 import startup
-from brood import forked
 from parts import Bench, Part
+from process_tree import forked
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

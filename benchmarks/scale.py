@@ -16,8 +16,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from unittest import mock
 
-from brood import forked, status_of, workshop
 from parts import Bench, Part, own_directory
+from process_tree import forked, status_of, workshop
 from rounds import Found, Sample, figures, in_turn, median, table
 from simulated_hosts import FINISH, KILL, Door, SimulatedHosts
 

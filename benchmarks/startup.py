@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from brood import Brood, Run, workshop
 from parts import Bench, Part, last_line, nothing, outcome, own_directory
 from peers import POPEN, Job, Launcher, launchers
+from process_tree import ProcessTree, Run, workshop
 from rounds import Found, Sample, in_turn, measured, remarks, table
 from supervisord import shut_down_when_done
 
@@ -24,34 +24,34 @@ milliseconds whether all is done, and shut down.
 def measure(bench: Bench) -> dict[str, Found]:
     """Measure all launchers with each number of tasks."""
     found = {}
-    with workshop("startup") as (brood, scratch):
+    with workshop("startup") as (tree, scratch):
         for size in SIZES:
-            found[str(size)] = _compare(brood, list(launchers(bench.peers).values()), size, scratch, bench.repeats)
+            found[str(size)] = _compare(tree, list(launchers(bench.peers).values()), size, scratch, bench.repeats)
     return found
 
 
-def _compare(brood: Brood, rows: list[Launcher], size: int, scratch: Path, repeats: int) -> Found:
+def _compare(tree: ProcessTree, rows: list[Launcher], size: int, scratch: Path, repeats: int) -> Found:
     jobs = {row.name: (row, Job(size, NOTHING, own_directory(scratch))) for row in rows}
     said, able = {}, []
     for name, (row, job) in jobs.items():
-        is_able, said[name] = _verify(brood, row, job)
+        is_able, said[name] = _verify(tree, row, job)
         able += [name] if is_able else []
 
     def one(name: str) -> Sample:
-        run = _run(brood, *jobs[name], nothing(), LIMIT)
+        run = _run(tree, *jobs[name], nothing(), LIMIT)
         return outcome(run.exit_code, seconds=run.seconds, left=run.left_running)
 
     return Found(in_turn(f"startup, {size} tasks", able, repeats, one), said)
 
 
-def _run(brood: Brood, launcher: Launcher, job: Job, output: Path, limit: float) -> Run:
-    started = brood.start(launcher.argv(job), job.directory, output)
+def _run(tree: ProcessTree, launcher: Launcher, job: Job, output: Path, limit: float) -> Run:
+    started = tree.start(launcher.argv(job), job.directory, output)
     if launcher.name == "supervisord":
         shut_down_when_done(started, job.directory, limit)
-    return brood.finish(started, limit)
+    return tree.finish(started, limit)
 
 
-def _verify(brood: Brood, launcher: Launcher, job: Job) -> tuple[bool, list[str]]:
+def _verify(tree: ProcessTree, launcher: Launcher, job: Job) -> tuple[bool, list[str]]:
     """Verify, with tasks that write to a file, that all of them run; this is also the warm-up."""
     print(f"startup, {job.tasks} tasks: {launcher.name} is tried", file=sys.stderr)
     if not launcher.program:
@@ -59,7 +59,7 @@ def _verify(brood: Brood, launcher: Launcher, job: Job) -> tuple[bool, list[str]
     marks, script, output = (job.directory / name for name in ("marks", "mark.sh", "output"))
     script.write_text(f"echo $$ >>'{marks}'\n")
     marks.touch()
-    run = _run(brood, launcher, job._replace(command=("/bin/sh", str(script))), output, COLD)
+    run = _run(tree, launcher, job._replace(command=("/bin/sh", str(script))), output, COLD)
     said = []
     if (ran := len(marks.read_text().split())) != job.tasks:
         said.append(f"of {job.tasks} tasks {ran} ran to their end")

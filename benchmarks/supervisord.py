@@ -7,7 +7,7 @@ import time
 import xmlrpc.client
 from pathlib import Path
 
-from brood import Started
+from process_tree import Started
 
 PAUSE = 0.005  # seconds between two polls
 

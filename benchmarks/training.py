@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO
 
 import peers
-from brood import Brood, Started, Stuck
 from parts import last_line
 from peers import TFLAUNCH
+from process_tree import ProcessTree, Started, Stuck
 
 SCRIPT = "a shell script, one `&` for each"
 PRELOAD = "tflaunch up --preload"
@@ -63,12 +63,12 @@ while True:
 class Workers:
     """Workers that were started together, and their steps as they are reported."""
 
-    def __init__(self, brood: Brood, directory: Path, way: str, count: int, what: str) -> None:
+    def __init__(self, tree: ProcessTree, directory: Path, way: str, count: int, what: str) -> None:
         """Start ``count`` workers in one way; ``what`` makes them do one step or many."""
         (directory / "train.py").write_text(PROGRAM + what)
         self.count = count
         self._errors = directory / "errors"
-        self.started: Started = brood.start(_argv(directory, way, count), directory, None, self._errors)
+        self.started: Started = tree.start(_argv(directory, way, count), directory, None, self._errors)
         self.by_index: dict[int, int] = {}
         """The PID that did the last step, for each worker."""
         self._steps: dict[int, list[float]] = {}

@@ -36,7 +36,7 @@ class Run(NamedTuple):
     left_running: int
 
 
-class Brood:
+class ProcessTree:
     """Every process that descends from this one, orphans included, and no other."""
 
     def __init__(self) -> None:
@@ -118,14 +118,14 @@ class Started(NamedTuple):
 
 
 @contextlib.contextmanager
-def workshop(name: str) -> Iterator[tuple[Brood, Path]]:
-    """Yield a brood and a temporary directory; kill and remove both on exit."""
-    brood = Brood()
+def workshop(name: str) -> Iterator[tuple[ProcessTree, Path]]:
+    """Yield a process tree and a temporary directory; kill and remove both on exit."""
+    tree = ProcessTree()
     with tempfile.TemporaryDirectory(prefix=f"{name}-", ignore_cleanup_errors=True) as scratch:
         try:
-            yield brood, Path(scratch)
+            yield tree, Path(scratch)
         finally:
-            brood.end()
+            tree.end()
 
 
 def forked(work: Callable[[], _T]) -> _T:
