@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import io
+import json
 import os
 import shutil
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -25,15 +24,11 @@ YOUNGER = {"removeprefix", "removesuffix", "pidfd_open", "waitstatus_to_exitcode
 def sources() -> dict[str, str]:
     """Return a map from path to source of everything that is sent to hosts."""
     made = bundle.make()
-    with zipfile.ZipFile(io.BytesIO(made.data)) as file:
-        found = {name: file.read(name).decode() for name in file.namelist()}
-    return {**found, "boot.py": made.boot.decode()}
+    return {**json.loads(made.data), "boot.py": made.boot.decode()}
 
 
 SOURCES = sources()
-OF_THE_AGENT = [
-    path for path in SOURCES if not path.startswith(("tflaunch_worker/training/", "tflaunch_worker/examples/"))
-]
+OF_THE_AGENT = [path for path in SOURCES if not path.startswith(("training/", "examples/"))]
 """What the host's own Python runs; the rest is for programs, which have TensorFlow and the Python it needs."""
 
 
@@ -41,7 +36,7 @@ def test_the_same_version_gives_the_same_bytes(tmp_path: Path, monkeypatch: pyte
     """Regardless of where and when it is installed."""
     made = bundle.make()
     copy = tmp_path / "tflaunch_worker"
-    shutil.copytree(Path(tflaunch_worker.__file__).parent, copy)
+    shutil.copytree(Path(tflaunch_worker.__file__).parent, copy)  # with __pycache__
     for path in copy.rglob("*"):
         os.utime(path, (1e9, 1e9))
     monkeypatch.setattr(tflaunch_worker, "__file__", str(copy / "__init__.py"))

@@ -3,13 +3,13 @@
 It is sent as source and reads one request (a line of JSON) from its input:
 
     {"mode": "start" or "resume", "run", "host", "home": path or null, "inherits": whether TFLAUNCH_HOME of the
-     environment applies when "home" is null, "agent": SHA-256, "size": bytes, "patience": seconds, "holds": whether
-     the processes we start end with us, so that we stay until the agent has ended,
+     environment applies when "home" is null, "agent": SHA-256 of the agent's modules, "size": their bytes, "patience":
+     seconds, "holds": whether the processes we start end with us, so that we stay until the agent has ended,
      "names": [of the socket, the lock and the log in an agent's directory]}
 
-It answers in lines of JSON, distinguished by ``kind``: ``send`` (the agent's archive is not cached here, send its
-bytes), ``ready`` (from now on the link carries the agent's frames), ``gone`` (there is nothing to resume: no process
-of the run lives here; ``words`` holds the last line of the agent's log), ``failed`` with a ``reason``.
+It answers in lines of JSON, distinguished by ``kind``: ``send`` (the agent's modules are not in this host's cache,
+send them), ``ready`` (from now on the link carries the agent's frames), ``gone`` (there is nothing to resume: no
+process of the run lives here; ``words`` holds the last line of the agent's log), ``failed`` with a ``reason``.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -19,20 +19,17 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import marshal
 import os
 import signal
 import socket
 import sys
 import threading
-from importlib.machinery import ModuleSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Callable
 
 _CHUNK = 256 * 1024
-_FOR_TASKS = ("/training/", "/examples/")  # these parts of the archive are for the tasks' programs
 _END_PATIENCE = 5.0  # seconds for a guard to kill what an agent has left
 
 
@@ -47,12 +44,12 @@ def main(source: BinaryIO) -> None:
         wanted = request["home"] or _default_home(bool(request.get("inherits")))
         home = _private(os.path.abspath(os.path.expanduser(wanted)))
         place = _Place(home, request)
-        archive = _Archive(home, request, source)
+        modules = _Modules(home, request, source)
         connection: socket.socket | None
         if request["mode"] == "start":
-            connection, guard = _start(request, place, archive)
+            connection, guard = _start(request, place, modules)
         else:
-            connection, guard = _resume(place, archive), None
+            connection, guard = _resume(place, modules), None
         if connection is None:
             _answer("gone", words=place.last_words())
             os._exit(0)
@@ -68,8 +65,8 @@ def main(source: BinaryIO) -> None:
         else:
             _stay(connection, guard)
         # The link ends when the guard does: even if the guard was killed, nothing of the run may be left here.
-        if place.is_free(_END_PATIENCE) and archive.is_here:
-            place.kill_orphans(archive)
+        if place.is_free(_END_PATIENCE) and modules.are_here():
+            place.kill_orphans(modules)
         os._exit(0)
 
 
@@ -158,11 +155,11 @@ class _Place:
             signal.setitimer(signal.ITIMER_REAL, 0)
             os.close(lock)
 
-    def kill_orphans(self, archive: _Archive) -> list[int]:
+    def kill_orphans(self, modules: _Modules) -> list[int]:
         """Kill what a killed guard has left, known by its lock file; return the pids that do not die."""
         if not os.path.exists(self._lock):
             return []
-        archive.agent().install()
+        modules.install()
         from tflaunch_worker.orphans import sweep
 
         return sweep(self.directory)
@@ -180,137 +177,88 @@ class _Place:
 # ---- starting
 
 
-def _start(request: dict[str, Any], place: _Place, archive: _Archive) -> tuple[socket.socket, int | None]:
+def _start(request: dict[str, Any], place: _Place, modules: _Modules) -> tuple[socket.socket, int | None]:
     """Start a guard and an agent once nothing of an earlier one is left; return as `_spawn` does."""
-    agent = archive.agent()
+    modules.install()
     place.make()
     if not place.is_free(request["patience"]):
         raise Failure("an earlier agent of this run has not ended there")
-    return _spawn(agent, place.directory, bool(request.get("holds")))
+    return _spawn(place.directory, bool(request.get("holds")))
 
 
-class _Archive:
-    """The agent's archive, sent by the other end when it is not cached here."""
+class _Modules:
+    """The agent's modules in this host's cache, sent by the other end when they are not there."""
 
     def __init__(self, home: str, request: dict[str, Any], source: BinaryIO) -> None:
-        self._directory = os.path.join(home, "agents")
+        self._cache = os.path.join(home, "agents")
         self._hash, self._size = request["agent"], request["size"]
-        self._path = os.path.join(self._directory, f"{self._hash}.zip")
+        self._directory = os.path.join(self._cache, self._hash)
+        self._package = os.path.join(self._directory, "tflaunch_worker")
         self._source = source
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the archive is cached."""
-        return _hash_of(self._path) == str(self._hash)
-
-    def agent(self) -> _Agent:
-        """Return the agent's modules.
-
-        Raises:
-            Failure: the archive is incomplete, or others can write to the cache directory.
-        """
-        _private(self._directory)
-        if not self.is_here:
-            _answer("send")
-            _store(self._path, self._source.read(self._size), self._hash)
-        return _Agent(self._path)
-
-
-class _Agent:
-    """Importer of the agent's modules, compiled once per Python version: Python caches none of archives."""
-
-    def __init__(self, archive: str) -> None:
-        self._archive = archive
-        self._compiled = f"{archive}.{sys.implementation.cache_tag}"
-        self._codes, self._data = self._read() or self._compile()
-
-    def _read(self) -> tuple[dict[str, Any], dict[str, bytes]] | None:
-        """Return what was compiled before, or None if it is missing or damaged."""
-        try:
-            with open(self._compiled, "rb") as file:
-                digest, content = file.read(32), file.read()
-        except FileNotFoundError:
-            return None
-        if hashlib.sha256(content).digest() != digest:
-            return None
-        codes, data = marshal.loads(content)  # noqa: S302 - a private file of our own
-        return codes, data
-
-    def _compile(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        import zipfile
-
-        codes, data = {}, {}
-        with zipfile.ZipFile(self._archive) as archive:
-            for path in archive.namelist():
-                content = archive.read(path)
-                full = os.path.join(self._archive, path)
-                if any(folder in path for folder in _FOR_TASKS):
-                    data[full] = content
-                else:
-                    name = path[: -len(".py")].replace("/", ".")
-                    name = name[: -len(".__init__")] if name.endswith(".__init__") else name
-                    codes[name] = compile(content, full, "exec", dont_inherit=True)
-        content = marshal.dumps((codes, data))
-        _write(self._compiled, hashlib.sha256(content).digest() + content)
-        return codes, data
+    def are_here(self) -> bool:
+        """Return whether they are cached, complete and unchanged."""
+        return hashlib.sha256(pack(self._package)).hexdigest() == str(self._hash)
 
     def install(self) -> None:
-        """Make `import` find the modules."""
-        sys.meta_path.insert(0, self)
+        """Make `import` find them.
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Find a module (importlib's finder protocol)."""
-        code = self._codes.get(name)
-        if code is None:
-            return None
-        is_package = os.path.basename(code.co_filename) == "__init__.py"
-        spec = ModuleSpec(name, self, origin=code.co_filename, is_package=is_package)  # type: ignore[arg-type]
-        spec.has_location = True
-        return spec
+        Raises:
+            Failure: they did not arrive whole, or others can write to the cache directory.
+        """
+        _private(self._cache)
+        if not self.are_here():
+            _answer("send")
+            data = self._source.read(self._size)
+            if hashlib.sha256(data).hexdigest() != self._hash:
+                raise Failure("the agent's modules did not arrive whole")
+            self._unpack(json.loads(data))
+        sys.path.insert(0, self._directory)
 
-    def create_module(self, spec: object) -> None:
-        """Create modules as usual (importlib's loader protocol)."""
+    def _unpack(self, sources: dict[str, str]) -> None:
+        """Replace what is cached, unless another process has just done so."""
+        import shutil
 
-    def exec_module(self, module: Any) -> None:
-        """Run a module's code (importlib's loader protocol)."""
-        exec(self._codes[module.__name__], module.__dict__)  # noqa: S102 - this is what a loader does
-
-    def get_data(self, path: str) -> bytes:
-        """Return a file of the archive (importlib's loader protocol)."""
-        return self._data[path]
-
-
-def _hash_of(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
-    except FileNotFoundError:
-        return ""
-
-
-def _store(path: str, data: bytes, expected: str) -> None:
-    if hashlib.sha256(data).hexdigest() != expected:
-        raise Failure("the agent's archive did not arrive whole")
-    _write(path, data)
-
-
-def _write(path: str, data: bytes) -> None:
-    """Write a file atomically."""
-    temporary = f"{path}.{os.urandom(8).hex()}"  # pids are not unique: containers may share a volume and the same pids
-    try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError as error:
+        new = f"{self._directory}.new"
+        umask = os.umask(0o077)
         try:
-            os.unlink(temporary)
-        except OSError:
-            pass
-        error.filename = error.filename or path
-        raise
+            with open(os.path.join(self._cache, "lock"), "wb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if self.are_here():
+                    return
+                shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+                for name, text in sources.items():
+                    path = os.path.join(new, "tflaunch_worker", name)
+                    # Here, Python's cache is private, too; it would be created with the user's umask.
+                    os.makedirs(os.path.join(os.path.dirname(path), "__pycache__"), exist_ok=True)
+                    with open(path, "w", encoding="utf-8", newline="") as file:
+                        file.write(text)
+                shutil.rmtree(self._directory, ignore_errors=True)
+                os.rename(new, self._directory)
+        except OSError as error:
+            shutil.rmtree(new, ignore_errors=True)
+            error.filename = error.filename or new
+            raise
+        finally:
+            os.umask(umask)
 
 
-def _spawn(agent: _Agent, directory: str, holds: bool) -> tuple[socket.socket, int | None]:
+def pack(package: str) -> bytes:
+    """Return the modules of a package as JSON, path to source, in the same bytes on every machine.
+
+    Without this module, which is sent before the others, and without what Python compiles.
+    """
+    sources = {}
+    for directory, _, names in os.walk(package):
+        for name in names:
+            path = os.path.join(directory, name)
+            if name.endswith(".py") and name != "boot.py":
+                with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+                    sources[os.path.relpath(path, package)] = file.read()
+    return json.dumps(sources, sort_keys=True).encode("ascii")
+
+
+def _spawn(directory: str, holds: bool) -> tuple[socket.socket, int | None]:
     """Start the guard as a daemon in its own session: orphaned, or with ``holds`` as our child.
 
     A fork saves starting Python again. Returns a link to the agent, and the guard's pid if it is our child.
@@ -322,7 +270,6 @@ def _spawn(agent: _Agent, directory: str, holds: bool) -> tuple[socket.socket, i
             os.setsid()
             if holds or os.fork() == 0:
                 ours.close()
-                agent.install()
                 from tflaunch_worker.guard import guard
 
                 guard(directory, theirs.detach())
@@ -340,7 +287,7 @@ def _spawn(agent: _Agent, directory: str, holds: bool) -> tuple[socket.socket, i
 # ---- resuming
 
 
-def _resume(place: _Place, archive: _Archive) -> socket.socket | None:
+def _resume(place: _Place, modules: _Modules) -> socket.socket | None:
     """Connect to the agent that runs in a directory; return None if it and all its tasks have ended."""
     if not os.path.isdir(place.directory):
         return None
@@ -353,7 +300,7 @@ def _resume(place: _Place, archive: _Archive) -> socket.socket | None:
         connection.close()
         if not place.is_free(_END_PATIENCE):
             raise Failure("the agent there is ending") from None
-        left = place.kill_orphans(archive)
+        left = place.kill_orphans(modules)
         if left:
             raise Failure(f"processes of its tasks do not die: {', '.join(map(str, left))}") from None
         return None

@@ -37,6 +37,8 @@ _SERVER = "TFLAUNCH_SERVER"
 _CODE = "TFLAUNCH_CODE"
 _CORES = "TFLAUNCH_CORES"
 
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+
 
 class Host:
     """Facade of this machine for an agent; ``directory`` is the agent's own."""
@@ -171,8 +173,12 @@ class Host:
     def _known(self) -> dict[str, str]:
         """Return the values that a plan may refer to on this host; cached."""
         if not self._values:
-            ours = {_SERVER: self._server_program(), _CODE: os.path.join(self.directory, CODE_NAME)}
-            self._values = {**self._environ, **ours, _CORES: str(cores.usable())}
+            self._values = {
+                **self._environ,
+                _SERVER: os.path.join(_PACKAGE, "training", "server.py"),
+                _CODE: os.path.join(self.directory, CODE_NAME),
+                _CORES: str(cores.usable()),
+            }
         return self._values
 
     def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
@@ -184,18 +190,6 @@ class Host:
             self._keras[about] = interpreter.legacy_keras(argv, env)
         is_legacy, env[interpreter.CHOICE] = self._keras[about]
         env["TF_USE_LEGACY_KERAS"] = "1" if is_legacy else "0"
-
-    def _server_program(self) -> str:
-        """Return the path of TensorFlow's standard server; an agent run from an archive writes a copy first."""
-        program = os.path.join(os.path.dirname(__file__), "training", "server.py")
-        loader = globals().get("__loader__")
-        if os.path.exists(program) or loader is None:
-            return program
-        copy = os.path.join(self.directory, TASKS_NAME, "server.py")
-        os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
-        with open(copy, "wb") as file:
-            file.write(loader.get_data(program))
-        return copy
 
     def task_directory(self, name: str) -> str:
         """Return the private directory of a task, created if missing."""
@@ -210,9 +204,9 @@ def _looked_at(argv: list[str], env: dict[str, str]) -> tuple[str, ...]:
 
 
 def _library() -> str:
-    """Return what provides `tflaunch_worker.training` to tasks: our archive, or "" if we are installed."""
-    archive = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return archive if os.path.isfile(archive) else ""
+    """Return the directory that provides `tflaunch_worker.training` to tasks, or "" if we are installed."""
+    is_installed = os.path.exists(os.path.join(_PACKAGE, "boot.py"))  # which is not in an archive
+    return "" if is_installed else os.path.dirname(_PACKAGE)
 
 
 def _raise_file_limit() -> tuple[int, int]:

@@ -14,7 +14,6 @@ import json
 import os
 import re
 import sys
-import zipimport
 from importlib import metadata
 
 TYPE_CHECKING = False
@@ -63,15 +62,10 @@ def _module(name: str) -> str | None:
 
 
 def _source(path: str) -> bytes | None:
-    """Return a program's source, which may be in an archive: the examples come with the agent."""
     try:
         with open(path, "rb") as file:
             return file.read()
     except OSError:
-        archive, ending, _ = path.partition(".zip")
-    try:
-        return zipimport.zipimporter(archive + ending).get_data(path)
-    except (OSError, zipimport.ZipImportError):
         return None
 
 
