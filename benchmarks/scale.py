@@ -195,7 +195,7 @@ def _be_hosts(listener: socket.socket, conductor: socket.socket, other_end: sock
 def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door, conductor: _Conductor) -> int:
     """Run a plan to its end, with the collaborators that `wiring` opens; return the exit code."""
     job = step.begin_job(directory.run, plan, mailbox.now())
-    record = serialize.as_record(plan)
+    record = serialize.as_json(plan)
     directory.write_plan(record)
     journal = Journal(directory)
     journal.record_plan(directory, record, job.started_at)

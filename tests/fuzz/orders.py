@@ -17,6 +17,8 @@ from tflaunch_worker import wire
 _SECONDS = 20.0
 _ENV = {"TFLAUNCH_RUN": "run", "TFLAUNCH_TASK": "worker:0", "TFLAUNCH_ATTEMPT": "0"}
 _COMMAND = {"argv": ["train"], "env": _ENV, "unset": ["http_proxy"], "workdir": "/", "inherit": True}
+_CLUSTER = {"worker": ["a:2222", "a:2223"]}
+_TF_CONFIG = {"roles": ["chief", "worker"], "role": "worker", "index": 1}
 _PORTS = {"worker:0": 2222, "worker:1": 2223}
 _HELLO = {
     "kind": "hello", "protocol": wire.PROTOCOL, "run": "run", "lease": 30.0, "grace": 1.0, "seen": 0, "fencing": 0,
@@ -35,15 +37,25 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
         "run": "run",
         "patience": 5,
     },
-    {"kind": "start_task", "order": 4, "task": "worker:0", "attempt": 0, "port": 2222, "stall": 15, **_COMMAND},
-    {"kind": "start_task", "order": 5, "task": "worker:1", "attempt": 0, "port": 2223, "preload": [], **_COMMAND},
+    {"kind": "set_cluster", "order": 4},
+    {"kind": "start_task", "order": 5, "task": "worker:0", "attempt": 0, "port": 2222, "stall": 15, **_COMMAND},
+    {
+        "kind": "start_task",
+        "order": 6,
+        "task": "worker:1",
+        "attempt": 0,
+        "port": 2223,
+        "preload": [],
+        "tf_config": _TF_CONFIG,
+        **_COMMAND,
+    },
     {"kind": "keep_alive", "sent": 1.0},
     {"kind": "acknowledge", "seen": 2, "streams": [["worker:0", 0, 0, False]]},
     {"kind": "measure"},
     {"kind": "signal_task", "task": "worker:0", "attempt": 0, "signal": 10},
-    {"kind": "stop_task", "order": 6, "task": "worker:0", "attempt": 0, "grace": 1.0, "with_stacks": False},
+    {"kind": "stop_task", "order": 7, "task": "worker:0", "attempt": 0, "grace": 1.0, "with_stacks": False},
     {"kind": "leave_marks", "token": "token", "directories": []},
-    {"kind": "look", "order": 7},
+    {"kind": "look", "order": 8},
 )
 
 
@@ -58,7 +70,10 @@ def generate(chance: random.Random) -> bytes:
     frames = []
     for message in messages:
         head = as_json(message)
-        body = chance.randbytes(9) if chance.random() < 0.1 else b""
+        if message == {"kind": "set_cluster", "order": 4}:
+            body = as_json(mutate(_CLUSTER, chance) if chance.random() < 0.3 else _CLUSTER)
+        else:
+            body = chance.randbytes(9) if chance.random() < 0.1 else b""
         frames.append(struct.pack("!II", len(head), len(body)) + head + body)
     data = b"".join(frames)
     return mutate_bytes(data, chance) if chance.random() < 0.2 else data

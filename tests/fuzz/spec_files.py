@@ -142,7 +142,7 @@ def _check_problems(problems: Sequence[Problem]) -> None:
 def _plan(spec: Spec, number: int) -> None:
     plan = planner.make_plan(spec, DIRECTORY, MACHINE)
     _check_problems(planning.problems(plan))
-    record = serialize.as_record(plan)
+    record = serialize.as_json(plan)
     assert serialize.from_json(json.loads(json.dumps(record))) == plan, "a plan does not survive the journal"
     if len(plan.tasks) > _MOST_TASKS:
         return

@@ -70,7 +70,7 @@ def record(home: Path, has_ended: bool) -> Path:
     """Write the directory of a run, as its supervisor would."""
     plan = parameter_server().job.plan._replace(lease=30.0)
     directory = RunDirectory("job")
-    kept = serialize.as_record(plan)
+    kept = serialize.as_json(plan)
     directory.write_plan(kept)
     writer = Journal(directory)
     job = step.begin_job(directory.run, plan, 0.0)

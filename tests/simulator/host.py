@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tflaunch_worker import spawn
+from tflaunch_worker import spawn, tf_config
 from tflaunch_worker.network.port_watch import PortWatch
 from tflaunch_worker.network.ports import PortTaken
 from tflaunch_worker.output.spool import Spool
@@ -145,6 +145,7 @@ class SimAgentHost:
 
     def __init__(self, host: SimHost, loop: SimLoop) -> None:
         self.directory = host.name
+        self.cluster: dict[str, list[str]] = {}
         self.ports = SimPorts(host)
         self.measurer = SimMeasurer()
         self.listeners = SimListeners()
@@ -207,6 +208,8 @@ class SimAgentHost:
     def command(self, task: str, message: dict[str, Any], progress: None) -> Command:
         """Return the command line to execute."""
         env = {str(name): str(value) for name, value in message["env"].items()}
+        if message.get("tf_config") is not None:
+            env[tf_config.NAME] = tf_config.compose(self.cluster, **message["tf_config"])
         env["SIM_PORT"] = str(message["port"])
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         return Command([str(word) for word in message["argv"]], env, str(message["workdir"]))

@@ -87,10 +87,10 @@ def tf_config(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def plan_of(data: dict[str, Any]) -> Plan:
-    """A plan in which every task has a port."""
+    """A plan in which every task has a port and a TF_CONFIG."""
     plan = planner.make_plan(made({"command": ["python", "train.py"], **data}), DIRECTORY, MACHINE)
     ports = {task.task: FIRST_PORT + number for number, task in enumerate(plan.tasks)}
-    return planning.resolve(plan, ports)
+    return planning.with_tf_configs(planning.resolve(plan, ports))
 
 
 @pytest.mark.parametrize(("strategy", "cluster", "task", "role"), CASES, ids=IDS)

@@ -90,9 +90,11 @@ def test_an_onlooker_waits_for_an_answer_as_a_whole(monkeypatch: pytest.MonkeyPa
     assert "did not answer: timed out" in seen.reason
 
 
+PLACE = {"roles": ["worker"], "role": "worker", "index": 0}
 START: dict[str, Any] = {
     "kind": "start_task", "order": 1, "task": "worker:0", "attempt": 0, "port": 0, "argv": ["train"], "env": {"A": "1"},
     "unset": [], "workdir": "/", "inherit": True, "exclusive": False, "preload": [], "stall": None,
+    "tf_config": PLACE,
 }  # fmt: skip
 
 
@@ -104,6 +106,8 @@ START: dict[str, Any] = {
         ("argv", [1]), ("env", []), ("env", {"A": 1}), ("env", {"A=B": "1"}), ("env", {"": "1"}), ("env", {"A": "\0"}),
         ("env", {"A": "\ud800"}), ("unset", None), ("workdir", None), ("inherit", 1), ("stall", -1), ("stall", 1e300),
         ("preload", "json"), ("order", 1.5),
+        ("tf_config", []), ("tf_config", {"role": "worker", "index": 0}), ("tf_config", {**PLACE, "roles": "worker"}),
+        ("tf_config", {**PLACE, "index": -1}), ("tf_config", {**PLACE, "role": None}), ("tf_config", {**PLACE, "x": 1}),
     ],
 )  # fmt: skip
 def test_a_malformed_order_is_refused(field: str, value: object) -> None:
@@ -151,3 +155,13 @@ class SocketLink:
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"worker": "a:1"}', b'{"worker": [1]}', b'{"worker": ["a\\u0000"]}', b"\xff"]
+)
+def test_a_malformed_cluster_is_refused(body: bytes) -> None:
+    """Anything but a map from role to addresses."""
+    with pytest.raises(ValueError, match=r"\w"):
+        orders.read_cluster(body)
+    assert orders.read_cluster(b'{"worker": ["a:1"]}') == {"worker": ["a:1"]}

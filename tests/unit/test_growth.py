@@ -15,8 +15,7 @@ from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import Phase
 from tflaunch.core.task_table import StateTable
 from tflaunch.plan import serialize
-from tflaunch.plan.model import Plan
-from tflaunch.plan.tf_config import WithTfConfig
+from tflaunch.plan.model import Plan, addresses, with_tf_configs
 
 pytestmark = pytest.mark.unit
 
@@ -28,28 +27,17 @@ def spread(count: int, per_host: int = 1, **fields: Any) -> Plan:
 
 def test_twice_the_tasks_make_a_record_of_twice_the_size() -> None:
     """The record at the start of the journal and plan.json."""
-    small, large = (len(json.dumps(serialize.as_record(spread(count)))) for count in (200, 400))
+    small, large = (len(json.dumps(serialize.as_json(spread(count)))) for count in (200, 400))
     assert large < 2.1 * small
-
-
-def test_the_tasks_of_a_plan_hold_one_cluster() -> None:
-    """Both resolved and unresolved, restored and newly made."""
-    plan = spread(100)
-    for one in (plan, serialize.from_json(json.loads(json.dumps(serialize.as_record(plan))))):
-        texts = {id(task.env.common) for task in one.tasks if isinstance(task.env, WithTfConfig)}
-        assert len(texts) == 1
 
 
 @pytest.mark.parametrize("data", [SMALLEST, *GOOD.values()], ids=["smallest", *GOOD])
 def test_a_record_gives_the_plan_again(data: dict[str, Any]) -> None:
-    """With its TF_CONFIGs; so does the form that includes them, which earlier versions stored."""
+    """So does the form that includes TF_CONFIGs."""
     plan = planned(data)
-    for form in (serialize.as_record, serialize.as_json):
-        kept = json.loads(json.dumps(form(plan)))
-        again = serialize.from_json(kept)
-        assert again == plan
-        assert [dict(task.env) for task in again.tasks] == [dict(task.env) for task in plan.tasks]
-    assert "TF_CONFIG" not in {name for task in serialize.as_record(plan)["tasks"] for name in task["env"]}
+    for form in (plan, with_tf_configs(plan)):
+        assert serialize.from_json(json.loads(json.dumps(serialize.as_json(form)))) == plan
+    assert "TF_CONFIG" not in {name for task in serialize.as_json(plan)["tasks"] for name in task["env"]}
 
 
 def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
@@ -61,14 +49,12 @@ def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
         {"kind": "ports_held", "now": 2.0, "host": "localhost", "ports": ports},
     ]
     jobs = [
-        replay.replay_job(
-            json.loads(json.dumps([{"kind": "plan", "run": "r", "now": 0.0, "plan": form(plan)}, *events]))
-        )
-        for form in (serialize.as_json, serialize.as_record)
+        replay.replay_job(json.loads(json.dumps([{"kind": "plan", "run": "r", "now": 0.0, "plan": form}, *events])))
+        for form in (serialize.as_json(plan), serialize.as_json(with_tf_configs(plan)))
     ]
     assert jobs[0] == jobs[1]
     assert jobs[0].phase is Phase.RUNNING
-    assert '"localhost:2"' in jobs[0].plan.find("worker:0").env["TF_CONFIG"]
+    assert addresses(jobs[0].plan)["worker"] == ["localhost:1", "localhost:2"]
 
 
 def test_what_hosts_ask_of_each_other_grows_with_their_number() -> None:

@@ -1,45 +1,37 @@
-"""Orders with a common text store it once, and the bytes sent are the same as without sharing."""
+"""Commands to agents: the cluster is sent once per agent, and commands with the same body share it."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tflaunch.agents.outbox import COMMON, CommandOutbox
+from tflaunch.agents.outbox import CommandOutbox
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit
 
-CLUSTER = json.dumps({"worker": [f'host{number}".ä:2222' for number in range(1000)]}, ensure_ascii=False)
+BODY = b"x" * 100_000
 
 
-def fields(number: int, common: str) -> dict[str, object]:
-    """Return the fields of an order to start a task."""
-    env = {"A": "b", "TF_CONFIG": f"{common}task {number}"}
-    return {"task": f"worker:{number}", "attempt": 0, "env": env, "argv": ("python", "ä")}
-
-
-@pytest.mark.parametrize("common", [CLUSTER, "", '{"worker":["a:1"]}'], ids=["long", "none", "short"])
-def test_the_frame_is_that_of_the_whole_message(common: str) -> None:
-    """Byte for byte."""
+def test_a_frame_is_that_of_the_message() -> None:
+    """Byte for byte, with the number of the command."""
     orders = CommandOutbox(are_kept=True)
-    for number in range(3):
-        frame = orders.add("start_task", common, **fields(number, COMMON if common else ""))
-        whole = {"kind": "start_task", "order": number + 1, **fields(number, common)}
-        assert b"".join(frame) == wire.encode(whole)
+    for number, body in enumerate((BODY, b"", b"short"), 1):
+        frame = orders.add("set_cluster", body, more="ä")
+        assert b"".join(frame) == wire.encode({"kind": "set_cluster", "order": number, "more": "ä"}, body)
+    assert orders.last_body == b"short"
 
 
-def test_the_text_is_kept_once() -> None:
-    """Each pending order stores only a little of its own: every one contains the addresses of all tasks."""
+def test_a_body_is_kept_once() -> None:
+    """It contains the addresses of all tasks, and is sent to every host."""
     orders = [CommandOutbox(are_kept=True) for _ in range(50)]
-    for number, one in enumerate(orders):
-        one.add("start_task", CLUSTER, **fields(number, COMMON))
+    for one in orders:
+        one.add("set_cluster", BODY)
     pieces = {id(piece): len(piece) for one in orders for frame in one.waiting() for piece in frame}
-    assert sum(pieces.values()) < len(json.dumps(CLUSTER)) + 50 * 500
+    assert sum(pieces.values()) < len(BODY) + 50 * 500
 
 
 def test_a_message_that_is_too_large_is_none() -> None:
     """An agent would close the connection."""
-    with pytest.raises(wire.WireError):
-        CommandOutbox(are_kept=True).add("start_task", "x" * wire.MAX_MESSAGE, **fields(0, COMMON))
+    for body, argv in ((b"x" * (wire.MAX_BODY + 1), ""), (b"", "x" * wire.MAX_MESSAGE)):
+        with pytest.raises(wire.WireError):
+            CommandOutbox(are_kept=True).add("start_task", body, task="worker:0", attempt=0, argv=argv)

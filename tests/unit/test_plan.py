@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
 from tflaunch.clusterspec.values import Address
 from tflaunch.plan import model as planning
-from tflaunch.plan import serialize
+from tflaunch.plan import placeholders, serialize
 from tflaunch.plan.model import HostPlan, Plan, TaskPlan, problems
 
 pytestmark = pytest.mark.unit
@@ -30,9 +30,9 @@ def task_of(base: dict[str, Any], task: str = "worker:0", **fields: Any) -> Task
     return plan_of(base, **fields).find(task)
 
 
-def cluster_of(task: TaskPlan) -> dict[str, list[str]]:
-    """Return the cluster in a task's TF_CONFIG."""
-    return json.loads(task.env["TF_CONFIG"])["cluster"]
+def clusters_of(plan: Plan) -> list[dict[str, list[str]]]:
+    """Return the clusters in the TF_CONFIGs of all tasks."""
+    return [json.loads(task.env["TF_CONFIG"])["cluster"] for task in planning.with_tf_configs(plan).tasks]
 
 
 class TestShape:
@@ -41,7 +41,7 @@ class TestShape:
     @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
     def test_a_plan_has_the_promised_shape(self, data: dict[str, Any]):
         """Fields may be added, never renamed; the plan is JSON throughout."""
-        shown = json.loads(json.dumps(serialize.as_json(planned(data)), allow_nan=False))
+        shown = json.loads(json.dumps(serialize.as_json(placeholders.shown(planned(data))), allow_nan=False))
         assert {"name", "strategy", "tasks", "sidecars"} <= shown.keys()
         for process in shown["tasks"] + shown["sidecars"]:
             assert {"task", "host", "address", "argv", "workdir", "env"} <= process.keys()
@@ -57,7 +57,7 @@ class TestShape:
 
     def test_a_port_that_is_chosen_at_the_start_reads_auto_in_address_and_tf_config(self):
         """It is known only then."""
-        shown = serialize.as_json(plan_of(GOOD["chosen-ports"]))
+        shown = serialize.as_json(placeholders.shown(plan_of(GOOD["chosen-ports"])))
         assert [task["address"] for task in shown["tasks"]] == ["alpha:auto", "beta:2222"]
         assert '"worker":["alpha:auto","beta:2222"]' in shown["tasks"][1]["env"]["TF_CONFIG"]
 
@@ -73,7 +73,7 @@ class TestShape:
         """Variables that are filled in at the start exist from the beginning."""
         env = task_of(SMALLEST_LOCAL, "worker:1").env
         assert env["TFLAUNCH_TASK"] == "worker:1"
-        assert {"TFLAUNCH_RUN", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TF_CONFIG"} <= env.keys()
+        assert {"TFLAUNCH_RUN", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR"} <= env.keys()
 
     def test_a_task_that_is_not_there_is_not_found(self):
         """Only full names match."""
@@ -97,13 +97,12 @@ class TestResolve:
         """Of all tasks, so that they find each other."""
         resolved = planning.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 4001, "worker:1": 4002})
         assert [task.address for task in resolved.tasks] == [Address("localhost", 4001), Address("localhost", 4002)]
-        for task in resolved.tasks:
-            assert cluster_of(task) == {"worker": ["localhost:4001", "localhost:4002"]}
+        assert clusters_of(resolved) == [{"worker": ["localhost:4001", "localhost:4002"]}] * 2
 
     def test_a_task_without_a_new_port_keeps_what_it_has(self):
         """A port of the spec, or none yet."""
         resolved = planning.resolve(plan_of(GOOD["chosen-ports"]), {})
-        assert cluster_of(resolved.tasks[0]) == {"worker": ["alpha:auto", "beta:2222"]}
+        assert clusters_of(resolved)[0] == {"worker": ["alpha:auto", "beta:2222"]}
 
     def test_resolving_again_replaces_the_ports_of_the_last_attempt(self):
         """A new attempt may need others."""
@@ -111,14 +110,12 @@ class TestResolve:
         twice = planning.resolve(once, {"worker:0": 5001, "worker:1": 5002})
         assert twice == planning.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 5001, "worker:1": 5002})
 
-    def test_resolving_changes_nothing_but_address_and_tf_config(self):
-        """Neither commands nor other variables."""
+    def test_resolving_changes_nothing_but_addresses(self):
+        """Neither commands nor variables."""
         before = plan_of(SMALLEST_LOCAL)
         after = planning.resolve(before, {"worker:0": 4001, "worker:1": 4002})
-        blank = {"address": None, "env": {}}
-        assert [task._replace(**blank) for task in after.tasks] == [task._replace(**blank) for task in before.tasks]
-        assert [{**task.env, "TF_CONFIG": ""} for task in after.tasks] == [
-            {**task.env, "TF_CONFIG": ""} for task in before.tasks
+        assert [task._replace(address=None) for task in after.tasks] == [
+            task._replace(address=None) for task in before.tasks
         ]
 
     def test_a_plan_asks_for_the_ports_of_the_spec_and_zero_for_a_free_one(self):
@@ -131,7 +128,7 @@ class TestResolve:
         """TensorFlow could not parse it."""
         plan = plan_of(PARAMETER_SERVER)
         resolved = planning.resolve(plan, dict(zip(planning.wanted_ports(plan), ports, strict=True)))
-        assert all("auto" not in task.env["TF_CONFIG"] for task in resolved.tasks)
+        assert "auto" not in str(clusters_of(resolved))
 
 
 class TestEnvironment:
@@ -411,7 +408,7 @@ class TestOtherHosts:
         plan = planned(
             {**SMALLEST, "cluster": {"worker": ["alpha:1", "beta:2"]}, "hosts": {"alpha": {"address": "10.9"}}}
         )
-        assert '"worker":["10.9:1","beta:2"]' in plan.find("worker:1").env["TF_CONFIG"]
+        assert clusters_of(plan)[1] == {"worker": ["10.9:1", "beta:2"]}
         assert plan.find("worker:0").host == "alpha"
 
     def test_the_way_to_a_host_is_in_the_plan(self):

@@ -12,6 +12,7 @@ from support.pod_checks import found_in
 from support.rendering import hostile, plan_of, rendered, shipped, to_render
 from support.schemas import expanded, need_schemas
 from support.specs import GOOD, MACHINE, made
+from tflaunch.plan import model as planning
 from tflaunch.plan import planner
 from tflaunch.render import targets
 
@@ -91,7 +92,7 @@ def test_tf_config_in_a_pod_is_that_of_plan(engine: str) -> None:
     name = {"k8s": "job-{}-{}.job:2222", "jobset": "job-{}-0-{}.job:2222"}[engine]
     cluster = {role: [name.format(role, index) for index in range(count)] for role, count in data["cluster"].items()}
     directory = targets.PurePath("/here")
-    plan = planner.make_plan(made({**data, "cluster": cluster}), directory, MACHINE)
+    plan = planning.with_tf_configs(planner.make_plan(made({**data, "cluster": cluster}), directory, MACHINE))
     expected = {task.task: task.env["TF_CONFIG"] for task in plan.tasks}
     found = {}
     for container in _containers(rendered(data, engine)):

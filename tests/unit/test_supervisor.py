@@ -26,6 +26,7 @@ from tflaunch.core.events import (
     TaskStarted,
 )
 from tflaunch.core.job_state import Cause, Phase, TaskPhase
+from tflaunch.plan.model import addresses
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +37,7 @@ def test_ports_are_held_before_anything_starts() -> None:
     assert history.actions == [HoldPorts(HERE, {"worker:0": 2222, "worker:1": 0})]
     history.happens(PortsHeld(HERE, {"worker:0": 2222, "worker:1": 12345}))
     assert history.actions == [StartTask(HERE, "worker:0", 0), StartTask(HERE, "worker:1", 0)]
-    assert "localhost:12345" in history.job.plan.tasks[0].env["TF_CONFIG"]
+    assert addresses(history.job.plan) == {"worker": ["localhost:2222", "localhost:12345"]}
 
 
 def test_a_mirrored_job_is_done_when_all_tasks_are() -> None:

@@ -7,15 +7,7 @@ import json
 import pytest
 
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
-from tflaunch.plan.tf_config import (
-    WithTfConfig,
-    common_part,
-    compile_tf_config,
-    has_cluster,
-    members,
-    split,
-    without_tf_config,
-)
+from tflaunch.plan.tf_config import compile_tf_config, has_cluster, members
 
 pytestmark = pytest.mark.unit
 
@@ -131,31 +123,6 @@ def test_only_the_four_roles_of_tensorflow_stand_in_the_cluster():
 @pytest.mark.parametrize("strategy", [strategy for strategy in STRATEGIES if has_cluster(strategy)])
 @pytest.mark.parametrize("role", ROLES)
 def test_the_text_is_that_of_one_json_object(strategy: str, role: str):
-    """Although it is composed of two parts."""
+    """Compact, as users compare it."""
     text = compile_tf_config(strategy, ALL_ROLES, role, 1)
     assert text == json.dumps(compiled(strategy, ALL_ROLES, role, 1), separators=(",", ":"))
-
-
-def test_an_environment_has_its_tf_config_last():
-    """As a dict would order it; it is composed on access."""
-    common = common_part("none", ALL_ROLES, "worker")
-    assert common is not None
-    env = WithTfConfig({"A": "1", "B": "2"}, common, "worker", 1)
-    whole = {"A": "1", "B": "2", "TF_CONFIG": compile_tf_config("none", ALL_ROLES, "worker", 1)}
-    assert list({**env}.items()) == list(whole.items())
-    assert env == whole
-    assert len(env) == 3
-    assert "TF_CONFIG" in env
-    assert env.get("C") is None
-    assert without_tf_config(env) == without_tf_config({"A": "1", "B": "2"}) == {"A": "1", "B": "2"}
-
-
-def test_what_is_common_can_be_taken_out():
-    """A marker replaces it, so that both parts together give the environment again."""
-    common = common_part("none", ALL_ROLES, "worker")
-    assert common is not None
-    env = WithTfConfig({"A": "1"}, common, "worker", 1)
-    marked, text = split(env, "MARK")
-    assert marked["TF_CONFIG"].replace("MARK", text) == env["TF_CONFIG"]
-    assert marked["TF_CONFIG"].startswith("MARK")
-    assert split({"A": "1"}, "MARK") == ({"A": "1"}, "")

@@ -117,6 +117,10 @@ class Agent:
                 from tflaunch_worker.inspect.doctor import DoctorService  # most runs never use the doctor
 
                 DoctorService(self._loop, self._host, self._link).obey(message)
+            elif message["kind"] == "set_cluster":
+                cluster = orders.read_cluster(body)
+                if self._is_new(message):
+                    self._host.cluster = cluster
             elif order is None:
                 self._link.refuse(f"unknown order {message['kind'][:40]!r}")
             elif self._is_new(message):

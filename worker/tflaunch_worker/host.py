@@ -9,7 +9,7 @@ import os
 import resource
 import sys
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, linux, offload, spawn
+from tflaunch_worker import CODE_NAME, TASKS_NAME, linux, offload, spawn, tf_config
 from tflaunch_worker.inspect import cores, interpreter
 from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.network.peers import Listeners
@@ -41,10 +41,14 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Host:
-    """Facade of this machine for an agent; ``directory`` is the agent's own."""
+    """Facade of this machine for an agent.
+
+    ``directory`` is the agent's own. ``cluster``: role to the addresses of its tasks, on all hosts.
+    """
 
     def __init__(self, directory: str, loop: Loop, umask: int) -> None:
         self.directory = directory
+        self.cluster: dict[str, list[str]] = {}
         self.ports = Ports()
         self._loop = loop
         self._environ = dict(os.environ)
@@ -142,6 +146,8 @@ class Host:
         env.update({variable: host_vars.expand(value, known) for variable, value in message["env"].items()})
         for variable in message["unset"]:
             env.pop(variable, None)
+        if message.get("tf_config") is not None:
+            env[tf_config.NAME] = tf_config.compose(self.cluster, **message["tf_config"])
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         env["TFLAUNCH_PROGRESS"] = "" if progress is None else progress.path
         if self._library:  # after the user's own entries; where tflaunch is installed, both have the same package

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tflaunch_worker import fields
+from tflaunch_worker import fields, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,6 +93,29 @@ def _env(message: Mapping[str, Any], name: str) -> None:
         if not variable or "=" in variable or type(value) is not str:
             raise ValueError(f"{name!r} must map names of variables to texts")
         _check_word(value, name)
+
+
+def read_cluster(body: bytes) -> Dict[str, List[str]]:
+    """Return the body of ``set_cluster``: role to the addresses of its tasks.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    cluster = wire.parse(body)
+    if type(cluster) is not dict:
+        raise ValueError("the cluster must be an object")
+    for role in cluster:
+        _words(cluster, role)
+    return cluster
+
+
+def _tf_config(message: Mapping[str, Any], name: str) -> None:
+    place = fields.mapping(message, name)
+    if place.keys() != {"roles", "role", "index"}:
+        raise ValueError(f"{name!r} must hold roles, role and index")
+    _words(place, "roles")
+    _word(place, "role")
+    fields.integer(place, "index")
 
 
 def _streams(message: Mapping[str, Any], name: str) -> None:
@@ -184,4 +207,5 @@ _OPTIONAL: Dict[str, Check] = {
     "with_stacks": fields.flag,
     "stall": _seconds,
     "preload": _words,
+    "tf_config": _tf_config,
 }

@@ -1,9 +1,9 @@
 """Encode and decode the frames that a supervisor and an agent exchange.
 
 A frame is a header of two unsigned 32-bit integers (length of the message, length of the body), a message (one JSON
-object whose ``kind`` names it) and a body of raw bytes, empty except for output and files. An agent's messages are in
-the past tense and are the events that the supervisor handles; a supervisor's messages are imperative. Lengths are
-checked before any content is used.
+object whose ``kind`` names it) and a body of raw bytes, empty except for output, files and the cluster. An agent's
+messages are in the past tense and are the events that the supervisor handles; a supervisor's messages are imperative.
+Lengths are checked before any content is used.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -42,10 +42,15 @@ def encode(message: dict[str, object], body: bytes = b"") -> bytes:
     Raises:
         WireError: the message or the body is larger than the other side would accept.
     """
+    return encode_head(message, len(body)) + body
+
+
+def encode_head(message: dict[str, object], body_size: int) -> bytes:
+    """Return a frame up to its body of ``body_size`` bytes; raises as `encode` does."""
     head = _ENCODE(message).encode("ascii")
-    if len(head) > MAX_MESSAGE or len(body) > MAX_BODY:
-        raise WireError(f"a frame of {len(head)} + {len(body)} bytes is too large")
-    return _HEADER.pack(len(head), len(body)) + head + body
+    if len(head) > MAX_MESSAGE or body_size > MAX_BODY:
+        raise WireError(f"a frame of {len(head)} + {body_size} bytes is too large")
+    return _HEADER.pack(len(head), body_size) + head
 
 
 class Decoder:

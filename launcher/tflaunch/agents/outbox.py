@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import functools
-import json
-import os
-import struct
 from collections import deque
 from collections.abc import Iterable
 
 from tflaunch.agents.frames import Frame
 from tflaunch_worker import wire
 
-COMMON = os.urandom(16).hex()
-"""Placeholder in a command for a text that many commands share."""
-
-_WORTH_SHARING = 4096  # bytes
-_HEADER = struct.Struct("!II")  # the same as in `wire`
-
 
 class CommandOutbox:
-    """The commands sent to an agent since its start. ``are_kept``: keep them, as the link may be restored."""
+    """The commands sent to an agent since its start, and the ``last_body`` that one of them had.
+
+    ``are_kept``: keep them, as the link may be restored.
+    """
 
     def __init__(self, are_kept: bool) -> None:
         self._are_kept = are_kept
         self._waiting: deque[tuple[int, Frame]] = deque()
         self._starts: dict[tuple[str, int], int] = {}
         self._last = 0
+        self.last_body = b""
 
-    def add(self, kind: str, common: str = "", /, **fields: object) -> Frame:
-        """Number the next command and return its frame; ``common`` is the text that replaces `COMMON` in it."""
+    def add(self, kind: str, body: bytes = b"", /, **fields: object) -> Frame:
+        """Number the next command and return its frame; commands of many agents can share a body."""
         self._last += 1
-        frame = _frame({"kind": kind, "order": self._last, **fields}, common)
+        head = wire.encode_head({"kind": kind, "order": self._last, **fields}, len(body))
+        frame = (head, body) if body else (head,)
+        self.last_body = body or self.last_body
         if kind == "start_task":
             self._starts[(str(fields["task"]), int(str(fields["attempt"])))] = self._last
         if self._are_kept:
@@ -63,27 +59,3 @@ class CommandOutbox:
         """
         kept = {tuple(stream) for stream in streams}
         return [about for about, number in self._starts.items() if number <= obeyed and about not in kept]
-
-
-def _frame(message: dict[str, object], common: str) -> Frame:
-    """Return the frame of a message with ``common`` in place of `COMMON`, in pieces that frames share.
-
-    A thousand commands with the addresses of a thousand tasks may be queued at the same time: the text is escaped for
-    JSON once and kept in memory once.
-    """
-    frame = wire.encode(message)
-    before, _, behind = frame.partition(COMMON.encode("ascii"))
-    if len(before) == len(frame):
-        return (frame,)
-    text = _as_written(common)
-    size = len(before) - _HEADER.size + len(text) + len(behind)
-    if size > wire.MAX_MESSAGE:
-        raise wire.WireError(f"a frame of {size} bytes is too large")
-    pieces = _HEADER.pack(size, 0) + before[_HEADER.size :], text, behind
-    return pieces if len(text) > _WORTH_SHARING else (b"".join(pieces),)
-
-
-@functools.lru_cache(maxsize=4)  # the clusters of two attempts, each with and without the evaluator
-def _as_written(text: str) -> bytes:
-    """Escape a text for use inside a JSON string."""
-    return json.dumps(text)[1:-1].encode("ascii")

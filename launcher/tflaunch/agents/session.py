@@ -263,18 +263,23 @@ class Session:
 
     # ---- sending
 
-    def order(self, kind: str, common: str = "", /, **about: Any) -> None:
+    def order(self, kind: str, body: bytes = b"", /, **about: Any) -> None:
         """Send a command that the agent executes exactly once, even if the link is lost in between.
 
         Args:
             kind: the command's kind.
-            common: as in `CommandOutbox.add`.
+            body: what it carries besides its fields.
             **about: the command's fields.
         """
         self._given.note(kind, about)
-        frame = self._orders.add(kind, common, **about)
+        frame = self._orders.add(kind, body, **about)
         if self._is_greeted:
             self._send(frame)
+
+    def set_cluster(self, addresses: bytes) -> None:
+        """Send the addresses of all tasks, as JSON, unless the agent already has them."""
+        if addresses != self._orders.last_body:
+            self.order("set_cluster", addresses)
 
     def signal(self, task: str, attempt: int, number: int) -> None:
         """Send a signal to a task, if its agent is connected."""

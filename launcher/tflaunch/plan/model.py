@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from tflaunch.clusterspec.values import ROLES, Address
 from tflaunch.errors import Problem
-from tflaunch.plan.tf_config import WithTfConfig, common_part, without_tf_config
+from tflaunch.plan.tf_config import compile_tf_config
+from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 AUTO = "auto"
 """Placeholder for a value that is known only at the start."""
@@ -203,29 +204,40 @@ def problems(plan: Plan) -> list[Problem]:
 
 
 def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
-    """Return the plan with these ports in its addresses and TF_CONFIGs, and in TensorBoard's arguments.
+    """Return the plan with these ports in its addresses, and in TensorBoard's arguments.
 
     Args:
         plan: a plan, resolved or not.
         ports: task to its port; other tasks keep their ports.
     """
-    placed = [_placed(task, ports) for task in plan.tasks]
+    tasks = tuple(_placed(task, ports) for task in plan.tasks)
     sidecars = tuple(
         task._replace(argv=(*task.argv[:-1], str(task.address.port))) if task.address and task.address.port else task
         for task in (_placed(sidecar, ports) for sidecar in plan.sidecars)
     )
-    addresses: dict[str, list[str]] = {}
-    for task in placed:
-        addresses.setdefault(task.role, []).append(str(task.address))
-    common = {role: common_part(plan.strategy, addresses, role) for role in addresses}
-    tasks = tuple(task._replace(env=_configured(task, common[task.role])) for task in placed)
     return plan._replace(tasks=tasks, sidecars=sidecars)
 
 
-def _configured(task: TaskPlan, common: str | None) -> Mapping[str, str]:
-    """Return the environment of a task with its TF_CONFIG."""
-    rest = without_tf_config(task.env)
-    return rest if common is None else WithTfConfig(rest, common, task.role, task.task_index)
+def addresses(plan: Plan) -> dict[str, list[str]]:
+    """Return role to the ``host:port`` of its tasks, in the order of their index."""
+    found: dict[str, list[str]] = {}
+    for task in plan.tasks:
+        found.setdefault(task.role, []).append(str(task.address))
+    return found
+
+
+def with_tf_configs(plan: Plan) -> Plan:
+    """Return the plan with TF_CONFIG in the environments of its tasks, where agents add it at the start.
+
+    Each of N tasks needs the addresses of all N, so plans that are kept or compared go without.
+    """
+    cluster = addresses(plan)
+
+    def configured(task: TaskPlan) -> TaskPlan:
+        text = compile_tf_config(plan.strategy, cluster, task.role, task.task_index)
+        return task if text is None else task._replace(env={**task.env, TF_CONFIG: text})
+
+    return plan._replace(tasks=tuple(map(configured, plan.tasks)))
 
 
 def _placed(task: TaskPlan, ports: Mapping[str, int]) -> TaskPlan:
@@ -246,7 +258,7 @@ def without(plan: Plan, hosts: Collection[str]) -> Plan:
 
 def _renumbered(task: TaskPlan, index: int) -> TaskPlan:
     name = f"{task.role}:{index}"
-    return task._replace(task=name, task_index=index, env={**without_tf_config(task.env), "TFLAUNCH_TASK": name})
+    return task._replace(task=name, task_index=index, env={**task.env, "TFLAUNCH_TASK": name})
 
 
 def wanted_ports(plan: Plan) -> dict[str, int]:

@@ -10,9 +10,7 @@ import re
 from collections.abc import Mapping
 
 from tflaunch.clusterspec.values import ROLES
-from tflaunch.plan.model import AUTO, Plan, TaskPlan
-from tflaunch.plan.tf_config import NAME as TF_CONFIG
-from tflaunch.plan.tf_config import WithTfConfig, without_tf_config
+from tflaunch.plan.model import AUTO, Plan, TaskPlan, addresses, with_tf_configs
 
 RUN, ATTEMPT, LEADER = "run", "attempt", "chief.host"
 _CLUSTER = "cluster."
@@ -57,16 +55,11 @@ def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
         run: the run's name.
         attempt: the number of the attempt.
     """
-    rest = without_tf_config(process.env)
-    texts = (*process.argv, process.workdir, *rest.values())
+    texts = (*process.argv, process.workdir, *process.env.values())
     if not any("{" in text and _PLACEHOLDER.search(text) for text in texts):
         return process
     values = {RUN: run, ATTEMPT: attempt, **_of_task(process), **_of_cluster(plan)}
-    env: Mapping[str, str] = {
-        name: value if name == TF_CONFIG else filled(value, values) for name, value in rest.items()
-    }
-    if isinstance(process.env, WithTfConfig):
-        env = process.env.with_rest(env)
+    env = {name: filled(value, values) for name, value in process.env.items()}
     argv = tuple(filled(word, values) for word in process.argv)
     return process._replace(argv=argv, workdir=filled(process.workdir, values), env=env)
 
@@ -88,11 +81,12 @@ def as_the(process: TaskPlan, text: str) -> str:
 
 
 def shown(plan: Plan, run: str = AUTO, attempt: str = "0") -> Plan:
-    """Return the plan for display, with all placeholders filled in whose values are known."""
-    return plan._replace(
+    """Return the plan for display: with TF_CONFIGs, and all placeholders filled in whose values are known."""
+    filled_in = plan._replace(
         tasks=tuple(fill(task, plan, run, attempt) for task in plan.tasks),
         sidecars=tuple(fill(task, plan, run, attempt) for task in plan.sidecars),
     )
+    return with_tf_configs(filled_in)
 
 
 def _of_task(process: TaskPlan) -> dict[str, str]:
@@ -100,10 +94,8 @@ def _of_task(process: TaskPlan) -> dict[str, str]:
 
 
 def _of_cluster(plan: Plan) -> dict[str, str]:
-    addresses: dict[str, list[str]] = {}
-    for task in plan.tasks:
-        addresses.setdefault(task.role, []).append(str(task.address))
-    values = {_CLUSTER + role: ",".join(addresses.get(role, ())) for role in ROLES}
+    cluster = addresses(plan)
+    values = {_CLUSTER + role: ",".join(cluster.get(role, ())) for role in ROLES}
     leader = next((task for task in plan.tasks if task.role in ("chief", "worker")), None)
     if leader is not None and leader.address is not None:
         values[LEADER] = leader.address.host

@@ -7,7 +7,7 @@ import re
 import shlex
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tflaunch.clusterspec.values import ROLES, STRATEGIES, Address
@@ -21,10 +21,8 @@ from tflaunch.plan.model import (
     SyncPlan,
     TaskPlan,
     TimeoutsPlan,
-    resolve,
 )
-from tflaunch.plan.tf_config import NAME as TF_CONFIG
-from tflaunch.plan.tf_config import without_tf_config
+from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 _LONGEST = 2.0**40  # seconds
 _SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -39,25 +37,13 @@ _OF_SHELLS = re.compile(
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """Return the plan as JSON in its documented form."""
-    return _as_json(plan, dict)
-
-
-def as_record(plan: Plan) -> dict[str, Any]:
-    """Return the plan as JSON for a run's journal: without TF_CONFIGs, which follow from the rest.
-
-    The TF_CONFIG of each task holds the addresses of all: for 10,000 tasks, that would be more than a gigabyte.
-    """
-    return _as_json(plan, lambda env: dict(without_tf_config(env)))
-
-
-def _as_json(plan: Plan, env_as_json: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, Any]:
+    """Return the plan as JSON in its documented form; TF_CONFIGs are in it only if they are in the plan."""
     return {
         "name": plan.name,
         "strategy": plan.strategy,
         "success": plan.success,
-        "tasks": [_task_as_json(plan, task, env_as_json(task.env)) for task in plan.tasks],
-        "sidecars": [_task_as_json(plan, task, env_as_json(task.env)) for task in plan.sidecars],
+        "tasks": [_task_as_json(plan, task) for task in plan.tasks],
+        "sidecars": [_task_as_json(plan, task) for task in plan.sidecars],
         "hosts": [host._asdict() for host in plan.hosts],
         "restart": plan.restart._asdict(),
         "timeouts": plan.timeouts._replace(lease=plan.lease)._asdict(),
@@ -68,14 +54,14 @@ def _as_json(plan: Plan, env_as_json: Callable[[Mapping[str, str]], dict[str, st
     }
 
 
-def _task_as_json(plan: Plan, task: TaskPlan, env: dict[str, str]) -> dict[str, Any]:
+def _task_as_json(plan: Plan, task: TaskPlan) -> dict[str, Any]:
     return {
         "task": task.task,
         "host": task.host,
         "address": str(task.address) if task.address is not None else None,
         "argv": list(task.argv),
         "workdir": task.workdir,
-        "env": env,
+        "env": dict(task.env),
         "unset": list(task.unset),
         "required": task.is_required,
         "preload": preloading.prospect(plan, task),
@@ -84,15 +70,15 @@ def _task_as_json(plan: Plan, task: TaskPlan, env: dict[str, str]) -> dict[str, 
 
 
 def from_json(data: dict[str, Any]) -> Plan:
-    """Return the plan in data of `as_record`, or of `as_json`, which earlier versions stored.
+    """Return the plan in data of `as_json`, without its TF_CONFIGs: they follow from the rest.
 
     Raises:
         ValueError: the data is not a plan; names the wrong field.
     """
     try:
-        kept = _from_json(data)
-        _check(kept)
-        return resolve(kept, {})  # adds the TF_CONFIGs
+        plan = _from_json(data)
+        _check(plan)
+        return plan
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"the plan is damaged: {type(error).__name__}: {error}") from None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tflaunch.agents.outbox import COMMON
 from tflaunch.agents.session import Session
 from tflaunch.core import policy, replay, step
 from tflaunch.core.actions import (
@@ -26,8 +26,8 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders, preloading, tensorboard
-from tflaunch.plan.model import TaskPlan
-from tflaunch.plan.tf_config import split
+from tflaunch.plan.model import Plan, TaskPlan, addresses
+from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
 
@@ -76,6 +76,7 @@ class Run:
         self._job = job
         self._collaborators = collaborators
         self._cut_short_by: int | None = None
+        self._cluster: tuple[Plan | None, bytes] = None, b""
 
     @property
     def job(self) -> Job:
@@ -183,8 +184,9 @@ class Run:
                 log_sink.begin(action.task, action.attempt)
                 plan = self._job.plan
                 process = placeholders.fill(plan.find(action.task), plan, self._job.run, str(action.attempt))
-                env, common = split(process.env, COMMON)
-                session.order("start_task", common, **self._start_order(action, process._replace(env=env)))
+                if has_cluster(plan.strategy):
+                    session.set_cluster(self._addresses(plan))
+                session.order("start_task", **self._start_order(action, process))
             case StopTask():
                 session.order("stop_task", **_all_but_host(action))
 
@@ -193,14 +195,22 @@ class Run:
         for task in tasks:
             self._collaborators.log_sink.abandon(task)
 
+    def _addresses(self, plan: Plan) -> bytes:
+        """Return the addresses of a plan's tasks as JSON, always the same object for the same plan."""
+        if self._cluster[0] is not plan:
+            self._cluster = plan, json.dumps(addresses(plan), separators=(",", ":")).encode("ascii")
+        return self._cluster[1]
+
     def _start_order(self, action: StartTask, process: TaskPlan) -> dict[str, object]:
         plan = self._job.plan
+        roles = visible_roles(plan.strategy, process.role)
         env = {**process.env, "TFLAUNCH_RUN": self._job.run, "TFLAUNCH_ATTEMPT": str(action.attempt)}
         return {
             "task": action.task,
             "attempt": action.attempt,
             "argv": process.argv,
             "env": env,
+            "tf_config": roles and {"roles": roles, "role": process.role, "index": process.task_index},
             "unset": process.unset,
             "workdir": process.workdir,
             "inherit": plan.inherits_environment(process.host),

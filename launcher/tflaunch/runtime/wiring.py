@@ -89,7 +89,7 @@ def open_runtime(
     if fencing:
         journal.record_supervisor(fencing)
     else:
-        kept = serialize.as_record(plan)
+        kept = serialize.as_json(plan)
         directory.write_plan(kept)
         journal.record_plan(directory, kept, job.started_at)
     sink = config.sink([process.task for process in plan.processes()])
