@@ -10,17 +10,9 @@ def main() -> None:
     _open_missing_streams()
     # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
     gc.set_threshold(50_000)
-    may_start_tasks = sys.argv[1:2] in (["up"], ["run"])  # usually on this machine
-    if may_start_tasks:
-        from tflaunch.transport import local
-
-        local.start_early()
     from tflaunch.cli.main import run_command_line
 
-    code = run_command_line()
-    if may_start_tasks:
-        local.dismiss_early()
-    code = _flush(code)
+    code = _flush(run_command_line())
     os._exit(code)  # nothing is left to clean up, and finalizing the interpreter is slow
 
 

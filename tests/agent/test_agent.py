@@ -30,6 +30,13 @@ def pids_of(talk: Talk, task: str) -> list[int]:
     return [int(word) for word in talk.output[(task, 0)].split(b"\n")[0].split()]
 
 
+def test_processes_are_listed_under_the_name_of_the_run(agent: Agent) -> None:
+    """Guard and agent, wherever they run."""
+    agent.talk.hello()
+    for pid in agent.pids():
+        assert psutil.Process(pid).cmdline()[-1] == "tflaunch-agent:test"
+
+
 def test_a_task_has_a_clean_start(agent: Agent) -> None:
     """Own session, default signals, no input, own scratch directory; the agent's descriptors are closed."""
     agent.talk.hello()

@@ -6,10 +6,7 @@ exits. If guard and agent are killed together, the kernel kills the tasks, becau
 started (PR_SET_PDEATHSIG). Processes that the tasks had started survive; the next guard kills them before its agent
 starts anything, and so does every command that inspects the run (`orphans`).
 
-Usage: python -c '<import and call main>' SOCKET-DESCRIPTOR TITLE
-
-It may be started before its directory is known: it waits for the directory and a title on its input, each terminated
-by a zero byte, and exits without effect if the input ends without them.
+Usage: python -c '<import and call main>' SOCKET-DESCRIPTOR DIRECTORY TITLE
 
 While it lives it holds a lock in the directory, so that a host has at most one agent per run.
 
@@ -29,31 +26,14 @@ import time
 from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans
 from tflaunch_worker.daemon import serve
 
-_PATIENCE = 60  # seconds for our parent to send the directory and the title
 _LOCK_TRIES, _LOCK_WAIT = 20, 0.005  # a process that only checks the lock holds it for a moment
 _OTHERS_PATIENCE = 1.0  # seconds for orphans of other agents to die
 
 
 def main() -> None:
-    """Read directory and title from the input, then guard an agent."""
+    """Guard an agent in the directory of the command line. Its last argument is for people who list processes."""
     gc.set_threshold(50_000)  # as in `tflaunch.__main__`; and a collection writes to pages that forks would share
-    signal.alarm(_PATIENCE)
-    words = b""
-    while words.count(b"\0") < 2:
-        more = os.read(0, 4096)
-        if not more:
-            os._exit(0)  # this guard was not needed
-        words += more
-    signal.alarm(0)
-    directory, title, _ = map(os.fsdecode, words.split(b"\0"))
-    # Imported here because an agent at the far end of a link has its title from the start.
-    from tflaunch_worker import process_title
-
-    try:
-        process_title.set_process_title([*sys.orig_argv[:-1], title], os.environ)
-    except OSError:
-        pass  # the title is only for people
-    guard(directory, int(sys.argv[1]))
+    guard(sys.argv[2], int(sys.argv[1]))
 
 
 def guard(directory: str, descriptor: int) -> None:

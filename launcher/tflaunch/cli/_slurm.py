@@ -68,9 +68,7 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     from tflaunch.runtime import slurm_submission
     from tflaunch.store import log_writer
     from tflaunch.store.run_dir import RunDirectory
-    from tflaunch.transport import local
 
-    local.dismiss_early()  # no agent runs on this machine
     loaded = with_gpus(_offline(spec, order))
     if problems := lint.unused_image(loaded, ENGINE):
         raise SpecError(spec.source, problems)

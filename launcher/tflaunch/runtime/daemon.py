@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store.log_line import Kept
 from tflaunch.store.run_dir import SUPERVISOR_LOG
-from tflaunch.transport import local
 
 
 class Notes:
@@ -81,7 +80,6 @@ def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> i
         os.close(reader)
         _be_supervisor(directory, writer, supervise)
     os.close(writer)
-    local.leave_early()  # otherwise an agent would not notice the supervisor's disconnect
     with interrupts_to(pid):
         has_begun = bool(os.read(reader, 1))
     os.close(reader)

@@ -11,7 +11,6 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan
 from tflaunch.store.journal import read_journal, readable
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch.transport import local
 from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch.transport.connect import connectors_for
 
@@ -99,7 +98,6 @@ def take_over(path: Path, manner: Manner, stop: StopRequested | None = None) -> 
     descriptors.require(len(job.original.hosts), len(job.original.processes()))
     code = code_for_hosts(job.original)
     connectors = connectors_for(job.original, directory)
-    local.dismiss_early()
 
     def supervise(sink: Callable[[Sequence[str]], OutputSink] | None, begun: Callable[[], None]) -> int:
         return foreground.resume(records, _config(directory, connectors, code, manner, sink, begun), stop)
@@ -146,7 +144,6 @@ def _links_on_this_machine(plan: Plan, connectors: Mapping[str, AgentConnector])
                 links[host.host] = connectors[host.host].open()
             except LinkError:
                 pass  # retried, and reported, together with the other hosts
-    local.dismiss_early()
     return links
 
 

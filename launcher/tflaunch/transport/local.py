@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import tflaunch_worker
 from tflaunch import private_files
@@ -20,74 +19,6 @@ _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard im
 _TITLE = "tflaunch-agent:"
 _LAST_WORDS = 300
 _END_PATIENCE = 10.0
-
-
-class _Newborn(NamedTuple):
-    """A guard that still waits for its arguments, and our end of its agent's connection."""
-
-    guard: subprocess.Popen[bytes]
-    connection: socket.socket
-
-    def tell(self, directory: Path, run: str) -> None:
-        """Send the guard its arguments, so that it begins."""
-        assert self.guard.stdin is not None
-        with self.guard.stdin as orders:
-            orders.write(b"\0".join((os.fsencode(directory), os.fsencode(f"{_TITLE}{run}"), b"")))
-
-    def leave(self) -> None:
-        """Close our ends of its pipe and connection."""
-        assert self.guard.stdin is not None
-        self.guard.stdin.close()
-        self.connection.close()
-
-    def dismiss(self) -> None:
-        """Kill it, which is safe as it has done nothing yet."""
-        self.guard.kill()
-        self.guard.wait()
-        self.connection.close()
-
-
-_early: list[_Newborn] = []
-
-
-def start_early() -> None:
-    """Start a guard before its run is known, so that it starts while this process imports."""
-    try:
-        _early.append(_start())
-    except OSError:
-        pass  # it is retried, and reported, when a guard is needed
-
-
-def dismiss_early() -> None:
-    """Kill a guard that was started early and that no run has used."""
-    while _early:
-        _early.pop().dismiss()
-
-
-def leave_early() -> None:
-    """Close our ends of a guard that was started early and now belongs to a fork of this process."""
-    while _early:
-        _early.pop().leave()
-
-
-def _start() -> _Newborn:
-    """Start a guard.
-
-    Raises:
-        OSError: the process could not be started.
-    """
-    ours, theirs = socket.socketpair()
-    root = str(Path(tflaunch_worker.__file__).parent.parent)
-    # -I -S: nothing in the user's environment can change which agent starts, or how fast.
-    argv = [sys.executable, "-I", "-S", "-c", _BOOT.format(root=root), str(theirs.fileno()), _TITLE]
-    try:
-        guard = subprocess.Popen(argv, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.PIPE)
-    except OSError:
-        ours.close()
-        raise
-    finally:
-        theirs.close()
-    return _Newborn(guard, ours)
 
 
 class LocalWay:
@@ -106,32 +37,28 @@ class LocalWay:
         self._guard_end: int | None = None
 
     def open(self) -> LocalLink:
-        """Start guard and agent, or use those that were started early.
+        """Start guard and agent.
 
         Raises:
             LinkError: the process cannot be started.
         """
+        ours, theirs = socket.socketpair()
+        root = str(Path(tflaunch_worker.__file__).parent.parent)
+        # -I -S: nothing in the user's environment can change which agent starts, or how fast.
+        python = [sys.executable, "-I", "-S", "-c", _BOOT.format(root=root)]
+        argv = [*python, str(theirs.fileno()), str(self._directory), f"{_TITLE}{self._run}"]
         try:
             private_files.make_directories(self._directory)
-            newborn = self._told()
+            self.guard = subprocess.Popen(
+                argv, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.DEVNULL
+            )
         except OSError as error:
+            ours.close()
             raise LinkError(f"the agent cannot be started: {error}") from None
-        self.guard = newborn.guard
+        finally:
+            theirs.close()
         self._guard_end = linux.open_pidfd(self.guard.pid)
-        return LocalLink(newborn.connection)
-
-    def _told(self) -> _Newborn:
-        """Return a guard that has its arguments."""
-        if _early:
-            newborn = _early.pop()
-            try:
-                newborn.tell(self._directory, self._run)
-                return newborn
-            except BrokenPipeError:
-                newborn.dismiss()  # it has waited too long, and exited
-        newborn = _start()
-        newborn.tell(self._directory, self._run)
-        return newborn
+        return LocalLink(ours)
 
     def resume(self) -> LocalLink:
         """Connect to the agent's socket, or wait for the guard, which outlives the agent and every task.
