@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import os
-import selectors
-import time
 from collections import deque
 from collections.abc import Callable
 
 from tflaunch.core.events import Event
+from tflaunch_worker.loop import Loop
 
 
-class Mailbox:
-    """Returns events one at a time; waits without polling."""
+class Mailbox(Loop):
+    """A loop that also returns events, one at a time."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        super().__init__()
         self._events: deque[Event] = deque()
         self._calls: deque[Callable[[], None]] = deque()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()  # tie-breaker: timers due at the same time run in order of creation
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
         self.watch(self._wake_reader, self._drain_wakes)
-
-    def now(self) -> float:
-        """Return the current time: seconds of the monotonic clock."""
-        return time.monotonic()
 
     def put(self, event: Event) -> None:
         """Add an event. Safe in signal handlers and threads, because appending to a deque is atomic."""
@@ -50,45 +41,18 @@ class Mailbox:
         self._calls.append(function)
         self._wake()
 
-    def call_at(self, when: float, function: Callable[[], None]) -> None:
-        """Call a function from `take` when the monotonic clock reaches ``when``."""
-        heapq.heappush(self._timers, (when, next(self._numbers), function))
-
-    def watch(self, descriptor: int, call: Callable[[], None]) -> None:
-        """Call ``call`` whenever a descriptor is ready."""
-        self._selector.register(descriptor, selectors.EVENT_READ, call)
-
-    def watch_writable(self, descriptor: int, wanted: bool) -> None:
-        """Start or stop calling the descriptor's callback also when it is writable."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
-        key = self._selector.get_key(descriptor)
-        if key.events != events:
-            self._selector.modify(descriptor, events, key.data)
-
-    def forget(self, descriptor: int) -> None:
-        """Stop watching a descriptor."""
-        self._selector.unregister(descriptor)
-
     def take(self, until: float | None) -> Event | None:
         """Return the next event, waiting until the monotonic clock reaches ``until`` (None: indefinitely).
 
         Returns None on timeout, and also when only descriptors were served; callers recheck their conditions and
         call again.
         """
-        while self._timers and self._timers[0][0] <= self.now():
-            heapq.heappop(self._timers)[2]()
+        self.call_due()
         while self._calls and not self._events:
             self._calls.popleft()()
         if not self._events and not self._calls:
-            for key, _ in self._selector.select(self._patience(until)):
-                if self._selector.get_map().get(key.fd) is key:  # otherwise an earlier callback has unregistered it
-                    key.data()
+            self.serve_ready(until)
         return self._events.popleft() if self._events else None
-
-    def _patience(self, until: float | None) -> float | None:
-        """Return the seconds until ``until`` or the first timer, None for no limit."""
-        moments = [moment for moment in (until, self._timers[0][0] if self._timers else None) if moment is not None]
-        return max(min(moments) - self.now(), 0) if moments else None
 
     def close(self) -> None:
         """Close the mailbox's own descriptors."""

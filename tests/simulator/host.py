@@ -75,7 +75,7 @@ class SimOffer:
         """Execute a command."""
         if message["kind"] == "offer_files" and message["is_last"] and not self._is_placed:
             self._is_placed = True
-            self._loop.at(self._loop.now() + 0.05, self._placed)
+            self._loop.call_at(self._loop.now() + 0.05, self._placed)
 
     def _placed(self) -> None:
         if self._host.refuses_files:
@@ -136,7 +136,7 @@ class SimZygotePool:
             elif not pending.is_cancelled:
                 on_refused()
 
-        self._loop.at(max(self._ready_at, self._loop.now()) + self._host.world.within(0.0001, 0.01), decide)
+        self._loop.call_at(max(self._ready_at, self._loop.now()) + self._host.world.within(0.0001, 0.01), decide)
         return pending
 
 
@@ -173,7 +173,7 @@ class SimAgentHost:
 
     def find_checkpoint(self, command: Command, since: float, found: Callable[[int], None]) -> None:
         """Programs here write no checkpoints; the search takes a while."""
-        self._loop.at(self._loop.now() + self._host.world.within(0.001, 0.1), lambda: found(0))
+        self._loop.call_at(self._loop.now() + self._host.world.within(0.001, 0.1), lambda: found(0))
 
     def progress(self, came: Callable[[], None]) -> None:
         """Return nothing: programs here only print."""
@@ -195,7 +195,7 @@ class SimAgentHost:
         """Resolve host names here."""
         address = "127.0.1.1" if self._host.has_bad_names else "10.0.0.9"
         wait = self._host.world.within(0.001, 0.05)
-        self._loop.at(self._loop.now() + wait, lambda: found(dict.fromkeys(names, address)))
+        self._loop.call_at(self._loop.now() + wait, lambda: found(dict.fromkeys(names, address)))
 
     def probe_peers(
         self, peers: dict[str, Any], run: str, patience: float, tried: Callable[[dict[str, str]], None]
@@ -203,7 +203,7 @@ class SimAgentHost:
         """Connect to other hosts' tasks."""
         failed = dict.fromkeys(peers, "timed out") if self._host.has_closed_ports else {}
         wait = patience if failed else self._host.world.within(0.001, 0.2)
-        self._loop.at(self._loop.now() + wait, lambda: tried(failed))
+        self._loop.call_at(self._loop.now() + wait, lambda: tried(failed))
 
     def command(self, task: str, message: dict[str, Any], progress: None) -> Command:
         """Return the command line to execute."""

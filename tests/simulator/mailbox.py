@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 
 from simulator.descriptors import WorldSelector
@@ -25,7 +24,6 @@ class SimMailbox(Mailbox):
         self._events = deque()
         self._calls = deque()
         self._timers = []
-        self._numbers = itertools.count()
         self._world = world
         self.ahead = ahead
 

@@ -339,7 +339,7 @@ class Agent:
         if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
         elif not (self._tasks or self._offer):
-            self._loop.at(self._loop.now() + min(self._lease.seconds, _IDLE), self._end_if_idle)
+            self._loop.call_at(self._loop.now() + min(self._lease.seconds, _IDLE), self._end_if_idle)
         elif self._is_leaving:
             self._stop_when_done()
 
@@ -353,7 +353,7 @@ class Agent:
         if self._lease_timer is not None:
             self._lease_timer.cancel()
         if self._lease.seconds > 0:
-            self._lease_timer = self._loop.at(self._lease.ends_at, self._check_lease)
+            self._lease_timer = self._loop.call_at(self._lease.ends_at, self._check_lease)
 
     def _check_lease(self) -> None:
         if not self._lease.is_over:

@@ -1,4 +1,4 @@
-"""The agent's event loop: descriptors and timers, in one thread, without polling.
+"""The event loop of agents and supervisors: descriptors and timers, in one thread, without polling.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -6,6 +6,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import heapq
+import itertools
 import selectors
 import time
 
@@ -14,11 +15,15 @@ if TYPE_CHECKING:
     from typing import Callable
 
 
+_NUMBERS = itertools.count()  # timers that are due at the same time are called in the order of their creation
+
+
 class Timer:
     """A call that is due at ``when`` (seconds of the monotonic clock) unless it is cancelled."""
 
     def __init__(self, when: float, call: Callable[[], None]) -> None:
         self.when = when
+        self._number = next(_NUMBERS)
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
@@ -26,7 +31,7 @@ class Timer:
         self.call = None
 
     def __lt__(self, other: Timer) -> bool:
-        return self.when < other.when
+        return (self.when, self._number) < (other.when, other._number)
 
 
 class Loop:
@@ -63,7 +68,7 @@ class Loop:
         except KeyError:
             pass
 
-    def at(self, when: float, call: Callable[[], None]) -> Timer:
+    def call_at(self, when: float, call: Callable[[], None]) -> Timer:
         """Call ``call`` once at ``when``, in seconds of the monotonic clock."""
         timer = Timer(when, call)
         heapq.heappush(self._timers, timer)
@@ -76,19 +81,25 @@ class Loop:
     def run(self) -> None:
         """Serve descriptors and timers until `stop`."""
         while self._running:
-            ready = self._selector.select(self._patience())
-            ready.sort(key=lambda item: not item[0].data[0])  # the sort is stable, so each class keeps its order
-            for key, _ in ready:
-                if self._selector.get_map().get(key.fd) is key:  # otherwise an earlier callback closed it
-                    key.data[1]()
-            self._call_due()
+            self.serve_ready(None)
+            self.call_due()
 
-    def _patience(self) -> float | None:
+    def serve_ready(self, until: float | None) -> None:
+        """Wait for a descriptor, but only to the first timer or the time ``until``; call back the ready ones."""
+        ready = self._selector.select(self._patience(until))
+        ready.sort(key=lambda item: not item[0].data[0])  # the sort is stable, so each class keeps its order
+        for key, _ in ready:
+            if self._selector.get_map().get(key.fd) is key:  # otherwise an earlier callback closed it
+                key.data[1]()
+
+    def _patience(self, until: float | None) -> float | None:
         while self._timers and self._timers[0].call is None:
             heapq.heappop(self._timers)
-        return max(self._timers[0].when - self.now(), 0) if self._timers else None
+        moments = [moment for moment in (until, self._timers[0].when if self._timers else None) if moment is not None]
+        return max(min(moments) - self.now(), 0) if moments else None
 
-    def _call_due(self) -> None:
+    def call_due(self) -> None:
+        """Make the calls of all timers that are due."""
         now = self.now()
         while self._timers and self._timers[0].when <= now:
             call = heapq.heappop(self._timers).call

@@ -222,7 +222,7 @@ class Zygote:
         request = json.dumps(fields).encode("ascii")
         self._unsent.append((len(request).to_bytes(4, "big") + request, [output_end, report_end.detach()]))
         pending = PendingFork(self._loop, output, report, on_started, on_refused)
-        timer = self._loop.at(self._loop.now() + _IMPORT_TIMEOUT, lambda: _kill_process(self._child.pid))
+        timer = self._loop.call_at(self._loop.now() + _IMPORT_TIMEOUT, lambda: _kill_process(self._child.pid))
 
         def on_answer(has_answered: bool) -> None:
             timer.cancel()
@@ -299,7 +299,7 @@ def kill_and_reap(loop: Loop, pid: int) -> None:
     _kill_process(pid)
     found, _ = os.waitpid(pid, os.WNOHANG)
     if not found:
-        loop.at(loop.now() + _REAP_INTERVAL, lambda: kill_and_reap(loop, pid))
+        loop.call_at(loop.now() + _REAP_INTERVAL, lambda: kill_and_reap(loop, pid))
 
 
 def _kill_process(pid: int) -> None:

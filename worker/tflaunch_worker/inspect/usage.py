@@ -64,7 +64,7 @@ class Measurer:
             self._tell({})
             return
         self._is_out = True
-        timer = self._loop.at(self._loop.now() + 2 * PATIENCE, lambda: self._tell({}))
+        timer = self._loop.call_at(self._loop.now() + 2 * PATIENCE, lambda: self._tell({}))
 
         def answered(rows: Rows | None) -> None:
             self._is_out = False

@@ -56,7 +56,7 @@ class PortWatch:
         if self._waiting and not self._is_scheduled and elapsed < _GIVE_UP:
             self._is_scheduled = True
             delay = max(FIRST_LOOK, elapsed / _GROWTH)
-            self._loop.at(self._loop.now() + delay, self._look)
+            self._loop.call_at(self._loop.now() + delay, self._look)
 
     def _look(self) -> None:
         self._is_scheduled = False

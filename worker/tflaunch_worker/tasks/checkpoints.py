@@ -65,7 +65,7 @@ class Finder:
                 for call in waiting:
                     call(number or 0)
 
-        timer = self._loop.at(self._loop.now() + _PATIENCE, lambda: answer(0))
+        timer = self._loop.call_at(self._loop.now() + _PATIENCE, lambda: answer(0))
         look = lambda: newest(directories(argv, workdir, self._own), since - _CLOCKS)  # noqa: E731
         offload.run_in_fork(self._loop, look, answer)
 

@@ -22,7 +22,7 @@ class StallWatch:
         self._link = link
         self._spoke_at = loop.now()
         self._is_silent = False
-        self._timer: Timer = loop.at(self._spoke_at + seconds, self._look)
+        self._timer: Timer = loop.call_at(self._spoke_at + seconds, self._look)
 
     def note_output(self) -> None:
         """Note that the task has written output or progress."""
@@ -30,7 +30,7 @@ class StallWatch:
         if self._is_silent:
             self._is_silent = False
             self._link.say("output_resumed", **self._about)
-            self._timer = self._loop.at(self._spoke_at + self._seconds, self._look)
+            self._timer = self._loop.call_at(self._spoke_at + self._seconds, self._look)
 
     def cancel(self) -> None:
         """Stop watching, because the task is gone."""
@@ -39,7 +39,7 @@ class StallWatch:
     def _look(self) -> None:
         due = self._spoke_at + self._seconds
         if self._loop.now() < due:
-            self._timer = self._loop.at(due, self._look)
+            self._timer = self._loop.call_at(due, self._look)
         else:
             self._is_silent = True
             self._link.say("output_stalled", **self._about)

@@ -91,7 +91,7 @@ class Task:
         """Start the attempt, or fork it from a zygote; the listener gets the result."""
         if zygotes is None:
             # Deferred until this batch of orders is prepared: after a fork, each page that the agent writes is copied.
-            self._pending = self._loop.at(self._loop.now(), lambda: self._start_process(settings))
+            self._pending = self._loop.call_at(self._loop.now(), lambda: self._start_process(settings))
         else:
             fall_back = lambda: self._start_process(settings)  # noqa: E731
             self._pending = zygotes.fork_task(self._command, settings, self._on_started, fall_back)
@@ -143,7 +143,7 @@ class Task:
             self._kill_at = kill_at
             if self._kill_timer is not None:
                 self._kill_timer.cancel()
-            self._kill_timer = self._loop.at(kill_at, self._kill)
+            self._kill_timer = self._loop.call_at(kill_at, self._kill)
         if grace <= 0:
             self._kill()
 
@@ -266,7 +266,7 @@ class Task:
         members, is_sure = self._members()
         if not members and not is_sure and self._looks < _MOST_LOOKS:
             self._looks += 1
-            self._loop.at(self._loop.now() + _LOOK_AGAIN, self._settle)
+            self._loop.call_at(self._loop.now() + _LOOK_AGAIN, self._settle)
             return
         if not members:
             self._end()
@@ -279,7 +279,7 @@ class Task:
     def _settle_after(self, pid: int) -> None:
         pidfd = linux.open_pidfd(pid)
         if pidfd is None:
-            self._loop.at(self._loop.now() + _LOOK_AGAIN, self._settle)
+            self._loop.call_at(self._loop.now() + _LOOK_AGAIN, self._settle)
             return
 
         def died() -> None:
