@@ -20,11 +20,13 @@ import pyte
 import pytest
 
 from support.launch import PATIENCE
+from support.statuses import RUN, TASK
 
 pytestmark = pytest.mark.cli
 
 CHILD = """
 import json, os, sys
+from tflaunch.explain.run_status import read_status
 from tflaunch.tui.screen import Screen
 
 screen = Screen(["worker:0", "worker:1"])
@@ -33,6 +35,8 @@ for line in sys.stdin:
     name, *arguments = json.loads(line)
     if name == "show":
         screen.show(arguments[0], arguments[1].encode() * arguments[2], None)
+    elif name == "update":
+        screen.update(read_status(arguments[0]))
     elif name == "quit":
         break
     elif name == "is_live":
@@ -45,13 +49,14 @@ for line in sys.stdin:
 """
 WATCHER = """
 import json, os, sys
+from tflaunch.explain.run_status import read_status
 from tflaunch.tui.redraw import watch
 
 def statuses():
     for line in sys.stdin:
         if json.loads(line) == ["quit"]:
             break
-        yield json.loads(line)[1]
+        yield read_status(json.loads(line)[1])
         os.write(int(sys.argv[1]), b"\\n")
 
 watch(statuses())
@@ -62,9 +67,9 @@ CURSOR_IS_HIDDEN, CURSOR_IS_SHOWN = b"\x1b[?25l", b"\x1b[?25h"
 
 
 def status(**fields: Any) -> dict[str, Any]:
-    """Return a status of two workers."""
-    tasks = [{"task": f"worker:{number}", "state": "running", "step": 7} for number in range(2)]
-    return {"run": "night", "phase": "running", "tasks": tasks, **fields}
+    """Return the JSON of a status of two workers."""
+    tasks = tuple(TASK._replace(task=f"worker:{number}", step=7) for number in range(2))
+    return RUN._replace(**{"tasks": tasks, **fields}).as_json()
 
 
 class Terminal:
@@ -170,7 +175,7 @@ def test_lines_scroll_above_the_view(terminal: Terminal) -> None:
 
 def test_the_view_shows_the_last_line_of_each_task(terminal: Terminal) -> None:
     """Even of an unfinished line, where progress bars are."""
-    terminal.do("update", status(tasks=[{"task": "worker:0", "state": "running"}]))
+    terminal.do("update", status(tasks=(TASK,)))
     terminal.do("show", "worker:0", "first\nsecond\n10%\r50%", 1)
     terminal.wait(lambda lines: lines[-1] == "worker:0  running  50%")
     terminal.do("show", "worker:0", "\rall\n\n", 1)

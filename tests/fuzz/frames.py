@@ -17,7 +17,8 @@ from tflaunch.agents.user_code import Code, File
 from tflaunch.core import step
 from tflaunch.core.measures import Measure
 from tflaunch.errors import TflaunchError
-from tflaunch.explain.status import Sight, status
+from tflaunch.explain.run_status import read_status
+from tflaunch.explain.status import StatusInputs, status
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.runtime.metrics import families
 from tflaunch_worker import wire
@@ -94,8 +95,8 @@ def check(case: bytes) -> None:
 
 
 def _check_status(run: Run, mailbox: StillMailbox) -> None:
-    current = status(run.job, Sight(0.0, "logs", True, mailbox.now()))
-    wire.parse(json.dumps(current, allow_nan=False))
+    current = status(run.job, StatusInputs(0.0, "logs", True, mailbox.now()))
+    assert read_status(wire.parse(json.dumps(current.as_json(), allow_nan=False))) == current
     families(current, mailbox.now())
 
 

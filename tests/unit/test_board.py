@@ -17,7 +17,7 @@ from tflaunch.core.job_state import Phase, TaskPhase
 from tflaunch.doctor import findings
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.explain.status import Sight, status
+from tflaunch.explain.status import StatusInputs, status
 from tflaunch.plan import lint, serialize, tensorboard
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import TaskPlan
@@ -196,15 +196,15 @@ class TestBesideAJob:
         history = listening().ends(NAME, 255)
         assert history.actions == [HoldPorts(HERE, {NAME: 6006}, exclusive=True)]
         assert NAME not in history.job.ports
-        assert status(history.job, Sight(0, "logs", True, 0))["tensorboard"] is None
+        assert status(history.job, StatusInputs(0, "logs", True, 0)).tensorboard is None
         history.happens(PortsHeld(HERE, {NAME: 7000}))
         assert history.actions == [StartTask(HERE, NAME, 1)]
         assert history.job.plan.find(NAME).argv[-1] == "7000"
         history.happens(TaskStarted(HERE, NAME, 1, 3, 0.0), PortOpened(HERE, NAME, 1))
-        shown = status(history.job, Sight(0, "logs", True, 0))
-        assert shown["tensorboard"]["url"] == "http://localhost:7000/"
-        (task,) = [task for task in shown["tasks"] if task["task"] == NAME]
-        assert task["address"] == "localhost:7000"
+        shown = status(history.job, StatusInputs(0, "logs", True, 0))
+        assert shown.tensorboard is not None
+        assert shown.tensorboard.url == "http://localhost:7000/"
+        assert [task.address for task in shown.tasks if task.task == NAME] == ["localhost:7000"]
 
     def test_a_second_answer_does_not_move_a_living_one(self) -> None:
         """The port was requested twice, because the gang restarted."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from support.job_history import HERE, History, mirrored, parameter_server
@@ -23,7 +21,8 @@ from tflaunch.core.events import (
     TimePassed,
 )
 from tflaunch.core.job_state import Phase
-from tflaunch.explain.status import Sight, state_of_run, status
+from tflaunch.explain.run_status import Status
+from tflaunch.explain.status import StatusInputs, state_of_run, status
 from tflaunch.runtime import metrics
 
 pytestmark = pytest.mark.unit
@@ -40,14 +39,14 @@ def starting(workers: int, *opened: str) -> History:
     return history.happens(*(PortOpened(HERE, name, 0) for name in opened))
 
 
-def told(history: History) -> dict[str, Any]:
+def told(history: History) -> Status:
     """Return the status of a job."""
-    return status(history.job, Sight(EPOCH, "/logs", True, history.now))
+    return status(history.job, StatusInputs(EPOCH, "/logs", True, history.now))
 
 
 def states(history: History) -> list[tuple[str, bool | None]]:
     """Return each task's state, and whether it listens."""
-    return [(task["state"], task["listening"]) for task in told(history)["tasks"]]
+    return [(task.state, task.listening) for task in told(history).tasks]
 
 
 def test_who_does_not_listen_is_in_the_status_after_a_minute() -> None:
@@ -56,17 +55,18 @@ def test_who_does_not_listen_is_in_the_status_after_a_minute() -> None:
     began = history.now
     history.now += policy.WARN_AFTER - 1
     assert states(history) == [("running", True), ("running", False)]
-    assert told(history)["forming"] is None
+    assert told(history).forming is None
     history.now += 1
     history.happens(TimePassed())
     assert states(history) == [("running", True), ("waiting", False)]
     shown = told(history)
-    assert shown["tasks"][1]["waiting_since"] == began + EPOCH
-    forming = shown["forming"]
-    assert (forming["since"], forming["missing"], forming["listening"]) == (began + EPOCH, ("worker:1",), ("worker:0",))
-    assert "tflaunch logs" in forming["hint"]
+    assert shown.tasks[1].waiting_since == began + EPOCH
+    forming = shown.forming
+    assert forming is not None
+    assert forming[:3] == (began + EPOCH, ("worker:1",), ("worker:0",))
+    assert "tflaunch logs" in forming.hint
     history.happens(PortOpened(HERE, "worker:1", 0))
-    assert told(history)["forming"] is None
+    assert told(history).forming is None
     assert states(history) == [("running", True), ("running", True)]
 
 
@@ -75,7 +75,7 @@ def test_only_members_of_a_cluster_can_be_waited_for() -> None:
     alone = starting(1)
     alone.now += 3600
     assert states(alone.happens(TimePassed())) == [("running", False)]
-    assert told(alone)["forming"] is None
+    assert told(alone).forming is None
     apart = History(clustered({"worker": 2}, strategy="none")).start()
     assert states(apart) == [("running", None), ("running", None)]
 
@@ -95,7 +95,7 @@ def test_the_culprit_has_failed_and_its_victims_were_stopped() -> None:
     assert [state for state, _ in states(history)] == ["failed", "stopping"]
     history.happens(TaskGone(HERE, "worker:0", 0)).ends("worker:1", None, 9)
     assert [state for state, _ in states(history)] == ["failed", "stopped"]
-    assert told(history)["state"] == "failed"
+    assert told(history).state == "failed"
 
 
 def test_tasks_of_a_lost_host_are_lost() -> None:
@@ -107,10 +107,10 @@ def test_tasks_of_a_lost_host_are_lost() -> None:
 def test_how_a_run_has_ended_is_one_word() -> None:
     """The reason for which it was stopped, else how it ended."""
     running = mirrored(1)
-    assert told(running)["state"] == "running"
+    assert told(running).state == "running"
     for event, state in ((Interrupted(2), "interrupted"), (StopRequested(1.0), "stopped")):
-        assert told(mirrored(1).happens(event).ends("worker:0", None, 15))["state"] == state
-    assert told(running.ends("worker:0"))["state"] == "succeeded"
+        assert told(mirrored(1).happens(event).ends("worker:0", None, 15)).state == state
+    assert told(running.ends("worker:0")).state == "succeeded"
     assert state_of_run(running.job, 130) == "interrupted"
 
 
@@ -118,9 +118,9 @@ def test_the_cause_of_a_restart_is_kept() -> None:
     """The next attempt has no culprit yet."""
     history = mirrored(1).happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0, failure="ValueError at train.py:41"))
     shown = told(history.happens(TaskGone(HERE, "worker:0", 0)).wait().start())
-    assert shown["culprit"] is None
-    assert shown["last_failure"] == "worker:0 exited with code 1 (ValueError at train.py:41)"
-    assert (shown["restarts"], shown["restart"], shown["max_restarts"]) == (1, "restart 1 of 3", 3)
+    assert shown.culprit is None
+    assert shown.last_failure == "worker:0 exited with code 1 (ValueError at train.py:41)"
+    assert (shown.restarts, shown.restart, shown.max_restarts) == (1, "restart 1 of 3", 3)
 
 
 def test_metrics_say_who_listens_and_how_long_a_cluster_has_not_formed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import Any
 
 import pyte
@@ -10,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 from wcwidth import wcswidth
 
+from support.statuses import RUN, TASK
+from tflaunch.explain.cluster_formation import Forming
+from tflaunch.explain.run_status import HostStatus, Status, TaskStatus, read_status
+from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting, redraw
 from tflaunch.tui import layout as view
+from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit
 
@@ -19,14 +26,13 @@ NOW = 1_000_000.0
 WIDE = "Epoch 3/10 — \x1b[32m━━━━\x1b[0m 日本語\t🎉 👨\u200d👩\u200d👧 🇩🇪 e\u0301 loss: 0.3\x07"
 
 
-def task(number: int, role: str = "worker", **fields: Any) -> dict[str, Any]:
-    """Return a training task with every field set."""
-    return {
-        "task": f"{role}:{number}",
-        "role": role,
+BARE_RUN = RUN._replace(run="mnist-7f3k", started=NOW - 200)
+
+
+def task(number: int, role: str = "worker", **fields: Any) -> TaskStatus:
+    """Return a training task of which everything is known."""
+    known: dict[str, Any] = {
         "host": f"host-{number % 3}",
-        "state": "running",
-        "attempt": 0,
         "since": NOW - 192,
         "cpu_percent": 98.2,
         "rss_bytes": 1_200_000_000,
@@ -37,13 +43,13 @@ def task(number: int, role: str = "worker", **fields: Any) -> dict[str, Any]:
         "steps_per_epoch": 500,
         "metrics": {"accuracy": 0.91234, "loss": 0.30123},
         "last_line": WIDE,
-        **fields,
     }
+    return TASK._replace(task=f"{role}:{number}", role=role, **{**known, **fields})
 
 
-def status(tasks: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
+def status(tasks: list[TaskStatus], **fields: Any) -> Status:
     """Return the status of a run."""
-    return {"run": "mnist-7f3k", "phase": "running", "attempt": 0, "started": NOW - 200, "tasks": tasks, **fields}
+    return BARE_RUN._replace(tasks=tuple(tasks), **fields)
 
 
 def on_screen(lines: list[str], width: int) -> list[str]:
@@ -53,7 +59,7 @@ def on_screen(lines: list[str], width: int) -> list[str]:
     return "\n".join(line.rstrip() for line in emulator.display).rstrip("\n").split("\n")
 
 
-def shown(of: dict[str, Any], width: int = 120, height: int = 40) -> list[str]:
+def shown(of: Status, width: int = 120, height: int = 40) -> list[str]:
     """Return a status as shown in a terminal."""
     lines = view.render(of, width, height, NOW)
     assert len(lines) <= height
@@ -73,14 +79,13 @@ def test_a_job_that_trains() -> None:
 
 def test_columns_that_nobody_fills_are_left_out() -> None:
     """For a job without progress reports, the last lines are shown."""
-    bare = {"task": "worker:0", "state": "running", "since": NOW - 3700, "last_line": "step 5", "metrics": None}
+    bare = TASK._replace(since=NOW - 3700, last_line="step 5")
     assert shown(status([bare]), 80) == [
         "── mnist-7f3k · running · 3m20s " + "─" * 48,
         "TASK      STATE       UP  LAST LINE",
         "worker:0  running  1h01m  step 5",
     ]
-    assert shown(status([{}])) == ["── mnist-7f3k · running · 3m20s " + "─" * 88]
-    assert shown({}) == ["── tflaunch " + "─" * 108]
+    assert shown(BARE_RUN) == ["── mnist-7f3k · running · 3m20s " + "─" * 88]
 
 
 @pytest.mark.parametrize("count", [1, 3, 17, 64])
@@ -142,7 +147,7 @@ def test_why_it_failed_stands_below_the_headline() -> None:
     """With the name of the culprit, on at most three lines."""
     reason = "exited with code 3: " + "a long story " * 20
     tasks = [task(0, state="failed", exit_code=3), task(1, state="stopped", since=NOW - 150)]
-    lines = shown(status(tasks, phase="ended", exit_code=3, culprit="worker:0", reason=reason), 60)
+    lines = shown(status(tasks, phase="ended", state="failed", exit_code=3, culprit="worker:0", reason=reason), 60)
     assert lines[0].startswith("── mnist-7f3k · failed (3) · 50s ─")
     assert lines[1].startswith("worker:0: exited with code 3: a long story")
     assert lines[3].endswith("…")
@@ -152,7 +157,7 @@ def test_why_it_failed_stands_below_the_headline() -> None:
 
 def test_a_cluster_that_does_not_form_is_in_the_headline() -> None:
     """It shows which tasks are missing and since when; the remedy is below, and the tasks have a state of their own."""
-    forming = {"since": NOW - 75, "missing": ["worker:1"], "listening": ["worker:0"], "hint": "do this"}
+    forming = Forming(NOW - 75, missing=("worker:1",), listening=("worker:0",), hint="do this")
     tasks = [task(0), task(1, state="waiting", listening=False), task(2, state="waiting")]
     lines = shown(status(tasks, forming=forming), 120)
     assert "· cluster not formed: waiting 1m15s for worker:1 ·" in lines[0]
@@ -191,10 +196,10 @@ def test_what_was_measured_of_a_dead_task_is_not_shown() -> None:
 
 def test_hosts_that_are_not_there_are_named() -> None:
     """As long as they are needed."""
-    hosts = [{"host": "a", "state": "connected"}, {"host": "b", "state": "disconnected", "silence": 12.7}]
+    hosts = (HostStatus("a", "connected"), HostStatus("b", "disconnected", silence=12.7))
     assert shown(status([task(0)], hosts=hosts))[1] == "1 of 2 hosts connected: b disconnected for 12s"
     assert shown(status([task(0)], hosts=hosts, phase="ended"))[1].startswith("TASK")
-    joining = [{"host": "a", "state": "joining", "reason": "Permission denied"}]
+    joining = (HostStatus("a", "joining", "Permission denied"),)
     assert shown(status([], hosts=joining, phase="joining"))[1] == "a joining (Permission denied)"
 
 
@@ -266,36 +271,85 @@ def test_figures_are_short(text: str, expected: str) -> None:
     assert text == expected
 
 
-NUMBERS = some.none() | some.integers() | some.floats() | some.booleans() | some.text(max_size=3)
-TEXTS = some.none() | some.text(max_size=60) | some.integers()
+MAYBE = some.none()
+TEXTS = some.text(max_size=60)
+INTEGERS = some.integers(-(2**63), 2**63 - 1)
+NUMBERS = INTEGERS | some.floats(allow_nan=False, allow_infinity=False)
 STATES = some.sampled_from(["running", "failed", "restarting", "disconnected", "starting", "stopped"]) | TEXTS
-FIELDS = ["attempt", "exit_code", "signal", "since", "cpu_percent", "rss_bytes", "gpu_percent", "gpu_bytes", "step"]
-FIELDS += ["steps_per_second", "epoch", "epochs", "steps_per_epoch"]
-TASKS = some.fixed_dictionaries(
-    {},
-    optional={
-        "state": STATES,
-        "metrics": some.none() | some.dictionaries(some.text(max_size=9), NUMBERS, max_size=9),
-        **dict.fromkeys(["task", "role", "host", "last_line"], TEXTS),
-        **dict.fromkeys(FIELDS, NUMBERS),
-    },
+FIELDS: dict[str, some.SearchStrategy[Any]] = {
+    **dict.fromkeys(["task", "role", "host", "run", "name", "logs", "phase", "supervisor"], TEXTS),
+    **dict.fromkeys(["address", "preload", "last_line", "reason", "restart", "last_failure", "culprit"], MAYBE | TEXTS),
+    **dict.fromkeys(["attempt", "restarts", "max_restarts"], INTEGERS),
+    **dict.fromkeys(["pid", "exit_code", "signal"], MAYBE | INTEGERS),
+    "started": NUMBERS,
+    "state": STATES,
+}
+"""Values of the fields that are not numbers or None."""
+
+
+def any_of(kind: type[Any], **known: some.SearchStrategy[Any]) -> some.SearchStrategy[Any]:
+    """Return any value of a named tuple that the border lets pass; ``known``: the values of its own fields."""
+    values = {**dict.fromkeys(kind._fields, MAYBE | NUMBERS), **FIELDS, **known}
+    return some.builds(kind, **{name: values[name] for name in kind._fields})
+
+
+TASKS = any_of(
+    TaskStatus,
+    listening=MAYBE | some.booleans(),
+    metrics=MAYBE | some.dictionaries(some.text(max_size=9), NUMBERS, max_size=9),
 )
-HOSTS = some.fixed_dictionaries({}, optional={"host": TEXTS, "state": STATES, "reason": TEXTS, "silence": NUMBERS})
-STATUSES = some.fixed_dictionaries(
-    {},
-    optional={
-        "tasks": some.none() | some.lists(TASKS, max_size=20),
-        "hosts": some.none() | some.lists(HOSTS, max_size=3),
-        "phase": some.sampled_from(["running", "ended"]) | TEXTS,
-        **dict.fromkeys(["run", "name", "culprit", "reason", "supervisor"], TEXTS),
-        **dict.fromkeys(["attempt", "restarts", "exit_code", "started"], NUMBERS),
-    },
+NAMES = some.lists(TEXTS, max_size=3).map(tuple)
+STATUSES = any_of(
+    Status,
+    phase=some.sampled_from(["running", "ended"]) | TEXTS,
+    forming=MAYBE | some.builds(Forming, NUMBERS, NAMES, NAMES, TEXTS),
+    tensorboard=MAYBE | some.builds(Reach, TEXTS, MAYBE | TEXTS, MAYBE | TEXTS),
+    hosts=some.lists(any_of(HostStatus), max_size=3).map(tuple),
+    tasks=some.lists(TASKS, max_size=20).map(tuple),
 )
+
+
+@given(STATUSES)
+def test_a_status_is_the_same_after_it_was_sent(of: Status) -> None:
+    """As the JSON of `ps --json`, through the checks of messages."""
+    assert read_status(wire.parse(json.dumps(of.as_json()))) == of
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["run"], 5), (["run"], None), (["attempt"], True), (["attempt"], 1.5), (["exit_code"], "0"),
+        (["started"], None), (["tasks"], None), (["tasks"], {}), (["tasks"], [None]), (["hosts"], ["a"]),
+        (["tasks", 0, "pid"], "1"), (["tasks", 0, "listening"], 1), (["tasks", 0, "metrics"], []),
+        (["tasks", 0, "metrics", "loss"], "low"), (["tasks", 0, "metrics", "loss"], None), (["tasks", 0, "step"], True),
+        (["hosts", 0, "silence"], "long"), (["forming"], []), (["forming", "missing"], "worker:0"),
+        (["forming", "missing"], [1]), (["forming", "since"], None), (["tensorboard"], "url"),
+        (["tensorboard", "url"], None),
+    ],
+)  # fmt: skip
+def test_a_malformed_status_is_refused(place: list[str | int], value: object) -> None:
+    """By the name of its wrong part."""
+    forming = Forming(NOW, ("worker:1",), (), "do this")
+    good = status([task(0)], hosts=(HostStatus("a", "connected"),), forming=forming, tensorboard=Reach("http://a/"))
+    sent = json.loads(json.dumps(good.as_json()))
+    assert read_status(sent) == good
+    part = functools.reduce(lambda inside, key: inside[key], place[:-1], sent)
+    part[place[-1]] = value
+    with pytest.raises(ValueError, match="must"):
+        read_status(sent)
+
+
+def test_a_status_of_another_version_is_read() -> None:
+    """Fields that it does not know may be missing, and those that only it knows are ignored."""
+    sent = json.loads(json.dumps(status([task(0)]).as_json()))
+    del sent["tasks"][0]["last_line"], sent["forming"]
+    sent["later"] = sent["tasks"][0]["later"] = 5
+    assert read_status(sent) == status([task(0, last_line=None)])
 
 
 @given(STATUSES, some.integers(1, 200), some.integers(1, 50))
-def test_any_status_fits_any_terminal(of: dict[str, Any], width: int, height: int) -> None:
-    """For any output of tasks, and with any fields missing."""
+def test_any_status_fits_any_terminal(of: Status, width: int, height: int) -> None:
+    """For any output of tasks, and with anything unknown."""
     lines = view.render(of, width, height, NOW)
     assert len(lines) <= height
     assert all(0 <= wcswidth(formatting.plain(line, 10_000)) <= width for line in lines)

@@ -99,9 +99,9 @@ def _end(path: Path, grace: float | None) -> None:
         is_stopped = was_live and state_of_run(observer.job, code) == "stopped"
         say(f"stopped {path.name}" if is_stopped else f"run {path.name} has ended with exit code {code}")
     elif observer.job.plan.lease == 0:
-        from tflaunch.client.status import unheard_hosts
+        from tflaunch.client.status import unreachable_hosts
 
-        for sentence in unheard_hosts(observer):
+        for sentence in unreachable_hosts(observer):
             say(f"tasks may still run on {sentence}")
         say(f"run {path.name} ended when its supervisor was killed")
     elif batch.job_of(path) is not None:

@@ -6,12 +6,15 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import json_option
+
+if TYPE_CHECKING:
+    from tflaunch.explain.run_status import Status
 
 _BETWEEN_LOOKS = 1.0  # seconds
 
@@ -33,7 +36,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
       tflaunch ps --watch
     """
     from tflaunch.client import runs
-    from tflaunch.client.status import standing
+    from tflaunch.client.status import current_status
     from tflaunch.tui import redraw
     from tflaunch.tui.layout import table
 
@@ -41,23 +44,23 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     if watch and not as_json:
         redraw.watch(_statuses(directory))
         return
-    current = standing(directory)
+    current = current_status(directory)
     if as_json:
-        click.echo(json.dumps(current, indent=2))
+        click.echo(json.dumps(current.as_json(), indent=2))
         return
-    if not everything and current["exit_code"] is None:
-        current["tasks"] = [task for task in current["tasks"] if task["state"] != "succeeded"]
+    if not everything and current.exit_code is None:
+        current = current._replace(tasks=tuple(task for task in current.tasks if task.state != "succeeded"))
     click.echo(table(current), nl=False)
 
 
-def _statuses(directory: Path) -> Iterator[dict[str, Any]]:
+def _statuses(directory: Path) -> Iterator[Status]:
     """Yield the run's status once per second, until it has ended."""
-    from tflaunch.client.status import standing
+    from tflaunch.client.status import current_status
 
     while True:
-        current = standing(directory)
+        current = current_status(directory)
         yield current
-        if current["exit_code"] is not None or current["supervisor"] == "dead":
+        if current.exit_code is not None or current.supervisor == "dead":
             return
         try:
             time.sleep(_BETWEEN_LOOKS)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.explain.run_status import Status, read_status
+from tflaunch.printable import printable
 from tflaunch.slurm import batch
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux, wire
@@ -61,6 +63,21 @@ class ControlClient:
         if answer["kind"] == "refused":
             raise TflaunchError(str(answer.get("reason")), EXIT_USAGE)
         return answer
+
+    def ask_status(self) -> Status:
+        """Return the run's status.
+
+        Raises:
+            NoSupervisor: the supervisor has exited.
+            TflaunchError: the supervisor does not answer within 10 s, or with a status that cannot be read.
+        """
+        answer = self.ask("status")
+        try:
+            return read_status(answer.get("status"))
+        except ValueError as error:
+            message = f"the supervisor of {self._run} sent a malformed status: {printable(str(error))}"
+            remedy = "use the version of tflaunch that started the run"
+            raise TflaunchError(f"{message}; {remedy}", EXIT_INTERNAL) from None
 
     def say(self, kind: str, **fields: Any) -> None:
         """Send a message.

@@ -142,7 +142,7 @@ class Follower:
             return
         self._viewed_at = time.monotonic()
         try:
-            self._sink.update(self._status.ask("status")["status"])
+            self._sink.update(self._status.ask_status())
         except NoSupervisor:
             self._status = None
 

@@ -1,4 +1,4 @@
-"""Status of a run, as in `tflaunch ps --json`: from the job, its agents and its tasks' reports.
+"""Derive a run's status from its job, its agents and its tasks' reports.
 
 Pure: times of the supervisor's clock are converted to times since the epoch by an offset.
 """
@@ -6,17 +6,19 @@ Pure: times of the supervisor's clock are converted to times since the epoch by 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tflaunch.core import policy
 from tflaunch.core.job_state import Cause, HostPhase, Job, Phase, TaskPhase, TaskState
 from tflaunch.core.measures import Measure
 from tflaunch.explain import cluster_formation, summary
+from tflaunch.explain.cluster_formation import Forming
+from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
 
 
-class Sight(NamedTuple):
+class StatusInputs(NamedTuple):
     """Inputs of a run's status other than its job.
 
     ``now`` is the time, in seconds of the supervisor's clock; adding ``epoch`` converts such times to seconds since
@@ -33,46 +35,46 @@ class Sight(NamedTuple):
     silences: Mapping[str, float] = {}
 
 
-def status(job: Job, sight: Sight, exit_code: int | None = None) -> dict[str, Any]:
-    """Return the status of a run as plain JSON.
+def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Status:
+    """Return the status of a run.
 
     Args:
         job: the job.
-        sight: the other inputs.
+        inputs: the other inputs.
         exit_code: tflaunch's exit code once it is known; it may differ from the job's.
     """
     culprit = job.culprit
-    return {
-        "run": job.run,
-        "name": job.original.name,
-        "phase": job.phase.value,
-        "state": state_of_run(job, exit_code),
-        "attempt": job.attempt,
-        "restarts": summary.restarts(job),
-        "restart": summary.restart_name(job) or None,
-        "max_restarts": job.plan.restart.max,
-        "last_failure": _last_failure(job),
-        "exit_code": job.exit_code if exit_code is None else exit_code,
-        "culprit": None if culprit is None else culprit.name,
-        "reason": None if culprit is None else summary.describe(culprit),
-        "forming": _forming(job, sight),
-        "supervisor": "alive" if sight.is_alive else "dead",
-        "started": _moment(job.started_at, sight),
-        "logs": sight.logs,
-        "tensorboard": _board(job),
-        "hosts": [_host(job, host.host, sight) for host in job.original.hosts],
-        "tasks": [_task(job, process, sight) for process in job.original.processes()],
-    }
+    return Status(
+        run=job.run,
+        name=job.original.name,
+        phase=job.phase.value,
+        state=state_of_run(job, exit_code),
+        attempt=job.attempt,
+        restarts=summary.restarts(job),
+        restart=summary.restart_name(job) or None,
+        max_restarts=job.plan.restart.max,
+        last_failure=_last_failure(job),
+        exit_code=job.exit_code if exit_code is None else exit_code,
+        culprit=None if culprit is None else culprit.name,
+        reason=None if culprit is None else summary.describe(culprit),
+        forming=_forming(job, inputs),
+        supervisor="alive" if inputs.is_alive else "dead",
+        started=_since_epoch(job.started_at, inputs),
+        logs=inputs.logs,
+        tensorboard=_board(job),
+        hosts=tuple(_host(job, host.host, inputs) for host in job.original.hosts),
+        tasks=tuple(_task(job, process, inputs) for process in job.original.processes()),
+    )
 
 
-def _board(job: Job) -> dict[str, Any] | None:
+def _board(job: Job) -> tensorboard.Reach | None:
     """Return how to reach TensorBoard; None if it does not listen."""
     process = tensorboard.tensorboard_of(job.plan)
     if process is None:
         return None
     task = job.tasks[process.task]
     port = job.ports.get(process.task)
-    return tensorboard.reach(job.plan, port)._asdict() if port and task.is_alive and task.is_port_open else None
+    return tensorboard.reach(job.plan, port) if port and task.is_alive and task.is_port_open else None
 
 
 def _last_failure(job: Job) -> str | None:
@@ -84,52 +86,47 @@ def _last_failure(job: Job) -> str | None:
     return summary.describe(culprit) + exception
 
 
-def _forming(job: Job, sight: Sight) -> dict[str, Any] | None:
+def _forming(job: Job, inputs: StatusInputs) -> Forming | None:
     """Return which tasks keep the cluster from forming; None if no task is overdue."""
     found = cluster_formation.forming(job)
-    if found is None:
-        return None
-    return {**found._asdict(), "since": _moment(found.since, sight)}
+    return None if found is None else found._replace(since=_since_epoch(found.since, inputs))
 
 
-def _moment(time: float, sight: Sight) -> float:
-    return round(time + sight.epoch, 3)
+def _since_epoch(time: float, inputs: StatusInputs) -> float:
+    return round(time + inputs.epoch, 3)
 
 
-def _host(job: Job, host: str, sight: Sight) -> dict[str, Any]:
+def _host(job: Job, host: str, inputs: StatusInputs) -> HostStatus:
     state = job.hosts[host]
-    return {
-        "host": host,
-        "state": state.phase.value,
-        "reason": state.reason or None,
-        "silence": None if (silence := sight.silences.get(host)) is None else round(silence, 3),
-    }
+    silence = inputs.silences.get(host)
+    return HostStatus(host, state.phase.value, state.reason or None, None if silence is None else round(silence, 3))
 
 
-def _task(job: Job, process: TaskPlan, sight: Sight) -> dict[str, Any]:
+def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
     task = job.tasks[process.task]
-    measure = sight.measures.get(task.task) if task.is_alive else None
-    if measure is not None and measure.attempt != task.attempt:
-        measure = None
     state = state_of(job, task, process.host)
-    is_overdue = state == "running" and policy.is_overdue(job, task, sight.now)
-    return {
-        "task": task.task,
-        "role": process.role,
-        "host": process.host,
-        "address": _address(job, process),
-        "state": "waiting" if is_overdue else state,
-        "pid": task.pid if task.is_alive else None,
-        "attempt": task.attempt,
-        "exit_code": task.code,
-        "signal": task.signal,
-        "preload": task.preload or None,
-        "since": _moment(task.since, sight) if task.since else None,
-        "listening": task.is_port_open if task.is_alive and policy.listens(job.plan, task.task) else None,
-        "waiting_since": _moment(task.since, sight) if is_overdue else None,
-        **(_measured(measure) if task.is_alive else _last_known(task)),
-        "cpu_percent": None if measure is None else _cpu(measure, task, sight),
-    }
+    is_overdue = state == "running" and policy.is_overdue(job, task, inputs.now)
+    shown = TaskStatus(
+        task=task.task,
+        role=process.role,
+        host=process.host,
+        address=_address(job, process),
+        state="waiting" if is_overdue else state,
+        pid=task.pid if task.is_alive else None,
+        attempt=task.attempt,
+        exit_code=task.code,
+        signal=task.signal,
+        preload=task.preload or None,
+        since=_since_epoch(task.since, inputs) if task.since else None,
+        listening=task.is_port_open if task.is_alive and policy.listens(job.plan, task.task) else None,
+        waiting_since=_since_epoch(task.since, inputs) if is_overdue else None,
+    )
+    if not task.is_alive:
+        return shown._replace(
+            step=task.reached.step or None, epoch=task.reached.epoch or None, metrics=dict(task.metrics) or None
+        )
+    measure = inputs.measures.get(task.task)
+    return shown if measure is None or measure.attempt != task.attempt else _measured(shown, measure, task, inputs)
 
 
 def _address(job: Job, process: TaskPlan) -> str | None:
@@ -183,27 +180,32 @@ def _state_of_living(job: Job, task: TaskState, host: str) -> str:
     return str(task.phase.value)
 
 
-def _cpu(measure: Measure, task: TaskState, sight: Sight) -> float | None:
+def _measured(shown: TaskStatus, measure: Measure, task: TaskState, inputs: StatusInputs) -> TaskStatus:
+    """Add the resource usage and the reported progress of a living task."""
+    shown = shown._replace(
+        cpu_seconds=measure.cpu_seconds,
+        rss_bytes=measure.rss_bytes,
+        shared_bytes=measure.shared_bytes,
+        gpu_percent=measure.gpu_percent,
+        gpu_bytes=measure.gpu_bytes,
+        cpu_percent=_cpu(measure, task, inputs),
+    )
+    progress = measure.progress
+    if progress is None:
+        return shown
+    return shown._replace(
+        step=progress.step,
+        steps_per_second=progress.steps_per_second,
+        epoch=progress.epoch,
+        epochs=progress.epochs,
+        steps_per_epoch=progress.steps_per_epoch,
+        metrics=dict(progress.metrics),
+    )
+
+
+def _cpu(measure: Measure, task: TaskState, inputs: StatusInputs) -> float | None:
     """Return recent CPU usage in percent of one CPU; at the first measurement, the average so far."""
-    if task.task in sight.cpu:
-        return round(sight.cpu[task.task], 1)
-    lived = sight.now - task.since
+    if task.task in inputs.cpu:
+        return round(inputs.cpu[task.task], 1)
+    lived = inputs.now - task.since
     return None if measure.cpu_seconds is None or lived <= 0 else round(measure.cpu_seconds / lived * 100, 1)
-
-
-def _measured(measure: Measure | None) -> dict[str, Any]:
-    """Return the resource usage and reported progress of a living task."""
-    progress = None if measure is None else measure.progress
-    used = {name: getattr(measure, name, None) for name in _USED}
-    said = {name: getattr(progress, name, None) for name in _PROGRESS}
-    return {**used, **said, "metrics": dict(progress.metrics) if progress is not None else None}
-
-
-def _last_known(task: TaskState) -> dict[str, Any]:
-    """Return the last progress of an ended task, without resource usage."""
-    reached = {"step": task.reached.step or None, "epoch": task.reached.epoch or None}
-    return {**_measured(None), **reached, "metrics": dict(task.metrics) or None}
-
-
-_USED = ("cpu_seconds", "rss_bytes", "shared_bytes", "gpu_percent", "gpu_bytes")
-_PROGRESS = ("step", "steps_per_second", "epoch", "epochs", "steps_per_epoch")

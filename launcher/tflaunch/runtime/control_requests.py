@@ -11,7 +11,8 @@ from typing import Any
 from tflaunch.agents.session import Session
 from tflaunch.core.events import FaultInjected, RestartRequested, StopRequested
 from tflaunch.core.job_state import Job, Phase, TaskPhase
-from tflaunch.explain.status import Sight, status
+from tflaunch.explain.run_status import Status
+from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.runtime.control_server import Caller, ControlServer
@@ -59,15 +60,16 @@ class Service:
         """Disconnect all callers."""
         self._server.close(self._exit_code)
 
-    def measured(self, tell: Callable[[dict[str, Any]], None]) -> None:
+    def measured(self, tell: Callable[[Status], None]) -> None:
         """Call ``tell`` with the run's status, including fresh measurements."""
         self._meter.measure(lambda: tell(self._status()))
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self) -> Status:
         now = self._mailbox.now()
         heard = {host: silence for host, session in self._sessions.items() if (silence := session.silence) is not None}
-        sight = Sight(time.time() - now, self._logs, True, now, self._meter.measures, self._meter.cpu, heard)
-        return status(self._job, sight)
+        epoch = time.time() - now
+        inputs = StatusInputs(epoch, self._logs, True, now, self._meter.measures, self._meter.cpu, heard)
+        return status(self._job, inputs)
 
     # ---- requests
 
@@ -84,7 +86,7 @@ class Service:
     def _answer(self, caller: Caller, message: dict[str, Any], job: Job) -> None:
         match message["kind"]:
             case "status":
-                self.measured(lambda current: caller.say("status", status=current))
+                self.measured(lambda current: caller.say("status", status=current.as_json()))
             case "follow":
                 caller.follows = True
                 caller.say("changed")

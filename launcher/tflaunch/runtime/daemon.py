@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.explain.run_status import Status
 from tflaunch.store.log_line import Kept
 from tflaunch.store.run_dir import SUPERVISOR_LOG
 
@@ -22,7 +23,7 @@ class Notes:
     is_live = False
     shows_output = False
 
-    def update(self, status: Mapping[str, Any]) -> None:
+    def update(self, status: Status) -> None:
         """Ignore the status: there is no display."""
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:

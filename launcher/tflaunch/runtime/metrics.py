@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import psutil
 from prometheus_client import CollectorRegistry, start_http_server
@@ -13,21 +12,21 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
+from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.port_holder import LOOPBACK, why_unusable
 
 _PATIENCE = 3.0  # seconds that a scrape waits for the supervisor's answer
 
-Status = Mapping[str, Any]
 AskStatus = Callable[[Callable[[Status], None]], None]
 """Calls its argument with the run's status, soon and in another thread."""
 
-_OF_TASKS = (
-    ("resident_memory_bytes", "rss_bytes", "Memory in use."),
-    ("gpu_memory_bytes", "gpu_bytes", "Memory in use on GPUs."),
-    ("gpu_busy_percent", "gpu_percent", "Utilization of the GPUs on which the task runs."),
-    ("step", "step", "Training step, as the task reports it."),
-    ("steps_per_second", "steps_per_second", "Training steps per second."),
-    ("epoch", "epoch", "Epoch, as the task reports it."),
+_OF_TASKS: tuple[tuple[str, Callable[[TaskStatus], float | None], str], ...] = (
+    ("resident_memory_bytes", lambda task: task.rss_bytes, "Memory in use."),
+    ("gpu_memory_bytes", lambda task: task.gpu_bytes, "Memory in use on GPUs."),
+    ("gpu_busy_percent", lambda task: task.gpu_percent, "Utilization of the GPUs on which the task runs."),
+    ("step", lambda task: task.step, "Training step, as the task reports it."),
+    ("steps_per_second", lambda task: task.steps_per_second, "Training steps per second."),
+    ("epoch", lambda task: task.epoch, "Epoch, as the task reports it."),
 )
 
 
@@ -71,7 +70,7 @@ class Metrics:
     def collect(self) -> Iterable[Metric]:
         """Return the current metrics (prometheus_client calls this in threads of its own)."""
         status = self._status()
-        return (*families(status, time.time()), *_of_supervisor(status["run"])) if status is not None else ()
+        return (*families(status, time.time()), *_of_supervisor(status.run)) if status is not None else ()
 
     def _status(self) -> Status | None:
         answered = threading.Event()
@@ -89,20 +88,20 @@ class Metrics:
 
 def families(status: Status, now: float) -> list[Metric]:
     """Return a status as metric families; ``now`` is in seconds since the epoch."""
-    run, tasks = status["run"], status["tasks"]
+    run, tasks = status.run, status.tasks
     phase = GaugeMetricFamily("tflaunch_job_phase", "1 for the phase of the job.", labels=["run", "phase"])
     for known in Phase:
-        phase.add_metric([run, known.value], float(known.value == status["phase"]))
+        phase.add_metric([run, known.value], float(known.value == status.phase))
     restarts = CounterMetricFamily("tflaunch_restarts", "Restarts of the gang.", labels=["run"])
-    restarts.add_metric([run], status["restarts"])
+    restarts.add_metric([run], status.restarts)
     waiting = GaugeMetricFamily(
         "tflaunch_cluster_waiting_seconds",
         "Seconds since the start of an attempt whose cluster has not formed.",
         labels=["run"],
     )
-    forming = status["forming"]
-    waiting.add_metric([run], 0.0 if forming is None else max(now - forming["since"], 0.0))
-    return [phase, restarts, waiting, *_of_hosts(run, status["hosts"]), *_of_tasks(run, tasks), _own(run, tasks)]
+    forming = status.forming
+    waiting.add_metric([run], 0.0 if forming is None else max(now - forming.since, 0.0))
+    return [phase, restarts, waiting, *_of_hosts(run, status.hosts), *_of_tasks(run, tasks), _own(run, tasks)]
 
 
 def _of_supervisor(run: str) -> list[Metric]:
@@ -116,43 +115,44 @@ def _of_supervisor(run: str) -> list[Metric]:
     return [cpu, memory]
 
 
-def _of_hosts(run: str, hosts: Iterable[Status]) -> list[Metric]:
+def _of_hosts(run: str, hosts: Iterable[HostStatus]) -> list[Metric]:
     labels = ["run", "host"]
     up = GaugeMetricFamily("tflaunch_agent_up", "Whether the host's agent is connected.", labels=labels)
     silence = GaugeMetricFamily("tflaunch_link_silence_seconds", "Seconds since its last message.", labels=labels)
     for host in hosts:
-        up.add_metric([run, host["host"]], float(host["state"] == "connected"))
-        if host["silence"] is not None:
-            silence.add_metric([run, host["host"]], host["silence"])
+        up.add_metric([run, host.host], float(host.state == "connected"))
+        if host.silence is not None:
+            silence.add_metric([run, host.host], host.silence)
     return [up, silence]
 
 
-def _of_tasks(run: str, tasks: Iterable[Status]) -> list[Metric]:
+def _of_tasks(run: str, tasks: Iterable[TaskStatus]) -> list[Metric]:
     labels = ["run", "task", "host"]
     up = GaugeMetricFamily("tflaunch_task_up", "Whether the task runs.", labels=labels)
     cpu = CounterMetricFamily("tflaunch_task_cpu_seconds", "CPU time used.", labels=labels)
     listening = GaugeMetricFamily("tflaunch_task_listening", "Whether the task listens on its port.", labels=labels)
     found: list[Metric] = [up, listening, cpu]
     for task in tasks:
-        about = [run, task["task"], task["host"]]
-        up.add_metric(about, float(task["state"] == "running" or task["waiting_since"] is not None))
-        if task["listening"] is not None:
-            listening.add_metric(about, float(task["listening"]))
-        if task["cpu_seconds"] is not None:
-            cpu.add_metric(about, task["cpu_seconds"])
-    for name, field, text in _OF_TASKS:
+        about = [run, task.task, task.host]
+        up.add_metric(about, float(task.state == "running" or task.waiting_since is not None))
+        if task.listening is not None:
+            listening.add_metric(about, float(task.listening))
+        if task.cpu_seconds is not None:
+            cpu.add_metric(about, task.cpu_seconds)
+    for name, value_of, text in _OF_TASKS:
         gauge = GaugeMetricFamily(f"tflaunch_task_{name}", text, labels=labels)
         for task in tasks:
-            if task[field] is not None:
-                gauge.add_metric([run, task["task"], task["host"]], task[field])
+            value = value_of(task)
+            if value is not None:
+                gauge.add_metric([run, task.task, task.host], value)
         found.append(gauge)
     return found
 
 
-def _own(run: str, tasks: Iterable[Status]) -> Metric:
+def _own(run: str, tasks: Iterable[TaskStatus]) -> Metric:
     """Return the metrics that programs report under their own names, such as a loss."""
     own = GaugeMetricFamily("tflaunch_task_metric", "As the task reports it.", labels=["run", "task", "name"])
     for task in tasks:
-        for name, value in (task["metrics"] or {}).items():
-            own.add_metric([run, task["task"], name], value)
+        for name, value in (task.metrics or {}).items():
+            own.add_metric([run, task.task, name], value)
     return own

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from typing import Any
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])")
 _UNITS = "BKMGTPE"
@@ -13,25 +11,14 @@ _JOINING = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff\U0001f1e6-\U0001f1ff\U0001f3f
 """Parts of Korean syllables and flags, and skin tones: some terminals merge them with their neighbours."""
 
 
-def number(value: Any) -> float | None:
-    """Return a value if it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        found = float(value)
-    except OverflowError:
-        return None
-    return found if math.isfinite(found) else None
-
-
-def plain(text: Any, limit: int = 1000) -> str:
+def plain(text: str | None, limit: int = 1000) -> str:
     """Return the part of a text with the same width on every terminal: no escapes, nothing that combines.
 
     Args:
-        text: anything; a non-string gives "".
+        text: any text; None gives "".
         limit: maximum number of characters to examine.
     """
-    if not isinstance(text, str):
+    if text is None:
         return ""
     composed = _JOINING.sub("", unicodedata.normalize("NFC", _ESCAPE.sub("", text[:limit])))
     if composed.isascii() and composed.isprintable():

@@ -15,9 +15,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from tflaunch.explain.run_status import Status
 from tflaunch.tui import rows
 from tflaunch.tui.headline import Part, headline, news
-from tflaunch.tui.rows import LAST_LINE, METRIC, Cell, Row, Status
+from tflaunch.tui.rows import LAST_LINE, METRIC, Cell, Row
 
 _MOST_ROWS = 16  # more tasks than this are grouped by role
 _MOST_LINES = 3  # per message below the headline
@@ -60,12 +61,12 @@ def render(status: Status, width: int, height: int, now: float) -> list[str]:
     """Return a status as terminal lines with escape sequences, without line ends.
 
     Args:
-        status: what `tflaunch ps --json` prints; any key may be missing or null.
+        status: the status of a run.
         width: maximum columns of a line, at least 1.
         height: maximum number of lines, at least 1.
         now: seconds since the epoch.
     """
-    tasks = rows.tasks_of(status)
+    tasks = status.tasks
     head = [_rule(headline(status, now), width)]
     for part in news(status):
         head += _wrapped(part, width, _MOST_LINES)
@@ -81,14 +82,14 @@ def table(status: Status, width: int | None = None, now: float | None = None) ->
     """Return a status as plain text: aligned, one line per task, without the tasks' last lines.
 
     Args:
-        status: what `tflaunch ps --json` prints; any key may be missing or null.
+        status: the status of a run.
         width: maximum columns of a line; None to leave nothing out.
         now: seconds since the epoch; None for the current time.
     """
     now = time.time() if now is None else now
     lines = [Text(" · ".join(part.text for part in headline(status, now)), no_wrap=True, overflow="ellipsis")]
     lines += [Text(part.text, no_wrap=True, overflow="ellipsis") for part in news(status)]
-    cells = [{k: v for k, v in row.items() if k != LAST_LINE} for row in rows.by_task(rows.tasks_of(status), now)]
+    cells = [{k: v for k, v in row.items() if k != LAST_LINE} for row in rows.by_task(status.tasks, now)]
     lines += _laid_out(cells, width) if cells else []
     if width is not None:
         for line in lines:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from tflaunch.explain.run_status import Status
 from tflaunch.tui import terminal
-from tflaunch.tui.rows import Status, tasks_of
 
 _FRAME = 0.1  # seconds between frames, unless there is a lot to write
 
@@ -84,9 +83,7 @@ class LiveView:
         except Exception:  # noqa: BLE001 (a failed rendering must not stop the output)
             self._lines = []
 
-    def _with_last_lines(self, status: Status) -> dict[str, Any]:
-        said = self._last_lines()
-        tasks = [
-            {**task, "last_line": said.get(str(task.get("task"))) or task.get("last_line")} for task in tasks_of(status)
-        ]
-        return {**status, "tasks": tasks}
+    def _with_last_lines(self, status: Status) -> Status:
+        lines = self._last_lines()
+        tasks = (task._replace(last_line=lines.get(task.task) or task.last_line) for task in status.tasks)
+        return status._replace(tasks=tuple(tasks))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
+from tflaunch.explain.run_status import Status
 from tflaunch.store.log_sink import OutputScreen
 
 
@@ -19,7 +19,7 @@ class OutputSink(OutputScreen, Protocol):
     def shows_output(self) -> bool:
         """Whether `show` displays the tasks' output to the user."""
 
-    def update(self, status: Mapping[str, Any]) -> None:
+    def update(self, status: Status) -> None:
         """Show the run's current status."""
 
     def say(self, message: str, is_failure: bool = False) -> None:

@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Iterable
 
+from tflaunch.explain.run_status import Status
 from tflaunch.tui import layout as view
 from tflaunch.tui import terminal
-from tflaunch.tui.rows import Status
 
 _STDOUT = 1
 
@@ -19,7 +19,7 @@ def watch(statuses: Iterable[Status]) -> None:
     If the output cannot be redrawn, each status is printed as a table, separated by empty lines.
 
     Args:
-        statuses: successive outputs of `tflaunch ps --json`; each is taken when it is due.
+        statuses: successive statuses of a run; each is taken when it is due.
     """
     if terminal.is_drawable(_STDOUT):
         _draw(statuses)

@@ -8,12 +8,10 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tflaunch.explain.run_status import TaskStatus
 from tflaunch.tui import formatting
-
-Status = Mapping[str, Any]
-"""What `tflaunch ps --json` prints. Every key may be missing or null."""
 
 LAST_LINE = "LAST LINE"
 METRIC = "="
@@ -59,12 +57,7 @@ Row = dict[str, Cell]
 """Maps columns to cells; empty columns are missing."""
 
 
-def tasks_of(status: Status) -> list[Status]:
-    """Return the tasks of a status, ignoring malformed entries."""
-    return [task for task in _list(status.get("tasks")) if isinstance(task, Mapping)]
-
-
-def by_task(tasks: Sequence[Status], now: float, among: Sequence[Status] | None = None) -> list[Row]:
+def by_task(tasks: Sequence[TaskStatus], now: float, among: Sequence[TaskStatus] | None = None) -> list[Row]:
     """Return one row per task, without a host or an attempt that all of them share.
 
     Args:
@@ -73,25 +66,24 @@ def by_task(tasks: Sequence[Status], now: float, among: Sequence[Status] | None 
         among: all tasks, if ``tasks`` is a subset.
     """
     every = tasks if among is None else among
-    same = {"HOST"} if len({formatting.plain(task.get("host")) for task in every}) == 1 else set()
-    same |= {"ATTEMPT"} if len({formatting.number(task.get("attempt")) for task in every}) == 1 else set()
+    same = {"HOST"} if len({task.host for task in every}) == 1 else set()
+    same |= {"ATTEMPT"} if len({task.attempt for task in every}) == 1 else set()
     found = [_row(task, now) for task in tasks]
     return [{title: cell for title, cell in row.items() if cell.text and title not in same} for row in found]
 
 
-def by_role(tasks: Sequence[Status], now: float) -> list[Row]:
+def by_role(tasks: Sequence[TaskStatus], now: float) -> list[Row]:
     """Return one row per role, followed by one per task with a problem."""
-    roles: dict[str, list[Status]] = {}
+    roles: dict[str, list[TaskStatus]] = {}
     for task in tasks:
-        roles.setdefault(_role(task), []).append(task)
+        roles.setdefault(formatting.plain(task.role), []).append(task)
     not_fine = sorted((task for task in tasks if not _is_fine(task, now)), key=_badness)
     return [_group(role, members) for role, members in roles.items()] + by_task(not_fine, now, tasks)
 
 
-def state(task: Status) -> str:
-    """Return a task's state, "" if unknown; "not listening" for a task that the cluster waits for."""
-    word = formatting.plain(task.get("state"))
-    return "not listening" if word == "waiting" and task.get("listening") is False else word
+def state(task: TaskStatus) -> str:
+    """Return a task's state; "not listening" for a task that the cluster waits for."""
+    return "not listening" if task.state == "waiting" and task.listening is False else formatting.plain(task.state)
 
 
 def style_of(word: str) -> str:
@@ -109,49 +101,40 @@ def _place(word: str) -> int:
     return _BAD_FIRST.index(word) if word in _BAD_FIRST else len(_BAD_FIRST)
 
 
-def _badness(task: Status) -> int:
+def _badness(task: TaskStatus) -> int:
     return _place(state(task))
 
 
-def _is_fine(task: Status, now: float) -> bool:
-    word, since = state(task), formatting.number(task.get("since"))
+def _is_fine(task: TaskStatus, now: float) -> bool:
+    word = state(task)
     if word == "starting":
-        return since is None or now - since <= _LONG_START
+        return task.since is None or now - task.since <= _LONG_START
     return word not in ("failed", "lost", "restarting", "disconnected", "not listening")
 
 
-def _role(task: Status) -> str:
-    return formatting.plain(task.get("role")) or formatting.plain(task.get("task")).partition(":")[0]
-
-
-def _row(task: Status, now: float) -> Row:
-    word = state(task)
-    since = formatting.number(task.get("since"))
-    attempt = formatting.number(task.get("attempt"))
-    epoch, epochs = formatting.number(task.get("epoch")), formatting.number(task.get("epochs"))
-    row = {
-        "TASK": Cell(formatting.plain(task.get("task"))),
+def _row(task: TaskStatus, now: float) -> Row:
+    word, done = state(task), _done(task)
+    return {
+        "TASK": Cell(formatting.plain(task.task)),
         "STATE": Cell(word, style_of(word)),
         "EXIT": Cell(_end(task, word)),
-        "HOST": Cell(formatting.plain(task.get("host"))),
-        "ATTEMPT": Cell(formatting.count(attempt) if attempt is not None and attempt > 0 else ""),
-        "UP": Cell(formatting.duration(now - since) if since is not None and word in _ALIVE else ""),
+        "HOST": Cell(formatting.plain(task.host)),
+        "ATTEMPT": Cell(formatting.count(task.attempt) if task.attempt > 0 else ""),
+        "UP": Cell(formatting.duration(now - task.since) if task.since is not None and word in _ALIVE else ""),
         **_usage([task]),
-        "STEP": _cell(task, "step", formatting.count),
-        "RATE": _cell(task, "steps_per_second", formatting.rate) if _is_alive(task) else Cell(""),
-        "EPOCH": Cell(_of(epoch, epochs)),
-        **_metrics(task.get("metrics")),
-        LAST_LINE: Cell(formatting.plain(task.get("last_line")).strip(), "dim"),
+        "STEP": _cell(task.step, formatting.count),
+        "RATE": _cell(task.steps_per_second, formatting.rate) if _is_alive(task) else Cell(""),
+        "EPOCH": Cell(_of(task.epoch, task.epochs)),
+        **_metrics(task.metrics or {}),
+        LAST_LINE: Cell(formatting.plain(task.last_line).strip(), "dim"),
+        "DONE": _cell(done, formatting.bar),
     }
-    done = _done(task, epoch, epochs)
-    if done is not None:
-        row["DONE"] = Cell(formatting.bar(done))
-    return row
 
 
-def _group(role: str, tasks: Sequence[Status]) -> Row:
-    words, alive = [state(task) for task in tasks], filter(_is_alive, tasks)
-    steps, rates = _numbers(tasks, "step"), _numbers(alive, "steps_per_second")
+def _group(role: str, tasks: Sequence[TaskStatus]) -> Row:
+    words = [state(task) for task in tasks]
+    steps = _known(task.step for task in tasks)
+    rates = _known(task.steps_per_second for task in tasks if _is_alive(task))
     row = {
         "TASK": Cell(f"{role} ×{len(tasks)}"),  # noqa: RUF001 (times, not the letter)
         "STATE": Cell(counts(words), style_of(min(words, key=_place))),
@@ -162,20 +145,20 @@ def _group(role: str, tasks: Sequence[Status]) -> Row:
     return {title: cell for title, cell in row.items() if cell.text}
 
 
-def _is_alive(task: Status) -> bool:
+def _is_alive(task: TaskStatus) -> bool:
     """Whether the measurements of a task are still meaningful."""
-    return state(task) in ("", *_ALIVE)
+    return state(task) in _ALIVE
 
 
-def _usage(every: Sequence[Status]) -> Row:
+def _usage(every: Sequence[TaskStatus]) -> Row:
     """Return the total usage of running tasks; for GPU utilization the mean, because it cannot be added.
 
     Shared memory cannot be added either: it is part of each task's own figure.
     """
     tasks = [task for task in every if _is_alive(task)]
-    share, held = _numbers(tasks, "gpu_percent"), _numbers(tasks, "gpu_bytes")
-    cpu, rss = _numbers(tasks, "cpu_percent"), _numbers(tasks, "rss_bytes")
-    shared = _numbers(tasks, "shared_bytes")
+    share, held = _known(task.gpu_percent for task in tasks), _known(task.gpu_bytes for task in tasks)
+    cpu, rss = _known(task.cpu_percent for task in tasks), _known(task.rss_bytes for task in tasks)
+    shared = _known(task.shared_bytes for task in tasks)
     return {
         "CPU": Cell(f"{sum(cpu):.0f}%" if cpu else ""),
         "MEM": Cell(formatting.memory(sum(rss)) if rss else ""),
@@ -185,27 +168,25 @@ def _usage(every: Sequence[Status]) -> Row:
     }
 
 
-def _end(task: Status, word: str) -> str:
+def _end(task: TaskStatus, word: str) -> str:
     """Return how a task ended: its exit code, or the name of the signal that killed it."""
-    number, code = formatting.number(task.get("signal")), formatting.number(task.get("exit_code"))
-    if word in _ALIVE or (number is None and code is None):
+    if word in _ALIVE:
         return ""
-    if number is None:
-        return f"{code:.0f}"
+    if task.signal is None:
+        return "" if task.exit_code is None else str(task.exit_code)
     try:
-        return signal.Signals(int(number)).name.removeprefix("SIG")
+        return signal.Signals(task.signal).name.removeprefix("SIG")
     except ValueError:
-        return f"signal {number:.0f}"
+        return f"signal {task.signal}"
 
 
-def _done(task: Status, epoch: float | None, epochs: float | None) -> float | None:
+def _done(task: TaskStatus) -> float | None:
     """Return the fraction of training done: by steps if their number is known, otherwise by whole epochs."""
-    if not epochs or epochs < 0:
+    if not task.epochs or task.epochs < 0:
         return None
-    step, steps = formatting.number(task.get("step")), formatting.number(task.get("steps_per_epoch"))
-    if step is not None and steps and steps > 0:
-        return step / (epochs * steps)
-    return None if epoch is None else (epoch - 1) / epochs
+    if task.step is not None and task.steps_per_epoch and task.steps_per_epoch > 0:
+        return task.step / task.steps_per_epoch / task.epochs
+    return None if task.epoch is None else (task.epoch - 1) / task.epochs
 
 
 def _of(value: float | None, total: float | None) -> str:
@@ -214,23 +195,16 @@ def _of(value: float | None, total: float | None) -> str:
     return formatting.count(value) if total is None else f"{formatting.count(value)}/{formatting.count(total)}"
 
 
-def _metrics(values: Any) -> Row:
+def _metrics(values: Mapping[str, float]) -> Row:
     """Return one column per metric, loss first."""
-    if not isinstance(values, Mapping):
-        return {}
     names = sorted((name for name in values if formatting.plain(name)), key=lambda name: name != "loss")
     shown = names[:_MOST_METRICS]
-    return {METRIC + formatting.plain(name, 20).upper(): _cell(values, name, formatting.significant) for name in shown}
+    return {METRIC + formatting.plain(name, 20).upper(): _cell(values[name], formatting.significant) for name in shown}
 
 
-def _cell(values: Mapping[str, Any], key: str, words: Callable[[float], str]) -> Cell:
-    value = formatting.number(values.get(key))
-    return Cell("" if value is None else words(value))
+def _cell(value: float | None, text: Callable[[float], str]) -> Cell:
+    return Cell("" if value is None else text(value))
 
 
-def _numbers(tasks: Iterable[Status], key: str) -> list[float]:
-    return [value for task in tasks if (value := formatting.number(task.get(key))) is not None]
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

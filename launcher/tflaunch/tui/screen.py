@@ -11,14 +11,15 @@ import re
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tflaunch.printable import printable
 from tflaunch.store.log_line import Kept, last_state
 from tflaunch.tui.backlog import Backlog, Piece
 
 if TYPE_CHECKING:
+    from tflaunch.explain.run_status import Status
     from tflaunch.tui.live import LiveView
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -58,12 +59,8 @@ class Screen:
         """Whether a view is drawn below the lines, so that `update` has an effect."""
         return self._live is not None
 
-    def update(self, status: Mapping[str, Any]) -> None:
-        """Draw this status below the lines from now on, replacing any earlier one.
-
-        Args:
-            status: what `tflaunch ps --json` prints. It must not be changed afterwards.
-        """
+    def update(self, status: Status) -> None:
+        """Draw this status below the lines from now on, replacing any earlier one."""
         if self._live is not None and self._live.update(status):
             self._out.add(Piece(None, b""))
 
