@@ -121,9 +121,9 @@ class History:
         world, plan, mailbox = self.world, self.plan, self.mailbox
         slowness = world.random.choice((0.0, 0.0, 0.0, 0.3))
         words = SimWords(world, self.oracle, mailbox.call, slowness, is_heir=self._supervisors > 0)
-        terms = sessions.Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
         self._supervisors += 1
-        sessions._CLOCK = f"clock {self._supervisors}"
+        clock = f"clock {self._supervisors}"
+        terms = sessions.Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat, clock=clock)
         made = {}
         self.ways = {}
         for name, host in self.hosts.items():

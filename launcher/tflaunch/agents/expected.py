@@ -7,11 +7,18 @@ from typing import Any
 
 from tflaunch.core import events
 
+_EVENTS_AT_ONCE = 1000  # that an agent may report, apart from those of its tasks
+_EVENTS_PER_ATTEMPT = 20
+_EVENTS_PER_SECOND = 10  # for output stalls and other events that recur over time
+
 
 class ExpectedReplies:
     """Remembers the commands sent to an agent, as far as its events answer them."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
+        """Expect nothing yet of an agent that is started at ``now``, in seconds of our clock."""
+        self._began_at = now
+        self._event_count = 0
         self._started: set[tuple[str, int]] = set()
         self._watched: set[tuple[str, int]] = set()
         self._ports: set[str] = set()
@@ -36,11 +43,6 @@ class ExpectedReplies:
     def note_files(self) -> None:
         """Remember that the user's code was offered."""
         self._has_offered_files = True
-
-    @property
-    def starts(self) -> int:
-        """The number of attempts that the agent was asked to start."""
-        return len(self._started)
 
     def has_started(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start this attempt."""
@@ -73,6 +75,19 @@ class ExpectedReplies:
                 _check_names("the peers", event.failed, self._peers)
             case events.FilesSynced() | events.FilesRefused() if not self._has_offered_files:
                 raise ValueError("it was not offered any files")
+
+    def count_event(self, now: float) -> None:
+        """Limit how many events an agent can make us record.
+
+        Tasks cause few events, apart from output stalls, which take time.
+
+        Raises:
+            ValueError: the agent exceeds the limit.
+        """
+        self._event_count += 1
+        over_time = _EVENTS_PER_SECOND * (now - self._began_at)
+        if self._event_count > _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * len(self._started) + over_time:
+            raise ValueError("it tells of more events than its tasks can cause")
 
     @staticmethod
     def _check_attempt(task: str, attempt: int, known: Collection[tuple[str, int]]) -> None:

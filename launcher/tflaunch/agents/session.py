@@ -16,9 +16,10 @@ from tflaunch.agents.event_cursor import EventCursor
 from tflaunch.agents.expected import ExpectedReplies
 from tflaunch.agents.file_sync import Upload
 from tflaunch.agents.frames import Frame, Frames
+from tflaunch.agents.link_state import LinkHealth, LinkState, Takeover
 from tflaunch.agents.outbox import CommandOutbox
 from tflaunch.agents.output import KINDS, Output, OutputWriter
-from tflaunch.agents.reconnect import STEADY, Reconnector
+from tflaunch.agents.reconnect import Reconnector
 from tflaunch.core import events, measures
 from tflaunch.core.measures import Measure
 from tflaunch.mailbox import Mailbox
@@ -31,20 +32,14 @@ if TYPE_CHECKING:
 
 _BEATS = 3  # keep-alives per heartbeat timeout: two may be late without harm
 _LONGEST_REASON = 200
-_MOST_VIOLATIONS = 3  # protocol violations by one agent before its host is given up
-_MOST_USELESS_LINKS = 8  # consecutive links that are greeted and lost at once without a new event
-_MOST_UNANSWERED_LINKS = 3  # consecutive links that are greeted, but over which no keep_alive is answered
-_EVENTS_AT_ONCE = 1000  # that an agent may report, apart from those of its tasks
-_EVENTS_PER_ATTEMPT = 20
-_EVENTS_PER_SECOND = 10  # for output stalls and other events that recur over time
 _CLOCK = os.urandom(8).hex()
-"""Identifies the clock of this process, with which agents compare theirs."""
 
 
 class Terms(NamedTuple):
     """The terms sent to an agent when a session begins. Times are in seconds.
 
     ``fencing`` is the supervisor's number in the run: an agent that has seen a higher one refuses its commands.
+    ``clock`` identifies the clock of this process, with which agents compare theirs.
     """
 
     run: str
@@ -52,6 +47,7 @@ class Terms(NamedTuple):
     grace: float
     heartbeat: float
     fencing: int = 0
+    clock: str = _CLOCK
 
 
 class Session:
@@ -81,34 +77,28 @@ class Session:
         self._seeker = Reconnector(way, mailbox, run_in_thread, self._use)
         self._terms = terms
         self._mailbox = mailbox
-        self._given = ExpectedReplies()
         self._output = Output(words, self._acknowledge_soon, self._ours, self._may_write)
-        self._frames: Frames | None = None
-        self._is_greeted = False
-        self._is_wanted = False
+        self._state = LinkState.CLOSED
+        self._takeover = Takeover.NONE
         self._is_leaving = False
-        self._has_joined = False
-        self._asked = self._answered = 0.0
-        self._upload: Upload | None = None
-        self._orders = CommandOutbox(terms.lease > 0)
-        self._heard = EventCursor()
-        self._violations = 0
-        self._useless_links = 0
-        self._unanswered_links = 0
-        self._linked_at = 0.0
-        self._seen_at_link = 0
-        self._event_count = 0
-        self._began_at = 0.0
-        self._is_recalling = False
-        self._is_resuming = False
         self._is_acknowledging = False
-        self._clock = HostClock()
+        self._frames: Frames | None = None
         self._tell_measures: Callable[[dict[str, Measure], float], None] | None = None
+        self._forget_agent()
+
+    def _forget_agent(self) -> None:
+        """Reset what belongs to one agent: the next one numbers its events and commands from the start."""
+        self._health = LinkHealth(self._terms.heartbeat, self._terms.lease)
+        self._orders = CommandOutbox(self._terms.lease > 0)
+        self._given = ExpectedReplies(self._mailbox.now())
+        self._heard = EventCursor()
+        self._upload: Upload | None = None
+        self._clock = HostClock()
 
     @property
     def is_open(self) -> bool:
         """Whether the agent is connected, or may be reconnected."""
-        return self._is_wanted
+        return self._state is not LinkState.CLOSED
 
     @property
     def is_linked(self) -> bool:
@@ -125,7 +115,7 @@ class Session:
     def join(self) -> None:
         """Start an agent; `HostJoined` or `HostUnreachable` will follow."""
         self._begin()
-        if not self._is_recalling:
+        if self._takeover is not Takeover.RECALLING:
             self._seeker.start(self._unreachable)
 
     def join_over(self, link: Link) -> None:
@@ -134,72 +124,57 @@ class Session:
         self._use(link)
 
     def _begin(self) -> None:
-        """Reset the state of the previous agent: a new one numbers its events and commands from the start."""
         self.abandon()
-        self._is_wanted = True
-        self._has_joined = False
-        self._orders = CommandOutbox(self._terms.lease > 0)
-        self._given = ExpectedReplies()
-        self._heard = EventCursor()
-        self._violations = 0
-        self._useless_links = 0
-        self._unanswered_links = 0
-        self._event_count = 0
-        self._began_at = self._mailbox.now()
-        self._upload = None
-        self._clock = HostClock()
+        self._forget_agent()
+        self._state = LinkState.STARTING
 
     # ---- taking over from a supervisor that was killed
 
     def begin_recall(self) -> None:
         """Replay what an earlier supervisor did without doing it again, until `resume`."""
-        self._is_recalling = True
+        self._takeover = Takeover.RECALLING
         self._begin()
 
     def recall(self, event: events.Event) -> None:
         """Replay an event of this host that the earlier supervisor recorded."""
         match event:
             case events.HostJoined():
-                self._has_joined = True
+                self._state = LinkState.RECONNECTING
             case events.HostUnreachable() | events.HostLost():
-                self._is_wanted = False
-            case _ if events.is_from_agent(event) and self._has_joined:
+                self._state = LinkState.CLOSED
+            case _ if events.is_from_agent(event) and self._state.has_joined:
                 self._heard.recall()
 
     def resume(self) -> None:
         """Reconnect to the agent of the earlier supervisor, if there should be one."""
-        self._is_recalling = False
-        if not self._is_wanted:
-            return
-        self._is_resuming = True
-        if self._has_joined:
+        self._takeover = Takeover.RESUMING if self.is_open else Takeover.NONE
+        if self._state is LinkState.RECONNECTING:
             self._mailbox.put(events.LinkLost(self.host, "its supervisor was killed, and another one took over"))
             self._seeker.find(self._gone)
-        else:  # the earlier supervisor may not have started it
+        elif self.is_open:  # the earlier supervisor may not have started it
             self._seeker.find_or_start(self._unreachable)
 
     # ---- the link
 
     def _unreachable(self, reason: str) -> None:
-        self._is_wanted = False
+        self._state = LinkState.CLOSED
         self._mailbox.put(events.HostUnreachable(self.host, printable(reason)))
 
     def _gone(self, words: str, is_faulty: bool = False) -> None:
-        self._is_wanted = False
+        self._state = LinkState.CLOSED
         self._mailbox.put(events.HostLost(self.host, printable(words) or "it ended unexpectedly", is_faulty))
 
     def _use(self, link: Link) -> None:
         self._frames = Frames(link, self._mailbox, self._read, self._lose, self._punish)
-        self._asked = self._answered = self._linked_at = self._mailbox.now()
-        self._seen_at_link = self._heard.seen
+        self._health.note_link(self._mailbox.now(), self._heard.seen)
         terms = self._terms._asdict()
-        del terms["heartbeat"]
+        del terms["heartbeat"], terms["clock"]
         self._say("hello", protocol=wire.PROTOCOL, seen=self._heard.seen, **terms, **self._time())
         if self._terms.lease > 0:
             self._beat(self._frames)
 
     def _time(self) -> dict[str, object]:
-        return {"clock": _CLOCK, "sent": self._mailbox.now()}
+        return {"clock": self._terms.clock, "sent": self._mailbox.now()}
 
     def _beat(self, frames: Frames) -> None:
         """Send a keep-alive and check for the agent's, repeatedly until this link is lost."""
@@ -208,43 +183,29 @@ class Session:
         if self._frames is not frames:
             return
         now = self._mailbox.now()
-        silence = now - frames.heard_at
-        if silence >= self._terms.heartbeat:
-            self._lose(f"nothing was heard for {silence:.1f} s")
-            return
-        unanswered = self._asked - self._answered
-        if unanswered >= self._terms.lease / 2:  # its messages may arrive while ours do not
-            self._unanswered_links += 1
-            self._lose(f"nothing that was said in the last {unanswered:.1f} s was answered")
+        reason = self._health.why_lost(now, frames.heard_at)
+        if reason:
+            self._lose(reason)
             return
         if self._is_greeted:
-            self._asked = now
+            self._health.note_question(now)
             self._say("keep_alive", **self._time())
         self._mailbox.call_at(now + self._terms.heartbeat / _BEATS, lambda: self._beat(frames))
 
     def _lose(self, reason: str) -> None:
         """Close this link and reconnect, as the agent may be alive."""
-        is_useless = self._is_greeted and self._is_useless
-        self._useless_links = self._useless_links + 1 if is_useless else 0
+        self._health.note_loss(self._mailbox.now(), self._heard.seen, self._is_greeted)
         self._hang_up()
         if self._is_leaving:
             self._way.end()
-            self._is_wanted = False
-            return
-        if self._useless_links >= _MOST_USELESS_LINKS:
-            self._gone(f"{reason}; {self._useless_links} links in a row were lost like that at once")
-        elif self._unanswered_links >= _MOST_UNANSWERED_LINKS:
-            self._gone(f"{reason}, over {self._unanswered_links} links in a row")
-        elif self._has_joined:
+            self._state = LinkState.CLOSED
+        elif given_up := self._health.why_given_up(reason):
+            self._gone(given_up)
+        elif self._state.has_joined:
             self._mailbox.put(events.LinkLost(self.host, printable(reason)))
             self._seeker.find(self._gone)
         else:
             self._seeker.explain(reason, self._unreachable)
-
-    @property
-    def _is_useless(self) -> bool:
-        """Whether the link has neither lasted nor delivered a new event."""
-        return self._mailbox.now() - self._linked_at < STEADY and self._heard.seen == self._seen_at_link
 
     def _punish(self, reason: str) -> None:
         """Give up this link after a protocol violation, and the host after several of them.
@@ -252,12 +213,12 @@ class Session:
         A host given up is not waited for: a correct agent never breaks the protocol, and its tasks end with the lease.
         Another agent starts on that host only when the lock there is free.
         """
-        self._violations += 1
+        too_many = self._health.note_violation()
         reason = f"its agent broke the protocol: {reason}"
-        if self._has_joined and not self._is_leaving and self._violations >= _MOST_VIOLATIONS:
+        if self._state.has_joined and not self._is_leaving and too_many:
             self._seeker.stop()
             self._hang_up()
-            self._gone(f"{reason}; it did that {self._violations} times", is_faulty=True)
+            self._gone(f"{reason}; it did that {too_many} times", is_faulty=True)
         else:
             self._lose(reason)
 
@@ -315,7 +276,7 @@ class Session:
     def leave(self) -> None:
         """Ask the agent to stop its remaining tasks and exit; the session closes when it has."""
         self._is_leaving = True
-        if self._frames is None and not self._is_resuming:
+        if self._frames is None and self._takeover is not Takeover.RESUMING:
             self.abandon()
         elif self._is_greeted:
             self._say("leave", grace=0)
@@ -323,15 +284,20 @@ class Session:
     def abandon(self) -> None:
         """Stop without waiting: the agent has exited, or will on its own when its lease expires."""
         self._seeker.stop()
-        self._is_wanted = False
         self._orders.forget()
         self._hang_up()
+        self._state = LinkState.CLOSED
 
     def _hang_up(self) -> None:
         if self._frames is not None:
             self._frames.close()
         self._frames = None
-        self._is_greeted = False
+        self._state = self._state.after_loss()
+
+    @property
+    def _is_greeted(self) -> bool:
+        """Whether the agent has greeted over the current link, so that it takes commands."""
+        return self._state is LinkState.CONNECTED
 
     def _say(self, kind: str, **about: object) -> None:
         self._send((wire.encode({"kind": kind, **about}),))
@@ -370,27 +336,13 @@ class Session:
         self._given.check(event)
         if not self._heard.is_new(number):
             return
-        self._count_event()
+        self._given.count_event(self._mailbox.now())
         if isinstance(event, events.TaskStarted | events.TaskExited):
             event = event._replace(at=self._clock.ours(event.at))
         elif isinstance(event, events.FilesSynced | events.FilesRefused):
             self._upload = None
         self._heard.note(event, number)
         self._mailbox.put(event)
-
-    def _count_event(self) -> None:
-        """Limit how many events an agent can make us record.
-
-        Tasks cause few events, apart from output stalls, which take time.
-
-        Raises:
-            ValueError: the agent exceeds the limit.
-        """
-        self._event_count += 1
-        seconds = self._mailbox.now() - self._began_at
-        most = _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * self._given.starts + _EVENTS_PER_SECOND * seconds
-        if self._event_count > most:
-            raise ValueError("it tells of more events than its tasks can cause")
 
     def _may_write(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start an attempt, so that its output is accepted."""
@@ -400,17 +352,16 @@ class Session:
         greeting = replies.read_greeting(message, self._orders.last, self._mailbox.now())
         if self._is_greeted:
             raise ValueError("it greeted twice")
-        self._is_greeted = True
-        if self._has_joined:
+        if self._state.has_joined:
             self._mailbox.put(events.LinkRestored(self.host, greeting.is_leaving))
         else:
-            self._has_joined = True
             self._mailbox.put(events.HostJoined(self.host))
+        self._state = LinkState.CONNECTED
+        self._takeover = Takeover.NONE
         for task, attempt in self._orders.silent_attempts(greeting.pulse.obeyed, greeting.streams):
             self._output.end(task, attempt)
         if not self._heard.seen:
             self._say("keep_alive", **self._time())  # a starting agent answers late, which makes a poor clock sample
-        self._is_resuming = False
         self._take_pulse(greeting.pulse)
         for frame in self._orders.waiting():
             self._send(frame)
@@ -432,12 +383,12 @@ class Session:
             self._mailbox.put(events.FilesRefused(self.host, printable(f"{error.filename}: {error.strerror}")))
 
     def _read_pulse(self, message: dict[str, Any]) -> None:
-        self._unanswered_links = 0
+        self._health.note_pulse()
         self._take_pulse(replies.read_pulse(message, self._orders.last, self._mailbox.now()))
 
     def _take_pulse(self, pulse: replies.Pulse) -> None:
         """Discard the commands that were executed, and compare the clocks."""
-        self._answered = max(self._answered, pulse.sent)
+        self._health.note_answer(pulse.sent)
         self._clock.compare(pulse.sent, pulse.time, self._mailbox.now())
         self._orders.forget(pulse.obeyed)
 

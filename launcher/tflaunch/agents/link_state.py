@@ -1,0 +1,99 @@
+"""The state of the link to an agent, and when it shows that the link or the host is to be given up. Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from tflaunch.agents.reconnect import STEADY
+
+_MOST_VIOLATIONS = 3  # protocol violations by one agent before its host is given up
+_MOST_USELESS_LINKS = 8  # consecutive links that are greeted and lost at once without a new event
+_MOST_UNANSWERED_LINKS = 3  # consecutive links that are greeted, but over which no keep_alive is answered
+
+
+class LinkState(Enum):
+    """How far the connection to an agent is. A link exists when it is open, before the agent greets over it."""
+
+    CLOSED = "closed"
+    """There is no agent: not yet, no longer, or none that can be reached."""
+    STARTING = "starting"
+    """The agent is being started; it has not greeted yet."""
+    CONNECTED = "connected"
+    """The agent has greeted over the current link."""
+    RECONNECTING = "reconnecting"
+    """The agent has greeted earlier; the link is lost, or the next one is open and not yet greeted."""
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether the agent has greeted at all."""
+        return self in (LinkState.CONNECTED, LinkState.RECONNECTING)
+
+    def after_loss(self) -> LinkState:
+        """Return the state after the loss of the link."""
+        return LinkState.RECONNECTING if self is LinkState.CONNECTED else self
+
+
+class Takeover(Enum):
+    """Whether a session continues that of an earlier supervisor."""
+
+    NONE = "none"
+    RECALLING = "recalling"
+    """What that supervisor did is replayed, without doing it again."""
+    RESUMING = "resuming"
+    """Its agent is being looked for and has not greeted yet."""
+
+
+class LinkHealth:
+    """Judges the links to one agent. Times are of our clock, in seconds."""
+
+    def __init__(self, heartbeat: float, lease: float) -> None:
+        self._heartbeat = heartbeat
+        self._lease = lease
+        self._violations = self._useless_links = self._unanswered_links = 0
+        self._opened_at = self._asked_at = self._answered_at = 0.0
+        self._seen_before = 0
+
+    def note_link(self, now: float, seen: int) -> None:
+        """Note a new link; ``seen`` is the number of the last event received before."""
+        self._opened_at = self._asked_at = self._answered_at = now
+        self._seen_before = seen
+
+    def note_question(self, now: float) -> None:
+        """Note a keep-alive sent."""
+        self._asked_at = now
+
+    def note_answer(self, asked_at: float) -> None:
+        """Note the answer to what was sent at ``asked_at``."""
+        self._answered_at = max(self._answered_at, asked_at)
+
+    def note_pulse(self) -> None:
+        """Note that a keep-alive was answered: messages arrive in both directions."""
+        self._unanswered_links = 0
+
+    def why_lost(self, now: float, heard_at: float) -> str:
+        """Return why the link must be considered lost, "" if it need not; ``heard_at``: when data last arrived."""
+        silence, unanswered = now - heard_at, self._asked_at - self._answered_at
+        if silence >= self._heartbeat:
+            return f"nothing was heard for {silence:.1f} s"
+        if unanswered >= self._lease / 2:  # its messages may arrive while ours do not
+            self._unanswered_links += 1
+            return f"nothing that was said in the last {unanswered:.1f} s was answered"
+        return ""
+
+    def note_loss(self, now: float, seen: int, was_greeted: bool) -> None:
+        """Note the loss of the link: it was useless if it neither lasted nor delivered a new event."""
+        is_useless = was_greeted and now - self._opened_at < STEADY and seen == self._seen_before
+        self._useless_links = self._useless_links + 1 if is_useless else 0
+
+    def why_given_up(self, reason: str) -> str:
+        """Return why the host is given up after a link was lost for ``reason``, "" if it is not."""
+        if self._useless_links >= _MOST_USELESS_LINKS:
+            return f"{reason}; {self._useless_links} links in a row were lost like that at once"
+        if self._unanswered_links >= _MOST_UNANSWERED_LINKS:
+            return f"{reason}, over {self._unanswered_links} links in a row"
+        return ""
+
+    def note_violation(self) -> int:
+        """Note a violation of the protocol; return their number if it is too high, else 0."""
+        self._violations += 1
+        return self._violations if self._violations >= _MOST_VIOLATIONS else 0
