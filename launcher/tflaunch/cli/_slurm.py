@@ -169,6 +169,7 @@ def supervise(directory: Path) -> int:
     from tflaunch.render import slurm
     from tflaunch.render.target_plan import with_gpus
     from tflaunch.runtime import daemon, launch, slurm_submission
+    from tflaunch.runtime.run_config import RunConfig
     from tflaunch.slurm import batch
     from tflaunch.store import log_writer
 
@@ -187,5 +188,5 @@ def supervise(directory: Path) -> int:
     def begun() -> None:
         batch.note_life(directory, slurm_submission.restart_count())
 
-    manner = launch.Manner(say, faults, order.metrics_port, sink=daemon.notes, begun=begun)
-    return launch.start(plan, launch.code_for_hosts(plan), run, manner)
+    code = launch.code_for_hosts(plan)
+    return launch.start(plan, RunConfig(run, code, say, faults, order.metrics_port, sink=daemon.notes, begun=begun))

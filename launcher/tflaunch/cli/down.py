@@ -112,7 +112,7 @@ def _end(path: Path, grace: float | None) -> None:
         from tflaunch.runtime import launch
 
         default = observer.job.plan.timeouts.grace
-        launch.take_over(path, launch.Manner(say), StopRequested(default if grace is None else grace))
+        launch.take_over(path, say, stop=StopRequested(default if grace is None else grace))
 
 
 def _seconds(text: str) -> float:

@@ -118,6 +118,7 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: 
     """Run a plan; ``spec`` is what the user wrote, in the format that ``suffix`` names."""
     from tflaunch import descriptors
     from tflaunch.runtime import launch
+    from tflaunch.runtime.run_config import RunConfig
     from tflaunch.store import log_writer
     from tflaunch.store.run_dir import RunDirectory
 
@@ -127,8 +128,7 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: 
     code = launch.code_for_hosts(plan)
     directory = RunDirectory(plan.name, options.log_dir)
     directory.keep_spec(suffix, spec)
-    manner = launch.Manner(say, faults, options.metrics_port, options.detach)
-    exit_code = launch.start(plan, code, directory, manner)
+    exit_code = launch.start(plan, RunConfig(directory, code, say, faults, options.metrics_port, options.detach))
     if options.detach and exit_code == 0:
         click.echo(directory.run)
     return exit_code
@@ -140,7 +140,7 @@ def take_over(name: str, metrics_port: int | None = None, is_detached: bool = Fa
     from tflaunch.runtime import launch
 
     path = runs.find_run(name)
-    code = launch.take_over(path, launch.Manner(say, (), metrics_port, is_detached))
+    code = launch.take_over(path, say, metrics_port, is_detached)
     if is_detached and code == 0:
         click.echo(path.name)
     return code

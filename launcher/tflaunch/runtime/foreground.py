@@ -17,28 +17,42 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import wiring
 from tflaunch.runtime.loop import Run
-from tflaunch.runtime.wiring import RunConfig, Runtime
+from tflaunch.runtime.run_config import RunConfig
+from tflaunch.runtime.wiring import Runtime
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_sink import LogSink
-from tflaunch.transport.base import Link
+from tflaunch.transport.base import AgentConnector, Link
 
 _INTERRUPTED = 128 + signal.SIGINT
 _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 
 
-def execute(plan: Plan, config: RunConfig, links: Mapping[str, Link]) -> int:
-    """Run a plan to its end and return tflaunch's exit code. ``links``: agents that are already started."""
+def execute(plan: Plan, config: RunConfig, connectors: Mapping[str, AgentConnector], links: Mapping[str, Link]) -> int:
+    """Run a plan to its end and return tflaunch's exit code.
+
+    Args:
+        plan: the plan.
+        config: how the run is supervised.
+        connectors: how to reach the agent of each host.
+        links: agents that are already started.
+    """
     mailbox = Mailbox()
     job = step.begin_job(config.directory.run, plan, mailbox.now())
-    return _supervise(job, config, mailbox, lambda run: run.execute(links))
+    return _supervise(job, config, connectors, mailbox, lambda run: run.execute(links))
 
 
-def resume(records: Sequence[dict[str, Any]], config: RunConfig, stop: StopRequested | None = None) -> int:
+def resume(
+    records: Sequence[dict[str, Any]],
+    config: RunConfig,
+    connectors: Mapping[str, AgentConnector],
+    stop: StopRequested | None = None,
+) -> int:
     """Take over a run whose supervisor was killed, and return tflaunch's exit code.
 
     Args:
         records: the run's journal.
         config: how the run is supervised.
+        connectors: how to reach the agent of each host.
         stop: if given, end the run at once.
     """
     job = replay.first_job(records[0])
@@ -51,11 +65,17 @@ def resume(records: Sequence[dict[str, Any]], config: RunConfig, stop: StopReque
             mailbox.put(stop)
         run.resume()
 
-    return _supervise(job, config, mailbox, go_on, earlier, len(records))
+    return _supervise(job, config, connectors, mailbox, go_on, earlier, len(records))
 
 
 def _supervise(
-    job: Job, config: RunConfig, mailbox: Mailbox, serve: Callable[[Run], None], fencing: int = 0, records: int = 0
+    job: Job,
+    config: RunConfig,
+    connectors: Mapping[str, AgentConnector],
+    mailbox: Mailbox,
+    serve: Callable[[Run], None],
+    fencing: int = 0,
+    records: int = 0,
 ) -> int:
     """Open the runtime, let ``serve`` run the job to its end, and return tflaunch's exit code."""
     signals: list[int] = []
@@ -66,7 +86,7 @@ def _supervise(
         return _PATIENCE if signals or code is None else None
 
     try:
-        with wiring.open_runtime(job, config, mailbox, patience, fencing, records) as runtime:
+        with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:
             run = Run(job, runtime.collaborators)
             with _signals_to(mailbox, signals):
                 serve(run)

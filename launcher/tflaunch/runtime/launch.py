@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan
+from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store.journal import read_journal, readable
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector, Link, LinkError
@@ -17,36 +18,14 @@ from tflaunch.transport.connect import connectors_for
 # Slow imports come after starting this machine's agents, so that both happen in parallel.
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
-    from tflaunch.core.drill import Fault
     from tflaunch.core.events import StopRequested
-    from tflaunch.runtime.wiring import RunConfig
-    from tflaunch.tui.output_sink import OutputSink
 
 
-class Manner(NamedTuple):
-    """How a run is supervised.
+def start(plan: Plan, config: RunConfig) -> int:
+    """Run a plan; return tflaunch's exit code, if detached 0 once the tasks are running."""
+    connectors = connectors_for(plan, config.directory)
 
-    ``say`` shows a message; ``faults``: a drill, if requested; ``metrics_port``: where to serve metrics, if at all;
-    ``is_detached``: in a separate process that survives this terminal. For an attached run, ``sink`` receives the
-    output (default: the screen), and ``begun`` is called once other terminals can see the run.
-    """
-
-    say: Callable[[str], None]
-    faults: Sequence[Fault] = ()
-    metrics_port: int | None = None
-    is_detached: bool = False
-    sink: Callable[[Sequence[str]], OutputSink] | None = None
-    begun: Callable[[], None] = lambda: None
-
-
-def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner) -> int:
-    """Run a plan in its directory; return tflaunch's exit code, if detached 0 once the tasks are running.
-
-    ``code``: the result of `code_for_hosts`.
-    """
-    connectors = connectors_for(plan, directory)
-
-    def supervise(sink: Callable[[Sequence[str]], OutputSink] | None, begun: Callable[[], None]) -> int:
+    def supervise(config: RunConfig) -> int:
         links = _links_on_this_machine(plan, connectors)
         from tflaunch.runtime import foreground
 
@@ -54,17 +33,25 @@ def start(plan: Plan, code: Code | None, directory: RunDirectory, manner: Manner
             for host, link in links.items():
                 unused.callback(_hang_up, connectors[host], link)
 
-            def has_begun() -> None:
+            def begun() -> None:
                 unused.pop_all()
-                begun()
+                config.begun()
 
-            return foreground.execute(plan, _config(directory, connectors, code, manner, sink, has_begun), links)
+            return foreground.execute(plan, config._replace(begun=begun), connectors, links)
 
-    return _supervise(directory.path, supervise, manner)
+    return _supervise(config, supervise)
 
 
-def take_over(path: Path, manner: Manner, stop: StopRequested | None = None) -> int:
+def take_over(
+    path: Path,
+    say: Callable[[str], None],
+    metrics_port: int | None = None,
+    is_detached: bool = False,
+    stop: StopRequested | None = None,
+) -> int:
     """Continue the run in a directory, or end it with ``stop``; return the exit code as `start` does.
+
+    ``say``, ``metrics_port`` and ``is_detached`` are as in `RunConfig`.
 
     Raises:
         TflaunchError: the run has a supervisor, or none of its tasks can still be alive.
@@ -96,43 +83,24 @@ def take_over(path: Path, manner: Manner, stop: StopRequested | None = None) -> 
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
     descriptors.require(len(job.original.hosts), len(job.original.processes()))
-    code = code_for_hosts(job.original)
+    config = RunConfig(directory, code_for_hosts(job.original), say, metrics_port=metrics_port, is_detached=is_detached)
     connectors = connectors_for(job.original, directory)
-
-    def supervise(sink: Callable[[Sequence[str]], OutputSink] | None, begun: Callable[[], None]) -> int:
-        return foreground.resume(records, _config(directory, connectors, code, manner, sink, begun), stop)
-
-    return _supervise(path, supervise, manner)
+    return _supervise(config, lambda config: foreground.resume(records, config, connectors, stop))
 
 
-_Supervise = Callable[["Callable[[Sequence[str]], OutputSink] | None", Callable[[], None]], int]
-
-
-def _supervise(path: Path, supervise: _Supervise, manner: Manner) -> int:
-    if not manner.is_detached:
-        return supervise(manner.sink, manner.begun)
+def _supervise(config: RunConfig, supervise: Callable[[RunConfig], int]) -> int:
+    """Call ``supervise`` in this process, or in one that survives this terminal."""
+    if not config.is_detached:
+        return supervise(config)
     from tflaunch.runtime import daemon
 
-    supervisor = daemon.launch(path, lambda begun: supervise(daemon.notes, begun))
+    path = config.directory.path
+    supervisor = daemon.launch(path, lambda begun: supervise(config._replace(sink=daemon.notes, begun=begun)))
     from tflaunch.client import follow
     from tflaunch.client.observer import Observer
 
     with daemon.interrupts_to(supervisor):
-        return follow.until_running(Observer(path), manner.say) or 0
-
-
-def _config(
-    directory: RunDirectory,
-    connectors: Mapping[str, AgentConnector],
-    code: Code | None,
-    manner: Manner,
-    sink: Callable[[Sequence[str]], OutputSink] | None,
-    begun: Callable[[], None],
-) -> RunConfig:
-    from tflaunch.runtime.wiring import RunConfig
-    from tflaunch.tui.screen import Screen
-
-    return RunConfig(directory, connectors, code, sink or Screen, manner.faults, manner.metrics_port, begun)
+        return follow.until_running(Observer(path), config.say) or 0
 
 
 def _links_on_this_machine(plan: Plan, connectors: Mapping[str, AgentConnector]) -> dict[str, Link]:

@@ -14,6 +14,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
 from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.loop import Collaborators
+from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
@@ -24,7 +25,6 @@ from tflaunch.tui.output_sink import OutputSink
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from tflaunch.agents.user_code import Code
     from tflaunch.core.drill import Fault
     from tflaunch.runtime.faults import FaultInjector
     from tflaunch.runtime.metrics import Metrics
@@ -32,23 +32,6 @@ if TYPE_CHECKING:
 _AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
 _FLUSH = 1.0  # seconds within which a reader that keeps reading has received everything
-
-
-class RunConfig(NamedTuple):
-    """How one run is supervised.
-
-    ``connectors``: how to reach the agent of each host; ``code``: the user's code, if hosts need a copy;
-    ``sink``: builds the output sink from the names of the tasks; ``faults``: a drill, if requested; ``metrics_port``:
-    where to serve metrics, if at all; ``begun``: called once other terminals can see the run.
-    """
-
-    directory: RunDirectory
-    connectors: Mapping[str, AgentConnector]
-    code: Code | None
-    sink: Callable[[Sequence[str]], OutputSink]
-    faults: Sequence[Fault] = ()
-    metrics_port: int | None = None
-    begun: Callable[[], None] = lambda: None
 
 
 class Runtime(NamedTuple):
@@ -65,6 +48,7 @@ class Runtime(NamedTuple):
 def open_runtime(
     job: Job,
     config: RunConfig,
+    connectors: Mapping[str, AgentConnector],
     mailbox: Mailbox,
     patience: Callable[[], float | None],
     fencing: int = 0,
@@ -75,6 +59,7 @@ def open_runtime(
     Args:
         job: the job in its initial state.
         config: how the run is supervised.
+        connectors: how to reach the agent of each host.
         mailbox: the supervisor's.
         patience: returns how many seconds to wait at the end for a stalled output reader; None for no limit.
         fencing: number of earlier supervisors of this run.
@@ -98,7 +83,7 @@ def open_runtime(
     run_in_thread = _Threads()
     sessions = {
         host: Session(host, connector, terms, mailbox, log_sink, run_in_thread.do)
-        for host, connector in config.connectors.items()
+        for host, connector in connectors.items()
     }
     logs = str(directory.logs)
     service = Service(job, directory.path, logs, mailbox, sessions)

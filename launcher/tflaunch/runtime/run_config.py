@@ -1,0 +1,38 @@
+"""How to run a plan. Separate from what runs it, which is slow to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tflaunch.agents.user_code import Code
+    from tflaunch.core.drill import Fault
+    from tflaunch.store.run_dir import RunDirectory
+    from tflaunch.tui.output_sink import OutputSink
+
+
+def on_screen(tasks: Sequence[str]) -> OutputSink:
+    """Return the output sink that prints on this terminal."""
+    from tflaunch.tui.screen import Screen
+
+    return Screen(tasks)
+
+
+class RunConfig(NamedTuple):
+    """How one run is supervised.
+
+    ``code``: the user's code, if hosts need a copy; ``faults``: a drill, if requested; ``metrics_port``: where to serve
+    metrics, if at all; ``is_detached``: in a separate process that survives this terminal. ``say`` shows the messages
+    about a detached run until its tasks are running. For an attached run, ``sink`` builds the output sink from the
+    names of the tasks, and ``begun`` is called once other terminals can see the run.
+    """
+
+    directory: RunDirectory
+    code: Code | None
+    say: Callable[[str], None]
+    faults: Sequence[Fault] = ()
+    metrics_port: int | None = None
+    is_detached: bool = False
+    sink: Callable[[Sequence[str]], OutputSink] = on_screen
+    begun: Callable[[], None] = lambda: None
