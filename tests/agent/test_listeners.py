@@ -29,7 +29,7 @@ def test_both_sources_know_a_listener_by_its_inode(server: socket.socket) -> Non
     """With IPv4 and IPv6."""
     port = server.getsockname()[1]
     inode = os.fstat(server.fileno()).st_ino
-    for found in (list(listeners._from_kernel(server.family)), list(listeners._from_tables()), listeners._all()):
+    for found in (list(listeners.from_kernel(server.family)), list(listeners.from_tables())):
         assert found.count((port, inode)) == 1
     assert port in listeners.ports()
     assert f"pid {os.getpid()} (" in (listeners.owner(port) or "")
@@ -87,5 +87,5 @@ def test_where_the_kernel_does_not_answer_its_tables_do(server: socket.socket, m
     """Old kernels, and sandboxes."""
     monkeypatch.setattr(listeners, "_NETLINK_SOCK_DIAG", 31)  # a protocol that does not exist
     with pytest.raises(OSError):  # noqa: PT011 - whatever the kernel makes of it
-        list(listeners._from_kernel(server.family))
+        list(listeners.from_kernel(server.family))
     assert server.getsockname()[1] in listeners.ports()

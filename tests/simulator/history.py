@@ -90,7 +90,7 @@ class SimJournal(Journal):
 
     def _write(self, entries: list[dict[str, Any]]) -> None:
         for entry in entries:
-            self.records.append(journal._ENCODE({"seq": self._seq, **entry}))
+            self.records.append(journal.encode_record({"seq": self._seq, **entry}))
             self._seq += 1
 
 
@@ -120,7 +120,7 @@ class History:
         """Assemble a supervisor: the first, or one that takes over."""
         world, plan, mailbox = self.world, self.plan, self.mailbox
         slowness = world.random.choice((0.0, 0.0, 0.0, 0.3))
-        words = SimWords(world, self.oracle, mailbox.call, slowness, is_heir=self._supervisors > 0)
+        words = SimWords(world, self.oracle, mailbox, slowness, is_heir=self._supervisors > 0)
         self._supervisors += 1
         clock = f"clock {self._supervisors}"
         terms = sessions.Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat, clock=clock)
@@ -156,7 +156,7 @@ class History:
         for aside in self._asides:
             aside.is_last = True
         world.note("the run has ended with", self.run.exit_code)
-        if self.run._cut_short_by is None:
+        if not self.run.is_cut_short:
             self.oracle.check_words()
         self._check_nothing_lives()
         return f"exit {self.run.exit_code}"

@@ -159,9 +159,7 @@ class SimAgentHost:
 
     def stream(self, task: str, attempt: int) -> Stream:
         """Return the stream that keeps an attempt's output."""
-        stream = Stream(task, attempt, self.directory, self._loop.now)
-        stream._spool = WatchedSpool(self._host, task, attempt)
-        return stream
+        return Stream(task, attempt, WatchedSpool(self._host, task, attempt), self._loop.now)
 
     def task(self, name: str, attempt: int, command: Command, stream: Stream, listener: Any) -> Task:
         """Prepare an attempt of a task."""

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tflaunch.agents import session
 from tflaunch_worker import agent, orphans, spawn
 from tflaunch_worker.network import port_watch
 from tflaunch_worker.output import spool, stream
@@ -218,7 +217,7 @@ class _SpoolOs:
     """os, as `Spool` uses it: its files are bytes in memory that take space on the host's disk."""
 
     O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC = 0, 0, 0, 0
-    _files: ClassVar[dict[int, tuple[Disk, bytearray]]] = {}
+    files: ClassVar[dict[int, tuple[Disk, bytearray]]] = {}
     _next = 0
 
     @classmethod
@@ -226,7 +225,7 @@ class _SpoolOs:
         disk = current.host.disk
         disk.take(1)
         cls._next += 1
-        cls._files[cls._next] = disk, bytearray()
+        cls.files[cls._next] = disk, bytearray()
         return cls._next
 
     @staticmethod
@@ -235,7 +234,7 @@ class _SpoolOs:
 
     @classmethod
     def pwrite(cls, descriptor: int, data: bytes, offset: int) -> int:
-        disk, content = cls._files[descriptor]
+        disk, content = cls.files[descriptor]
         assert len(content) == offset
         taken = disk.take(len(data))
         content += data[:taken]
@@ -243,11 +242,11 @@ class _SpoolOs:
 
     @classmethod
     def pread(cls, descriptor: int, size: int, offset: int) -> bytes:
-        return bytes(cls._files[descriptor][1][offset : offset + size])
+        return bytes(cls.files[descriptor][1][offset : offset + size])
 
     @classmethod
     def close(cls, descriptor: int) -> None:
-        disk, content = cls._files.pop(descriptor)
+        disk, content = cls.files.pop(descriptor)
         disk.room += len(content) + 1
 
 
@@ -265,7 +264,6 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (orphans, "linux", _Linux),
     (port_watch, "listeners", _Listeners),
     (spool, "os", _SpoolOs),
-    (session, "_CLOCK", "clock"),
 )
 
 
@@ -273,7 +271,7 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
 def installed() -> Iterator[None]:
     """Run the worker's modules on simulated hosts."""
     replaced = [(module, name, getattr(module, name)) for module, name, _ in (*_MODULES, *_SIZES)]
-    _SpoolOs._files.clear()
+    _SpoolOs.files.clear()
     for module, name, substitute in (*_MODULES, *_SIZES):
         setattr(module, name, substitute)
     try:

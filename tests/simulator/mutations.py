@@ -83,7 +83,7 @@ def _blames_the_last(original: Any) -> Any:
     def exited(job: Job, state: Any, event: TaskExited, now: float) -> Step:
         stepped, actions = original(job, state, event, now)
         if job.phase is Phase.STOPPING and job.culprit is not None and event.code != 0:
-            stepped = stepped._replace(culprit=step._culprit(event))
+            stepped = stepped._replace(culprit=step.culprit_of(event))
         return stepped, actions
 
     return exited
@@ -137,7 +137,7 @@ def _notes_too_soon(original: Any) -> Any:
         self._words = _Later(words, later)
         original(self, name, attempt, offset, body, times)
         self._words = words
-        mailbox = self._noted.__self__._mailbox
+        mailbox = words.mailbox
         mailbox.call_at(mailbox.now() + 0.2, lambda: [write() for write in later])
 
     return read

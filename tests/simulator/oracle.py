@@ -20,6 +20,7 @@ from tflaunch.core.restart_budget import ALIKE, MOST_FREE
 from tflaunch.plan.model import Plan
 
 if TYPE_CHECKING:
+    from simulator.mailbox import SimMailbox
     from simulator.processes import Process
     from tflaunch.agents.output import Times
 
@@ -333,14 +334,14 @@ class SimWords:
         self,
         world: World,
         oracle: Oracle,
-        later: Callable[[Callable[[], None]], None],
+        mailbox: SimMailbox,
         slowness: float,
         *,
         is_heir: bool,
     ) -> None:
         self._world = world
         self._oracle = oracle
-        self._later = later
+        self.mailbox = mailbox
         self._slowness = slowness
         self._is_heir = is_heir
         self._open: set[tuple[str, int]] = set()
@@ -356,9 +357,9 @@ class SimWords:
         self.bytes += len(data)
         self._oracle.heard(task, attempt, data)
         if self._slowness:
-            self._world.after(self._slowness, lambda: self._later(done))
+            self._world.after(self._slowness, lambda: self.mailbox.call(done))
         else:
-            self._later(done)
+            self.mailbox.call(done)
 
     def kept(self, task: str, attempt: int) -> int | None:
         """Return how much of an attempt an earlier supervisor has kept."""

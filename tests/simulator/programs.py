@@ -106,7 +106,7 @@ class Stage:
         self.generation = 0
         self.epoch = 0  # of the checkpoint that all restore
         self._oracle = oracle
-        self._strategy = strategy
+        self.strategy = strategy
         self._gang: tuple[int, Gang] | None = None
 
     def begin(self, process: Process) -> None:
@@ -116,12 +116,12 @@ class Stage:
     def gang_of(self, process: Process) -> Gang | None:
         """Return the gang of a process of the current attempt."""
         role = process.task.partition(":")[0]
-        if role == "evaluator" or ":" not in process.task or self._strategy not in _FORMING:
+        if role == "evaluator" or ":" not in process.task or self.strategy not in _FORMING:
             return None
         if self._gang is None or self._gang[0] != self.generation:
             cluster = json.loads(process.env["TF_CONFIG"])["cluster"]
             size = sum(len(addresses) for role, addresses in cluster.items() if role != "evaluator")
-            self._gang = self.generation, Gang(self.world, self._strategy, size, self.script)
+            self._gang = self.generation, Gang(self.world, self.strategy, size, self.script)
         return self._gang[1]
 
     def is_over(self) -> bool:
@@ -169,7 +169,7 @@ class Program:
         self.role = process.task.partition(":")[0] if ":" in process.task else "sidecar"
         self.gang = stage.gang_of(process)
         self.is_hanging = False
-        self._is_server = stage._strategy == "parameter_server" and self.role in ("worker", "ps")
+        self._is_server = stage.strategy == "parameter_server" and self.role in ("worker", "ps")
         self._line = 0
         self._epoch = stage.epoch if stage.script.epochs == "resumes" else 0
         self._child: Process | None = None
@@ -237,7 +237,7 @@ class Program:
         """Whether it cannot continue without this peer."""
         if not self.process.is_alive:
             return False
-        return not self._is_server and (self.stage._strategy == "multi_worker_mirrored" or peer.task.startswith("ps"))
+        return not self._is_server and (self.stage.strategy == "multi_worker_mirrored" or peer.task.startswith("ps"))
 
     def misses(self, is_silent: bool) -> None:
         """A peer is gone; ``is_silent``: its host's kernel cannot report that."""

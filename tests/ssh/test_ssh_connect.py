@@ -793,7 +793,7 @@ class TestJumpHosts:
             assert gate.log.read_text().count("Accepted publickey") == times
             gate.kill_connections()
             end = time.monotonic() + PATIENCE
-            while any(jump.result().is_active() for jump in connector._jumps.values()):
+            while any(transport.is_active() for transport in transports):
                 assert time.monotonic() < end
                 time.sleep(0.01)
 
@@ -805,7 +805,7 @@ class TestJumpHosts:
         target = machine.target(host, jumps=(machine.target(gate),))
         first = connector.connect(target, PATIENCE)
         frozen = gate.connections()
-        time.sleep(3 * ssh_transport._JUST_NOW)
+        time.sleep(3 * ssh_transport.JUST_NOW)
         for process in frozen:
             process.suspend()
         try:

@@ -92,9 +92,9 @@ class Host:
         self.frame({"kind": "greeted", "protocol": hello.get("protocol"), "is_leaving": False, "streams": [], **pulse})
         _play(AFTER_GREETING, self)
         while True:
-            self._answer(self.read_frame())
+            self.answer(self.read_frame())
 
-    def _answer(self, order: dict[str, Any]) -> None:
+    def answer(self, order: dict[str, Any]) -> None:
         self._obeyed = max(self._obeyed, order.get("order", 0))
         match order["kind"]:
             case "keep_alive":
@@ -259,7 +259,7 @@ def _other_task(host: Host, task: str, attempt: int) -> None:
 
 def _hold(host: Host, task: str, attempt: int) -> None:
     while True:
-        host._answer(host.read_frame())
+        host.answer(host.read_frame())
 
 
 AT_START: dict[str, Callable[..., None]] = {

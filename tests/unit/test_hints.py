@@ -263,5 +263,5 @@ def test_values_are_not_taken_for_the_table() -> None:
 
 def test_the_table_has_a_case_for_every_sentence() -> None:
     """No two rules give the same hint; every rule can be reached."""
-    assert len({(rule.sentence, rule.pattern) for rule in hints._RULES}) == len(hints._RULES)
-    assert all(len(rule.sentence) < 200 and not rule.sentence.endswith(".") for rule in hints._RULES)
+    assert len({(rule.sentence, rule.pattern) for rule in hints.RULES}) == len(hints.RULES)
+    assert all(len(rule.sentence) < 200 and not rule.sentence.endswith(".") for rule in hints.RULES)

@@ -21,9 +21,9 @@ def interfaces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine with the address 10.7.0.5."""
     found = {"eth0": [SimpleNamespace(address="10.7.0.5"), SimpleNamespace(address="fe80::1%eth0")]}
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
-    local_machine._addresses.cache_clear()
+    local_machine.own_addresses.cache_clear()
     yield
-    local_machine._addresses.cache_clear()
+    local_machine.own_addresses.cache_clear()
 
 
 @pytest.mark.usefixtures("interfaces")

@@ -29,7 +29,7 @@ def test_children_and_members_of_the_session_are_the_tasks() -> None:
     sessions = {21: 20, 22: 22, 23: 20, 31: 30}
     processes = {pid: Process(parent, sessions.get(pid, pid), 1.0, 100) for pid, parent in parents.items()}
     for order in (sorted(processes), sorted(processes, reverse=True)):
-        owners = usage._owners({pid: processes[pid] for pid in order}, {20: "a", 30: "b"})
+        owners = usage.owners_of({pid: processes[pid] for pid in order}, {20: "a", 30: "b"})
         assert owners == {20: "a", 21: "a", 22: "a", 23: "a", 30: "b", 31: "b"}
 
 
@@ -46,7 +46,7 @@ def test_gpus_are_those_on_which_a_task_runs() -> None:
         ],
         "gpus": [["G1", "80"], ["G2", "20"], ["G3", "[N/A]"]],
     }
-    usage._add_gpus(figures, {20: "a", 21: "a", 30: "b"}, rows)
+    usage.add_gpus(figures, {20: "a", 21: "a", 30: "b"}, rows)
     assert figures == {
         "a": {"gpu_bytes": 150 * 1024 * 1024, "gpu_percent": 50.0},
         "b": {"gpu_percent": 20.0},

@@ -160,8 +160,9 @@ def test_an_index_goes_on_after_its_writer_was_killed(tmp_path: Path) -> None:
 
 
 @contextmanager
-def full_disk(descriptor: int) -> Iterator[None]:
-    """Simulate a full disk under an open file."""
+def full_disk(file: Path) -> Iterator[None]:
+    """Simulate a full disk under a file that this process has open."""
+    (descriptor,) = (int(entry.name) for entry in Path("/proc/self/fd").iterdir() if entry.resolve() == file.resolve())
     kept = os.dup(descriptor)
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, descriptor)
@@ -175,7 +176,7 @@ def test_a_full_disk_costs_words_and_their_times(tmp_path: Path) -> None:
     """The log states how much is missing, and later output has its position and time again."""
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
-    with full_disk(place.log._file):
+    with full_disk(path_of(tmp_path, TASK)):
         place.log.append(b"two\nthree\n", [(0, NOW + 1), (4, NOW + 2)])
         place.log.append(b"x\n", [(0, NOW + 2)])
     place.log.append(b"four\n", [(0, NOW + 3)])
@@ -189,11 +190,11 @@ def test_no_words_are_taken_for_those_of_another_attempt(tmp_path: Path) -> None
     """If there was no room for the line between two attempts, it precedes the next output."""
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
-    with full_disk(place.log._file), full_disk(place.marks._file):
+    with full_disk(path_of(tmp_path, TASK)), full_disk(tmp_path / "marks.jsonl"):
         place.log.append(b"two\n", [(0, NOW)])
         place.log.begin_attempt(1, "worker:0 attempt 1", NOW)
         place.log.append(b"three\n", [(0, NOW)])
-    with full_disk(place.marks._file):
+    with full_disk(tmp_path / "marks.jsonl"):
         place.log.append(b"four\n", [(0, NOW)])
     place.log.append(b"five\n", [(0, NOW)])
     first, second = ("---- tflaunch: " + missing(size) + " ----\n" for size in (4, 11))
@@ -205,7 +206,7 @@ def test_a_full_disk_under_the_index_costs_times(tmp_path: Path) -> None:
     """The log has priority."""
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
-    with full_disk(place.log._times._file):
+    with full_disk(times_of(tmp_path / "times", TASK)):
         place.log.append(b"two\n", [(0, NOW + 1)])
     place.log.append(b"six\n", [(0, NOW + 2)])
     assert (place.text(), place.times()) == ("one\ntwo\nsix\n", [(0, 0), (2, 8)])
@@ -298,5 +299,5 @@ def test_output_that_is_kept_can_be_read_there(tmp_path: Path) -> None:
     kept = place.log.append(b"two", [(0, NOW)])
     assert kept is not None
     assert place.text()[kept.start :] == "two"
-    with full_disk(place.log._file):
+    with full_disk(path_of(tmp_path, TASK)):
         assert place.log.append(b"three", [(0, NOW)]) is None

@@ -15,6 +15,7 @@ from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.network.peers import Listeners
 from tflaunch_worker.network.port_watch import PortWatch
 from tflaunch_worker.network.ports import Ports
+from tflaunch_worker.output.spool import Spool
 from tflaunch_worker.output.stream import Stream
 from tflaunch_worker.tasks import host_vars
 from tflaunch_worker.tasks.oom import OomWatch
@@ -73,7 +74,7 @@ class Host:
 
     def stream(self, task: str, attempt: int) -> Stream:
         """Return the stream that keeps an attempt's output."""
-        return Stream(task, attempt, self.directory, self._loop.now)
+        return Stream(task, attempt, Spool(self.directory), self._loop.now)
 
     def task(self, name: str, attempt: int, command: spawn.Command, stream: Stream, listener: Listener) -> Task:
         """Return a new attempt of a task, which reports its events to ``listener``."""

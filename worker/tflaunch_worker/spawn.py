@@ -84,7 +84,7 @@ def start_process(command: Command, settings: ProcessSettings) -> Child:
     """
     output, output_end = make_output_pipe()
     report, report_end = os.pipe()
-    _changed_signals()  # cache it before the fork, because a fork would lose it
+    changed_signals()  # cache it before the fork, because a fork would lose it
     agent = os.getpid()
     # Until the fork has reset its dispositions, these signals would run the agent's handlers in it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
@@ -199,13 +199,13 @@ def _execute(command: Command) -> None:
 
 
 @functools.lru_cache(maxsize=None)
-def _changed_signals() -> list[int]:
+def changed_signals() -> list[int]:
     """Return the signals not at their defaults in this process; cached, since that never changes."""
     return [number for number in _CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
 
 
 def _reset_signals() -> None:
     """Reset signals to their default dispositions; a launcher started with ``&`` ignores SIGINT."""
-    for number in _changed_signals():
+    for number in changed_signals():
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -202,14 +202,15 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     is_hopeless = policy.in_gang(process) and policy.is_start_failure(job, event.code)
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
         return replace_alone(job, task.task, policy.failure_of_task(job, event, lived), now)
-    culprit = _culprit(event)
+    culprit = culprit_of(event)
     if policy.is_preemption(event.code, event.signal) and event.signal is None:
         save_by = now + job.plan.timeouts.grace
         return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now, save_by=save_by), []
     return fail(job, culprit, now, may_retry=True)
 
 
-def _culprit(event: TaskExited) -> Culprit:
+def culprit_of(event: TaskExited) -> Culprit:
+    """Return the culprit that a task is by its exit."""
     outcome = (event.attempt, event.code, event.signal, event.evidence)
     return Culprit(Cause.TASK, event.task, *outcome, time=event.at, host=event.host, failure=event.failure)
 
@@ -221,7 +222,7 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
         return job
     if event.host == culprit.host or event.at >= culprit.time:
         return job
-    earlier = _culprit(event)
+    earlier = culprit_of(event)
     code = None if job.exit_code is None else policy.exit_code(earlier, has_started=True)
     return job._replace(culprit=earlier, exit_code=code)
 

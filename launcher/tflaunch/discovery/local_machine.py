@@ -32,11 +32,11 @@ def is_this_machine(host: str) -> bool:
         return True
     if not host.replace(".", "").isdigit():
         return False
-    return host.startswith("127.") or host in _addresses()
+    return host.startswith("127.") or host in own_addresses()
 
 
 @functools.cache
-def _addresses() -> frozenset[str]:
+def own_addresses() -> frozenset[str]:
     """Return the addresses of this machine's interfaces.
 
     To try to bind an address would say less: where net.ipv4.ip_nonlocal_bind is set, all can be bound.

@@ -95,7 +95,7 @@ _PER_REPLICA = r"Invalid reduction dimension 0 for input with 0 dimensions|conve
 _PER_WORKER = r"pass this dataset to ClusterCoordinator\.create_per_worker_dataset"
 _NO_STEPS = r"you must specify the number of steps to run|`steps_per_epoch`[^\n]{0,100} must be (?:provided|specified)"
 
-_RULES = [
+RULES = [
     # Before the cluster: the program, its modules, its TF_CONFIG, its port.
     _Rule(
         r"No module named 'tf_keras'|you do not have the tf_keras package|Keras cannot be imported",
@@ -266,7 +266,7 @@ _RULES = [
         lambda facts: facts.signal == 4,
     ),
 ]
-_TABLE = [(re.compile(rule.pattern), rule) for rule in _RULES]
+_TABLE = [(re.compile(rule.pattern), rule) for rule in RULES]
 
 
 def find_hint(lines: Sequence[str], facts: Facts) -> str | None:

@@ -84,6 +84,11 @@ class Run:
         return self._job
 
     @property
+    def is_cut_short(self) -> bool:
+        """Whether a signal ended the wait for the last output, which may be incomplete."""
+        return self._cut_short_by is not None
+
+    @property
     def exit_code(self) -> int:
         """The job's exit code; after Ctrl-C never 0, not even during the last output."""
         code = EXIT_INTERNAL if self._job.exit_code is None else self._job.exit_code
@@ -237,7 +242,7 @@ class Run:
             for session in sessions:
                 if not session.is_linked:
                     self._abandon(session, [process.task for process in self._job.plan.on_host(session.host)])
-            if self._cut_short_by is not None:
+            if self.is_cut_short:
                 break
         for session in sessions:
             session.leave()
@@ -247,7 +252,7 @@ class Run:
         """Serve the sessions until a condition holds; return whether it does. A signal ends the wait early."""
         mailbox = self._collaborators.mailbox
         until = mailbox.now() + patience
-        while not is_over() and mailbox.now() < until and self._cut_short_by is None:
+        while not is_over() and mailbox.now() < until and not self.is_cut_short:
             event = mailbox.take(until)
             if isinstance(event, Interrupted):
                 self._cut_short_by = event.signal

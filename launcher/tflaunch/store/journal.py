@@ -21,7 +21,7 @@ from tflaunch.store.append_file import open_to_append
 from tflaunch.store.run_dir import JOURNAL_NAME, RESERVE_NAME, RunDirectory
 from tflaunch_worker import wire
 
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+encode_record = json.JSONEncoder(separators=(",", ":")).encode
 _RESERVE = 64 * 1024
 _MOST_VALUES = 1 << 24  # per record: a plan of 10,000 tasks has a tenth of that
 _MOST_WAITING = 16 * 1024 * 1024
@@ -151,7 +151,7 @@ class Journal:
         lines = []
         for entry in entries:
             head = {"seq": self._seq, "time": round(time.time(), 6)}
-            lines.append(_ENCODE({**head, **entry}) + "\n")
+            lines.append(encode_record({**head, **entry}) + "\n")
             self._seq += 1
         if self._dropped or len(self._waiting) > _MOST_WAITING:
             self._dropped += len(entries)

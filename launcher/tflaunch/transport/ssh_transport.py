@@ -30,7 +30,9 @@ _DISCONNECT, _CHANNEL_OPEN, _CHANNEL_OPEN_FAILURE = 1, 90, 92  # SSH messages, R
 _PROHIBITED = 1  # a reason code of _CHANNEL_OPEN_FAILURE
 _LONGEST_GREETING = 16 * 1024
 _IDLE = 60.0  # seconds until a sleeping connection wakes up on its own; closing wakes it at once
-_JUST_NOW = 0.5  # seconds
+JUST_NOW = 0.5
+"""Seconds since the last data within which a connection counts as alive without asking."""
+
 _MOST_SHOWN = 60
 _ERRORS_PATIENCE = 2.0  # seconds for a ProxyCommand to exit once its connection is closed
 
@@ -151,7 +153,7 @@ class Transport(paramiko.Transport):
 
     def is_answering(self, patience: float) -> bool:
         """Return whether the server answers within ``patience`` seconds, or sent data in the last 0.5 s."""
-        if time.monotonic() - self.packets.heard_at < _JUST_NOW:
+        if time.monotonic() - self.packets.heard_at < JUST_NOW:
             return True
         try:
             # A server must refuse a channel of an unknown type. paramiko's own requests have no timeout.

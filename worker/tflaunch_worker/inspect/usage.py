@@ -85,13 +85,13 @@ class Measurer:
 def _figures(pids: dict[str, int], rows: Rows) -> Figures:
     """Sum up what the processes of each task use, from one snapshot of all processes."""
     processes = linux.processes()
-    owners = _owners(processes, {pid: task for task, pid in pids.items()})
+    owners = owners_of(processes, {pid: task for task, pid in pids.items()})
     figures: Figures = {task: {} for task in pids}
     for pid, task in owners.items():
         mine, process = figures[task], processes[pid]
         mine["cpu_seconds"] = mine.get("cpu_seconds", 0.0) + process.cpu_seconds
         mine["rss_bytes"] = mine.get("rss_bytes", 0) + process.rss_bytes
-    _add_gpus(figures, owners, rows)
+    add_gpus(figures, owners, rows)
     tasks = {str(pid): task for task, pid in pids.items()}
     for number, shared in rows.get("shared", []):
         if number in tasks:
@@ -99,7 +99,7 @@ def _figures(pids: dict[str, int], rows: Rows) -> Figures:
     return figures
 
 
-def _owners(processes: dict[int, linux.Process], leaders: dict[int, str]) -> dict[int, str]:
+def owners_of(processes: dict[int, linux.Process], leaders: dict[int, str]) -> dict[int, str]:
     """Return the task of each process that descends from a task's leader or belongs to its session."""
     owners: dict[int, str | None] = {}
     for pid in processes:
@@ -114,7 +114,7 @@ def _owners(processes: dict[int, linux.Process], leaders: dict[int, str]) -> dic
     return {pid: task for pid, task in owners.items() if task is not None}
 
 
-def _add_gpus(figures: Figures, owners: dict[int, str], rows: Rows) -> None:
+def add_gpus(figures: Figures, owners: dict[int, str], rows: Rows) -> None:
     """Add each task's GPU memory, and the average utilization of the GPUs that it uses."""
     busy = {uuid: float(percent) for uuid, percent in rows.get("gpus", []) if _is_number(percent)}
     places: dict[str, set[str]] = {}

@@ -117,12 +117,12 @@ def _holds_any(pid: str, links: set[str]) -> bool:
 def _all() -> list[tuple[int, int]]:
     """Return (port, inode) of every listening TCP socket."""
     try:
-        return [*_from_kernel(socket.AF_INET), *_from_kernel(socket.AF_INET6)]
+        return [*from_kernel(socket.AF_INET), *from_kernel(socket.AF_INET6)]
     except (OSError, AttributeError):  # AttributeError: this is not Linux
-        return list(_from_tables())
+        return list(from_tables())
 
 
-def _from_kernel(family: int) -> Iterator[tuple[int, int]]:
+def from_kernel(family: int) -> Iterator[tuple[int, int]]:
     """Yield (port, inode) from sock_diag; raises OSError if the kernel or its permissions do not allow it."""
     question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 1 << _LISTEN)
     header = _HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 0, 0)
@@ -143,7 +143,8 @@ def _from_kernel(family: int) -> Iterator[tuple[int, int]]:
                 start += (length + 3) & ~3
 
 
-def _from_tables() -> Iterator[tuple[int, int]]:
+def from_tables() -> Iterator[tuple[int, int]]:
+    """Yield port and inode of each TCP listener in the kernel's tables of text, which every kernel has."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in (linux.read(table) or "").splitlines()[1:]:
             words = line.split()

@@ -24,10 +24,10 @@ class Stream:
     ``now`` returns seconds of the monotonic clock; output is sent with the time at which it was read.
     """
 
-    def __init__(self, task: str, attempt: int, directory: str, now: Callable[[], float]) -> None:
+    def __init__(self, task: str, attempt: int, spool: Spool, now: Callable[[], float]) -> None:
         self.task = task
         self.attempt = attempt
-        self._spool = Spool(directory)
+        self._spool = spool
         self._times = Times()
         self._now = now
         self._sent = 0

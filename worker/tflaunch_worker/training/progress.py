@@ -26,7 +26,6 @@ from typing import Any
 from tflaunch_worker.tasks.progress_stats import LONGEST, LONGEST_NAME, MOST_METRICS
 from tflaunch_worker.training import hooks
 
-_INTERVAL = 0.1  # minimum seconds between two lines
 _KERAS_INTERVAL = 0.5  # seconds; reading Keras' logs waits for the step that is running on the GPU
 _COUNTS = ("step", "epoch", "epochs", "steps_per_epoch")
 
@@ -117,10 +116,12 @@ class _ReportProgress(hooks.Hooks):
             return self._batches
 
 
-class _Teller:
+class Teller:
     """Writes lines into the pipe, at a limited rate; values not written yet are included in the next line."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval: float = 0.1) -> None:
+        """Prepare to write, with at least ``interval`` seconds between two lines."""
+        self._interval = interval
         self._pipe: int | None = None
         self._due = 0.0
         self._untold: dict[Any, Any] = {}  # counts by name, metrics by ("metrics", name)
@@ -146,7 +147,7 @@ class _Teller:
 
     def flush(self) -> None:
         """Write the pending values, if the pipe can be written."""
-        self._due = time.monotonic() + _INTERVAL
+        self._due = time.monotonic() + self._interval
         try:
             if self._untold and self._write(_line(dict(self._untold))):
                 self._untold.clear()
@@ -162,11 +163,12 @@ class _Teller:
         except BlockingIOError:
             return False  # the pipe is full
         except OSError:
-            self._close()  # the pipe has no reader, or is gone
+            self.close()  # the pipe has no reader, or is gone
             return False
         return True
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the pipe; the next line opens it again."""
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None
@@ -194,4 +196,4 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-_teller = _Teller()
+_teller = Teller()
