@@ -72,7 +72,7 @@ class _Conductor:
             self._note("joined")
         if job.phase is Phase.STOPPING:
             self._note("failed")
-        if job.phase is not Phase.RUNNING or not job.is_complete:
+        if job.phase is not Phase.RUNNING or not job.formation.is_complete:
             return
         if job.attempt == 0 and "launched" not in self.marks:
             self._note("launched")

@@ -211,8 +211,8 @@ class Oracle:
             self._check_phase(before, job)
         if before.tasks is not job.tasks:
             self._check_gone(before, job)
-        if before.budget is not job.budget:
-            self._check_budget(job, job.budget, "the job")
+        if before.restarts.budget is not job.restarts.budget:
+            self._check_budget(job, job.restarts.budget, "the job")
         for name, task in job.tasks.items():
             if task.budget is not before.tasks[name].budget:
                 self._check_budget(job, task.budget, name)
@@ -247,7 +247,7 @@ class Oracle:
             self.is_blurred = self.disturbances > 0
         if before.phase is Phase.BACKING_OFF:
             self._restarts += job.culprit is None or job.culprit.cause not in (Cause.GROWTH, Cause.REQUEST)
-            spent = job.budget.restarts
+            spent = job.restarts.budget.restarts
             if self._restarts > spent:
                 raise Violation("I4", f"{self._restarts} restarts, but only {spent} are in the budget")
         if job.phase in (Phase.BACKING_OFF, Phase.ENDED) and before.phase is not Phase.BACKING_OFF:
@@ -267,8 +267,9 @@ class Oracle:
         self._alike = 1 if is_newer else self._alike + 1
         if job.exit_code is None and self._alike >= ALIKE:
             raise Violation("I4", f"restarted after {self._alike} attempts that failed alike without progress")
-        if is_newer and job.no_retry_reason and job.plan.restart.max:
-            raise Violation("I4", f"not restarted though epoch {self._epoch} was reached: {job.no_retry_reason}")
+        reason = job.restarts.no_retry_reason
+        if is_newer and reason and job.plan.restart.max:
+            raise Violation("I4", f"not restarted though epoch {self._epoch} was reached: {reason}")
 
     def _judge(self, job: Job) -> None:
         """I3: if exactly one fault took effect in an attempt, it is the culprit."""

@@ -86,7 +86,7 @@ def test_one_task_alone_is_not_waited_for() -> None:
     """Nor is any task without a cluster."""
     history = starting({"worker": 1})
     assert after_a_minute(history) == []
-    assert history.job.is_past_start
+    assert history.job.formation.is_past_start
     assert step.next_deadline(starting({"worker": 2}, strategy="none").job) is None
 
 

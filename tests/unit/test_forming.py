@@ -145,7 +145,7 @@ def test_a_cluster_stays_formed_while_workers_return_one_after_the_other() -> No
     history.ends("worker:0", None, 9).ends("worker:1", None, 9)
     history.now += 100
     history.happens(TimePassed(), TaskStarted(HERE, "worker:0", 1, 2, 0.0), PortOpened(HERE, "worker:0", 1))
-    assert history.job.is_complete
+    assert history.job.formation.is_complete
     assert history.happens(TimePassed()).job.phase is Phase.RUNNING
 
 
@@ -157,7 +157,8 @@ def test_plain_errors_of_start_up_are_not_retried(code: int, is_retried: bool) -
     """Regardless of their code; a shell exits with 128 + N when a signal killed its command."""
     history = starting(2, "worker:1").ends("worker:0", code).ends("worker:1", None, 9)
     assert (history.job.phase is Phase.BACKING_OFF) is is_retried
-    assert history.job.no_retry_reason == ("" if is_retried else "it failed during start-up, so a retry would fail too")
+    reason = "" if is_retried else "it failed during start-up, so a retry would fail too"
+    assert history.job.restarts.no_retry_reason == reason
 
 
 def test_a_program_that_never_opens_its_port_does_start() -> None:

@@ -49,11 +49,11 @@ def test_a_gang_grows_again_when_the_host_is_back() -> None:
     job.away.clear()
     job.waits(55)
     assert job.workers() == ["a", "c"]
-    charged = job.job.budget.charged
+    charged = job.job.restarts.budget.charged
     job.waits(10)
     assert job.job.phase is Phase.RUNNING
     assert job.workers() == ["a", "b", "c"]
-    assert job.job.budget.charged == charged
+    assert job.job.restarts.budget.charged == charged
 
 
 def test_those_who_must_make_room_get_their_grace_to_save() -> None:
@@ -183,7 +183,7 @@ def test_a_drained_host_lets_its_tasks_and_their_peers_save() -> None:
         job.happens(TaskExited(host, task, 0, 42, None, 0.0, was_told=host == "b"), TaskGone(host, task, 0))
     job.loses("b").waits(5)
     assert (job.job.phase, job.workers()) == (Phase.RUNNING, ["a", "c"])
-    assert (len(job.job.budget.charged), len(job.job.budget.free)) == (0, 1)
+    assert (len(job.job.restarts.budget.charged), len(job.job.restarts.budget.free)) == (0, 1)
 
 
 def test_a_worker_on_a_drained_host_is_not_charged() -> None:

@@ -290,7 +290,7 @@ def test_a_preempted_gang_may_save_together_and_starts_again_for_free() -> None:
     assert (history.job.phase, history.stopped()) == (Phase.SAVING, [])
     history.ends("worker:0", 42)
     assert history.job.phase is Phase.BACKING_OFF
-    assert (history.job.budget.charged, len(history.job.budget.free)) == ((), 1)
+    assert (history.job.restarts.budget.charged, len(history.job.restarts.budget.free)) == ((), 1)
 
 
 def test_peers_that_do_not_end_after_a_preemption_are_ended() -> None:
@@ -306,7 +306,7 @@ def test_a_term_from_elsewhere_is_a_preemption_without_saving() -> None:
     history = mirrored().ends("worker:1", None, 15)
     assert "worker:0" in history.stopped()
     history.ends("worker:0", None, 9)
-    assert (history.job.phase, len(history.job.budget.free)) == (Phase.BACKING_OFF, 1)
+    assert (history.job.phase, len(history.job.restarts.budget.free)) == (Phase.BACKING_OFF, 1)
 
 
 def test_a_program_that_always_asks_to_be_started_again_ends() -> None:
@@ -318,7 +318,7 @@ def test_a_program_that_always_asks_to_be_started_again_ends() -> None:
             break
         history.start()
     assert history.job.exit_code == 42
-    assert history.job.no_retry_reason == "asked to be restarted 10 times within 1e+06 s"
+    assert history.job.restarts.no_retry_reason == "asked to be restarted 10 times within 1e+06 s"
 
 
 def test_a_preempted_ps_chief_is_not_waited_for_by_servers() -> None:
@@ -379,7 +379,7 @@ def test_a_crash_loop_ends_before_the_budget_does() -> None:
         if history.job.phase is not Phase.ENDED:
             history.start()
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 139)
-    assert "crash loop" in history.job.no_retry_reason
+    assert "crash loop" in history.job.restarts.no_retry_reason
 
 
 RAISED = "ValueError at train.py:41"
@@ -404,14 +404,14 @@ def test_a_deterministic_failure_is_not_retrained_forever() -> None:
     history = mirrored()
     assert fails_until_it_ends(history, "worker:1", failure=RAISED) == 3
     assert history.job.exit_code == 1
-    assert history.job.no_retry_reason == f"crash loop: the same failure 3 times without progress ({RAISED})"
+    assert history.job.restarts.no_retry_reason == f"crash loop: the same failure 3 times without progress ({RAISED})"
 
 
 def test_a_training_that_dies_at_the_same_step_each_time_ends() -> None:
     """Only its first attempt advanced further than any before it."""
     history = mirrored()
     assert fails_until_it_ends(history, "worker:1", failure=RAISED, step=400, epoch=2, checkpoint=4) == 3
-    assert history.job.budget.advanced == 1
+    assert history.job.restarts.budget.advanced == 1
 
 
 def test_a_training_that_comes_further_each_time_goes_on() -> None:
@@ -421,7 +421,7 @@ def test_a_training_that_comes_further_each_time_goes_on() -> None:
         history.now += 20
         history.ends("worker:0", None, 9).ends("worker:1", None, 15, step=100 * (number + 1)).start()
         assert history.job.phase is Phase.RUNNING
-    assert (history.job.budget.charged, history.job.budget.advanced) == ((), 50)
+    assert (history.job.restarts.budget.charged, history.job.restarts.budget.advanced) == ((), 50)
 
 
 def test_a_newer_checkpoint_is_progress() -> None:
@@ -429,14 +429,14 @@ def test_a_newer_checkpoint_is_progress() -> None:
     history = mirrored(1, restart={"max": 1, "window": 1e6, "backoff": [0, 0]})
     for number in range(5):
         history.ends("worker:0", 1, checkpoint=number + 1, failure=RAISED).start()
-    assert (history.job.budget.charged, history.job.budget.advanced) == ((), 5)
+    assert (history.job.restarts.budget.charged, history.job.restarts.budget.advanced) == ((), 5)
 
 
 def test_what_all_tasks_raise_alike_is_not_retried() -> None:
     """A restart would fail too."""
     history = mirrored().ends("worker:0", 1, failure=RAISED).ends("worker:1", 1, failure=RAISED)
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 1)
-    assert history.job.no_retry_reason == f"every task failed alike, so a restart would fail too: {RAISED}"
+    assert history.job.restarts.no_retry_reason == f"every task failed alike, so a restart would fail too: {RAISED}"
 
 
 @pytest.mark.parametrize(

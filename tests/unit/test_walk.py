@@ -130,16 +130,20 @@ class State(NamedTuple):
                 for host in self.job.hosts.values()
             ),
             culprit=self.job.culprit and self.job.culprit._replace(time=0.0),
-            save_by=self._from_now(self.job.save_by),
             join_by=0.0,
-            last_failure=None,  # has no influence on decisions
             failed_at=0.0,
             started_at=0.0,
             attempt_started_at=0.0,
-            budget=_counted(self.job.budget),
-            resume_at=self._from_now(self.job.resume_at),
-            finish_by=self._from_now(self.job.finish_by),
-            late_at=self._from_now(self.job.late_at),
+            restarts=self.job.restarts._replace(
+                budget=_counted(self.job.restarts.budget),
+                last_failure=None,  # has no influence on decisions
+            ),
+            deadlines=self.job.deadlines._replace(
+                save_by=self._from_now(self.job.deadlines.save_by),
+                resume_at=self._from_now(self.job.deadlines.resume_at),
+                finish_by=self._from_now(self.job.deadlines.finish_by),
+                late_at=self._from_now(self.job.deadlines.late_at),
+            ),
         )
         return job, self.world, self._from_now(step.next_deadline(self.job))
 
@@ -320,7 +324,7 @@ def check(before: State, event: Event, after: State, plan: Plan) -> None:
         assert not world.alive, f"I2: {world.alive} lives after the end"
         assert job.exit_code is not None
         check_exit_code(after)
-    assert len(job.budget.charged) <= plan.restart.max, "I4: more gang restarts than the budget"
+    assert len(job.restarts.budget.charged) <= plan.restart.max, "I4: more gang restarts than the budget"
     for task in job.tasks.values():
         assert len(task.budget.charged) <= plan.restart.max, "I4: more restarts of a task than the budget"
         assert task.attempt >= before.job.tasks[task.task].attempt, "attempts only grow"

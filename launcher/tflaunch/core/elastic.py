@@ -16,7 +16,7 @@ def can_lose(job: Job, task: TaskPlan) -> bool:
 
     Not before the cluster has formed: a chief waits without limit for workers that have never connected.
     """
-    if policy.in_gang(task) and not job.is_complete:
+    if policy.in_gang(task) and not job.formation.is_complete:
         return False
     if task.role != "worker" or job.plan.elastic is None or job.plan.strategy != "parameter_server":
         return not task.is_required

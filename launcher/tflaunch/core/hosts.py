@@ -124,7 +124,8 @@ def _refuse_restart(job: Job, host: str) -> Job:
     if culprit is None or not is_cause or job.exit_code is not None or elastic.can_do_without(job, {host}):
         return job
     code = policy.exit_code(culprit, job.has_started)
-    return job._replace(exit_code=code, no_retry_reason=f"the agent on {host} would break the protocol again")
+    job = job.with_restarts(no_retry_reason=f"the agent on {host} would break the protocol again")
+    return job._replace(exit_code=code)
 
 
 def _needed(job: Job, host: str) -> list[TaskPlan]:
@@ -164,8 +165,8 @@ def _save(job: Job, event: HostLeaving, now: float) -> Step:
     culprit = Culprit(Cause.DRAIN, event.host, job.attempt, None, None, event.reason, now, event.host)
     if job.phase is not Phase.RUNNING:
         return _accuse_instead(job, culprit, since=now), []
-    save_by = now + job.plan.timeouts.grace
-    return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now, save_by=save_by), []
+    job = job.with_deadlines(save_by=now + job.plan.timeouts.grace)
+    return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now), []
 
 
 # ---- restarting tasks alone
@@ -215,4 +216,4 @@ def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
     culprit = Culprit(Cause.TASK, name, task.attempt, task.code, task.signal, "", now, process.host)
     if task.code is None and task.signal is None:
         culprit = culprit._replace(cause=Cause.HOST, name=process.host, message=job.hosts[process.host].reason)
-    return fail(job._replace(no_retry_reason=answer.no_retry_reason), culprit, now, may_retry=False)
+    return fail(job.with_restarts(no_retry_reason=answer.no_retry_reason), culprit, now, may_retry=False)

@@ -203,20 +203,72 @@ class Culprit(NamedTuple):
     failure: str = ""
 
 
+class Deadlines(NamedTuple):
+    """When something is due in the current attempt, in seconds of the supervisor's clock; None for never.
+
+    ``resume_at``: the next attempt begins, if all hosts are ready. ``save_by``: a preempted gang must have saved.
+    ``finish_by``: tasks still running after others have finished are stopped; ``late_at``: they are reported, which
+    ``was_late`` says has been done.
+    """
+
+    resume_at: float | None = None
+    save_by: float | None = None
+    finish_by: float | None = None
+    late_at: float | None = None
+    was_late: bool = False
+
+
+class Formation(NamedTuple):
+    """How far the cluster is.
+
+    ``is_complete``: every task of the cluster has listened on its port in this attempt; ``was_warned``: that did not
+    happen within `policy.WARN_AFTER`. Of all attempts: ``cluster_formed``: one was complete; ``is_past_start``: one has
+    run for that long.
+    """
+
+    is_complete: bool = False
+    was_warned: bool = False
+    cluster_formed: bool = False
+    is_past_start: bool = False
+
+    @property
+    def is_start_over(self) -> bool:
+        """Whether start-up is over, so that a failure is not one of start-up."""
+        return self.cluster_formed or self.is_past_start
+
+
+class Preflight(NamedTuple):
+    """The check before the first start.
+
+    ``are_peers_probed``: hosts were asked whether they can reach each other; ``unreached`` is what they could
+    not reach.
+    """
+
+    are_peers_probed: bool = False
+    unreached: tuple[str, ...] = ()
+
+
+class Restarts(NamedTuple):
+    """The restarts of the gang.
+
+    ``budget`` is what they have used; ``requested`` counts those that no failure caused: a host returned, or the user
+    asked. ``last_failure`` is the culprit of the latest attempt that was followed by another; ``no_retry_reason`` says
+    why no other attempt follows.
+    """
+
+    budget: Budget = Budget()
+    requested: int = 0
+    last_failure: Culprit | None = None
+    no_retry_reason: str = ""
+
+
 class Job(NamedTuple):
     """State of a run. Times are seconds of the supervisor's clock.
 
     ``original`` is the plan as compiled; ``plan`` is that of the current attempt, with its ports and without the
     workers of lost hosts. ``success_tasks`` are the tasks that must exit with code 0 for the job to succeed.
-    ``budget`` is what restarts of the gang have used; ``no_retry_reason`` says why no other one follows;
-    ``requested_restarts`` counts those that no failure caused: a host returned, or the user asked. ``last_failure``
-    is the culprit of the latest attempt that was followed by another. ``late_at`` is when to report tasks that still
-    run although others have finished; ``was_late``: they were reported. ``save_by`` is the time until which a
-    preempted gang may save. ``are_peers_probed``: hosts were asked whether they can reach each other; ``unreached``
-    is what they could not reach. ``excluded_hosts`` are the hosts whose workers the current attempt runs without.
-    ``is_complete``: every task of the cluster has listened on its port in this attempt; ``cluster_formed``: in this
-    attempt or an earlier one. ``was_warned``: the cluster of this attempt has not formed within `policy.WARN_AFTER`;
-    ``is_past_start``: an attempt has run for that long, so its failure does not count as one of start-up.
+    ``excluded_hosts`` are the hosts whose workers the current attempt runs without; ``join_by`` is when hosts that are
+    being joined must have answered.
     """
 
     run: str
@@ -231,25 +283,14 @@ class Job(NamedTuple):
     hosts: StateTable[HostState] = StateTable({})
     join_by: float = 0.0
     ports: Mapping[str, int] = {}
-    are_peers_probed: bool = False
-    unreached: tuple[str, ...] = ()
+    preflight: Preflight = Preflight()
     excluded_hosts: tuple[str, ...] = ()
-    is_complete: bool = False
-    cluster_formed: bool = False
-    was_warned: bool = False
-    is_past_start: bool = False
+    formation: Formation = Formation()
     culprit: Culprit | None = None
     failed_at: float = 0.0
     exit_code: int | None = None
-    budget: Budget = Budget()
-    no_retry_reason: str = ""
-    requested_restarts: int = 0
-    last_failure: Culprit | None = None
-    late_at: float | None = None
-    was_late: bool = False
-    resume_at: float | None = None
-    save_by: float | None = None
-    finish_by: float | None = None
+    restarts: Restarts = Restarts()
+    deadlines: Deadlines = Deadlines()
 
     @property
     def has_started(self) -> bool:
@@ -284,6 +325,18 @@ class Job(NamedTuple):
     def with_host(self, host: str, **changes: Any) -> Job:
         """Return the job with one host changed."""
         return self._replace(hosts=self.hosts.replaced({host: self.hosts[host]._replace(**changes)}))
+
+    def with_deadlines(self, **changes: Any) -> Job:
+        """Return the job with some of its `Deadlines` changed."""
+        return self._replace(deadlines=self.deadlines._replace(**changes))
+
+    def with_formation(self, **changes: Any) -> Job:
+        """Return the job with its `Formation` changed."""
+        return self._replace(formation=self.formation._replace(**changes))
+
+    def with_restarts(self, **changes: Any) -> Job:
+        """Return the job with its `Restarts` changed."""
+        return self._replace(restarts=self.restarts._replace(**changes))
 
     def with_task(self, task: TaskState, **changes: Any) -> Job:
         """Return the job with one task changed."""

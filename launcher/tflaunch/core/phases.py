@@ -16,9 +16,11 @@ from tflaunch.core.job_state import (
     PEERS,
     Cause,
     Culprit,
+    Deadlines,
     HostPhase,
     Job,
     Phase,
+    Preflight,
     TaskPhase,
     TaskState,
 )
@@ -101,8 +103,7 @@ def _prepare(job: Job) -> Step:
         hosts=job.hosts.replaced(asked),
         success_tasks=policy.success_tasks(plan),
         ports=ports,
-        are_peers_probed=False,
-        unreached=(),
+        preflight=Preflight(),
         excluded_hosts=tuple(host for host in job.hosts if host in down),
     )
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
@@ -141,25 +142,20 @@ def _preparing(job: Job, now: float) -> Step:
     if job.hosts.count(CODE, NAMES, PEERS) or not _are_ports_held(job):
         return job, []
     plan = planning.resolve(job.plan, job.ports)
-    if not job.are_peers_probed and not job.has_started:
+    if not job.preflight.are_peers_probed and not job.has_started:
         wanted = preflight.peers_to_try(plan)
         asked = {host: job.hosts[host]._replace(awaits=frozenset({PEERS})) for host in wanted}
-        job = job._replace(hosts=job.hosts.replaced(asked), are_peers_probed=True)
+        job = job._replace(hosts=job.hosts.replaced(asked), preflight=Preflight(are_peers_probed=True))
         if wanted:
             return job, list(wanted.values())
     job = job._replace(
         phase=Phase.RUNNING,
         plan=plan,
         attempt_started_at=now,
-        is_complete=not policy.forms_cluster(job.plan),
+        formation=job.formation._replace(is_complete=not policy.forms_cluster(job.plan), was_warned=False),
+        deadlines=Deadlines(),
+        restarts=job.restarts._replace(last_failure=job.culprit or job.restarts.last_failure),
         culprit=None,
-        last_failure=job.last_failure if job.culprit is None else job.culprit,
-        late_at=None,
-        was_late=False,
-        resume_at=None,
-        save_by=None,
-        finish_by=None,
-        was_warned=False,
     )
     gang = [task for task in job.plan.tasks if policy.in_gang(task)]
     others = [process for process in job.plan.processes() if not policy.in_gang(process)]
@@ -240,7 +236,7 @@ def _drain(job: Job, now: float) -> Step:
     """Stop the servers of a job that has succeeded, because they never exit; sidecars are stopped last."""
     limit = job.plan.timeouts.finish
     patience = job.plan.timeouts.grace if limit is None else limit
-    job = job._replace(phase=Phase.DRAINING, culprit=None, exit_code=0, finish_by=now + patience)
+    job = job.with_deadlines(finish_by=now + patience)._replace(phase=Phase.DRAINING, culprit=None, exit_code=0)
     servers = [
         process
         for process in job.plan.tasks
@@ -309,23 +305,24 @@ def _judge(job: Job, now: float) -> Job:
     culprit = job.culprit
     assert culprit is not None
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST):
-        return job._replace(resume_at=now, requested_restarts=job.requested_restarts + 1)
+        return job.with_restarts(requested=job.restarts.requested + 1).with_deadlines(resume_at=now)
+    budget = job.restarts.budget
     if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.code):
-        answer = restart_budget.Answer(job.budget, None, "it failed during start-up, so a retry would fail too")
+        answer = restart_budget.Answer(budget, None, "it failed during start-up, so a retry would fail too")
     elif culprit.cause is Cause.TASK and job.plan.restart.max and (alike := policy.failure_of_all(job)):
         no_retry_reason = f"every task failed alike, so a restart would fail too: {alike}"
-        answer = restart_budget.Answer(job.budget, None, no_retry_reason)
+        answer = restart_budget.Answer(budget, None, no_retry_reason)
     else:
         failure = policy.failure_of_gang(job, culprit)
-        answer = restart_budget.decide_restart(job.budget, job.plan.restart, failure, now, job.run)
-    job = job._replace(budget=answer.budget, no_retry_reason=answer.no_retry_reason)
+        answer = restart_budget.decide_restart(budget, job.plan.restart, failure, now, job.run)
+    job = job.with_restarts(budget=answer.budget, no_retry_reason=answer.no_retry_reason)
     if answer.wait is None:
         return job._replace(exit_code=policy.exit_code(culprit, job.has_started))
-    return job._replace(resume_at=now + answer.wait)
+    return job.with_deadlines(resume_at=now + answer.wait)
 
 
 def _backing_off(job: Job, now: float) -> Step:
-    if job.resume_at is None or now < job.resume_at or not policy.are_hosts_settled(job):
+    if job.deadlines.resume_at is None or now < job.deadlines.resume_at or not policy.are_hosts_settled(job):
         return job, []
     attempt = 1 + max(task.attempt for task in job.tasks.values())
     job = job._replace(attempt=attempt)

@@ -88,7 +88,7 @@ def unopened(job: Job) -> list[str]:
 
 def waited_for(job: Job) -> list[str]:
     """Return the tasks that keep the cluster from forming; [] before `WARN_AFTER` or for a single task."""
-    is_late = job.was_warned and not job.is_complete and len(_listening(job.plan)) > 1
+    is_late = job.formation.was_warned and not job.formation.is_complete and len(_listening(job.plan)) > 1
     return unopened(job) if is_late else []
 
 
@@ -283,7 +283,7 @@ def is_start_failure(job: Job, code: int | None) -> bool:
     A failing import or a wrong argument will fail again in the same way. Start-up is over when the cluster has
     formed, or after `WARN_AFTER` for a program that never opens its ports: it may have a cluster of its own.
     """
-    return code in _PLAIN_CODES and code not in _PREEMPTED and not (job.cluster_formed or job.is_past_start)
+    return code in _PLAIN_CODES and code not in _PREEMPTED and not job.formation.is_start_over
 
 
 def failure_of_gang(job: Job, culprit: Culprit) -> Failure:

@@ -73,12 +73,13 @@ def _on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:
     sentences = tuple(
         f"{event.host} cannot reach {task} at {_place(job, task)}: {reason}" for task, reason in event.failed.items()
     )
-    job = _has_answered(job, event.host, PEERS)._replace(unreached=job.unreached + sentences)
-    if job.hosts.count(PEERS) or not job.unreached:
+    unreached = job.preflight.unreached + sentences
+    job = _has_answered(job, event.host, PEERS)._replace(preflight=job.preflight._replace(unreached=unreached))
+    if job.hosts.count(PEERS) or not unreached:
         return job, []
-    shown = [*job.unreached[:_MOST_SHOWN]]
-    if len(job.unreached) > _MOST_SHOWN:
-        shown.append(f"and {len(job.unreached) - _MOST_SHOWN} more")
+    shown = [*unreached[:_MOST_SHOWN]]
+    if len(unreached) > _MOST_SHOWN:
+        shown.append(f"and {len(unreached) - _MOST_SHOWN} more")
     return _refuse(job, Cause.PEERS, event.host, "\n".join([*shown, _REMEDY]), now)
 
 

@@ -39,7 +39,18 @@ from tflaunch.core.events import (
     TimePassed,
 )
 from tflaunch.core.hosts import give_up, not_reached, on_host_event, replace_alone
-from tflaunch.core.job_state import TIMED, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.core.job_state import (
+    TIMED,
+    Cause,
+    Culprit,
+    Formation,
+    HostPhase,
+    HostState,
+    Job,
+    Phase,
+    TaskPhase,
+    TaskState,
+)
 from tflaunch.core.phases import Step, advance, fail, stop, stop_all, stop_gang
 from tflaunch.core.preparation import on_preparation
 from tflaunch.core.restart_budget import Reached
@@ -67,7 +78,7 @@ def begin_job(run: str, plan: Plan, now: float) -> Job:
         hosts=StateTable({host.host: _new_host(plan, host.host, now) for host in plan.hosts}),
         join_by=policy.join_limit(plan, now),
         ports={},
-        cluster_formed=not policy.forms_cluster(plan),
+        formation=Formation(cluster_formed=not policy.forms_cluster(plan)),
     )
 
 
@@ -92,7 +103,7 @@ def next_deadline(job: Job) -> float | None:
     if job.hosts.count(HostPhase.JOINING):
         times.append(job.join_by)
     if job.phase is Phase.SAVING:
-        times.append(job.save_by)
+        times.append(job.deadlines.save_by)
     for process in policy.waiting(job) if job.phase is Phase.RUNNING else []:
         task = job.tasks[process.task]
         if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
@@ -100,14 +111,14 @@ def next_deadline(job: Job) -> float | None:
     if job.phase is Phase.RUNNING:
         times.append(job.first_retry_at())
         times.append(elastic.grows_at(job))
-        if not job.is_complete:
+        if not job.formation.is_complete:
             times.append(_start_limit_at(job))
-            times.append(None if job.was_warned else job.attempt_started_at + policy.WARN_AFTER)
-        times.append(None if job.was_late else job.late_at)
+            times.append(None if job.formation.was_warned else job.attempt_started_at + policy.WARN_AFTER)
+        times.append(None if job.deadlines.was_late else job.deadlines.late_at)
     if job.phase in (Phase.RUNNING, Phase.DRAINING):
-        times.append(job.finish_by)
+        times.append(job.deadlines.finish_by)
     if job.phase is Phase.BACKING_OFF and policy.are_hosts_settled(job):
-        times.append(job.resume_at)
+        times.append(job.deadlines.resume_at)
     return min((time for time in times if time is not None), default=None)
 
 
@@ -151,8 +162,9 @@ def _on_task_event(
             return job.with_task(task, phase=TaskPhase.RUNNING, since=now, **started), []
         case PortOpened():
             job = job.with_task(task, is_port_open=True)
-            is_complete = job.is_complete or policy.is_open(job)  # stays set while one worker restarts
-            return job._replace(is_complete=is_complete, cluster_formed=job.cluster_formed or is_complete), []
+            is_complete = job.formation.is_complete or policy.is_open(job)  # stays set while one worker restarts
+            cluster_formed = job.formation.cluster_formed or is_complete
+            return job.with_formation(is_complete=is_complete, cluster_formed=cluster_formed), []
         case TaskNotStarted():
             return _on_not_started(job, task, event, now)
         case TaskExited():
@@ -204,8 +216,8 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
         return replace_alone(job, task.task, policy.failure_of_task(job, event, lived), now)
     culprit = culprit_of(event)
     if policy.is_preemption(event.code, event.signal) and event.signal is None:
-        save_by = now + job.plan.timeouts.grace
-        return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now, save_by=save_by), []
+        job = job.with_deadlines(save_by=now + job.plan.timeouts.grace)
+        return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now), []
     return fail(job, culprit, now, may_retry=True)
 
 
@@ -232,9 +244,9 @@ def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
     limit, process = job.plan.timeouts.finish, job.plan.find(task.task)
     if not policy.in_gang(process) or not policy.ends_by_itself(job.plan, process):
         return job
-    if job.late_at is None and policy.forms_cluster(job.plan):
-        job = job._replace(late_at=now + policy.LATE_AFTER)
-    return job if limit is None or job.finish_by is not None else job._replace(finish_by=now + limit)
+    if job.deadlines.late_at is None and policy.forms_cluster(job.plan):
+        job = job.with_deadlines(late_at=now + policy.LATE_AFTER)
+    return job if limit is None or job.deadlines.finish_by is not None else job.with_deadlines(finish_by=now + limit)
 
 
 # ---- users and time
@@ -262,7 +274,7 @@ def _on_stop_requested(job: Job, event: StopRequested, now: float) -> Step:
 def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
     """Stop all tasks. Agents that cannot be reached stop theirs when the lease expires."""
     disconnected = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.DISCONNECTED) if is_urgent}
-    job = job._replace(phase=Phase.STOPPING, resume_at=None)
+    job = job.with_deadlines(resume_at=None)._replace(phase=Phase.STOPPING)
     job, actions = give_up(job, disconnected, now)
     job, more = stop_all(job, grace)
     return job, actions + more
@@ -303,31 +315,31 @@ def _on_time_of_job(job: Job, now: float) -> Step:
         limit = f"{job.plan.timeouts.deadline:g} s"
         message = f"stopped: not finished within timeouts.deadline ({limit}); raise it, e.g. --set timeouts.deadline=1h"
         return fail(job, _limit("deadline", job, message), now, may_retry=False)
-    if job.phase is Phase.SAVING and job.save_by is not None and now >= job.save_by:
+    if job.phase is Phase.SAVING and job.deadlines.save_by is not None and now >= job.deadlines.save_by:
         return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan))
     if job.phase is Phase.RUNNING:
         return _on_time_running(job, now)
-    if job.phase is Phase.DRAINING and job.finish_by is not None and now >= job.finish_by:
+    if job.phase is Phase.DRAINING and job.deadlines.finish_by is not None and now >= job.deadlines.finish_by:
         return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
     return job, []
 
 
 def _on_time_running(job: Job, now: float) -> Step:
     limit = _start_limit_at(job)
-    if limit is not None and now >= limit and not job.is_complete:
+    if limit is not None and now >= limit and not job.formation.is_complete:
         waiting = ", ".join(policy.unopened(job))
         within = f"timeouts.start ({job.plan.timeouts.start:g} s)"
         message = f"stopped: cluster not formed within {within}: {waiting} did not listen"
         return fail(job, _limit("start", job, message), now, may_retry=False)
-    if job.finish_by is not None and now >= job.finish_by:
+    if job.deadlines.finish_by is not None and now >= job.deadlines.finish_by:
         late = ", ".join(name for name in job.success_tasks if not job.tasks[name].has_succeeded)
         after = f"{job.plan.timeouts.finish:g} s after the first task had finished"
         message = f"stopped: {late} still ran {after} (timeouts.finish)"
         return fail(job, _limit("finish", job, message), now, may_retry=False)
-    if now >= job.attempt_started_at + policy.WARN_AFTER and not job.is_complete:
-        job = job._replace(was_warned=True, is_past_start=True)
-    if job.late_at is not None and now >= job.late_at:
-        job = job._replace(was_late=True)
+    if now >= job.attempt_started_at + policy.WARN_AFTER and not job.formation.is_complete:
+        job = job.with_formation(was_warned=True, is_past_start=True)
+    if job.deadlines.late_at is not None and now >= job.deadlines.late_at:
+        job = job.with_deadlines(was_late=True)
     return job, []
 
 

@@ -66,11 +66,11 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
     lines = []
     if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
         lines.append(_verdict_news(before, after, now, logs))
-    if after.was_warned and not before.was_warned:
+    if after.formation.was_warned and not before.formation.was_warned:
         lines += _forming_news(after, now)
-    if after.is_complete and before.was_warned and not before.is_complete:
+    if after.formation.is_complete and before.formation.was_warned and not before.formation.is_complete:
         lines.append(f"cluster formed after {now - after.attempt_started_at:.0f} s")
-    if after.was_late and not before.was_late:
+    if after.deadlines.was_late and not before.deadlines.was_late:
         lines += _late_news(after)
     if after.phase is not before.phase is Phase.RUNNING and after.exit_code == 0:
         lines += _quiet_disaster(policy.trained_alone(after, now))
@@ -249,7 +249,7 @@ def _stop_news(job: Job, living: list[str]) -> list[str]:
     why = ", as `tflaunch down` asks" if job.culprit.message else ""
     waits = f": waiting up to {grace:g} s for them to save" if grace else ""
     remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
-    is_deaf = job.plan.strategy == "multi_worker_mirrored" and (job.cluster_formed or job.is_past_start) and grace
+    is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.formation.is_start_over and grace
     note = " (TensorFlow catches TERM in these tasks and goes on, so it may take all of that)" if is_deaf else ""
     return [f"ending {listed(living)}{why}{waits}{note}{remedy}"]
 
@@ -285,7 +285,7 @@ def _late_news(job: Job) -> list[str]:
 def _return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
     """Return a message if a worker that restarted alone listens again."""
     task = after.tasks.get(event.task)
-    if task is None or task is before.tasks[event.task] or not before.is_complete:
+    if task is None or task is before.tasks[event.task] or not before.formation.is_complete:
         return []
     is_back = task.attempt > 0 and policy.listens(after.plan, task.task)
     return [f"{task.task} is back: it listens again (attempt {task.attempt})"] if is_back else []
@@ -293,9 +293,9 @@ def _return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
 
 def _verdict_news(before: Job, job: Job, now: float, logs: Logs) -> str:
     """Return the message that another attempt follows, with its cause and wait."""
-    assert job.resume_at is not None
-    wait = max(job.resume_at - now, 0.0)
-    has_advanced = job.budget.advanced > before.budget.advanced
-    why = f" (not charged: {job.budget.furthest} is further than before)" if has_advanced else ""
+    assert job.deadlines.resume_at is not None
+    wait = max(job.deadlines.resume_at - now, 0.0)
+    has_advanced = job.restarts.budget.advanced > before.restarts.budget.advanced
+    why = f" (not charged: {job.restarts.budget.furthest} is further than before)" if has_advanced else ""
     cause = summary.cause_of_restart(job, logs.tail)
     return f"{cause}; {summary.restart_name(job)} in {wait:.2g} s{why}"

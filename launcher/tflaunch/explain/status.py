@@ -79,7 +79,7 @@ def _board(job: Job) -> tensorboard.Reach | None:
 
 def _last_failure(job: Job) -> str | None:
     """Return the reason for the latest restart; None without one."""
-    culprit = job.last_failure
+    culprit = job.restarts.last_failure
     if culprit is None:
         return None
     exception = f" ({culprit.failure})" if policy.is_raised(culprit.failure) else ""

@@ -49,8 +49,8 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         lines.append(f"hint: {_INSTALL.format(host=job.culprit.host)}")
     if job.culprit.cause is not Cause.TASK:
         lines += _not_formed(job, has_hint=len(lines) > 1)
-    if job.no_retry_reason:
-        lines.append(f"not restarted: {job.no_retry_reason}")
+    if job.restarts.no_retry_reason:
+        lines.append(f"not restarted: {job.restarts.no_retry_reason}")
     if job.has_started and job.culprit.cause is not Cause.NOT_STARTED:
         lines.append(f"logs: {logs}")
         lines += results.where_results_are(job)
@@ -124,7 +124,7 @@ def _facts(job: Job, name: str) -> Facts:
         python=process.argv[0],
         hosts=len(job.plan.hosts),
         proxies=_proxies(process),
-        cluster_formed=job.cluster_formed,
+        cluster_formed=job.formation.cluster_formed,
         finished=_finished(job.plan, job),
     )
 
@@ -139,7 +139,7 @@ def _finished(plan: Plan, job: Job) -> tuple[str, ...]:
 
 def restarts(job: Job) -> int:
     """Return how often the gang was restarted, charged or not."""
-    return job.budget.restarts + job.requested_restarts
+    return job.restarts.budget.restarts + job.restarts.requested
 
 
 def restart_name(job: Job) -> str:
@@ -148,7 +148,7 @@ def restart_name(job: Job) -> str:
     The limit is left out if any restart was not charged to it.
     """
     number, most = restarts(job), job.plan.restart.max
-    limit = f" of {most}" if number == len(job.budget.charged) <= most else ""
+    limit = f" of {most}" if number == len(job.restarts.budget.charged) <= most else ""
     return f"restart {number}{limit}" if number else ""
 
 
