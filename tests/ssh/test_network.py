@@ -58,20 +58,20 @@ def test_real_training_over_three_hosts(bed: Bed, launch: Launch, name: str, tas
 
 
 @pytest.mark.parametrize("is_silent", [False, True], ids=["no carrier", "black hole"])
-def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is_stalled: bool) -> None:
+def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is_silent: bool) -> None:
     """The tasks keep running, no line is lost or duplicated, and the cut was noticed within 10 s."""
     count = 700
     spec = shell_on(on(bed, launch), ["h1", "h2"], COUNTING.format(count=count))
     with bed.watch() as watch:
         running = launch.start("up", spec)
         read_until(running, "line 5\n", 2)
-        (bed.blackhole if is_stalled else bed.cut)(2)
+        (bed.blackhole if is_silent else bed.cut)(2)
         cut_at = time.monotonic()
         assert running.stderr is not None
         while "lost the link to h2" not in running.stderr.readline():
             pass
         assert time.monotonic() - cut_at < 10
-        (bed.unblackhole if is_stalled else bed.heal)(2)
+        (bed.unblackhole if is_silent else bed.heal)(2)
         _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     assert "the link to h2 is restored" in err
