@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tflaunch_worker import spawn, tf_config
 from tflaunch_worker.network.port_watch import PortWatch
 from tflaunch_worker.network.ports import PortTaken
-from tflaunch_worker.output.spool import Spool
-from tflaunch_worker.output.stream import Stream
+from tflaunch_worker.output.spool import Spool, Stream
 from tflaunch_worker.spawn import Command
 from tflaunch_worker.tasks import task as tasks
 from tflaunch_worker.tasks.task import Task

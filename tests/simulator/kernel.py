@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tflaunch_worker import agent, orphans, spawn
 from tflaunch_worker.network import port_watch
-from tflaunch_worker.output import spool, stream
+from tflaunch_worker.output import spool
 from tflaunch_worker.tasks import task
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 GUARD, AGENT = 2, 3  # their pids, on every host
 
 _SIZES = (
-    (stream, "CHUNK", 4096),
-    (stream, "WINDOW", 16384),
+    (spool, "CHUNK", 4096),
+    (spool, "WINDOW", 16384),
     (spool, "SEGMENT", 8192),
     (spool, "NEAR", 4096),
     (spool, "PIECE", 1024),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tflaunch_worker.tasks.failure_signature import of_output
-from tflaunch_worker.tasks.last_output import KEPT, LastOutput
+from tflaunch_worker.tasks.last_output import KEPT, LastOutput, failure_signature
 
 pytestmark = pytest.mark.unit
 
@@ -23,43 +22,46 @@ class TestFailure:
 
     def test_an_exception_is_its_type_and_the_users_own_line(self) -> None:
         """Not the library's frame, and not the message, which may contain numbers."""
-        assert of_output(b"step 7\n" + TRACEBACK.encode()) == "ValueError at train.py:41"
+        assert failure_signature(b"step 7\n" + TRACEBACK.encode()) == "ValueError at train.py:41"
 
     def test_the_module_of_an_exception_does_not_matter(self) -> None:
         """TensorFlow's exceptions are defined deep in its package."""
         name = "tensorflow.python.framework.errors_impl.UnavailableError"
-        assert of_output(TRACEBACK.replace("ValueError", name).encode()) == "UnavailableError at train.py:41"
+        assert failure_signature(TRACEBACK.replace("ValueError", name).encode()) == "UnavailableError at train.py:41"
 
     def test_what_threads_write_after_it_does_not_matter(self) -> None:
         """TensorFlow may log many lines while it exits."""
-        assert of_output(TRACEBACK.encode() + b"2026-01-01 W tensorflow: bye\n" * 50) == "ValueError at train.py:41"
+        assert (
+            failure_signature(TRACEBACK.encode() + b"2026-01-01 W tensorflow: bye\n" * 50)
+            == "ValueError at train.py:41"
+        )
 
     def test_of_chained_exceptions_the_last_one_counts(self) -> None:
         """It ended the program."""
         chained = TRACEBACK + "\nDuring handling of the above exception, another exception occurred:\n\n" + TRACEBACK
         head, _, tail = chained.rpartition("ValueError")
-        assert of_output(f"{head}KeyError{tail}".encode()) == "KeyError at train.py:41"
+        assert failure_signature(f"{head}KeyError{tail}".encode()) == "KeyError at train.py:41"
 
     def test_a_frame_of_a_library_counts_when_there_is_no_other(self) -> None:
         """For example, in a program that is a module of an installed package."""
         lines = TRACEBACK.splitlines()
-        assert of_output("\n".join([lines[0], *lines[3:]]).encode()) == "ValueError at traceback_utils.py:122"
+        assert failure_signature("\n".join([lines[0], *lines[3:]]).encode()) == "ValueError at traceback_utils.py:122"
 
     def test_without_an_exception_the_last_lines_count_but_for_numbers(self) -> None:
         """Times, addresses and ports differ between attempts."""
-        first = of_output(b"begin\n12:00:01 cannot open 0x7f00 on port 2222\nbye\n")
-        assert first == of_output(b"long ago\nbegin\n12:59:07 cannot open 0x7fab on port 2301\nbye\n\n")
-        assert first != of_output(b"12:59:07 cannot read 0x7fab on port 2301\nbye\n")
+        first = failure_signature(b"begin\n12:00:01 cannot open 0x7f00 on port 2222\nbye\n")
+        assert first == failure_signature(b"long ago\nbegin\n12:59:07 cannot open 0x7fab on port 2301\nbye\n\n")
+        assert first != failure_signature(b"12:59:07 cannot read 0x7fab on port 2301\nbye\n")
         assert first.startswith("output ")
 
     def test_no_output_has_no_signature(self) -> None:
         """Then only the exit code distinguishes failures."""
-        assert of_output(b"") == of_output(b"\n \n") == ""
+        assert failure_signature(b"") == failure_signature(b"\n \n") == ""
 
     @pytest.mark.parametrize("output", [b"\xff\xfe" * 100, b"Traceback (most recent call last):\n", b"\r" * 20000])
     def test_anything_has_a_signature_that_is_short(self, output: bytes) -> None:
         """Even truncated text."""
-        assert len(of_output(output)) <= 200
+        assert len(failure_signature(output)) <= 200
 
 
 class TestProgress:

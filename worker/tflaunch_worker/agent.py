@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tflaunch_worker.host import Host
     from tflaunch_worker.inspect.usage import Figures
     from tflaunch_worker.loop import Loop, Timer
-    from tflaunch_worker.output.stream import Stream
-    from tflaunch_worker.sync.offer import Offer
+    from tflaunch_worker.output.spool import Stream
+    from tflaunch_worker.sync.files import Offer
     from tflaunch_worker.tasks.progress import Progress
     from tflaunch_worker.tasks.task import Task
 

@@ -14,7 +14,6 @@ from tflaunch_worker.acceptor import Acceptor
 from tflaunch_worker.agent import Agent
 from tflaunch_worker.host import Host
 from tflaunch_worker.loop import Loop
-from tflaunch_worker.short_path import short_path
 
 
 def serve(directory: str, connection: socket.socket, umask: int) -> None:
@@ -36,7 +35,7 @@ def serve(directory: str, connection: socket.socket, umask: int) -> None:
 
 def _listen(directory: str, loop: Loop, agent: Agent) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with short_path(directory) as short:
+    with linux.short_path(directory) as short:
         listener.bind(f"{short}/{SOCKET_NAME}")
     listener.listen(1)
     listener.setblocking(False)

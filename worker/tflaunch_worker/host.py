@@ -15,8 +15,7 @@ from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.network.peers import Listeners
 from tflaunch_worker.network.port_watch import PortWatch
 from tflaunch_worker.network.ports import Ports
-from tflaunch_worker.output.spool import Spool
-from tflaunch_worker.output.stream import Stream
+from tflaunch_worker.output.spool import Spool, Stream
 from tflaunch_worker.tasks import host_vars
 from tflaunch_worker.tasks.oom import OomWatch
 from tflaunch_worker.tasks.progress import Progress
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.forkserver.pool import ZygotePool
     from tflaunch_worker.loop import Loop
     from tflaunch_worker.supervisor_link import SupervisorLink
-    from tflaunch_worker.sync.offer import Offer
+    from tflaunch_worker.sync.files import Offer
     from tflaunch_worker.tasks.checkpoints import Finder
     from tflaunch_worker.tasks.task import Listener
 
@@ -112,18 +111,18 @@ class Host:
 
     def offer(self, link: SupervisorLink) -> Offer:
         """Return the receiver of the user's code."""
-        from tflaunch_worker.sync.offer import Offer  # most runs copy no files
+        from tflaunch_worker.sync.files import Offer
 
         return Offer(self.directory, self._loop, link)
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Resolve names on this host; call ``found`` with a mapping from name to addresses."""
-        from tflaunch_worker.network import names as resolver  # a run on one host has no names to resolve
+        from tflaunch_worker.network import peers
 
         def answered(addresses: dict[str, str] | None) -> None:
             found(addresses or dict.fromkeys(names, ""))
 
-        offload.run_in_fork(self._loop, lambda: resolver.look_up(names), answered)
+        offload.run_in_fork(self._loop, lambda: peers.look_up_names(names), answered)
 
     def probe_peers(
         self, peers: dict[str, list[object]], run: str, patience: float, tried: Callable[[dict[str, str]], None]
@@ -134,7 +133,7 @@ class Host:
         def answered(failed: dict[str, str] | None) -> None:
             tried(dict.fromkeys(peers, "it could not be tried") if failed is None else failed)
 
-        offload.run_in_fork(self._loop, lambda: others.try_all(peers, run, patience), answered)
+        offload.run_in_fork(self._loop, lambda: others.probe_all(peers, run, patience), answered)
 
     def command(self, task: str, message: dict[str, Any], progress: Progress | None) -> spawn.Command:
         """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe.

@@ -13,10 +13,11 @@ import signal
 import socket
 import struct
 import sys
+from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Callable, Iterator
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -303,3 +304,18 @@ def count_gpus() -> int | None:
         return len(os.listdir(_NVIDIA_GPUS))
     except OSError:
         return None if any(map(os.path.exists, (NVIDIA_DRIVER, *_OTHER_GPUS))) else 0
+
+
+@contextmanager
+def short_path(directory: str) -> Iterator[str]:
+    """Yield a short path of ``directory``, valid inside the ``with`` block.
+
+    Raises:
+        OSError: the directory does not exist.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        short = f"/proc/self/fd/{descriptor}"
+        yield short if os.path.isdir(short) else directory
+    finally:
+        os.close(descriptor)

@@ -12,7 +12,7 @@ import socket
 from collections import deque
 
 from tflaunch_worker import wire
-from tflaunch_worker.output.stream import Stream
+from tflaunch_worker.output.spool import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tflaunch.printable import printable
 from tflaunch.slurm import batch
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux, wire
-from tflaunch_worker.short_path import short_path
+from tflaunch_worker.linux import short_path
 
 _PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never blocks
 _RECEIVE = 1024 * 1024

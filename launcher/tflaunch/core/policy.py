@@ -32,7 +32,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, role_of
 from tflaunch.plan.tensorboard import is_board
 from tflaunch.plan.tf_config import has_cluster, members
-from tflaunch_worker.tasks import failure_signature
+from tflaunch_worker.tasks import last_output
 
 WARN_AFTER = 60.0
 """Seconds until tasks that do not listen are reported; importing TensorFlow may take that long."""
@@ -326,7 +326,7 @@ def _kind(end: Culprit | TaskExited, failure: str, is_quick: bool) -> tuple[str,
 
 def is_raised(failure: str) -> bool:
     """Whether a failure signature is that of an exception."""
-    return bool(failure) and not failure.startswith(failure_signature.OUTPUT)
+    return bool(failure) and not failure.startswith(last_output.OUTPUT_SIGNATURE)
 
 
 def failure_of_all(job: Job) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from tflaunch.mailbox import Mailbox
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux, wire
-from tflaunch_worker.short_path import short_path
+from tflaunch_worker.linux import short_path
 
 _MOST_CALLERS = 256
 _MOST_UNREAD = 16 * 1024 * 1024

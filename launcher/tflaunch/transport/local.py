@@ -13,7 +13,7 @@ import tflaunch_worker
 from tflaunch import private_files
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch_worker import linux, orphans
-from tflaunch_worker.short_path import short_path
+from tflaunch_worker.linux import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
 _TITLE = "tflaunch-agent:"

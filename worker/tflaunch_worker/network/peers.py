@@ -7,8 +7,10 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import queue
 import selectors
 import socket
+import threading
 import time
 from functools import partial
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional
 
     from tflaunch_worker.loop import Loop
+
 
 _BACKLOG = 1024
 _LOOK_AGAIN = 0.05  # seconds before a refused connection is retried: the other host may not listen yet
@@ -100,7 +103,7 @@ def _listener(port: int) -> socket.socket:
     return listener
 
 
-class _Try:
+class _Probe:
     """Attempts to connect to a task's address, repeated until the time is up."""
 
     def __init__(self, task: str, host: str, port: int, words: bytes) -> None:
@@ -152,7 +155,7 @@ class _Try:
             self.socket = None
 
 
-def try_all(peers: Dict[str, List[object]], run: str, patience: float) -> Dict[str, str]:
+def probe_all(peers: Dict[str, List[object]], run: str, patience: float) -> Dict[str, str]:
     """Return the tasks that cannot be reached, with the reason.
 
     Args:
@@ -160,7 +163,7 @@ def try_all(peers: Dict[str, List[object]], run: str, patience: float) -> Dict[s
         run: the run that the tasks belong to.
         patience: time limit in seconds.
     """
-    tries = [_Try(task, str(host), int(str(port)), _words(run, task)) for task, (host, port) in peers.items()]
+    tries = [_Probe(task, str(host), int(str(port)), _words(run, task)) for task, (host, port) in peers.items()]
     until = time.monotonic() + patience  # does not include the time for resolving names
     selector = selectors.DefaultSelector()
     while True:
@@ -177,3 +180,46 @@ def try_all(peers: Dict[str, List[object]], run: str, patience: float) -> Dict[s
     for one in tries:
         one.end(selector)
     return {one.task: one.reason if one.result is None else one.result for one in tries if one.result != ""}
+
+
+_PATIENCE = 8  # seconds for all names together; resolvers give up on a dead server after 5
+_AT_ONCE = 16
+
+
+def look_up_names(names: list[str]) -> dict[str, str]:
+    """Return the addresses of each name, separated by spaces; "" if unresolved. May take seconds."""
+    found = _addresses(names)
+    return {name: found.get(name, "") for name in names}
+
+
+def _addresses(names: list[str]) -> dict[str, str]:
+    waiting = list(names)
+    answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+
+    def work() -> None:
+        while True:
+            try:
+                name = waiting.pop()
+            except IndexError:
+                return
+            answers.put((name, _address(name)))
+
+    for _ in range(min(_AT_ONCE, len(names))):
+        threading.Thread(target=work, daemon=True).start()
+    end = time.monotonic() + _PATIENCE
+    found: dict[str, str] = {}
+    try:
+        while len(found) < len(names):
+            name, address = answers.get(timeout=max(end - time.monotonic(), 0))
+            found[name] = address
+    except queue.Empty:
+        pass  # a name without an answer by now counts as unresolved
+    return found
+
+
+def _address(name: str) -> str:
+    try:
+        entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ""
+    return " ".join(sorted({str(entry[4][0]) for entry in entries}))

@@ -5,9 +5,9 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import deque
-
-from tflaunch_worker.tasks import failure_signature, keras_progress
 
 KEPT = 16 * 1024
 """Number of bytes kept: enough for a TensorFlow traceback and what its threads write after it."""
@@ -27,7 +27,7 @@ class LastOutput:
     def note(self, data: bytes) -> None:
         """Add output of the task. Costs one search, because all output passes through here."""
         text = self._cut + data
-        begun = keras_progress.last_epoch(text)
+        begun = last_epoch(text)
         if begun is None:
             self._keep(data)
             self._cut = text[-_LONGEST_MARK:]
@@ -51,7 +51,7 @@ class LastOutput:
             return {}
         epoch, epochs = self._epoch
         known: dict[str, object] = {"epoch": epoch, "epochs": epochs}
-        bar = keras_progress.last_bar(self._tail())
+        bar = last_bar(self._tail())
         if bar is not None:
             done, steps, metrics = bar
             known.update({"step": (epoch - 1) * steps + done, "steps_per_epoch": steps, "metrics": metrics})
@@ -59,7 +59,110 @@ class LastOutput:
 
     def failure(self) -> str:
         """Return the signature of the program's failure (see `failure_signature.of_output`)."""
-        return failure_signature.of_output(self._tail())
+        return failure_signature(self._tail())
 
     def _tail(self) -> bytes:
         return b"".join(self._pieces)[-KEPT:]
+
+
+OUTPUT_SIGNATURE = "output "
+"""Prefix of a signature that is a digest of the last lines, used when they contain no traceback."""
+
+LONGEST = 200
+"""Maximum number of characters of a signature."""
+
+_HEAD = "Traceback (most recent call last):"
+_FRAME = re.compile(r'  File "(?P<file>[^"\n]{1,500})", line (?P<line>\d{1,7}), in ')
+_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200})(?::|$)")
+_NOT_OF_THE_USER = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
+_COMPARED_LINES = 3
+_CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]*\d[0-9a-fA-F]*")
+
+
+def failure_signature(tail: bytes) -> str:
+    """Return the signature of a failure, such as ``ValueError at train.py:41``; "" without output.
+
+    Args:
+        tail: the last few KiB of the program's output.
+    """
+    lines = [line.rpartition("\r")[2] for line in tail.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")]
+    raised = _traceback(lines)
+    if raised:
+        return raised[:LONGEST]
+    last = [line.strip() for line in lines if line.strip()][-_COMPARED_LINES:]
+    if not last:
+        return ""
+    # Times, addresses, ports and pids differ between attempts that fail for the same reason.
+    text = "\n".join(_CHANGING.sub("#", line) for line in last)
+    return OUTPUT_SIGNATURE + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def _traceback(lines: list[str]) -> str:
+    """Return exception type and location of the last traceback, or "" if no complete one exists."""
+    starts = [number for number, line in enumerate(lines) if line.rstrip() == _HEAD]
+    if not starts:
+        return ""
+    frames = []
+    for line in lines[starts[-1] + 1 :]:
+        frame = _FRAME.match(line)
+        if frame is not None:
+            frames.append((frame["file"], frame["line"]))
+        elif frames and line and not line[0].isspace():
+            exception = _EXCEPTION.match(line)
+            if exception is not None:
+                return f"{exception['type'].rpartition('.')[2]} at {_place(frames)}"
+    return ""
+
+
+def _place(frames: list[tuple[str, str]]) -> str:
+    """Return file and line of the innermost frame in the user's own code, or else of the innermost frame."""
+    own = [frame for frame in frames if not _NOT_OF_THE_USER.search(frame[0])]
+    file, line = (own or frames)[-1]
+    return f"{file.rpartition('/')[2]}:{line}"
+
+
+MOST_METRICS = 20
+_LARGEST = 2.0**63
+
+_EPOCH = re.compile(rb"(?:^|[\r\n\b])Epoch (\d{1,7})/(\d{1,7})\r?\n")
+_COLOR = re.compile(rb"\x1b\[[0-9;]*m")
+_BAR = re.compile(rb"(?:^|[\r\n\b])\s*(\d{1,9})/(\d{1,9}) (?:\[[=>.]+\]|(?:\xe2\x94\x81)+|- \d+m?s)([^\r\n\b]*)")
+_METRIC = re.compile(rb" - ([A-Za-z]\w{0,63}): ([-+]?\d[\d.]*(?:e[-+]?\d{1,3})?)(?= |$)")
+_NOT_METRICS = (b"ETA",)
+
+
+def last_epoch(output: bytes) -> tuple[int, int, int] | None:
+    """Return the last epoch begun, the number of epochs, and where the output continues after that line.
+
+    Returns None if no epoch begins in the output.
+    """
+    if b"Epoch " not in output:
+        return None
+    last = None
+    for begun in _EPOCH.finditer(output):
+        last = begun
+    return None if last is None else (int(last[1]), int(last[2]), last.end())
+
+
+def last_bar(output: bytes) -> tuple[int, int, dict[str, float]] | None:
+    """Return the last bar's step within the epoch, steps per epoch and metrics; None without a bar."""
+    bars = _BAR.findall(_COLOR.sub(b"", output))
+    if not bars:
+        return None
+    done, steps, behind = bars[-1]
+    metrics: dict[str, float] = {}
+    for name, value in _METRIC.findall(behind):
+        if name not in _NOT_METRICS and len(metrics) < MOST_METRICS:
+            number = _number(value)
+            if number is not None:
+                metrics[name.decode("ascii")] = number
+    return int(done), int(steps), metrics
+
+
+def _number(text: bytes) -> float | None:
+    """Return the number if it can be sent, or None for text such as "1.2.3" or "1e999"."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if -_LARGEST < number < _LARGEST else None

@@ -18,15 +18,16 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import json
 import os
-
-from tflaunch_worker.tasks.progress_stats import LONGEST, ProgressStats
+from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
     from tflaunch_worker.loop import Loop
+
 
 _READ = 64 * 1024
 
@@ -70,3 +71,97 @@ class Progress:
         self._loop.forget(self._pipe)
         os.close(self._pipe)
         os.close(self._end)
+
+
+LONGEST = 4096
+"""Maximum number of bytes of a line: Linux's PIPE_BUF, so that lines of two writers are never mixed."""
+
+MOST_METRICS = 20
+LONGEST_NAME = 64
+
+_COUNTS = ("step", "epoch", "epochs", "steps_per_epoch")
+_WINDOW = 10.0  # seconds over which the speed is averaged
+_APART = 0.25  # minimum seconds between two samples for that
+_LARGEST = 2.0**63
+
+
+class ProgressStats:
+    """The latest values reported by one attempt."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
+        self._came_at: float | None = None
+        self._stepped_at = 0.0
+        self._moments: deque[tuple[float, float]] = deque()
+
+    def take(self, line: bytes, now: float) -> None:
+        """Add a line that arrived at ``now`` (seconds)."""
+        said = _object(line)
+        if said is None:
+            return
+        self._came_at = now
+        for name in _COUNTS:
+            value = _number(said.get(name))
+            if value is not None and value >= 0:
+                if name == "step":
+                    self._step(value, now)
+                self._counts[name] = value
+        metrics = said.get("metrics")
+        for name, value in metrics.items() if isinstance(metrics, dict) else ():
+            self._take_metric(name[:LONGEST_NAME].encode("utf-8", "replace").decode("utf-8"), value)
+
+    def known(self, now: float) -> dict[str, object]:
+        """Return the progress known at ``now``.
+
+        It has step, epoch, epochs, steps_per_epoch, steps_per_second, metrics (name to number) and age, the seconds
+        since the last line; it is empty if no line ever arrived.
+        """
+        if self._came_at is None:
+            return {}
+        known: dict[str, object] = {**self._counts, "metrics": dict(self._metrics), "age": now - self._came_at}
+        speed = self._speed(now)
+        if speed is not None:
+            known["steps_per_second"] = speed
+        return known
+
+    def _take_metric(self, name: str, value: object) -> None:
+        number = _number(value)
+        if value is None:
+            self._metrics.pop(name, None)
+        elif number is not None and (name in self._metrics or len(self._metrics) < MOST_METRICS):
+            self._metrics[name] = number
+
+    def _step(self, step: float, now: float) -> None:
+        if step < self._counts.get("step", step):
+            self._moments.clear()  # an earlier state was restored
+        self._stepped_at = now
+        if not self._moments or now - self._moments[-1][0] >= _APART:
+            self._moments.append((now, step))
+        while len(self._moments) > 1 and self._moments[1][0] <= now - _WINDOW:
+            self._moments.popleft()
+
+    def _speed(self, now: float) -> float | None:
+        """Return the steps per second over about the last ten seconds; it falls while no new step arrives."""
+        if not self._moments or self._stepped_at - self._moments[0][0] < _APART:
+            return None
+        began_at, first = self._moments[0]
+        seconds = max(self._stepped_at - began_at, now - self._stepped_at)
+        return (self._counts["step"] - first) / seconds
+
+
+def _object(line: bytes) -> dict[str, object] | None:
+    if len(line) > LONGEST:
+        return None
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number, or else None; Python treats true as a number."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST:
+        return value
+    return None

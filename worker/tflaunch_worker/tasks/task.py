@@ -10,7 +10,7 @@ import signal
 import time
 
 from tflaunch_worker import linux, spawn
-from tflaunch_worker.tasks import stacks
+from tflaunch_worker.tasks import stall
 from tflaunch_worker.tasks.last_output import LastOutput
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.forkserver.pool import PendingFork, ZygotePool
     from tflaunch_worker.loop import Loop, Timer
-    from tflaunch_worker.output.stream import Stream
+    from tflaunch_worker.output.spool import Stream
 
     class Listener(Protocol):
         """Receives the events of a task."""
@@ -135,7 +135,7 @@ class Task:
         kill_at = self._loop.now() + grace
         if self._kill_at is None and grace > 0:
             if with_stacks:
-                stacks.write(self.pid, self._command.env, self._loop, self._keep_stacks)
+                stall.write_stacks(self.pid, self._command.env, self._loop, self._keep_stacks)
             else:
                 self.signal(signal.SIGTERM)
                 self.signal(signal.SIGCONT)  # a stopped process acts on TERM only after it is continued
@@ -164,7 +164,7 @@ class Task:
             self._stream.append(text)
             self._listener.has_output(self._stream)
         if not self._has_exited:
-            stacks.abort(self.pid)
+            stall.abort_with_stacks(self.pid)
 
     def _kill(self) -> None:
         if self._has_exited:

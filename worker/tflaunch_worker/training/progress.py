@@ -23,7 +23,7 @@ import os
 import time
 from typing import Any
 
-from tflaunch_worker.tasks.progress_stats import LONGEST, LONGEST_NAME, MOST_METRICS
+from tflaunch_worker.tasks.progress import LONGEST, LONGEST_NAME, MOST_METRICS
 from tflaunch_worker.training import hooks
 
 _KERAS_INTERVAL = 0.5  # seconds; reading Keras' logs waits for the step that is running on the GPU
