@@ -21,7 +21,7 @@ from tflaunch.store.log_writer import Marks, TaskLog
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.tui.screen import Screen
 from tflaunch_worker import wire
-from tflaunch_worker.output.spool import Stream
+from tflaunch_worker.agent.task_output import Stream
 
 BASES = {"paths": "json", "verbs": "python"}
 VERBS = ("check", "plan", "ls", "ps", "logs", "events", "down")

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tflaunch.core.events import Event
-from tflaunch_worker.loop import Loop
+from tflaunch_worker.event_loop import Loop
 
 
 class Mailbox(Loop):

@@ -15,7 +15,7 @@ from tflaunch.transport.command import CommandAccess, CommandConnector, CommandW
 
 pytestmark = pytest.mark.agent
 
-MODULE = "tflaunch_worker/agent.py"
+MODULE = "tflaunch_worker/agent/agent.py"
 
 
 def connector(home: Path, run: str = "test") -> CommandConnector:

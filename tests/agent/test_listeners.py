@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tflaunch_worker.network import listeners
+from tflaunch_worker.agent import listening_sockets
 
 pytestmark = pytest.mark.agent
 
@@ -29,19 +29,19 @@ def test_both_sources_know_a_listener_by_its_inode(server: socket.socket) -> Non
     """With IPv4 and IPv6."""
     port = server.getsockname()[1]
     inode = os.fstat(server.fileno()).st_ino
-    for found in (list(listeners.from_kernel(server.family)), list(listeners.from_tables())):
+    for found in (list(listening_sockets.from_kernel(server.family)), list(listening_sockets.from_tables())):
         assert found.count((port, inode)) == 1
-    assert port in listeners.ports()
-    assert f"pid {os.getpid()} (" in (listeners.owner(port) or "")
-    assert listeners.is_listening(port, os.getsid(0))
+    assert port in listening_sockets.ports()
+    assert f"pid {os.getpid()} (" in (listening_sockets.owner(port) or "")
+    assert listening_sockets.is_listening(port, os.getsid(0))
 
 
 def test_who_is_bound_or_connected_does_not_listen(server: socket.socket) -> None:
     """A port that is merely held is not reported as open."""
     with socket.socket(server.family) as bound, socket.create_connection(server.getsockname()[:2]) as client:
         bound.bind((server.getsockname()[0], 0))
-        assert not {bound.getsockname()[1], client.getsockname()[1]} & listeners.ports()
-        assert listeners.owner(bound.getsockname()[1]) is None
+        assert not {bound.getsockname()[1], client.getsockname()[1]} & listening_sockets.ports()
+        assert listening_sockets.owner(bound.getsockname()[1]) is None
 
 
 def test_the_owner_s_command_is_one_line() -> None:
@@ -50,7 +50,7 @@ def test_the_owner_s_command_is_one_line() -> None:
         "# a\x1b[31mb\nimport socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
     )
     with _python(f"{script}; input()", env=os.environ) as (process, port):
-        owner = listeners.owner(port) or ""
+        owner = listening_sockets.owner(port) or ""
         assert owner.startswith(f"pid {process.pid} (")
         assert " -c # a [31mb import socket; " in owner
         assert owner.isprintable()
@@ -68,7 +68,7 @@ def test_a_task_of_another_run_is_named_with_what_ends_it(listens: bool) -> None
         f"import socket; s = socket.{call}; print({'s.getsockname()[1]' if listens else free}, flush=True); input()"
     )
     with _python(script, env=env) as (process, port):
-        owner = listeners.owner(port) or ""
+        owner = listening_sockets.owner(port) or ""
         assert owner.startswith(f"run other-1f2e, pid {process.pid} (")
         assert owner.endswith("), which `tflaunch down other-1f2e` ends")
 
@@ -85,7 +85,7 @@ def _python(script: str, env: Mapping[str, str]) -> Iterator[tuple[subprocess.Po
 
 def test_where_the_kernel_does_not_answer_its_tables_do(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old kernels, and sandboxes."""
-    monkeypatch.setattr(listeners, "_NETLINK_SOCK_DIAG", 31)  # a protocol that does not exist
+    monkeypatch.setattr(listening_sockets, "_NETLINK_SOCK_DIAG", 31)  # a protocol that does not exist
     with pytest.raises(OSError):  # noqa: PT011 - whatever the kernel makes of it
-        list(listeners.from_kernel(server.family))
-    assert server.getsockname()[1] in listeners.ports()
+        list(listening_sockets.from_kernel(server.family))
+    assert server.getsockname()[1] in listening_sockets.ports()

@@ -13,9 +13,9 @@ import pytest
 from support.agent_client import Agent, Talk, wait_gone
 from tflaunch.core import measures
 from tflaunch.core.measures import Measure
+from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.inspect import usage
 from tflaunch_worker.inspect.usage import Measurer
-from tflaunch_worker.loop import Loop
 
 pytestmark = pytest.mark.agent
 

@@ -1,4 +1,4 @@
-"""A simulated host as its agent uses it: the interface of `tflaunch_worker.host.Host`."""
+"""A simulated host as its agent uses it: the interface of `tflaunch_worker.agent.host.Host`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tflaunch_worker import spawn, tf_config
-from tflaunch_worker.network.port_watch import PortWatch
-from tflaunch_worker.network.ports import PortTaken
-from tflaunch_worker.output.spool import Spool, Stream
+from tflaunch_worker.agent import task as tasks
+from tflaunch_worker.agent.port_watch import PortWatch
+from tflaunch_worker.agent.ports import PortTaken
+from tflaunch_worker.agent.task import Task
+from tflaunch_worker.agent.task_output import Spool, Stream
 from tflaunch_worker.spawn import Command
-from tflaunch_worker.tasks import task as tasks
-from tflaunch_worker.tasks.task import Task
 
 if TYPE_CHECKING:
     from simulator.hosts import SimHost

@@ -15,7 +15,7 @@ from simulator.loop import SimLoop
 from simulator.processes import Process
 from simulator.world import World
 from tflaunch_worker import orphans
-from tflaunch_worker.agent import Agent
+from tflaunch_worker.agent.agent import Agent
 
 if TYPE_CHECKING:
     from simulator.oracle import Oracle

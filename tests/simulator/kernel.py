@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tflaunch_worker import agent, orphans, spawn
-from tflaunch_worker.network import port_watch
-from tflaunch_worker.output import spool
-from tflaunch_worker.tasks import task
+from tflaunch_worker import orphans, spawn
+from tflaunch_worker.agent import agent, port_watch, task, task_output
 
 if TYPE_CHECKING:
     from simulator.hosts import SimHost
@@ -27,11 +25,11 @@ if TYPE_CHECKING:
 GUARD, AGENT = 2, 3  # their pids, on every host
 
 _SIZES = (
-    (spool, "CHUNK", 4096),
-    (spool, "WINDOW", 16384),
-    (spool, "SEGMENT", 8192),
-    (spool, "NEAR", 4096),
-    (spool, "PIECE", 1024),
+    (task_output, "CHUNK", 4096),
+    (task_output, "WINDOW", 16384),
+    (task_output, "SEGMENT", 8192),
+    (task_output, "NEAR", 4096),
+    (task_output, "PIECE", 1024),
 )
 
 
@@ -263,7 +261,7 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (orphans, "os", _Os),
     (orphans, "linux", _Linux),
     (port_watch, "listeners", _Listeners),
-    (spool, "os", _SpoolOs),
+    (task_output, "os", _SpoolOs),
 )
 
 

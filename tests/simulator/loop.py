@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulator import kernel
 from simulator.descriptors import Idle, TurnSelector
-from tflaunch_worker.loop import Loop
+from tflaunch_worker.event_loop import Loop
 
 if TYPE_CHECKING:
     from simulator.hosts import SimHost

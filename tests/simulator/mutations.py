@@ -13,9 +13,8 @@ from tflaunch.core.events import Event, PortOpened, TaskExited
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.phases import Step
 from tflaunch.core.task_table import StateTable
-from tflaunch_worker import agent, lease, orphans
-from tflaunch_worker.output import spool
-from tflaunch_worker.tasks import task
+from tflaunch_worker import orphans
+from tflaunch_worker.agent import agent, lease, task, task_output
 
 
 class Mutation(NamedTuple):
@@ -207,6 +206,6 @@ MUTATIONS: Mapping[str, Mutation] = {
     "times are rounded in the journal": Mutation(0, "I7", history.SimJournal, "record", _rounded),
     "an heir does not know what was kept": Mutation(22, "I6", output.Output, "_known", _remembers_nothing),
     "an agent does not wait for an heir": Mutation(274, "I8", agent.Agent, "_link_lost", _ends_all),
-    "what was on its way is not sent again": Mutation(92, "protocol", spool.Stream, "rewind", _does_nothing),
+    "what was on its way is not sent again": Mutation(92, "protocol", task_output.Stream, "rewind", _does_nothing),
     "orders are obeyed twice": Mutation(4, "protocol", agent.Agent, "_is_new", _obeys_twice),
 }

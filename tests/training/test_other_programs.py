@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from support.launch import Launch, read_until
-from tflaunch_worker.network.ports import Ports
+from tflaunch_worker.agent.ports import Ports
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from support.launch import PATIENCE, Launch, read_until
-from tflaunch_worker.network.ports import Ports
+from tflaunch_worker.agent.ports import Ports
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -14,7 +14,8 @@ from tflaunch.agents import snapshot
 from tflaunch.agents.rpc import AgentRpc
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.bootstrap import Boot, request
-from tflaunch_worker import fields, orders, wire
+from tflaunch_worker import fields, wire
+from tflaunch_worker.agent import orders
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch_worker.tasks import checkpoints
+from tflaunch_worker.agent import checkpoints
 
 pytestmark = pytest.mark.unit
 

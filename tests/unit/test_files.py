@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tflaunch_worker.sync import files
-from tflaunch_worker.sync.files import Files, FilesError
+from tflaunch_worker.agent import files
+from tflaunch_worker.agent.files import Files, FilesError
 
 pytestmark = pytest.mark.unit
 

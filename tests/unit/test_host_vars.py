@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tflaunch_worker import host_vars
+from tflaunch_worker.host_vars import UnknownValue, expand, expand_path
 from tflaunch_worker.inspect import cores
-from tflaunch_worker.tasks import host_vars
-from tflaunch_worker.tasks.host_vars import UnknownValue, expand, expand_path
 
 pytestmark = pytest.mark.unit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tflaunch_worker.tasks.last_output import KEPT, LastOutput, failure_signature
+from tflaunch_worker.agent.last_output import KEPT, LastOutput, failure_signature
 
 pytestmark = pytest.mark.unit
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tflaunch.agents.output import Output
 from tflaunch.core import measures
 from tflaunch.core.measures import Measure, Progress
+from tflaunch_worker.agent import task_output
+from tflaunch_worker.agent.task_output import Times
 from tflaunch_worker.inspect import usage
 from tflaunch_worker.linux import Process
-from tflaunch_worker.output import spool
-from tflaunch_worker.output.spool import Times
 
 pytestmark = pytest.mark.unit
 
@@ -70,7 +70,7 @@ def test_notes_are_as_fine_as_needed() -> None:
 
 def test_notes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old output then has coarser timestamps, never later than when it was read."""
-    monkeypatch.setattr(spool, "MOST", 8)
+    monkeypatch.setattr(task_output, "MOST", 8)
     kept = Times()
     for number in range(1000):
         kept.note(number * 10, float(number))
@@ -96,7 +96,7 @@ def test_every_byte_has_a_time(writes: list[tuple[int, float]], data: st.DataObj
     assert notes[0][0] == start
     for offset in range(start, end):
         told = [seconds for at, seconds in notes if at <= offset][-1]
-        assert moments[offset] - spool.INTERVAL - 1e-9 < told <= moments[offset]
+        assert moments[offset] - task_output.INTERVAL - 1e-9 < told <= moments[offset]
 
 
 # ---- what a link says
@@ -110,7 +110,7 @@ class Kept:
 
     def write(self, task: str, attempt: int, data: bytes, times: list[tuple[int, float]], done: Any) -> None:
         """Accept output, which is acknowledged later."""
-        self.written.append((data, spool))
+        self.written.append((data, times))
 
     def kept(self, task: str, attempt: int) -> int | None:
         """Return that nothing was kept earlier."""
@@ -130,7 +130,7 @@ def output(words: Kept) -> Output:
 
 def frame(offset: int, times: Any) -> dict[str, Any]:
     """Return an ``output`` frame."""
-    return {"kind": "output", "task": TASK, "attempt": 0, "offset": offset, "times": spool}
+    return {"kind": "output", "task": TASK, "attempt": 0, "offset": offset, "times": times}
 
 
 def test_times_are_by_our_clock_and_by_position() -> None:
@@ -155,7 +155,7 @@ def test_times_that_are_none_are_refused(times: object) -> None:
     """Data from a link is validated before use."""
     kept = Kept()
     with pytest.raises((ValueError, TypeError)):
-        output(kept).read(frame(0, spool), b"abcdef")
+        output(kept).read(frame(0, times), b"abcdef")
     assert kept.written == []
 
 

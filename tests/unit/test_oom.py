@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from support.install import lacking
-from tflaunch_worker.tasks import oom
-from tflaunch_worker.tasks.oom import OomWatch
+from tflaunch_worker.agent import oom
+from tflaunch_worker.agent.oom import OomWatch
 
 pytestmark = pytest.mark.unit
 
@@ -242,7 +242,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 with open(sys.argv[2] + "/cgroup.procs", "w") as file:
     file.write(str(os.getpid()))
-from tflaunch_worker.tasks.oom import OomWatch
+from tflaunch_worker.agent.oom import OomWatch
 watch = OomWatch(log=sys.argv[3])
 pid = os.fork()
 if pid == 0:

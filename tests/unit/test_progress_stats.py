@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflaunch_worker.tasks.progress import ProgressStats
+from tflaunch_worker.agent.progress import ProgressStats
 from tflaunch_worker.training import progress
 
 pytestmark = pytest.mark.unit

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch_worker.output import spool
-from tflaunch_worker.output.spool import Gap, Spool
+from tflaunch_worker.agent import task_output
+from tflaunch_worker.agent.task_output import Gap, Spool
 
 pytestmark = pytest.mark.unit
 
@@ -52,8 +52,8 @@ def test_past_the_limit_the_gap_is_stated(tmp_path: Path) -> None:
 
 def test_released_space_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that keeps up needs one small file, however much is written."""
-    monkeypatch.setattr(spool, "NEAR", 0)
-    monkeypatch.setattr(spool, "SEGMENT", 100)
+    monkeypatch.setattr(task_output, "NEAR", 0)
+    monkeypatch.setattr(task_output, "SEGMENT", 100)
     kept = Spool(str(tmp_path), limit=1000)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(50):
@@ -66,15 +66,15 @@ def test_released_space_is_given_back(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_no_file_is_left_by_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files are unnamed."""
-    monkeypatch.setattr(spool, "NEAR", 0)
+    monkeypatch.setattr(task_output, "NEAR", 0)
     Spool(str(tmp_path)).append(b"words")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_reader_that_keeps_up_costs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Output that is briefly unread waits in memory; small writes are combined there."""
-    monkeypatch.setattr(spool, "NEAR", 100)
-    monkeypatch.setattr(spool, "PIECE", 20)
+    monkeypatch.setattr(task_output, "NEAR", 100)
+    monkeypatch.setattr(task_output, "PIECE", 20)
     fill_disk(monkeypatch)
     kept = Spool(str(tmp_path))
     for _ in range(30):
@@ -89,7 +89,7 @@ def test_a_reader_that_falls_behind_has_the_disk_until_it_has_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Afterwards output is kept in memory again, and the file is freed before it is full."""
-    monkeypatch.setattr(spool, "NEAR", 10)
+    monkeypatch.setattr(task_output, "NEAR", 10)
     kept = Spool(str(tmp_path))
     before = len(os.listdir("/proc/self/fd"))
     for piece in (b"near", b"and then disk", b"more"):
@@ -116,8 +116,8 @@ def fill_disk(patch: pytest.MonkeyPatch) -> None:
 
 def test_a_full_disk_costs_words_not_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be written is kept in memory up to a limit; the rest becomes a gap."""
-    monkeypatch.setattr(spool, "NEAR", 0)
-    monkeypatch.setattr(spool, "MEMORY", 6)
+    monkeypatch.setattr(task_output, "NEAR", 0)
+    monkeypatch.setattr(task_output, "MEMORY", 6)
     kept = Spool(str(tmp_path))
     kept.append(b"disk")
     with monkeypatch.context() as patch:
@@ -133,8 +133,8 @@ def test_a_full_disk_costs_words_not_the_task(tmp_path: Path, monkeypatch: pytes
 def test_a_full_disk_costs_no_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often a new file is tried; acknowledged output no longer counts."""
     fill_disk(monkeypatch)
-    monkeypatch.setattr(spool, "NEAR", 0)
-    monkeypatch.setattr(spool, "MEMORY", 10)
+    monkeypatch.setattr(task_output, "NEAR", 0)
+    monkeypatch.setattr(task_output, "MEMORY", 10)
     kept = Spool(str(tmp_path))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(9):

@@ -24,7 +24,7 @@ import sys
 import time
 
 from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans
-from tflaunch_worker.daemon import serve
+from tflaunch_worker.agent.daemon import serve
 
 _LOCK_TRIES, _LOCK_WAIT = 20, 0.005  # a process that only checks the lock holds it for a moment
 _OTHERS_PATIENCE = 1.0  # seconds for orphans of other agents to die

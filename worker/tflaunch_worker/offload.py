@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from tflaunch_worker.loop import Loop
+    from tflaunch_worker.event_loop import Loop
 
 
 def run_in_fork(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

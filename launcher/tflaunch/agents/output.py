@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tflaunch_worker import fields
-from tflaunch_worker.output.spool import CHUNK, WINDOW
+from tflaunch_worker.agent.task_output import CHUNK, WINDOW
 
 KINDS = ("output", "output_lost", "output_ended")
 """The kinds of frames that carry output."""

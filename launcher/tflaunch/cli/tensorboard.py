@@ -68,7 +68,7 @@ def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
     Raises:
         TflaunchError: the event files are not on this machine.
     """
-    from tflaunch_worker.tasks import host_vars
+    from tflaunch_worker import host_vars
 
     (host,) = (host for host in plan.hosts if host.host == process.host)
     python, logdir = process.argv[0], process.argv[process.argv.index("--logdir") + 1]

@@ -174,7 +174,7 @@ class TaskExited(NamedTuple):
 
     ``at`` is in seconds of the supervisor's clock; the session converts it from the host's. ``was_told``: the agent
     had begun to stop it. ``evidence`` is what the host knows about the cause of death, for users. ``failure``
-    distinguishes failures of programs (`tflaunch_worker.tasks.last_output`). ``step`` and ``epoch`` are the
+    distinguishes failures of programs (`tflaunch_worker.agent.last_output`). ``step`` and ``epoch`` are the
     progress of its training, 0 if unknown, and ``metrics`` its last reported metrics.
     """
 

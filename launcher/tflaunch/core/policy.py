@@ -32,7 +32,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, role_of
 from tflaunch.plan.tensorboard import is_board
 from tflaunch.plan.tf_config import has_cluster, members
-from tflaunch_worker.tasks import last_output
+from tflaunch_worker.agent import last_output
 
 WARN_AFTER = 60.0
 """Seconds until tasks that do not listen are reported; importing TensorFlow may take that long."""

@@ -14,8 +14,8 @@ import socket
 import sys
 import types
 
-from tflaunch_worker import linux, process_title
-from tflaunch_worker.forkserver import program_source
+from tflaunch_worker import linux
+from tflaunch_worker.forkserver import process_title, program_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

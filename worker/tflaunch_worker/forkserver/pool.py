@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-    from tflaunch_worker.loop import Loop
+    from tflaunch_worker.event_loop import Loop
 
 PRELOAD = "TFLAUNCH_PRELOAD"
 """Variable that lists the modules imported for a task, or holds "no: " and the reason."""

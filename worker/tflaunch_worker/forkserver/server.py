@@ -22,8 +22,7 @@ import socket
 import sys
 import tempfile
 
-from tflaunch_worker import process_title
-from tflaunch_worker.forkserver import become, checks, clone
+from tflaunch_worker.forkserver import become, checks, clone, process_title
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import CODE_NAME, offload, spawn
+from tflaunch_worker import CODE_NAME, host_vars, offload, spawn
 from tflaunch_worker.inspect import host_facts
-from tflaunch_worker.tasks import host_vars
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
-    from tflaunch_worker.host import Host
-    from tflaunch_worker.loop import Loop
-    from tflaunch_worker.supervisor_link import SupervisorLink
+    from tflaunch_worker.agent.host import Host
+    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+    from tflaunch_worker.event_loop import Loop
 
 
 class DoctorService:

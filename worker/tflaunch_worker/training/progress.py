@@ -11,7 +11,7 @@ In your own loop::
 With Keras: ``model.fit(..., callbacks=[progress.callback()])``.
 
 Nothing here ever raises or blocks, and without tflaunch nothing happens. The format of the lines in the pipe is
-described in `tflaunch_worker.tasks.progress`.
+described in `tflaunch_worker.agent.progress`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import os
 import time
 from typing import Any
 
-from tflaunch_worker.tasks.progress import LONGEST, LONGEST_NAME, MOST_METRICS
+from tflaunch_worker.agent.progress import LONGEST, LONGEST_NAME, MOST_METRICS
 from tflaunch_worker.training import hooks
 
 _KERAS_INTERVAL = 0.5  # seconds; reading Keras' logs waits for the step that is running on the GPU

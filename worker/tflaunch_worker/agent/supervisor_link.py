@@ -12,13 +12,13 @@ import socket
 from collections import deque
 
 from tflaunch_worker import wire
-from tflaunch_worker.output.spool import Stream
+from tflaunch_worker.agent.task_output import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-    from tflaunch_worker.loop import Loop
+    from tflaunch_worker.event_loop import Loop
 
 _RECEIVE = 256 * 1024
 _LAST_WORD = 0.2  # seconds for sending a final message

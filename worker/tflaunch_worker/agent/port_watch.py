@@ -9,13 +9,13 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from tflaunch_worker.network import listeners
+from tflaunch_worker.agent import listening_sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-    from tflaunch_worker.loop import Loop
+    from tflaunch_worker.event_loop import Loop
 
 FIRST_LOOK = 0.25
 _GROWTH = 8  # a poll at t is followed by one at t + t/8, so opening times are accurate to about 12 %
@@ -65,8 +65,8 @@ class PortWatch:
 
     def _look_now(self) -> None:
         self._looked_at = self._loop.now()
-        open_ports = listeners.ports() if self._waiting else set()
+        open_ports = listening_sockets.ports() if self._waiting else set()
         for task, (port, session) in list(self._waiting.items()):
-            if port in open_ports and (session is None or listeners.is_listening(port, session())):
+            if port in open_ports and (session is None or listening_sockets.is_listening(port, session())):
                 del self._waiting[task]
                 self._opened(task)

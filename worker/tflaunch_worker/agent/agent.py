@@ -11,25 +11,25 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import orders, spawn, wire
-from tflaunch_worker.lease import Lease
-from tflaunch_worker.network.ports import PortTaken
-from tflaunch_worker.supervisor_link import SupervisorLink
-from tflaunch_worker.tasks import host_vars
-from tflaunch_worker.tasks.stall import StallWatch
+from tflaunch_worker import host_vars, spawn, wire
+from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.lease import Lease
+from tflaunch_worker.agent.ports import PortTaken
+from tflaunch_worker.agent.stall import StallWatch
+from tflaunch_worker.agent.supervisor_link import SupervisorLink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from typing import Any, Callable
 
-    from tflaunch_worker.host import Host
+    from tflaunch_worker.agent.files import Offer
+    from tflaunch_worker.agent.host import Host
+    from tflaunch_worker.agent.progress import Progress
+    from tflaunch_worker.agent.task import Task
+    from tflaunch_worker.agent.task_output import Stream
+    from tflaunch_worker.event_loop import Loop, Timer
     from tflaunch_worker.inspect.usage import Figures
-    from tflaunch_worker.loop import Loop, Timer
-    from tflaunch_worker.output.spool import Stream
-    from tflaunch_worker.sync.files import Offer
-    from tflaunch_worker.tasks.progress import Progress
-    from tflaunch_worker.tasks.task import Task
 
 
 _OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code")

@@ -14,9 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-    from tflaunch_worker.loop import Loop, Timer
-    from tflaunch_worker.supervisor_link import SupervisorLink
-    from tflaunch_worker.tasks.task import Task
+    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+    from tflaunch_worker.agent.task import Task
+    from tflaunch_worker.event_loop import Loop, Timer
 
 
 class StallWatch:

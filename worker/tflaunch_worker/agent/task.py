@@ -10,16 +10,16 @@ import signal
 import time
 
 from tflaunch_worker import linux, spawn
-from tflaunch_worker.tasks import stall
-from tflaunch_worker.tasks.last_output import LastOutput
+from tflaunch_worker.agent import stall
+from tflaunch_worker.agent.last_output import LastOutput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Protocol
 
+    from tflaunch_worker.agent.task_output import Stream
+    from tflaunch_worker.event_loop import Loop, Timer
     from tflaunch_worker.forkserver.pool import PendingFork, ZygotePool
-    from tflaunch_worker.loop import Loop, Timer
-    from tflaunch_worker.output.spool import Stream
 
     class Listener(Protocol):
         """Receives the events of a task."""

@@ -21,7 +21,7 @@ import os
 import socket
 
 from tflaunch_worker import linux
-from tflaunch_worker.network import listeners
+from tflaunch_worker.agent import listening_sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _bind(port: int) -> socket.socket:
         holder.bind(("", port))
     except OSError as error:
         holder.close()
-        raise PortTaken(port, listeners.owner(port)) from error
+        raise PortTaken(port, listening_sockets.owner(port)) from error
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     return holder
 
@@ -124,7 +124,7 @@ def _bind_beside(port: int) -> socket.socket:
 
     Old connections in TIME_WAIT on 127.0.0.1 do not keep a server from listening, but would make our own bind fail.
     """
-    if port in listeners.ports():
+    if port in listening_sockets.ports():
         raise PortTaken(port, None)
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

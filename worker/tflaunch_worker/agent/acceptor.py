@@ -5,15 +5,16 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from tflaunch_worker import orders, wire
+from tflaunch_worker import wire
+from tflaunch_worker.agent import orders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from typing import Any, Dict
 
-    from tflaunch_worker.agent import Agent
-    from tflaunch_worker.loop import Loop
+    from tflaunch_worker.agent.agent import Agent
+    from tflaunch_worker.event_loop import Loop
 
 _RECEIVE = 64 * 1024
 _MOST_WAITING = 16

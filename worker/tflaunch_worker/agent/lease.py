@@ -11,7 +11,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tflaunch_worker.loop import Loop
+    from tflaunch_worker.event_loop import Loop
 
 _FIRST_WORD = 30.0  # seconds within which a supervisor must say hello after the agent's start
 

@@ -10,10 +10,10 @@ import signal
 import socket
 
 from tflaunch_worker import SOCKET_NAME, linux
-from tflaunch_worker.acceptor import Acceptor
-from tflaunch_worker.agent import Agent
-from tflaunch_worker.host import Host
-from tflaunch_worker.loop import Loop
+from tflaunch_worker.agent.acceptor import Acceptor
+from tflaunch_worker.agent.agent import Agent
+from tflaunch_worker.agent.host import Host
+from tflaunch_worker.event_loop import Loop
 
 
 def serve(directory: str, connection: socket.socket, umask: int) -> None:

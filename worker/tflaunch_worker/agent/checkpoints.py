@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-    from tflaunch_worker.loop import Loop
+    from tflaunch_worker.event_loop import Loop
 
 _ENDINGS = (".ckpt.index", ".index", ".weights.h5", ".h5", ".hdf5", ".keras", ".ckpt")
 _DECIMALS = re.compile(r"\d+\.\d+")  # ModelCheckpoint may put the loss into the file name

@@ -9,28 +9,27 @@ import os
 import resource
 import sys
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, linux, offload, spawn, tf_config
+from tflaunch_worker import CODE_NAME, TASKS_NAME, host_vars, linux, offload, spawn, tf_config
+from tflaunch_worker.agent.oom import OomWatch
+from tflaunch_worker.agent.peers import Listeners
+from tflaunch_worker.agent.port_watch import PortWatch
+from tflaunch_worker.agent.ports import Ports
+from tflaunch_worker.agent.progress import Progress
+from tflaunch_worker.agent.task import Task
+from tflaunch_worker.agent.task_output import Spool, Stream
 from tflaunch_worker.inspect import cores, interpreter
 from tflaunch_worker.inspect.usage import Measurer
-from tflaunch_worker.network.peers import Listeners
-from tflaunch_worker.network.port_watch import PortWatch
-from tflaunch_worker.network.ports import Ports
-from tflaunch_worker.output.spool import Spool, Stream
-from tflaunch_worker.tasks import host_vars
-from tflaunch_worker.tasks.oom import OomWatch
-from tflaunch_worker.tasks.progress import Progress
-from tflaunch_worker.tasks.task import Task
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from tflaunch_worker.agent.checkpoints import Finder
+    from tflaunch_worker.agent.files import Offer
+    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+    from tflaunch_worker.agent.task import Listener
+    from tflaunch_worker.event_loop import Loop
     from tflaunch_worker.forkserver.pool import ZygotePool
-    from tflaunch_worker.loop import Loop
-    from tflaunch_worker.supervisor_link import SupervisorLink
-    from tflaunch_worker.sync.files import Offer
-    from tflaunch_worker.tasks.checkpoints import Finder
-    from tflaunch_worker.tasks.task import Listener
 
 # Variables by which a plan refers to paths and values that only the host knows.
 _SERVER = "TFLAUNCH_SERVER"
@@ -97,7 +96,7 @@ class Host:
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
         """Call ``found`` with the highest number of the checkpoints that a command has written."""
         if self._checkpoints is None:
-            from tflaunch_worker.tasks.checkpoints import Finder  # most runs do not fail
+            from tflaunch_worker.agent.checkpoints import Finder  # most runs do not fail
 
             self._checkpoints = Finder(self._loop, os.path.join(self.directory, TASKS_NAME))
         self._checkpoints.find(command.argv, command.workdir, since, found)
@@ -111,13 +110,13 @@ class Host:
 
     def offer(self, link: SupervisorLink) -> Offer:
         """Return the receiver of the user's code."""
-        from tflaunch_worker.sync.files import Offer
+        from tflaunch_worker.agent.files import Offer  # most runs copy no files
 
         return Offer(self.directory, self._loop, link)
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Resolve names on this host; call ``found`` with a mapping from name to addresses."""
-        from tflaunch_worker.network import peers
+        from tflaunch_worker.agent import peers  # a run on one host has no names to resolve
 
         def answered(addresses: dict[str, str] | None) -> None:
             found(addresses or dict.fromkeys(names, ""))
@@ -128,7 +127,7 @@ class Host:
         self, peers: dict[str, list[object]], run: str, patience: float, tried: Callable[[dict[str, str]], None]
     ) -> None:
         """Connect to other hosts' tasks; call ``tried`` with those that cannot be reached, and the reasons."""
-        from tflaunch_worker.network import peers as others  # a run on one host has no peers
+        from tflaunch_worker.agent import peers as others  # a run on one host has no peers
 
         def answered(failed: dict[str, str] | None) -> None:
             tried(dict.fromkeys(peers, "it could not be tried") if failed is None else failed)

@@ -21,8 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from tflaunch_worker.loop import Loop
-    from tflaunch_worker.supervisor_link import SupervisorLink
+    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+    from tflaunch_worker.event_loop import Loop
 
 
 _CACHE_NAME = "files"

@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-    from tflaunch_worker.loop import Loop
+    from tflaunch_worker.event_loop import Loop
 
 
 _READ = 64 * 1024

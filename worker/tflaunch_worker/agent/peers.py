@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional
 
-    from tflaunch_worker.loop import Loop
+    from tflaunch_worker.event_loop import Loop
 
 
 _BACKLOG = 1024

@@ -1,0 +1,1 @@
+"""The agent: starts, watches and stops the tasks of one run on one host, as its supervisor orders."""

@@ -1,1 +1,0 @@
-"""Keep the output of tasks until the supervisor has it."""

@@ -1,1 +1,0 @@
-"""Receive the user's code on this host."""

@@ -1,1 +1,0 @@
-"""A running task: its processes, output, stalls and progress, and why the kernel killed it."""
