@@ -36,6 +36,7 @@ lint: $(VENV)/.ready ## Check style, types and which package imports which.
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/*.py
 	$(BIN)/lint-imports
 
 test-preload: $(VENV)/.ready ## Run the tests once more, with every Python task forked instead of started.

@@ -21,7 +21,7 @@ from tflaunch.store.log_writer import Marks, TaskLog
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.tui.screen import Screen
 from tflaunch_worker import wire
-from tflaunch_worker.agent.task_output import Stream
+from tflaunch_worker.agent.task_output import Spool, Stream
 
 BASES = {"paths": "json", "verbs": "python"}
 VERBS = ("check", "plan", "ls", "ps", "logs", "events", "down")
@@ -84,7 +84,7 @@ def _record(directory: Path) -> None:
 
 
 def _output(directory: Path) -> None:
-    stream = Stream(TASK, 0, str(directory), time.monotonic)
+    stream = Stream(TASK, 0, Spool(str(directory)), time.monotonic)
     for number in range(1, TIMES + 1):
         stream.append(CHUNK)
         while stream.next_frame() is not None:

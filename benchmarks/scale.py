@@ -8,7 +8,7 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -202,17 +202,18 @@ def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door
     words = LogSink(directory.logs, Marks(directory.marks), directory.times, Notes(), mailbox)
     terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
     with ThreadPoolExecutor(128) as pool:
-        sessions = {
-            host.host: Session(host.host, door, terms, mailbox, words, lambda function: pool.submit(function) and None)
-            for host in plan.hosts
-        }
+
+        def in_thread(function: Callable[[], None]) -> None:
+            pool.submit(function)
+
+        sessions = {host.host: Session(host.host, door, terms, mailbox, words, in_thread) for host in plan.hosts}
         parts = Collaborators(
             mailbox, journal, words, sessions, lambda _: None, str(directory.logs), watchers=(conductor,)
         )
         run = Run(job, parts)
         with mock.patch.object(descriptors, "require"):  # tasks without output have no index files
             run.execute({})
-    journal.record_end(run.exit_code, words.trouble())
+    journal.record_end(run.exit_code, words.trouble(), "succeeded")
     for part in (words, journal, mailbox):
         part.close()
     return run.exit_code

@@ -45,7 +45,7 @@ def test_it_is_unpacked_once(tmp_path: Path) -> None:
     serve_once(connector(tmp_path))
     before = (unpacked(tmp_path) / MODULE).stat()
     assert all(path.stat().st_mode & 0o077 == 0 for path in unpacked(tmp_path).rglob("*.py"))
-    assert list(unpacked(tmp_path).glob("tflaunch_worker/__pycache__/agent.*.pyc"))
+    assert list(unpacked(tmp_path).glob("tflaunch_worker/agent/__pycache__/agent.*.pyc"))
     serve_once(connector(tmp_path))
     assert (unpacked(tmp_path) / MODULE).stat() == before
 

@@ -453,7 +453,7 @@ def test_a_host_that_is_emptied_lets_its_tasks_save_for_free(launch: Launch) -> 
     assert running.returncode == 0, err
     assert out.count("saved") == 2
     assert out.count("up 1") == 2
-    budget = replay.replay_job(launch.journal()).budget
+    budget = replay.replay_job(launch.journal()).restarts.budget
     assert (len(budget.charged), len(budget.free)) == (0, 1)
 
 
