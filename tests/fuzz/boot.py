@@ -13,7 +13,7 @@ from fuzz.stages import check_sentence
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGone, LinkError
-from tflaunch.transport.bundle import Archive
+from tflaunch.transport.bootstrap import Archive
 
 HOST = HostPlan("a", is_local=False)
 ARCHIVE = Archive(boot=b"boot", data=b"agent", sha256="ab" * 32)

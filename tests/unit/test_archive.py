@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tflaunch_worker
-from tflaunch.transport import bundle
+from tflaunch.transport import bootstrap
 
 pytestmark = pytest.mark.unit
 
@@ -23,7 +23,7 @@ YOUNGER = {"removeprefix", "removesuffix", "pidfd_open", "waitstatus_to_exitcode
 
 def sources() -> dict[str, str]:
     """Return a map from path to source of everything that is sent to hosts."""
-    made = bundle.make()
+    made = bootstrap.build_archive()
     return {**json.loads(made.data), "boot.py": made.boot.decode()}
 
 
@@ -34,13 +34,13 @@ OF_THE_AGENT = [path for path in SOURCES if not path.startswith(("training/", "e
 
 def test_the_same_version_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regardless of where and when it is installed."""
-    made = bundle.make()
+    made = bootstrap.build_archive()
     copy = tmp_path / "tflaunch_worker"
     shutil.copytree(Path(tflaunch_worker.__file__).parent, copy)  # with __pycache__
     for path in copy.rglob("*"):
         os.utime(path, (1e9, 1e9))
     monkeypatch.setattr(tflaunch_worker, "__file__", str(copy / "__init__.py"))
-    assert bundle.make() == made
+    assert bootstrap.build_archive() == made
 
 
 @pytest.mark.parametrize("path", OF_THE_AGENT)

@@ -7,8 +7,7 @@ import socket
 import pytest
 
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_algorithms import KEYWORDS, allowed
-from tflaunch.transport.ssh_transport import Transport
+from tflaunch.transport.ssh_transport import KEYWORDS, Transport, allowed_algorithms
 
 pytestmark = pytest.mark.unit
 
@@ -25,7 +24,7 @@ CIPHERS = ("aes128-ctr", "aes256-ctr", "aes128-cbc", "3des-cbc", "aes128-gcm@ope
 )
 def test_the_user_chooses(wish: str, offered: str) -> None:
     """In the user's order, as far as paramiko supports them; weak ones only by name."""
-    assert allowed("ciphers", wish, CIPHERS) == tuple(offered.split())
+    assert allowed_algorithms("ciphers", wish, CIPHERS) == tuple(offered.split())
 
 
 @pytest.mark.parametrize("keyword", KEYWORDS)
@@ -33,7 +32,7 @@ def test_the_user_chooses(wish: str, offered: str) -> None:
 def test_nothing_to_offer_is_an_error(keyword: str, wish: str) -> None:
     """It names the keyword as users write it, and the available algorithms."""
     with pytest.raises(LinkError, match=f"^{KEYWORDS[keyword]} '.*' in ssh_config leaves nothing .* add one of alpha$"):
-        allowed(keyword, wish, ["alpha"])
+        allowed_algorithms(keyword, wish, ["alpha"])
 
 
 def test_nothing_weak_is_offered() -> None:

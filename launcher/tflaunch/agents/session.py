@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tflaunch.agents import replies
 from tflaunch.agents.clock_sync import HostClock
-from tflaunch.agents.event_cursor import EventCursor
-from tflaunch.agents.expected import ExpectedReplies
+from tflaunch.agents.expected import EventCursor, ExpectedReplies
 from tflaunch.agents.file_sync import Upload
 from tflaunch.agents.frames import Frame, Frames
 from tflaunch.agents.link_state import LinkHealth, LinkState, Takeover

@@ -1,19 +1,21 @@
-"""Summarize why a job ended, on one screen. Explains, never decides."""
+"""Summarize why a job ended and where its results are, on one screen. Explains, never decides."""
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tflaunch.core import policy
 from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
-from tflaunch.explain import cluster_formation, results
+from tflaunch.explain import cluster_formation
 from tflaunch.explain.wording import counted, lasted, listed
-from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan.model import CODE_DIRECTORY, HostPlan, Plan, TaskPlan
 
 if TYPE_CHECKING:
     from tflaunch.explain.hints import Facts
+
 
 _NOT_FOUND = 127
 _INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
@@ -36,7 +38,7 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         ended_at = max(task.since for task in job.tasks.values())
         done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
         sentence = f"done: {done}{again} in {lasted(ended_at - job.started_at)}"
-        return "\n".join([sentence, *results.where_results_are(job)])
+        return "\n".join([sentence, *where_results_are(job)])
     assert job.culprit is not None
     lines = [describe(job.culprit)]
     if job.culprit.cause is Cause.TASK:
@@ -53,7 +55,7 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         lines.append(f"not restarted: {job.restarts.no_retry_reason}")
     if job.has_started and job.culprit.cause is not Cause.NOT_STARTED:
         lines.append(f"logs: {logs}")
-        lines += results.where_results_are(job)
+        lines += where_results_are(job)
     return "\n".join(lines)
 
 
@@ -207,3 +209,41 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+_SHOWN = 8
+
+
+def where_results_are(job: Job) -> list[str]:
+    """Return, per host whose tasks ran in a copy of the user's code, a command that fetches the copy.
+
+    Files that a task writes to a relative path are in that copy. Hosts that report a directory with unprintable
+    characters are left out.
+    """
+    lines = []
+    for host in job.original.hosts:
+        code = job.hosts[host.host].code
+        in_copy = any(process.workdir.startswith(CODE_DIRECTORY) for process in job.original.on_host(host.host))
+        if in_copy and code.startswith("/") and code.isprintable():
+            lines.append(f"  {_command(host, code, f'{job.run}-{host.host}')}")
+    if not lines:
+        return []
+    more = [f"  and {counted(len(lines) - _SHOWN, 'host')} more"] if len(lines) > _SHOWN else []
+    return ["what was written to relative paths is on the hosts, beside the copied code; to copy it here:"] + (
+        lines[:_SHOWN] + more
+    )
+
+
+def _command(host: HostPlan, code: str, target: str) -> str:
+    """Return the command that fetches a host's directory, or its location if no command is known."""
+    if host.docker is not None:
+        return shlex.join(["docker", "cp", f"{host.docker}:{code}", target])
+    if host.engine is not None:
+        return f"{host.host}: {code}"
+    user, at, address = (host.ssh or host.host).rpartition("@")
+    name, colon, port = address.rpartition(":")
+    if not (colon and port.isdecimal()) or name.endswith(":"):  # no port, or an IPv6 address
+        name, port = address, ""
+    name = f"[{name.strip('[]')}]" if ":" in name else name
+    options = [*(["-P", port] if port else []), *(["-i", host.identity_file] if host.identity_file else [])]
+    return shlex.join(["scp", "-r", *options, f"{user}{at}{name}:{code}", target])

@@ -7,17 +7,18 @@ have it yet, the agent. Environments follow as commands to the agent.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import tflaunch_worker
 from tflaunch.plan.model import HostPlan
 from tflaunch.printable import printable
 from tflaunch.transport.base import AgentGone, LinkError
-from tflaunch.transport.bundle import Archive
-from tflaunch_worker import fields, wire
+from tflaunch_worker import boot, fields, wire
 
 _MOST_NOISE = 1024 * 1024  # bytes that a login shell may print before our program starts
 _LONGEST_ANSWER = 64 * 1024
@@ -217,3 +218,18 @@ class Boot:
     def _last_line(text: bytes) -> str:
         lines = text.decode("utf-8", "replace").split("\n")
         return next((printable(line.strip(), 200) for line in reversed(lines) if line.strip()), "")
+
+
+class Archive(NamedTuple):
+    """The agent's modules as JSON, its hexadecimal SHA-256, and the source of the program that unpacks it."""
+
+    data: bytes
+    sha256: str
+    boot: bytes
+
+
+def build_archive() -> Archive:
+    """Return the archive of this version's agent and of the library for training programs."""
+    package = Path(tflaunch_worker.__file__).parent
+    data = boot.pack(str(package))
+    return Archive(data, hashlib.sha256(data).hexdigest(), (package / "boot.py").read_bytes())

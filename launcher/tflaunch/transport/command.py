@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tflaunch.plan.model import HostPlan
-from tflaunch.transport import bootstrap, bundle
+from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGone, LinkError
-from tflaunch.transport.bundle import Archive
+from tflaunch.transport.bootstrap import Archive
 
 _CHUNK = 64 * 1024
 _END_PATIENCE = 5.0  # seconds for a command to exit once its link is closed
@@ -45,7 +45,7 @@ class CommandWays:
         """
         self.run = run
         self.patience = patience
-        self.archive: Archive = bundle.make()
+        self.archive: Archive = bootstrap.build_archive()
 
     def way(self, host: HostPlan, access: CommandAccess) -> CommandConnector:
         """Return the connector for a host."""

@@ -10,7 +10,7 @@ import time
 import paramiko
 
 from tflaunch.plan.model import HostPlan
-from tflaunch.transport import bootstrap, bundle
+from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.ssh_config import SshConfig, Target
 from tflaunch.transport.ssh_connect import Connector
@@ -30,7 +30,7 @@ class SshWays:
         """
         self.run = run
         self.patience = patience
-        self.archive = bundle.make()
+        self.archive = bootstrap.build_archive()
         self.connector = Connector()
         self._config: SshConfig | None = None
         self._lock = threading.Lock()

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_algorithms import KEYWORDS
 from tflaunch.transport.ssh_lookup import Lookup, Values, find_lookup, shown
+from tflaunch.transport.ssh_transport import KEYWORDS
 
 DEFAULT_PORT = 22
 

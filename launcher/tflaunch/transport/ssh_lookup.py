@@ -26,7 +26,7 @@ from typing import Any
 import paramiko
 
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_algorithms import KEYWORDS
+from tflaunch.transport.ssh_transport import KEYWORDS
 
 SYSTEM_FILE = Path("/etc/ssh/ssh_config")
 MAX_BYTES = 4 * 1024 * 1024
