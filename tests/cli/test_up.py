@@ -78,6 +78,13 @@ def test_the_first_cause_is_named_when_victims_follow_closely(launch: Launch, _:
     assert "worker:1 exited with code 7" in ended.stderr
 
 
+def test_where_tflaunch_is_installed_tasks_import_from_the_usual_places(launch: Launch) -> None:
+    """Nothing is added to PYTHONPATH: a directory of tflaunch could hide modules such as `inspect`."""
+    ended = launch.up(launch.shell("echo PYTHONPATH=$PYTHONPATH.", strategy="none", env={"PYTHONPATH": "/mine"}))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("PYTHONPATH=/mine.") == 2
+
+
 def test_a_command_that_does_not_exist_is_one_sentence(launch: Launch) -> None:
     """127, as in a shell, and a hint."""
     ended = launch.up(launch.spec(cluster={"worker": 2}, command=["no-such-program"]))

@@ -36,7 +36,7 @@ _SERVER = "TFLAUNCH_SERVER"
 _CODE = "TFLAUNCH_CODE"
 _CORES = "TFLAUNCH_CORES"
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Host:
