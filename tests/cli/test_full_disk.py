@@ -94,7 +94,7 @@ def test_a_disk_without_room_for_another_file(launch: Launch, disk: MakeDisk, fi
     said = ended.stderr
     assert "Traceback" not in said
     if ended.returncode:
-        assert ended.returncode == 125
+        assert ended.returncode in (3, 125)  # no agent could start on the host, or tflaunch itself could not
         assert f"{launch.home}/runs/" in said
         assert "No space left on device" in said
         assert not list(launch.directory.glob("started-*"))

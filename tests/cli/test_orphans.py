@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from support.launch import PATIENCE, PRELOADED, Launch, read_until
+from support.processes import is_agent
 
 pytestmark = pytest.mark.cli
 
@@ -40,14 +41,7 @@ def environment(process: psutil.Process) -> dict[str, str]:
 
 def agents(launch: Launch) -> list[psutil.Process]:
     """Return guard and agent."""
-    found = []
-    for process in launch.survivors():
-        try:
-            if process.cmdline()[-1:] and process.cmdline()[-1].startswith("tflaunch-agent:"):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    return [process for process in launch.survivors() if is_agent(process)]
 
 
 def kill_together(victims: list[psutil.Process], *, is_exact: bool = True) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from support import failing_attempts
 from support.launch import PATIENCE, Launch, read_until
+from support.processes import is_agent
 from support.specs import TFLAUNCH
 from tflaunch.clusterspec import load
 from tflaunch.core import events, replay, step
@@ -454,7 +455,7 @@ def test_a_host_that_is_emptied_lets_its_tasks_save_for_free(launch: Launch) -> 
     running = launch.start("up", spec)
     read_until(running, "up 0", 2)
     (guard,) = psutil.Process(running.pid).children()
-    (agent,) = [process for process in guard.children() if process.cmdline()[-1].startswith("tflaunch-agent:")]
+    (agent,) = [process for process in guard.children() if is_agent(process)]
     agent.terminate()
     out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err

@@ -178,14 +178,14 @@ class _Spawn:
 
 
 class _Stacks:
-    """stacks, as `Task` uses it: there is no py-spy here."""
+    """stall, as `Task` uses it: there is no py-spy here."""
 
     @staticmethod
-    def write(pid: int, env: dict[str, str], loop: object, done: Callable[[bytes], None]) -> None:
+    def write_stacks(pid: int, env: dict[str, str], loop: object, done: Callable[[bytes], None]) -> None:
         done(b"")
 
     @staticmethod
-    def abort(pid: int) -> None:
+    def abort_with_stacks(pid: int) -> None:
         process = _find(pid)
         if process is not None:
             process.is_told = True
@@ -256,11 +256,11 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "os", _Os),
     (task, "linux", _Linux),
     (task, "spawn", _Spawn),
-    (task, "stacks", _Stacks),
+    (task, "stall", _Stacks),
     (agent, "os", _Os),
     (orphans, "os", _Os),
     (orphans, "linux", _Linux),
-    (port_watch, "listeners", _Listeners),
+    (port_watch, "listening_sockets", _Listeners),
     (task_output, "os", _SpoolOs),
 )
 

@@ -15,6 +15,7 @@ import pytest
 from support.agent_client import wait_gone
 from support.disks import MakeDisk, missing
 from support.launch import PATIENCE, Launch, read_until
+from support.processes import is_agent
 from support.sshd import Sshd, StartSshd, home_for_client, kill, wait_dead
 
 pytestmark = pytest.mark.ssh
@@ -41,7 +42,7 @@ def living(sshd: Sshd) -> list[psutil.Process]:
 
 def agents_of(sshd: Sshd) -> tuple[psutil.Process, psutil.Process]:
     """Return guard and agent on a host."""
-    titled = [process for process in living(sshd) if process.cmdline()[-1].startswith("tflaunch-agent:")]
+    titled = [process for process in living(sshd) if is_agent(process)]
     (agent,) = [process for process in titled if process.parent() in titled]
     guard = agent.parent()
     assert guard is not None
@@ -65,7 +66,7 @@ def test_tasks_run_on_their_hosts(launch: Launch, sshd: StartSshd) -> None:
         (unpacked,) = (path for path in cache.iterdir() if path.is_dir())
         files = {path for path in host.home.rglob("*") if path.is_file()}
         assert {path for path in files if unpacked not in path.parents} == {cache / "lock"}
-        assert list(unpacked.glob("tflaunch_worker/__pycache__/agent.cpython-*.pyc"))
+        assert list(unpacked.glob("tflaunch_worker/agent/__pycache__/agent.cpython-*.pyc"))
 
 
 def test_the_culprit_on_a_host_gives_the_exit_code(launch: Launch, sshd: StartSshd) -> None:

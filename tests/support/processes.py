@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
+import psutil
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -88,6 +90,15 @@ def _identity(pid: int) -> tuple[str, ...]:
 
 def _strings(path: Path) -> list[str]:
     return path.read_bytes().decode(errors="replace").split("\0")[:-1]
+
+
+def is_agent(process: psutil.Process) -> bool:
+    """Whether a process is a guard or an agent by its title; one that is just ending has none."""
+    try:
+        title = process.cmdline()[-1:]
+    except psutil.Error:
+        return False
+    return bool(title) and title[0].startswith("tflaunch-agent:")
 
 
 class Living(NamedTuple):
