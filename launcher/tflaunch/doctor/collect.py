@@ -112,7 +112,7 @@ def examine(plan: Plan, code: Code | None) -> dict[str, Host]:
             everywhere(_ask_about_itself)
             everywhere(_hold_ports)
             wanted = _peers(plan, visits, place.run)
-            everywhere(lambda visit, interview: _try_peers(visit, interview, wanted))
+            everywhere(lambda visit, interview: _probe_peers(visit, interview, wanted))
             _compare_directories(visits, everywhere)
         finally:
             list(pool.map(_Visit.leave, visits))
@@ -193,7 +193,7 @@ def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, An
     return wanted
 
 
-def _try_peers(visit: _Visit, interview: AgentRpc, wanted: Mapping[str, dict[str, Any]]) -> None:
+def _probe_peers(visit: _Visit, interview: AgentRpc, wanted: Mapping[str, dict[str, Any]]) -> None:
     about = wanted.get(visit.known.host)
     if about is None:
         return

@@ -1,4 +1,4 @@
-"""Connect: TCP, tunnels and the SSH handshake, each with a time limit.
+"""Connect: TCP, tunnels and the SSH handshake with the allowed algorithms, each with a time limit.
 
 Where this module replaces a part of paramiko, a comment there says why.
 """

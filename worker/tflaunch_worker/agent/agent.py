@@ -183,7 +183,7 @@ class Agent:
     def _look_up_names(self, message: dict[str, Any]) -> None:
         self._host.look_up(message["names"], lambda found: self._link.say("names_resolved", found=found))
 
-    def _try_peers(self, message: dict[str, Any]) -> None:
+    def _probe_peers(self, message: dict[str, Any]) -> None:
         """Listen on the ports of this host's tasks until they start, and connect to the other hosts' tasks."""
         try:
             self._host.listeners.listen(message["ports"], message["run"])
@@ -369,7 +369,7 @@ class Agent:
         "acknowledge": _acknowledge,
         "hold_ports": _hold_ports,
         "look_up_names": _look_up_names,
-        "probe_peers": _try_peers,
+        "probe_peers": _probe_peers,
         "start_task": _start_task,
         "stop_task": _stop_task,
         "signal_task": _signal_task,

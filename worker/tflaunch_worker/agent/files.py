@@ -1,4 +1,4 @@
-"""Store the user's code on this host, cached by content, so that only changed files are transferred.
+"""Receive the user's code, cached on this host by content, so that only changed files are transferred.
 
 A file is cached under the SHA-256 of its content and copied into the run's own directory, where its tasks may change
 it. Files that no run has used for a month are removed from the cache. Incomplete files are in the agent's directory and

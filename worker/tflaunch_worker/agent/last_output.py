@@ -1,5 +1,14 @@
 """Keep the last output of an attempt, for its Keras progress and its failure signature.
 
+Progress is parsed for programs that report nothing through TFLAUNCH_PROGRESS. Both generations of Keras write
+``Epoch 3/10`` on its own line. A bar follows, redrawn in place::
+
+    120/469 [=====>........................] - ETA: 3s - loss: 0.3120 - accuracy: 0.9012     (tf_keras 2.21)
+    120/469 ━━━━━━━━━━━━━━━━━━━━ 3s 10ms/step - accuracy: 0.9012 - loss: 0.3120              (Keras 3)
+    469/469 - 3s - loss: 0.3120 - accuracy: 0.9012 - 3s/epoch - 6ms/step                     (verbose=2)
+
+Signatures distinguish a program's failures: the supervisor compares them to decide whether a restart is worthwhile.
+
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
@@ -58,7 +67,7 @@ class LastOutput:
         return known
 
     def failure(self) -> str:
-        """Return the signature of the program's failure (see `failure_signature.of_output`)."""
+        """Return the signature of the program's failure (see `failure_signature`)."""
         return failure_signature(self._tail())
 
     def _tail(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Check before the start that the tasks' hosts reach each other: each listens briefly and connects.
+"""Check before the start that the tasks' hosts reach each other: each resolves names, listens briefly and connects.
 
 Otherwise a port closed by a firewall, or a name that resolves to another machine, would make TensorFlow wait silently.
 

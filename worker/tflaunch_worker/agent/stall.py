@@ -1,4 +1,8 @@
-"""Report a task that has written nothing for a while; the supervisor decides what that means.
+"""Report a task that has written nothing for a while, and write the stacks of one that hangs into its output.
+
+The supervisor decides which of them hang. Python's faulthandler, which is enabled in every task (PYTHONFAULTHANDLER),
+writes the stacks of all threads on SIGABRT, even while the interpreter is blocked in C code. If py-spy is on the task's
+PATH, it is run first, because it also shows native frames.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
