@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import pytest
 
@@ -18,13 +19,15 @@ pytestmark = pytest.mark.cli
 CONNECT = 4.0
 GRACE = 1.0
 MOST_MEMORY = 100 * 1024  # KiB
-SLOW = {"hang-up": 15.0, "flood": 120.0}
+MOST_SHOWN = 2**16
+"""Bytes of each stream that are kept: a flood is gigabytes."""
+SLOW = {"hang-up": 15.0, "flood": 60.0}
 """Extra seconds: eight links are retried ever later; three must go unanswered for half a lease."""
 SUCCEED = ("escapes",)
 
 
 class Ended(NamedTuple):
-    """How a command ended: its code, its output, the seconds it took, and its peak memory in KiB."""
+    """How a command ended: its code, the end of its output, the seconds it took, and its peak memory in KiB."""
 
     code: int
     out: str
@@ -50,14 +53,16 @@ class Stage:
         self.launch.env["HOSTILE_MODE"] = mode
         began, memory = time.monotonic(), 0
         process = self.launch.start(*arguments)
-        while True:
-            try:
-                out, err = process.communicate(timeout=0.05)
-                break
-            except subprocess.TimeoutExpired:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with ThreadPoolExecutor(2) as pool:
+            out, err = pool.submit(tail, process.stdout), pool.submit(tail, process.stderr)
+            while process.poll() is None:
                 memory = max(memory, peak(process.pid))
-                assert time.monotonic() - began < PATIENCE
-        return Ended(process.returncode, out, err, time.monotonic() - began, memory)
+                if time.monotonic() - began > PATIENCE:
+                    process.kill()
+                time.sleep(0.05)
+            return Ended(process.returncode, out.result(), err.result(), time.monotonic() - began, memory)
 
     def spec(self, **fields: object) -> Path:
         """Write a spec with a task on the host."""
@@ -65,6 +70,14 @@ class Stage:
         hosts = {"h1": {"docker": "c1"}}
         common = {"cluster": {"worker": ["h1"]}, "hosts": hosts, "strategy": "none", "command": ["train"]}
         return self.launch.spec(**{**common, "timeouts": limits, "restart": {"max": 0}, **fields})
+
+
+def tail(stream: IO[str]) -> str:
+    """Read a stream to its end and return its last characters."""
+    kept = ""
+    while part := os.read(stream.fileno(), MOST_SHOWN):
+        kept = kept[-MOST_SHOWN:] + part.decode(errors="replace")
+    return kept
 
 
 def peak(pid: int) -> int:
