@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflaunch.store import task_log_reader
+from tflaunch.store import log_reader
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import Marks, TaskLog, path_of, times_of
@@ -219,7 +219,7 @@ def test_a_line_without_end_is_read_in_pieces(place: Place) -> None:
     assert texts(reader.read()) == []
     rest = list(reader.rest())
     assert b"".join(line.text for line in rest if line.task == A) == b"x" * 1_000_000
-    assert max(len(line.text) for line in rest) <= 2 * task_log_reader.LONGEST
+    assert max(len(line.text) for line in rest) <= 2 * log_reader.LONGEST
     assert [line.text for line in rest if line.task == B] == [b"99999%"]
     place.say(A, b"\n")
     place.say(B, b"\n")
@@ -240,7 +240,7 @@ def test_an_unfinished_line_is_read_whole_in_little_memory(place: Place) -> None
     tracemalloc.stop()
     reader = place.reader()
     assert texts(reader.read(tail=1)) == []
-    assert sum(len(line.text) for line in reader.rest()) == task_log_reader.LONGEST
+    assert sum(len(line.text) for line in reader.rest()) == log_reader.LONGEST
 
 
 def test_the_end_of_a_large_log_is_read_from_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ def test_every_way_to_read_gives_the_same_lines(
 ) -> None:
     """At once or as it arrives; all lines or the last; with any block size."""
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task_log_reader, "_BLOCK", block)
+        patch.setattr(log_reader, "_BLOCK", block)
         place = Place(Path(directory))
         follower, followed, now = place.reader(), [], 0.0
         attempts = {A: 0, B: 0}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tflaunch.client import support_bundle
-from tflaunch.client.support_bundle import Curtain, looks_secret
+from tflaunch.client.redaction import Redactor, looks_secret
 
 pytestmark = pytest.mark.unit
 
@@ -197,9 +197,9 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nbq+/x==\n-----END RSA
 )
 def test_what_programs_print_is_hidden_by_its_place_or_form(text: str, shown: str) -> None:
     """Even if the plan does not contain it; the surrounding text is kept."""
-    curtain = Curtain(set())
-    assert curtain.hide(text).decode() == shown
-    assert curtain.hidden == 1
+    redactor = Redactor(set())
+    assert redactor.redact(text).decode() == shown
+    assert redactor.hidden == 1
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_what_programs_print_is_hidden_by_its_place_or_form(text: str, shown: st
 )
 def test_what_training_prints_stays_readable(text: str) -> None:
     """Hashes, layer names, paths and figures are not secrets."""
-    assert Curtain(set()).hide(text).decode() == text
+    assert Redactor(set()).redact(text).decode() == text
 
 
 def test_passwords_in_urls_are_hidden_alone(run: Run) -> None:
@@ -282,12 +282,12 @@ def test_no_half_secret_is_seen_where_pieces_meet(run: Run, separator: bytes) ->
 def test_pieces_make_no_difference() -> None:
     """The same text is hidden whatever the chunk sizes."""
     text = (b"x" * 5000 + b" hidden-value --token=abc http://a:b@c API_KEY=1 " + b"\xff" * 3000) * 20
-    whole = b"".join(Curtain({"hidden-value"}).through([text]))
+    whole = b"".join(Redactor({"hidden-value"}).redact_stream([text]))
     assert whole.count(b"***") == 80
     bytewise = [text[:20000], *(text[i : i + 1] for i in range(20000, 20300)), text[20300:]]
     chunks = [text[i : i + 6979] for i in range(0, len(text), 6979)]
     for pieces in (bytewise, chunks, [b"", *chunks, b""]):
-        assert b"".join(Curtain({"hidden-value"}).through(pieces)) == whole
+        assert b"".join(Redactor({"hidden-value"}).redact_stream(pieces)) == whole
 
 
 def test_what_is_no_file_is_not_followed(run: Run) -> None:
@@ -338,7 +338,7 @@ def test_a_report_that_fails_leaves_nothing(run: Run, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("sign", [b"A", b"A_", b"-", b"--a-", b"://", b"KEY_", b"a b "])
 def test_hostile_logs_take_no_time(sign: bytes) -> None:
     """Patterns are bounded."""
-    curtain = Curtain({"hidden-value"})
+    redactor = Redactor({"hidden-value"})
     began = time.process_time()
-    assert b"".join(curtain.through([(sign * MIB)[:MIB]]))
+    assert b"".join(redactor.redact_stream([(sign * MIB)[:MIB]]))
     assert time.process_time() - began < 5

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tflaunch.agents import replies
 from tflaunch.agents.clock_sync import HostClock
-from tflaunch.agents.expected import EventCursor, ExpectedReplies
 from tflaunch.agents.file_sync import Upload
 from tflaunch.agents.frames import Frame, Frames
 from tflaunch.agents.link_state import LinkHealth, LinkState, Takeover
 from tflaunch.agents.outbox import CommandOutbox
 from tflaunch.agents.output import KINDS, Output, OutputWriter
 from tflaunch.agents.reconnect import Reconnector
+from tflaunch.agents.replies import EventCursor, ExpectedReplies
 from tflaunch.core import events, measures
 from tflaunch.core.measures import Measure
 from tflaunch.mailbox import Mailbox

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch.core import elastic, policy, preflight, restart_budget, tensorboard_port
+from tflaunch.core import elastic, policy, preflight, restart_budget
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.core.job_state import (
     CODE,
@@ -108,7 +108,7 @@ def _prepare(job: Job) -> Step:
     )
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
-    return job, actions + _hold_ports(job, _to_prepare(job)) + tensorboard_port.hold_port(job)
+    return job, actions + _hold_ports(job, _to_prepare(job)) + hold_tensorboard_port(job)
 
 
 def _to_prepare(job: Job) -> list[TaskPlan]:
@@ -135,7 +135,7 @@ def welcome(job: Job, host: str) -> Step:
     actions: list[Action] = [SendFiles(host)] if policy.lacks_code(job, host) else []
     there = [task for task in job.plan.on_host(host) if task.role != SIDECAR]
     actions += _hold_ports(job, [task for task in there if _is_to_prepare(job, task)])
-    return job, actions + tensorboard_port.hold_port(job, host)
+    return job, actions + hold_tensorboard_port(job, host)
 
 
 def _preparing(job: Job, now: float) -> Step:
@@ -339,3 +339,16 @@ _PHASES: Mapping[Phase, Callable[[Job, float], Step]] = {
     Phase.STOPPING: _stopping,
     Phase.BACKING_OFF: _backing_off,
 }
+
+
+def hold_tensorboard_port(job: Job, host: str | None = None) -> list[Action]:
+    """Return a request for a port if TensorBoard waits for one and its host is connected; else [].
+
+    Every start needs a new port: another program may have taken the previous one. With ``host``, only that host's.
+    """
+    process = tensorboard.tensorboard_of(job.plan)
+    if process is None or host not in (None, process.host) or job.hosts[process.host].phase is not HostPhase.CONNECTED:
+        return []
+    task = job.tasks[process.task]
+    is_waiting = task.phase is TaskPhase.IDLE or (task.phase is TaskPhase.GONE and task.resume_at is not None)
+    return [HoldPorts(process.host, {process.task: tensorboard.USUAL_PORT}, exclusive=True)] if is_waiting else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import elastic, policy, tensorboard_port
+from tflaunch.core import elastic, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import (
     Event,
@@ -51,7 +51,7 @@ from tflaunch.core.job_state import (
     TaskPhase,
     TaskState,
 )
-from tflaunch.core.phases import Step, advance, fail, stop, stop_all, stop_gang
+from tflaunch.core.phases import Step, advance, fail, hold_tensorboard_port, stop, stop_all, stop_gang
 from tflaunch.core.preparation import on_preparation
 from tflaunch.core.restart_budget import Reached
 from tflaunch.core.task_table import StateTable
@@ -191,7 +191,7 @@ def _on_gone(job: Job, process: TaskPlan) -> Step:
     if not is_board(process):
         return job, []
     job = job._replace(ports={task: port for task, port in job.ports.items() if task != process.task})
-    return job, tensorboard_port.hold_port(job)
+    return job, hold_tensorboard_port(job)
 
 
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tflaunch.store.log_line import Line
-from tflaunch.store.log_writer import parse_mark, path_of, times_of
+from tflaunch.store.log_index import Clock, IndexReader
+from tflaunch.store.log_line import Line, last_state
+from tflaunch.store.log_writer import Mark, parse_mark, path_of, times_of
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch.store.task_log_reader import OneLog
 
 
 class LogReader:
@@ -68,3 +70,203 @@ class LogReader:
 
 def _merged(logs: Iterable[Iterable[Line]]) -> Iterator[Line]:
     return heapq.merge(*logs, key=lambda line: line.time)
+
+
+LONGEST = 64 * 1024
+"""The maximum bytes of a line; a longer line is returned in pieces."""
+
+_BLOCK = 64 * 1024
+
+
+class OneLog:
+    """Reads what a run has written to a task's log, in constant memory."""
+
+    def __init__(self, task: str, path: Path, times: Path) -> None:
+        """Prepare to read the log at ``path``, with its time index at ``times``."""
+        self._task = task
+        self._path = path
+        self._index = IndexReader(times)
+        self._places: list[int] = []
+        self._attempts: list[int] = []
+        self._attempt: int | None = None
+        self._position: int | None = None
+        self._searched = 0
+        self._is_short = False
+        self._clock: Clock | None = None
+
+    def add_mark(self, mark: Mark) -> None:
+        """Add the start of an attempt. This run starts at the first mark: --log-dir may hold earlier runs."""
+        while self._places and self._places[-1] > mark.at:
+            # Our lines before it were never written: the supervisor was killed, and the next one set a new mark.
+            self._places.pop()
+            self._attempts.pop()
+        if not self._attempts or self._attempts[-1] != mark.attempt:
+            self._places.append(mark.at)
+            self._attempts.append(mark.attempt)
+
+    def read(self, since: float | None, attempt: int | None, tail: int | None) -> Iterator[Line]:
+        """Return all complete lines written so far.
+
+        Args:
+            since: return only lines written since this time, in seconds since the epoch.
+            attempt: return only lines of this attempt, also in later calls.
+            tail: return only this many of the last such lines.
+        """
+        self._attempt = attempt
+        if not self._places:
+            return iter(())
+        self._position = self._searched = self._places[0]
+        start, end = self._take_new() or (self._position, self._position)
+        start, end = self._of_attempt(start, end, attempt)
+        if since is not None:
+            start = max(start, self._at_time(since, end))
+        if tail is not None:
+            start = self._back(tail, start, end)
+        self._is_short = tail is not None
+        return self._lines(start, end, self._index.clock(start))
+
+    def new_lines(self) -> Iterator[Line]:
+        """Return the complete lines written since the last call; consume them before the next call."""
+        taken = self._take_new()
+        return iter(()) if taken is None else self._lines(*taken, self._clock_from(taken[0]))
+
+    def rest(self) -> Iterator[Line]:
+        """Return the last line if it is incomplete; it counts as read.
+
+        If `read` was called with ``tail``, only the line's end is returned.
+        """
+        start, size = self._begin(), self._size()
+        if start is None or size <= start:
+            return iter(())
+        if self._is_short:
+            start = max(start, size - LONGEST)
+        self._position = self._searched = size
+        return self._lines(start, size, self._clock_from(start), has_unfinished=True)
+
+    # ---- positions in the log
+
+    def _begin(self) -> int | None:
+        """Return where to continue reading, None if the run has not written anything."""
+        if self._position is None and self._places:
+            self._position = self._searched = self._places[0]
+        return self._position
+
+    def _take_new(self) -> tuple[int, int] | None:
+        """Return the range of new complete lines, and mark them as read; None without any."""
+        start = self._begin()
+        if start is None:
+            return None
+        size = self._size()
+        end = self._after_newline(max(start, self._searched), size)
+        self._searched = size
+        if end is None:
+            return None
+        self._position, self._is_short = end, False
+        return start, end
+
+    def _of_attempt(self, start: int, end: int, attempt: int | None) -> tuple[int, int]:
+        """Narrow a range to the lines of an attempt, which start with our line that names it."""
+        if attempt is None:
+            return start, end
+        if attempt not in self._attempts:
+            return end, end
+        number = self._attempts.index(attempt)
+        if number > 0:
+            start = self._line_start(min(self._places[number] - 1, end))
+        if number + 1 < len(self._places):
+            end = min(end, self._line_start(min(self._places[number + 1] - 1, end)))
+        return start, end
+
+    def _at_time(self, since: float, end: int) -> int:
+        """Return the start of the line that was being written at a time."""
+        count = len(self._index)
+        number = bisect.bisect_left(self._index, since, key=lambda entry: entry.time)
+        if count and number >= count:
+            return end
+        return self._line_start(min(self._index[number].at, end)) if number < count else self._places[0]
+
+    def _line_start(self, position: int) -> int:
+        """Return the start of the line that contains the byte at a position."""
+        begin = self._places[0]
+        return self._after_newline(begin, position) or begin
+
+    def _after_newline(self, low: int, high: int) -> int | None:
+        """Return the position after the last newline in a range, None if there is none."""
+        while high > low:
+            start = max(high - _BLOCK, low)
+            found = self._read(start, high).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            high = start
+        return None
+
+    def _back(self, count: int, low: int, high: int) -> int:
+        """Return the start of the last ``count`` lines in a range that ends after a newline."""
+        if count <= 0:
+            return high
+        wanted = count + 1  # the newline before the first of them
+        while high > low:
+            start = max(high - _BLOCK, low)
+            data = self._read(start, high)
+            here = data.count(b"\n")
+            if here >= wanted:
+                for _ in range(wanted):
+                    data = data[: data.rfind(b"\n")]
+                return start + len(data) + 1
+            wanted -= here
+            high = start
+        return low
+
+    # ---- lines
+
+    def _clock_from(self, start: int) -> Clock:
+        """Return the clock for following the log, which continues where it was."""
+        if self._clock is None:
+            self._clock = self._index.clock(start)
+        return self._clock
+
+    def _lines(self, start: int, end: int, clock: Clock, has_unfinished: bool = False) -> Iterator[Line]:
+        """Yield the wanted lines in a range, with ``has_unfinished`` also the text after the last newline."""
+        partial, here = b"", start
+        while here < end and (block := self._read(here, min(here + _BLOCK, end))):
+            clock.look()
+            *whole, rest = block.split(b"\n")
+            for piece in whole:
+                here += len(piece) + 1
+                if self._is_wanted(here):
+                    yield Line(clock.at(here - 1), self._task, self._attempt_at(here), last_state(partial + piece))
+                partial = b""
+            here += len(rest)
+            partial += rest
+            if len(partial) > LONGEST:
+                partial = partial[partial.rstrip(b"\r").rfind(b"\r") + 1 :]
+            if len(partial) > LONGEST:
+                if self._is_wanted(here):
+                    yield Line(clock.at(here - 1), self._task, self._attempt_at(here), partial)
+                partial = b""
+        if partial and has_unfinished and self._is_wanted(here):
+            yield Line(clock.at(here - 1), self._task, self._attempt_at(here), last_state(partial))
+
+    def _is_wanted(self, end: int) -> bool:
+        return self._attempt is None or self._attempt == self._attempt_at(end)
+
+    def _attempt_at(self, end: int) -> int:
+        """Return the attempt of a line by its end: a mark is the position after our line naming the attempt."""
+        return self._attempts[max(bisect.bisect_right(self._places, end) - 1, 0)]
+
+    def _size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
+
+    def _read(self, start: int, end: int) -> bytes:
+        """Read a range of the log, which is not kept open: there may be more logs than file descriptors."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            return os.pread(file, end - start, start)
+        finally:
+            os.close(file)

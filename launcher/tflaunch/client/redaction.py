@@ -1,0 +1,271 @@
+"""Replace secrets in text: given values, what looks secret by its context, and what is secret by its form.
+
+Forms are those of detect-secrets, such as AWS keys and GitHub tokens, and some that it lacks.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+from detect_secrets.plugins.base import RegexBasedDetector
+
+HIDDEN = b"***"
+"""What a secret is replaced by."""
+
+_SHORTEST = 6  # shorter values occur in too many harmless places
+_WORDS = frozenset((
+    "KEY", "KEYS", "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASS", "PASSPHRASE",
+    "PASSCODE", "CREDENTIAL", "CREDENTIALS", "CREDS", "AUTH", "AUTHORIZATION", "APIKEY", "BEARER", "COOKIE", "DSN",
+    "PAT", "JWT", "SESSIONID", "ACCOUNTKEY", "SIGNATURE", "SAS",
+))  # fmt: skip
+_ENDINGS = (
+    "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "ACCESSKEY", "SECRETKEY", "ACCOUNTKEY",
+    "PRIVATEKEY", "AUTHKEY", "SESSIONID", "CREDENTIALS",
+)  # fmt: skip
+_OPTION_WORDS = (
+    "password|passwd|passphrase|pwd|(?:auth|access|refresh|api)?token|secret|(?:api|access|account|secret|private|auth)?key"
+    "|credentials?|dsn|bearer|jwt|pat|sas|sessionid"
+)
+_CAMEL = "[a-z][a-z0-9]{0,40}(?:Password|Passphrase|Token|Secret|Key|Credentials?|Jwt|SessionId)"  # --authToken
+_OPTION = re.compile(rf"--?(?:(?:[A-Za-z0-9]{{1,40}}[-_]){{0,6}}(?i:{_OPTION_WORDS})|{_CAMEL})")
+_SHORT_OPTION = "-p"  # in many programs the password, in many others a port or a path
+_NO_PASSWORD = re.compile(r"[\d.:,/-]*|[./~].*")
+
+# Text that looks secret by its context or its form, whatever the plan says. The first group of each pattern, the text
+# before the value, is kept. All are bounded, so that hostile text takes no longer than other text, and begin with a
+# literal where possible, which makes them ten times faster.
+_IS = rb"[\"'\\]{0,4}[ \t]{0,3}[:=][ \t]{0,3}"
+_VALUE = (  # quoted, quoted within a JSON string, or bare; a separate group tells which
+    rb"(?:(\")|\\{1,3}\"|\\{0,3}')?)(?!(?:None|null|true|false)\b|\*\*\*)"
+    rb"(?(2)(?:[^\"\\\n]|\\[^\n]){1,4000}|[^\s\"'\\;&]{1,4000})"
+)
+_MIXED = rb"(?=[^\s\"'\\]{0,200}\d)(?=[^\s\"'\\]{0,200}[A-Za-z])[^\s\"'\\;&,]{8,4000}"
+_KINDS = ("api", "access", "account", "private", "auth", "encryption", "signing", "storage", "client", "refresh")
+_OF_KIND = "|".join(f"(?<={kind}{dash}%s)" for kind in _KINDS for dash in ("", "[_-]"))
+_NAMES = (
+    rb"(?i:pass)(?i:word|wd|phrase|code)",
+    rb"(?i:secret)(?i:[_-]?access)?(?i:[_-]?key)?",
+    rb"(?i:key)(?i:%s)" % (_OF_KIND % (("key",) * 2 * len(_KINDS))).encode(),
+    rb"(?i:token)(?i:%s)" % (_OF_KIND % (("token",) * 2 * len(_KINDS))).encode(),
+    rb"(?i:session)[_-]?(?i:id|key|token)",
+    rb"(?i:jwt)",
+    rb"(?i:dsn)",
+    rb"(?i:pwd)(?!%s[\"']?/)" % _IS,
+)
+_PLACES = (
+    # https://user:PASSWORD@host, https://TOKEN@host
+    rb"(://[^\s/:@\"'\\]{0,200}:)[^\s/@\"'\\]{1,1000}(?=@)",
+    rb"(https?://)[^\s/:@\"'\\]{1,1000}(?=@)",
+    # --token VALUE, --authToken=VALUE, also as two items of a list in JSON
+    rb"(--?(?:(?:[A-Za-z0-9]{1,40}[-_]){0,6}(?i:%s)|%s)(?:=| |\",\s{0,40}\"))[^\s\"'\\]{1,4000}"
+    % (_OPTION_WORDS.encode(), _CAMEL.encode()),
+    rb"(\"-p\",\s{0,40}\")(?!(?:%s)\")(?:[^\"\\\n]|\\[^\n]){1,4000}" % _NO_PASSWORD.pattern.encode(),
+    # API_KEY=VALUE, "API_KEY": "VALUE"
+    rb"(\b(?:[A-Z0-9]{1,40}_){0,8}(?:%s)(?:_[A-Z0-9]{1,40}){0,4}(?:=|\": ?\"))[^\s\"'\\]{1,4000}"
+    % "|".join(sorted(_WORDS, key=len, reverse=True)).encode(),
+    # password=VALUE, "password": "VALUE", Password=VALUE;, password: VALUE; also in JSON within JSON
+    *(rb"(%s%s%s" % (name, _IS, _VALUE) for name in _NAMES),
+    # token: VALUE, unless it is a plain word or number, like the tokens of a language model
+    rb"((?i:token)%s(?:\\{0,3}[\"'])?)%s" % (_IS, _MIXED),
+    # Authorization: Bearer VALUE
+    rb"((?i:authorization)%s(?:\\{0,3}[\"'])?(?:(?i:bearer|basic|digest|token) )?)[^\s\"'\\]{1,4000}" % _IS,
+    rb"(\b(?i:bearer) )%s" % _MIXED,
+    # https://host/path?sig=VALUE
+    rb"([?&](?i:sig|signature|sas|token|key|code|x-amz-(?:signature|credential|security-token)|x-goog-signature"
+    rb"|(?:api|access|account|auth)[_-]?(?:key|token))=)[^\s&\"'\\<>]{1,4000}",
+    # A private key, to its end or as far as it is present
+    rb"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?:[A-Za-z0-9+/=\s\\:,]|-(?!----)){1,16000}",
+    # Tokens that detect-secrets does not find, or only in part: Hugging Face, GitHub, Google, Anthropic, OpenAI,
+    # Databricks, Telegram, and JSON Web Tokens
+    rb"()hf_[A-Za-z0-9]{20,200}",
+    rb"()github_pat_\w{20,200}",
+    rb"()gh[pousr]_[A-Za-z0-9]{20,200}",
+    rb"()AIza[\w-]{35}",
+    rb"()ya29\.[\w-]{20,1000}",
+    rb"()sk-(?:ant|proj|svcacct)-[\w-]{20,400}",
+    rb"()dapi[0-9a-f]{32}",
+    rb"()\b\d{8,10}:AA[\w-]{33}\b",
+    rb"()eyJ[\w=-]{5,4000}\.[\w=-]{5,4000}(?:\.[\w+/=-]{0,4000})?",
+)
+_LONGEST_PLACE = 20_000
+
+
+def looks_secret(name: str) -> bool:
+    """Return whether a variable's name suggests that its value is secret: API_KEY, but not KEYBOARD."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # authToken
+    words = [word for word in re.split(r"[^A-Z0-9]+", parted.upper()) if word]
+    is_password = "PWD" in words and len(words) > 1  # PWD alone is the working directory
+    return is_password or any(word in _WORDS or word.endswith(_ENDINGS) for word in words)
+
+
+_Find = Callable[[bytes, int], Iterator[tuple[int, int, bytes]]]
+"""Finds what to hide in data from a position on: start, end, and the text before the value to keep."""
+
+
+class Redactor:
+    """Hides given values, then what looks secret by its context, then what is secret by its form."""
+
+    def __init__(self, values: set[str]) -> None:
+        """Prepare to hide secrets.
+
+        Args:
+            values: the values to hide, as text; those shorter than `_SHORTEST` are not hidden.
+        """
+        forms = {form for value in values for form in _forms(value) if len(form) >= _SHORTEST}
+        ordered = sorted(forms, key=lambda form: (-len(form), form))  # longest first, as one may be a prefix of another
+        self.longest = max([_LONGEST_PLACE, *map(len, ordered)])
+        """The maximum length of a match, in bytes."""
+        self.hidden = 0
+        """The number of values hidden so far."""
+        # In separate passes, as a given value may continue after what looks like its end in a context.
+        self._stages: list[_Find] = [_matches_of(_places()), _known_forms]
+        if ordered:
+            self._stages.insert(0, _matches_of([re.compile(b"|".join(map(re.escape, ordered)))]))
+
+    def redact(self, text: str) -> bytes:
+        """Return a complete text without secrets."""
+        return b"".join(self.redact_stream([text.encode("utf-8", "surrogateescape")]))
+
+    def redact_stream(self, pieces: Iterable[bytes]) -> Iterable[bytes]:
+        """Yield a text without secrets, from and in pieces."""
+        for find in self._stages:
+            pieces = self._replace(find, pieces)
+        return pieces
+
+    def _replace(self, find: _Find, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        data, begin = b"", 0  # the data before `begin` was shown, and is kept as context for what follows
+        for piece in pieces:
+            data += piece
+            safe = len(data) - self.longest  # a match that begins before it is complete
+            if safe > begin:
+                shown, end = self._split(find, data, begin, safe)
+                yield shown
+                kept = max(0, end - _BEFORE)
+                data, begin = data[kept:], end - kept
+        yield self._split(find, data, begin, len(data))[0]
+
+    def _split(self, find: _Find, data: bytes, begin: int, safe: int) -> tuple[bytes, int]:
+        """Return the data from ``begin`` to ``safe`` without the secrets that begin in it, and where it ends."""
+        shown, position = [], begin
+        for start, end, kept in find(data, begin):
+            if start >= max(safe, position):
+                break
+            if start >= position:
+                shown += [data[position:start], kept, HIDDEN]
+                self.hidden += data[start + len(kept) : end] != HIDDEN  # otherwise an earlier stage has counted it
+            position = max(position, end)
+        end = max(position, safe)
+        return b"".join([*shown, data[position:end]]), end
+
+
+def _matches_of(patterns: Sequence[re.Pattern[bytes]]) -> _Find:
+    def matches(pattern: re.Pattern[bytes], data: bytes, begin: int) -> Iterator[tuple[int, int, bytes]]:
+        for match in pattern.finditer(data, begin):
+            yield match.start(), match.end(), match[1] if pattern.groups else b""
+
+    return lambda data, begin: heapq.merge(*(matches(pattern, data, begin) for pattern in patterns))
+
+
+@functools.cache
+def _places() -> list[re.Pattern[bytes]]:
+    return [re.compile(pattern) for pattern in _PLACES]
+
+
+def _known_forms(data: bytes, begin: int) -> Iterator[tuple[int, int, bytes]]:
+    for word in _candidates(data, begin):
+        first = max(word.start() - _BEFORE, 0)
+        for start, end in _spans(data[first : word.end() + _AFTER]):
+            if first + start >= begin and first + end > word.start():
+                yield first + start, first + end, b""
+
+
+def _forms(value: str) -> set[bytes]:
+    """Return a value's forms in files: unchanged, line by line, in JSON, in JSON within JSON, in a URL."""
+    forms = {value, value.strip(), *(line.strip() for line in value.splitlines()), quote(value, safe="")}
+    for is_ascii in (True, False):
+        once = json.dumps(value, ensure_ascii=is_ascii)[1:-1]
+        forms |= {once, json.dumps(once, ensure_ascii=is_ascii)[1:-1]}
+    return {form.encode("utf-8", "surrogateescape") for form in forms}
+
+
+def secrets_in_environment(environment: Mapping[str, Any]) -> set[str]:
+    """Return the values of variables with a secret's name, and the passwords in URLs of the others."""
+    found = set()
+    for name, value in environment.items():
+        found |= {str(value)} if looks_secret(name) else _passwords(str(value))
+    return found
+
+
+def secrets_in_command(argv: list[Any]) -> set[str]:
+    """Return the secrets in a command: ``--token=VALUE`` and ``--token VALUE``."""
+    found, words = set(), [str(word) for word in argv]
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        found |= _passwords(word)
+        option, equals, value = word.partition("=")
+        name = option.lstrip("-")
+        if equals and (option.startswith("-") or name.isidentifier()) and looks_secret(name):
+            found.add(value)
+        if _OPTION.fullmatch(word) and not following.startswith("-"):
+            found.add(following)
+        if word == _SHORT_OPTION and not _NO_PASSWORD.fullmatch(following) and not following.isalpha():
+            found.add(following)
+    return found
+
+
+def _passwords(text: str) -> set[str]:
+    found = set()
+    for url in re.findall(r"\w{1,20}://[^\s\"'<>]{1,1000}", text):
+        try:
+            password = urlsplit(url).password
+        except ValueError:
+            continue
+        if password:
+            found.add(password)
+    return found
+
+
+_BEFORE, _AFTER = 80, 120  # how many bytes before and after a word its form can depend on
+
+_NOT_SECRET = frozenset({"Public IP (ipv4)"})
+_SHORTEST_VALUE = 12  # a shorter group of a pattern is part of the form, such as its prefix
+_CANDIDATE = re.compile(rb"[A-Za-z0-9_-]{16,2000}")
+_DIGIT, _RUN = re.compile(rb"[0-9]"), re.compile(rb"[A-Za-z0-9]{16}")
+_MIXED_CASE = re.compile(rb"[a-z].*[A-Z]|[A-Z].*[a-z]")
+
+
+def _candidates(text: bytes, begin: int) -> Iterator[re.Match[bytes]]:
+    """Yield the words from ``begin`` on that may be a secret or its main part: only a few in a log."""
+    for match in _CANDIDATE.finditer(text, begin):
+        word = match[0]
+        if _DIGIT.search(word) and (_RUN.search(word) or _MIXED_CASE.search(word)):
+            yield match
+
+
+@functools.lru_cache(1 << 16)
+def _spans(text: bytes) -> tuple[tuple[int, int], ...]:
+    """Return the start and end of each secret in a short text, in order of their starts."""
+    shown = text.decode("latin-1")  # byte for character
+    return tuple(sorted(_value(match) for pattern in _patterns() for match in pattern.finditer(shown)))
+
+
+def _value(match: re.Match[str]) -> tuple[int, int]:
+    """Return the span of the value in a match: its longest group if long enough, else the whole match."""
+    groups = [match.span(number) for number in range(1, match.re.groups + 1)]
+    start, end = max(groups, key=lambda span: span[1] - span[0], default=(0, 0))
+    return (start, end) if end - start >= _SHORTEST_VALUE else match.span()
+
+
+@functools.cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    detectors: dict[str, Any] = get_mapping_from_secret_type_to_class()
+    kinds = [kind for name, kind in sorted(detectors.items()) if name not in _NOT_SECRET]
+    return tuple(
+        pattern for kind in kinds if issubclass(kind, RegexBasedDetector) for pattern in vars(kind)["denylist"]
+    )
