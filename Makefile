@@ -3,9 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# All directories of tests, three at a time on two cores: `training` is busy, `ssh` and `slurm` mostly wait, and what
-# only thinks comes last, in short pieces.
-FIRST := training ssh slurm docker package cli
+# All directories of tests, four at a time on two cores: `training` and `examples` are busy, `ssh` and `slurm` mostly
+# wait, and what only thinks comes last, in short pieces.
+FIRST := training ssh slurm examples cli docker package
 NOT_TESTS := support __pycache__
 TESTS := $(FIRST) $(filter-out $(FIRST) $(NOT_TESTS),$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
 RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
@@ -26,8 +26,8 @@ demo: $(VENV)/.ready ## Train twice on this machine: two mirrored workers; chief
 	$(RUN) tflaunch up cluster_specs/mnist_multi_worker.json
 	$(RUN) tflaunch up cluster_specs/mnist_parameter_server.json
 
-test: $(VENV)/.ready lint ## Run all tests, three directories of them at a time.
-	$(MAKE) --jobs 3 --output-sync=target --keep-going $(TESTS:%=test-%)
+test: $(VENV)/.ready lint ## Run all tests, four directories of them at a time.
+	$(MAKE) --jobs 4 --output-sync=target --keep-going $(TESTS:%=test-%)
 
 test-%: $(VENV)/.ready
 	$(RUN) pytest tests/$*
@@ -58,9 +58,9 @@ matrix: ## Train with every Python and TensorFlow that installs here, and write 
 
 nightly: matrix simulate ## Run what takes a night: matrix, simulate, and all tests that `make test` shortens, in full.
 	$(RUN) TFLAUNCH_TEST_RESTARTS=10000 pytest tests/cli/test_endurance.py
-	$(RUN) TFLAUNCH_TEST_KILLS=20 pytest tests/training/test_examples.py -k killed_again_and_again
+	$(RUN) TFLAUNCH_TEST_KILLS=20 pytest tests/examples/test_examples.py -k killed_again_and_again
 	$(RUN) TFLAUNCH_TEST_KILLS=30 pytest tests/cli/test_orphans.py
-	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_PRELOAD= pytest tests/training tests/package tests/ssh tests/unit/test_walk.py
+	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_PRELOAD= pytest tests/training tests/examples tests/package tests/ssh tests/unit/test_walk.py
 
 benchmark: $(VENV)/.ready ## Measure tflaunch side by side with other launchers, and write docs/benchmarks.md.
 	$(RUN) python benchmarks/run.py

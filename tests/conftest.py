@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support.disks import MakeDisk, small_disks
-from support.launch import Launch
+from support.launch import SHARED, Launch
 from support.sshd import Keyring, Sshd, StartSshd, need_sshd
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults must not affect tests
@@ -34,6 +34,12 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         assert not (left := place.survivors()), f"left running: {left}"
     finally:
         place.end()
+
+
+@pytest.fixture
+def shared_import(launch: Launch) -> None:
+    """Let the tasks of each run share an import of TensorFlow."""
+    launch.preload = SHARED
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One import of TensorFlow for several programs, whether tflaunch starts them or not."""
+"""One import of TensorFlow for several programs that tflaunch does not start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from support.launch import SHARED, Launch
 from support.warm_python import StartWarm, WarmPython, warm_tensorflow
 
 
@@ -24,9 +23,3 @@ def warm_python() -> Iterator[StartWarm]:
             return started
 
         yield start
-
-
-@pytest.fixture
-def shared_import(launch: Launch) -> None:
-    """Let the tasks of each run share an import of TensorFlow."""
-    launch.preload = SHARED

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from support.launch import LONG, PATIENCE, Launch, read_until
-from support.mnist import accuracies, digests, example, has_trained, train
+from support.mnist import QUICK, accuracies, digests, example, has_trained, train
 from support.specs import REPOSITORY
 
 pytestmark = [
@@ -34,7 +34,7 @@ TESTING = {  # which examples train here, and how many of their tasks test what 
     "mnist_data_service": 2,
 }
 UNDISTURBED = ("mnist_mirrored", "mnist_parameter_server")
-"""The examples that no other test trains to their accuracy; `make nightly` trains all of them undisturbed."""
+"""The examples that no other test trains; `make nightly` trains all of them undisturbed."""
 SHORT = ("--epochs", "2")
 """Enough for the accuracy; the spec of an example trains three."""
 KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "2"))
@@ -47,9 +47,9 @@ def test_every_example_is_tested() -> None:
     assert specs == {*TESTING, "mnist_tpu"}
 
 
-def check_trained(launch: Launch, name: str, out: str) -> None:
+def check_trained(launch: Launch, name: str, out: str, is_quick: bool = False) -> None:
     """Check that the only run of an example has learned enough; no processes or state may be left behind."""
-    assert has_trained(out, TESTING[name]), out
+    assert has_trained(out, TESTING[name], is_quick), out
     assert not launch.survivors()
     assert not (launch.directory / "mnist-state").exists()
 
@@ -62,19 +62,20 @@ def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None
     check_trained(launch, name, ended.stdout)
 
 
-@pytest.mark.parametrize("legacy", ["auto", "false"], ids=["tf_keras", "Keras 3"])
-def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str) -> None:
+@pytest.mark.parametrize(("legacy", "changes"), [("auto", ()), ("false", QUICK)], ids=["tf_keras", "Keras 3"])
+def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str, changes: tuple[str, ...]) -> None:
     """It gets time for that after the chief's end."""
-    ended = launch.up(example(launch, "mnist_coordinator", *SHORT), "--set", f"legacy_keras={legacy}")
+    spec = example(launch, "mnist_coordinator", *SHORT, *changes)
+    ended = launch.up(spec, "--set", f"legacy_keras={legacy}")
     assert ended.returncode == 0, ended.stderr
-    (accuracy,) = re.findall(r"evaluator:0 \| accuracy after step 300: ([\d.]+)", ended.stdout)
+    (accuracy,) = re.findall(rf"evaluator:0 \| accuracy after step {80 if changes else 300}: ([\d.]+)", ended.stdout)
     assert float(accuracy) == accuracies(ended.stdout)[0]
-    check_trained(launch, "mnist_coordinator", ended.stdout)
+    check_trained(launch, "mnist_coordinator", ended.stdout, is_quick=bool(changes))
 
 
 def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> None:
     """SIGKILL for worker:1 in mid-training: both attempts are in the log, no epoch is lost, exit 0."""
-    ended = train(launch, "mnist_multi_worker", "--crash-at-step", "35", *SHORT)
+    ended = train(launch, "mnist_multi_worker", "--crash-at-step", "35", *SHORT, *QUICK)
     assert ended.returncode == 0, ended.stderr
     why = "worker:1 was killed by SIGKILL"
     assert f"{why}; ending worker:0\ntflaunch: {why}; restart 1 in " in ended.stderr
@@ -82,7 +83,7 @@ def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> No
         before, after = launch.log(task).split(f"---- tflaunch: {task} attempt 1 ----\n")
         assert "resumed" not in before
         assert re.search(r"resumed at step 30, steps done again: [4-6]\n", after)
-    check_trained(launch, "mnist_multi_worker", ended.stdout)
+    check_trained(launch, "mnist_multi_worker", ended.stdout, is_quick=True)
 
 
 def test_a_killed_loop_of_ones_own_goes_on_with_keras_3(launch: Launch) -> None:
@@ -96,7 +97,7 @@ def test_a_killed_loop_of_ones_own_goes_on_with_keras_3(launch: Launch) -> None:
 
 def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -> None:
     """TERM to one worker: both save and exit with 42; once restarted, they resume from there."""
-    running = launch.start("up", example(launch, "mnist_custom_loop"))
+    running = launch.start("up", example(launch, "mnist_custom_loop", *QUICK))
     before = read_until(running, "epoch 1 of 3")
     assert launch.run("kill", "-s", "TERM", "worker:1").returncode == 0
     after, err = running.communicate(timeout=PATIENCE)
@@ -105,8 +106,9 @@ def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -
     assert sorted(exits) == [("worker:0", 42), ("worker:1", 42)]
     assert len(set(resumed := re.findall(r"resumed at step (\d+)\n", after))) == 1
     assert len(resumed) == 2
-    assert 100 <= int(resumed[0]) < 300
-    check_trained(launch, "mnist_custom_loop", before + after)
+    per_epoch = 40 if QUICK else 100
+    assert per_epoch <= int(resumed[0]) < 3 * per_epoch
+    check_trained(launch, "mnist_custom_loop", before + after, is_quick=True)
 
 
 def test_a_data_worker_may_die(launch: Launch) -> None:
@@ -137,7 +139,7 @@ def pid_after(launch: Launch, task: str, attempt: int, step: int) -> int:
 
 def test_a_training_is_killed_again_and_again(launch: Launch) -> None:
     """Any task, at any step: only steps since the last checkpoint are repeated, and the job succeeds."""
-    spec = example(launch, "mnist_multi_worker", "--epochs", str(1 + KILLS), "--steps-per-epoch", "60")
+    spec = example(launch, "mnist_multi_worker", "--epochs", str(1 + KILLS), "--steps-per-epoch", "60", *QUICK)
     limits = {"restart.max": KILLS + 1, "restart.window": "1h", "restart.backoff": "[0, 0]"}
     changes = [word for name, value in limits.items() for word in ("--set", f"{name}={value}")]
     running = launch.start("up", spec, *changes)
@@ -157,7 +159,7 @@ def test_a_training_is_killed_again_and_again(launch: Launch) -> None:
     assert len(again) == 2 * KILLS
     assert [int(step) % 10 for step, _ in again] == [0] * len(again)
     assert max(int(steps) for _, steps in again) <= 10
-    assert has_trained(out + rest, 2)
+    assert has_trained(out + rest, 2, is_quick=True)
     assert digests(rest)
 
 
