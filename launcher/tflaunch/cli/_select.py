@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from tflaunch.errors import TflaunchError
-
-if TYPE_CHECKING:
-    from tflaunch.plan.model import Plan
 
 _TASK_OR_HOST = re.compile(r"chief|worker|ps|evaluator|.*:.*|host=.*")
 """Matches what cannot be a run: a run's name has no colon."""
@@ -36,8 +32,10 @@ def complete_runs_and_tasks(
     """Return runs for the first argument, and the tasks of the selected run."""
     words = list(context.params.get(parameter.name or "") or ())
     found = complete_runs(context, parameter, incomplete) if not words else []
+    from tflaunch.client import runs
+
     try:
-        plan = plan_of(choose(words)[0])
+        plan = runs.plan_of(choose(words)[0])
     except TflaunchError:
         return found
     tasks = [process.task for process in plan.processes()]
@@ -68,7 +66,7 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
             return runs.find_run(words[0]), list(words[1:])
         except TflaunchError as error:
             directory = _default_run(error)
-            if not selectors.names_task(plan_of(directory), words[0]):
+            if not selectors.names_task(runs.plan_of(directory), words[0]):
                 raise
             return directory, list(words)
     return runs.find_run(None), list(words)
@@ -81,23 +79,3 @@ def _default_run(error: TflaunchError) -> Path:
         return runs.find_run(None)
     except TflaunchError:
         raise error from None
-
-
-def plan_of(directory: Path) -> Plan:
-    """Return the plan of a run.
-
-    Raises:
-        TflaunchError: it has no readable plan.
-    """
-    from tflaunch.core import replay
-    from tflaunch.errors import EXIT_INTERNAL
-    from tflaunch.slurm import batch
-    from tflaunch.store.journal import readable
-    from tflaunch.store.journal_reader import first_record
-
-    first = first_record(directory)
-    if first is None:
-        waits = batch.not_begun(directory)
-        raise TflaunchError(waits or f"run {directory.name} had not begun when it ended", EXIT_INTERNAL)
-    with readable(directory):
-        return replay.recorded_plan(first)

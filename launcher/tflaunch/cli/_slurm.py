@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tflaunch.cli._spec import linted, make_plan, say, warn
+from tflaunch.cli._spec import say, warn
 from tflaunch.errors import Problem, SpecError, TflaunchError
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
 
 def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     """Submit a run of a spec, and follow it unless detached; return its exit code."""
+    from tflaunch.discovery import prepare
     from tflaunch.plan import lint
     from tflaunch.render import slurm
     from tflaunch.render.target_plan import with_gpus
@@ -72,8 +73,8 @@ def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
     loaded = with_gpus(_offline(spec, order))
     if problems := lint.unused_image(loaded, ENGINE):
         raise SpecError(spec.source, problems)
-    warn(spec.source, linted(spec.source, loaded))
-    plan = make_plan(spec.source, spec.directory, loaded)
+    warn(spec.source, prepare.warnings_about(spec.source, loaded))
+    plan = prepare.make_plan(spec.source, spec.directory, loaded)
     _check(plan, order)
     if order.log_dir is not None:
         log_writer.require_own_logs(Path(order.log_dir), [process.task for process in plan.processes()])
@@ -142,13 +143,13 @@ def _follow(directory: Path) -> int:
 @contextmanager
 def _interrupts_end(directory: Path) -> Iterator[list[int]]:
     """Make Ctrl-C end the run as `up` does: tasks may save, a second one kills them. Yields the signals."""
-    from tflaunch.cli.down import ask_to_end
+    from tflaunch.client import requests
 
     seen: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
         seen.append(number)
-        ask_to_end(directory, 0 if len(seen) > 1 else None)
+        requests.request_stop(directory, 0 if len(seen) > 1 else None)
 
     earlier = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -165,7 +166,7 @@ def supervise(directory: Path) -> int:
     from tflaunch import descriptors
     from tflaunch.clusterspec import load
     from tflaunch.core import drill
-    from tflaunch.discovery import resolve
+    from tflaunch.discovery import prepare, resolve
     from tflaunch.render import slurm
     from tflaunch.render.target_plan import with_gpus
     from tflaunch.runtime import daemon, launch, slurm_submission
@@ -178,8 +179,8 @@ def supervise(directory: Path) -> int:
     kept = load.read_spec_file(path)._replace(directory=home)
     spec = resolve.with_hosts(str(path), _load(kept, order), home, on=ENGINE)
     spec = slurm.with_gpus_of_nodes(with_gpus(spec))
-    linted(str(path), spec)
-    plan = make_plan(str(path), home, spec)._replace(preflight=order.preflight)
+    prepare.warnings_about(str(path), spec)
+    plan = prepare.make_plan(str(path), home, spec)._replace(preflight=order.preflight)
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if order.log_dir is not None:
         log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])

@@ -1,8 +1,7 @@
-"""Steps shared by several verbs: read a spec, lint it, make its plan."""
+"""Arguments, options and messages that several verbs share."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.errors import Problem, SpecError
+from tflaunch.errors import Problem
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.load import SpecFile
-    from tflaunch.clusterspec.model import Spec
-    from tflaunch.plan.model import Plan
 
 STDIN = Path("-")
 
@@ -62,85 +59,6 @@ def read_file(path: Path) -> SpecFile:
     from tflaunch.clusterspec import load
 
     return load.read_spec_file(path) if path != STDIN else load.read_spec_stream(sys.stdin.buffer, source_name(path))
-
-
-def read_spec(
-    spec_file: Path | SpecFile,
-    settings: Sequence[str] = (),
-    name: str | None = None,
-    command: Sequence[str] = (),
-    is_offline: bool = False,
-    giver: str = "",
-) -> tuple[Spec, list[Problem]]:
-    """Return a spec without errors, and its warnings.
-
-    Offline, hosts of `discover` are only assumed. Hosts of the engine ``giver`` are not looked up, because it
-    provides them later.
-
-    Raises:
-        SpecError: the spec has errors; lists all of them, and the warnings.
-    """
-    from tflaunch.clusterspec import load
-
-    if isinstance(spec_file, Path):
-        spec_file = read_file(spec_file)
-    source = spec_file.source
-    spec = load.load_spec(spec_file, settings, name, command, os.environ)
-    if spec.pool == giver:
-        spec = spec.model_copy(update={"pool": None})
-    if spec.discover or spec.pool is not None:
-        from tflaunch.discovery import resolve
-
-        directory = spec_file.directory.absolute()
-        spec = resolve.assumed(source, spec) if is_offline else resolve.with_hosts(source, spec, directory)
-    return spec, linted(source, spec)
-
-
-def linted(source: str, spec: Spec) -> list[Problem]:
-    """Return the warnings about a spec that comes from ``source``.
-
-    Raises:
-        SpecError: the spec has errors; lists all of them, and the warnings.
-    """
-    from tflaunch.plan import lint
-
-    problems = [_with_origin(spec, problem) for problem in lint.check_spec(spec)]
-    if any(problem.severity == "error" for problem in problems):
-        raise SpecError(source, problems)
-    return problems
-
-
-def _with_origin(spec: Spec, problem: Problem) -> Problem:
-    """Add the name of the defaults file to a problem with a value from there."""
-    for place, file in spec.origins.items():
-        if problem.where and (problem.where == place or problem.where.startswith((f"{place}.", f"{place}["))):
-            return problem._replace(message=f"{problem.message} (from {file})")
-    return problem
-
-
-def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
-    """Return the plan of a spec that comes from ``source``; its paths are relative to ``directory``.
-
-    The tasks of a detached run outlive its supervisor by the usual lease, even on this machine, so that the run
-    can be resumed.
-
-    Raises:
-        SpecError: the spec does not fit the hosts that it names.
-    """
-    from tflaunch.discovery import local_machine
-    from tflaunch.plan import model as planning
-    from tflaunch.plan import planner
-
-    if is_detached and spec.timeouts.lease is None:
-        timeouts = spec.timeouts.model_copy(update={"lease": planning.DEFAULT_LEASE})
-        spec = spec.model_copy(update={"timeouts": timeouts})
-    hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
-    hosts += [sidecar.host for sidecar in spec.sidecars.values()]
-    plan = planner.make_plan(spec, directory.absolute(), local_machine.describe_machine(hosts))
-    problems = planning.problems(plan)
-    if problems:
-        raise SpecError(source, problems)
-    return plan
 
 
 def seconds_in(text: str) -> float | None:

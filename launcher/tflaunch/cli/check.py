@@ -12,7 +12,7 @@ import click
 from tflaunch.cli._spec import (
     CommandAfterDashes,
     json_option,
-    read_spec,
+    read_file,
     set_option,
     source_name,
     specs_argument,
@@ -70,8 +70,10 @@ class _Checked(NamedTuple):
 
 def _checked(spec: Path, command: Sequence[str], settings: Sequence[str]) -> _Checked:
     name = source_name(spec)
+    from tflaunch.discovery import prepare
+
     try:
-        _, problems = read_spec(spec, settings, command=command, is_offline=True)
+        _, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
     except SpecError as error:
         return _Checked(name, error.source, False, error.problems)
     return _Checked(name, name, True, problems)

@@ -13,10 +13,8 @@ from tflaunch.cli._spec import (
     CommandAfterDashes,
     command_argument,
     json_option,
-    make_plan,
-    read_spec,
+    read_file,
     set_option,
-    source_name,
     spec_argument,
     warn,
 )
@@ -42,8 +40,11 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     Example:
       tflaunch doctor cluster.json
     """
-    loaded, warnings = read_spec(spec, settings, command=command)
-    plan = make_plan(source_name(spec), spec.parent, loaded)
+    from tflaunch.discovery import prepare
+
+    file = read_file(spec)
+    loaded, warnings = prepare.read_spec(file, settings, command=command)
+    plan = prepare.make_plan(file.source, file.directory, loaded)
     warn(spec, warnings)
     from tflaunch.doctor import collect
     from tflaunch.doctor.findings import findings, unchecked

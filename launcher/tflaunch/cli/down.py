@@ -58,23 +58,8 @@ def _may_live(path: Path) -> bool:
     return runs.is_live(path) or (found is not None and found[1]["kind"] != "ended")
 
 
-def ask_to_end(path: Path, grace: float | None) -> None:
-    """Request the end of a run, without waiting for it.
-
-    Args:
-        path: the run's directory.
-        grace: seconds between TERM and KILL, None for the spec's value.
-    """
-    from tflaunch.client.control_client import ControlClient, NoSupervisor
-    from tflaunch.slurm import batch
-
-    try:
-        ControlClient(path).ask("stop", grace=grace)
-    except NoSupervisor:  # it has just ended, or is a batch job that has not begun
-        batch.cancel_run(path)
-
-
 def _end(path: Path, grace: float | None) -> None:
+    from tflaunch.client import requests
     from tflaunch.client.observer import Observer, Outcome
     from tflaunch.core.job_state import Phase
     from tflaunch.explain.status import state_of_run
@@ -90,7 +75,7 @@ def _end(path: Path, grace: float | None) -> None:
     observer.catch_up()
     was_live = observer.outcome is Outcome.LIVE
     if was_live:
-        ask_to_end(path, grace)
+        requests.request_stop(path, grace)
     while observer.outcome is Outcome.LIVE:
         observer.wait()
         observer.catch_up()

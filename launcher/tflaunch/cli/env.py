@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tflaunch.cli._spec import (
-    make_plan,
-    read_spec,
+    read_file,
     set_option,
     source_name,
     spec_argument,
@@ -35,8 +34,11 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
     Example:
       eval "$(tflaunch env cluster.json worker:1)" && python train.py
     """
-    loaded, warnings = read_spec(spec, settings)
-    made = make_plan(source_name(spec), spec.parent, loaded)
+    from tflaunch.discovery import prepare
+
+    file = read_file(spec)
+    loaded, warnings = prepare.read_spec(file, settings)
+    made = prepare.make_plan(file.source, file.directory, loaded)
     warn(spec, warnings)
     names = [process.task for process in made.processes()]
     if task not in names:

@@ -6,8 +6,7 @@ import signal
 
 import click
 
-from tflaunch.cli._control import ask_supervisor, shortened_list
-from tflaunch.cli._select import choose, plan_of, run_and_tasks_argument
+from tflaunch.cli._select import choose, run_and_tasks_argument
 from tflaunch.cli._spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
@@ -22,15 +21,17 @@ def kill(name: str, words: tuple[str, ...]) -> None:
     Example:
       tflaunch kill -s USR1 worker:0
     """
+    from tflaunch.client import requests, runs
+    from tflaunch.explain.wording import listed
     from tflaunch.plan import selectors
 
     number = _signal(name)
     directory, wanted = choose(words)
     if not wanted:
         raise click.UsageError("Missing argument 'TASK': worker, worker:1, worker:0-3 or host=NAME.")
-    tasks = selectors.select_tasks(plan_of(directory), wanted)
-    answer = ask_supervisor(directory, "signal", tasks=tasks, signal=number)
-    say(f"sent {signal.Signals(number).name} to {shortened_list(answer.get('tasks', tasks))} of {directory.name}")
+    tasks = selectors.select_tasks(runs.plan_of(directory), wanted)
+    reached = requests.request_signal(directory, number, tasks)
+    say(f"sent {signal.Signals(number).name} to {listed(reached)} of {directory.name}")
 
 
 def _signal(name: str) -> int:

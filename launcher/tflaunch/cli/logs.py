@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._select import choose, plan_of, run_and_tasks_argument
+from tflaunch.cli._select import choose, run_and_tasks_argument
 from tflaunch.cli._spec import say, seconds_in
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
@@ -50,6 +50,7 @@ def logs(
     Example:
       tflaunch logs -f worker:0-3 --tail 20
     """
+    from tflaunch.client import runs
     from tflaunch.client.observer import Observer
     from tflaunch.plan import selectors
     from tflaunch.store.log_reader import LogReader
@@ -57,7 +58,7 @@ def logs(
 
     directory, wanted = choose(words)
     moment = None if since is None else _moment(since)
-    chosen = selectors.select_tasks(plan_of(directory), wanted)
+    chosen = selectors.select_tasks(runs.plan_of(directory), wanted)
     observer = Observer(directory)
     if attempt is not None:
         _require_attempt(observer, attempt, follow)

@@ -14,11 +14,9 @@ from tflaunch.cli._spec import (
     CommandAfterDashes,
     command_argument,
     json_option,
-    make_plan,
     name_option,
-    read_spec,
+    read_file,
     set_option,
-    source_name,
     spec_argument,
     warn,
 )
@@ -42,8 +40,11 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     Example:
       tflaunch plan cluster.json --json
     """
-    loaded, warnings = read_spec(spec, settings, name, command)
-    made = make_plan(source_name(spec), spec.parent, loaded)
+    from tflaunch.discovery import prepare
+
+    file = read_file(spec)
+    loaded, warnings = prepare.read_spec(file, settings, name, command)
+    made = prepare.make_plan(file.source, file.directory, loaded)
     warn(spec, warnings)
     from tflaunch.plan import placeholders, serialize
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tflaunch.cli._spec import read_file, read_spec, set_option, spec_argument, warn
+from tflaunch.cli._spec import read_file, set_option, spec_argument, warn
 from tflaunch.errors import SpecError
 
 # The same as in `render.targets`, which is imported only on use.
@@ -30,7 +30,9 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
       tflaunch render cluster.json --to k8s --set container.image=ghcr.io/ann/train:1 | kubectl apply -f -
     """
     file = read_file(spec)
-    loaded, warnings = read_spec(file, settings, giver=engine)
+    from tflaunch.discovery import prepare
+
+    loaded, warnings = prepare.read_spec(file, settings, giver=engine)
     warn(spec, warnings)
     from tflaunch.discovery import local_machine
     from tflaunch.render import targets

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from tflaunch.cli._control import ask_supervisor, shortened_list
-from tflaunch.cli._select import choose, plan_of, run_and_tasks_argument
+from tflaunch.cli._select import choose, run_and_tasks_argument
 from tflaunch.cli._spec import say
-
-if TYPE_CHECKING:
-    from tflaunch.plan.model import Plan
 
 
 @click.command(short_help="Restart tasks of a live run.")
@@ -26,20 +20,19 @@ def restart(words: tuple[str, ...]) -> None:
     Example:
       tflaunch restart evaluator
     """
+    from tflaunch.client import requests, runs
     from tflaunch.plan import selectors
 
     directory, wanted = choose(words)
-    plan = plan_of(directory)
-    tasks = selectors.select_tasks(plan, wanted) if wanted else []
-    ask_supervisor(directory, "restart", tasks=tasks)
-    say(f"restarting {_restarted(plan, tasks)} of {directory.name}")
+    tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
+    bound = requests.request_restart(directory, tasks)
+    say(f"restarting {_restarted(tasks, bound)} of {directory.name}")
 
 
-def _restarted(plan: Plan, tasks: list[str]) -> str:
-    """Describe what a request for these tasks restarts: with a task of the gang, all tasks that train."""
-    from tflaunch.core import policy
+def _restarted(tasks: list[str], bound: list[str]) -> str:
+    """Describe what a request for these tasks restarts: with one that is ``bound``, all tasks that train."""
+    from tflaunch.explain.wording import listed
 
-    bound = [task for task in tasks if not policy.restarts_alone(plan, plan.find(task))]
     if tasks and not bound:
-        return shortened_list(tasks)
-    return "all tasks that train" + (f" ({shortened_list(bound)} cannot restart alone)" if bound else "")
+        return listed(tasks)
+    return "all tasks that train" + (f" ({listed(bound)} cannot restart alone)" if bound else "")

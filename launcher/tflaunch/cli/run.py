@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from tflaunch.cli._launch_options import PRELOADED, LaunchOptions, launch_options
-from tflaunch.cli._spec import linted, say, set_option, warn
+from tflaunch.cli._spec import say, set_option, warn
 from tflaunch.cli.up import plan_for, start
 
 _SOURCE = "command line"
@@ -80,10 +80,11 @@ def run(
     if options.preload:
         data["preload"] = [PRELOADED]
     from tflaunch.clusterspec import load
+    from tflaunch.discovery import prepare
 
     data = load.apply_settings(_SOURCE, data, settings)
     spec = load.spec_from_data(_SOURCE, data, os.environ, Path())
-    warnings = linted(_SOURCE, spec)
+    spec, warnings = prepare.complete(_SOURCE, Path(), spec)
     text = json.dumps(data, indent=2) + "\n"
     if save is not None:
         warn(_SOURCE, warnings)

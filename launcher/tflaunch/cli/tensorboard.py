@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._select import plan_of, run_argument
+from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import say
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
@@ -50,7 +50,7 @@ def tensorboard(run: str | None, port: int | None) -> int:
     from tflaunch.plan import tensorboard
 
     directory = runs.find_run(run)
-    plan = plan_of(directory)
+    plan = runs.plan_of(directory)
     process = tensorboard.tensorboard_of(plan)
     if process is None:
         remedy = 'write "tensorboard": "logs/" into the spec of the next run, or use `tensorboard --logdir DIR`'

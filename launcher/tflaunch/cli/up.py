@@ -13,9 +13,7 @@ from tflaunch.cli._slurm import slurm_options, slurm_settings, submit
 from tflaunch.cli._spec import (
     CommandAfterDashes,
     command_argument,
-    make_plan,
     read_file,
-    read_spec,
     say,
     set_option,
     warn,
@@ -100,7 +98,9 @@ def up(
             drill=drill,
         )
         return submit(file, order, options.detach)
-    loaded, warnings = read_spec(file, settings, options.name, command)
+    from tflaunch.discovery import prepare
+
+    loaded, warnings = prepare.read_spec(file, settings, options.name, command)
     from tflaunch.plan import lint
 
     plan = plan_for(file.source, file.directory, loaded, options)
@@ -111,23 +111,18 @@ def up(
 
 def plan_for(source: str, directory: Path, spec: Spec, options: LaunchOptions) -> Plan:
     """Return the plan of a spec, as `make_plan` does."""
-    return make_plan(source, directory, spec, is_detached=options.detach)._replace(preflight=options.preflight)
+    from tflaunch.discovery import prepare
+
+    return prepare.make_plan(source, directory, spec, is_detached=options.detach)._replace(preflight=options.preflight)
 
 
 def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: tuple[Fault, ...] = ()) -> int:
     """Run a plan; ``spec`` is what the user wrote, in the format that ``suffix`` names."""
-    from tflaunch import descriptors
     from tflaunch.runtime import launch
     from tflaunch.runtime.run_config import RunConfig
-    from tflaunch.store import log_writer
-    from tflaunch.store.run_dir import RunDirectory
 
-    descriptors.require(len(plan.hosts), len(plan.processes()))
-    if options.log_dir is not None:
-        log_writer.require_own_logs(options.log_dir, [process.task for process in plan.processes()])
     code = launch.code_for_hosts(plan)
-    directory = RunDirectory(plan.name, options.log_dir)
-    directory.keep_spec(suffix, spec)
+    directory = launch.make_directory(plan, options.log_dir, suffix, spec)
     exit_code = launch.start(plan, RunConfig(directory, code, say, faults, options.metrics_port, options.detach))
     if options.detach and exit_code == 0:
         click.echo(directory.run)

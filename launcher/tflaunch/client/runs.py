@@ -10,12 +10,16 @@ import fcntl
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.slurm import batch
 from tflaunch.store.run_dir import open_run, runs_directory
 from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
+
+if TYPE_CHECKING:
+    from tflaunch.plan.model import Plan
 
 LOCK_NAME = "lock"
 """The lock file in a run's directory, held by its supervisor."""
@@ -68,6 +72,24 @@ def newest_first() -> list[Path]:
         raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     # A run's name contains its start time in seconds, which is more reliable than its directory's mtime.
     return [runs / run for _, run in sorted(found, key=lambda pair: (_start(pair[1]), pair), reverse=True)]
+
+
+def plan_of(path: Path) -> Plan:
+    """Return the plan of the run in a directory.
+
+    Raises:
+        TflaunchError: it has no readable plan.
+    """
+    from tflaunch.core import replay
+    from tflaunch.store.journal import readable
+    from tflaunch.store.journal_reader import first_record
+
+    first = first_record(path)
+    if first is None:
+        waits = batch.not_begun(path)
+        raise TflaunchError(waits or f"run {path.name} had not begun when it ended", EXIT_INTERNAL)
+    with readable(path):
+        return replay.recorded_plan(first)
 
 
 def is_live(path: Path) -> bool:

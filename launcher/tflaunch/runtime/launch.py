@@ -42,6 +42,29 @@ def start(plan: Plan, config: RunConfig) -> int:
     return _supervise(config, supervise)
 
 
+def make_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: bytes) -> RunDirectory:
+    """Create the directory of a run of a plan, after checking that this machine can supervise it.
+
+    Args:
+        plan: the plan.
+        log_directory: the directory for the tasks' logs, by default inside the run directory.
+        suffix: the format of ``spec``, as the suffix of a file name.
+        spec: what the user wrote.
+
+    Raises:
+        TflaunchError: there are too few open files, or the directory cannot be created.
+    """
+    from tflaunch import descriptors
+    from tflaunch.store import log_writer
+
+    descriptors.require(len(plan.hosts), len(plan.processes()))
+    if log_directory is not None:
+        log_writer.require_own_logs(log_directory, [process.task for process in plan.processes()])
+    directory = RunDirectory(plan.name, log_directory)
+    directory.keep_spec(suffix, spec)
+    return directory
+
+
 def take_over(
     path: Path,
     say: Callable[[str], None],

@@ -1,0 +1,63 @@
+"""Ask a run's supervisor to stop the run, to restart tasks, or to send them a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tflaunch.client import runs
+from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.follow import lost
+from tflaunch.client.observer import Observer
+from tflaunch.core import policy
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.slurm import batch
+
+
+def request_stop(directory: Path, grace: float | None) -> None:
+    """Request the end of a run, without waiting for it.
+
+    Args:
+        directory: the run's directory.
+        grace: seconds between TERM and KILL, None for the spec's value.
+
+    Raises:
+        TflaunchError: the supervisor does not answer.
+    """
+    try:
+        ControlClient(directory).ask("stop", grace=grace)
+    except NoSupervisor:  # it has just ended, or is a batch job that has not begun
+        batch.cancel_run(directory)
+
+
+def request_restart(directory: Path, tasks: Sequence[str]) -> list[str]:
+    """Have tasks restarted, or with none all that train; return those that do not restart alone.
+
+    Raises:
+        TflaunchError: the supervisor refuses, or there is none.
+    """
+    plan = runs.plan_of(directory)
+    _ask(directory, "restart", tasks=list(tasks))
+    return [task for task in tasks if not policy.restarts_alone(plan, plan.find(task))]
+
+
+def request_signal(directory: Path, number: int, tasks: Sequence[str]) -> list[str]:
+    """Have a signal sent to tasks, and return those that were running.
+
+    Raises:
+        TflaunchError: the supervisor refuses, or there is none.
+    """
+    answer = _ask(directory, "signal", tasks=list(tasks), signal=number)
+    return [str(task) for task in answer.get("tasks", tasks)]
+
+
+def _ask(directory: Path, kind: str, **fields: object) -> dict[str, Any]:
+    try:
+        return ControlClient(directory).ask(kind, **fields)
+    except NoSupervisor:
+        observer = Observer(directory)
+        observer.catch_up()
+        code = observer.exit_code
+        ended = f"run {directory.name} has ended with exit code {code}"
+        raise TflaunchError(lost(observer) if code is None else ended, EXIT_USAGE) from None

@@ -1,0 +1,101 @@
+"""From a spec to a plan: find the spec's hosts, check it, and place its tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tflaunch.clusterspec import load
+from tflaunch.clusterspec.load import SpecFile
+from tflaunch.clusterspec.model import Spec
+from tflaunch.errors import Problem, SpecError
+from tflaunch.plan.model import Plan
+
+
+def read_spec(
+    file: SpecFile,
+    settings: Sequence[str] = (),
+    name: str | None = None,
+    command: Sequence[str] = (),
+    is_offline: bool = False,
+    giver: str = "",
+) -> tuple[Spec, list[Problem]]:
+    """Return the spec in a file, and its warnings; arguments are those of `load.load_spec` and `complete`.
+
+    Raises:
+        SpecError: the spec has errors; lists all of them, and the warnings.
+    """
+    spec = load.load_spec(file, settings, name, command, os.environ)
+    return complete(file.source, file.directory, spec, is_offline, giver)
+
+
+def complete(
+    source: str, directory: Path, spec: Spec, is_offline: bool = False, giver: str = ""
+) -> tuple[Spec, list[Problem]]:
+    """Return a spec with the hosts that it asks to discover, and its warnings.
+
+    Args:
+        source: the origin of the spec, for messages.
+        directory: the base of relative paths.
+        spec: the spec.
+        is_offline: whether hosts are only assumed instead of looked up.
+        giver: an engine whose hosts are not looked up, because it provides them later.
+
+    Raises:
+        SpecError: the spec has errors; lists all of them, and the warnings.
+    """
+    if spec.pool == giver:
+        spec = spec.model_copy(update={"pool": None})
+    if spec.discover or spec.pool is not None:
+        from tflaunch.discovery import resolve
+
+        spec = resolve.assumed(source, spec) if is_offline else resolve.with_hosts(source, spec, directory.absolute())
+    return spec, warnings_about(source, spec)
+
+
+def warnings_about(source: str, spec: Spec) -> list[Problem]:
+    """Return the warnings about a spec that comes from ``source``.
+
+    Raises:
+        SpecError: the spec has errors; lists all of them, and the warnings.
+    """
+    from tflaunch.plan import lint
+
+    problems = [_with_origin(spec, problem) for problem in lint.check_spec(spec)]
+    if any(problem.severity == "error" for problem in problems):
+        raise SpecError(source, problems)
+    return problems
+
+
+def _with_origin(spec: Spec, problem: Problem) -> Problem:
+    """Add the name of the defaults file to a problem with a value from there."""
+    for place, file in spec.origins.items():
+        if problem.where and (problem.where == place or problem.where.startswith((f"{place}.", f"{place}["))):
+            return problem._replace(message=f"{problem.message} (from {file})")
+    return problem
+
+
+def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
+    """Return the plan of a spec that comes from ``source``; its paths are relative to ``directory``.
+
+    The tasks of a detached run outlive its supervisor by the usual lease, even on this machine, so that the run
+    can be resumed.
+
+    Raises:
+        SpecError: the spec does not fit the hosts that it names.
+    """
+    from tflaunch.discovery import local_machine
+    from tflaunch.plan import model as planning
+    from tflaunch.plan import planner
+
+    if is_detached and spec.timeouts.lease is None:
+        timeouts = spec.timeouts.model_copy(update={"lease": planning.DEFAULT_LEASE})
+        spec = spec.model_copy(update={"timeouts": timeouts})
+    hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
+    hosts += [sidecar.host for sidecar in spec.sidecars.values()]
+    plan = planner.make_plan(spec, directory.absolute(), local_machine.describe_machine(hosts))
+    problems = planning.problems(plan)
+    if problems:
+        raise SpecError(source, problems)
+    return plan
