@@ -1,3 +1,52 @@
 """tflaunch: start, monitor and stop distributed TensorFlow training from one cluster spec."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tflaunch.api import (
+        Event,
+        JobFailed,
+        LogLine,
+        Result,
+        Run,
+        Spec,
+        TaskResult,
+        attach,
+        run,
+        run_async,
+        start,
+    )
+    from tflaunch.errors import Problem, SpecError, TflaunchError
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Event",
+    "JobFailed",
+    "LogLine",
+    "Problem",
+    "Result",
+    "Run",
+    "Spec",
+    "SpecError",
+    "TaskResult",
+    "TflaunchError",
+    "__version__",
+    "attach",
+    "run",
+    "run_async",
+    "start",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the API when a program uses it: the command line and the supervisor do without."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tflaunch import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -45,6 +45,6 @@ class SpecError(Exception):
     """An unusable spec: all its problems, at least one of them an error."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
-        super().__init__(f"{source}: {len(problems)} problems")
+        super().__init__("\n".join(f"{source}: {problem.sentence()}" for problem in problems))
         self.source = source
         self.problems = tuple(problems)

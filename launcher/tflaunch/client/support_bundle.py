@@ -21,6 +21,7 @@ _LOG_TAIL = 4 * 1024 * 1024
 _CHUNK = 1024 * 1024
 _MOST_PLAN = 256 * 1024 * 1024
 _MOST_IN_MEMORY = 1024 * 1024
+_PACKAGES = ("tflaunch", "tensorflow", "tf-keras", "keras", "tensorboard", "click", "paramiko", "psutil", "pydantic")
 
 
 class Entry(NamedTuple):
@@ -214,18 +215,15 @@ def _machine() -> str:
 
     import psutil
 
-    from tflaunch import __version__
-
     memory = psutil.virtual_memory()
     lines = [
-        f"tflaunch {__version__}",
         f"Python {platform.python_version()} ({platform.python_implementation()})",
         f"platform {platform.platform()}",
         f"kernel {platform.release()} {platform.version()}",
         f"cores {psutil.cpu_count()}, physical {psutil.cpu_count(logical=False)}",
         f"memory {memory.total:,} bytes, available {memory.available:,}",
     ]
-    for package in ("tensorflow", "tf-keras", "keras", "tensorboard", "click", "paramiko", "psutil", "pydantic"):
+    for package in _PACKAGES:
         try:
             lines.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:

@@ -244,6 +244,15 @@ class Spec(_Part):
         data = {key: item for key, item in data.items() if key != "$schema"}
         return {"cluster": {}, **data} if data.keys() & set(TASK_FIELDS) else data
 
+    def as_data(self) -> dict[str, Any]:
+        """Return the spec as plain data, as a file would have it, without fields that were not set."""
+        data = self.model_dump(mode="json", exclude_unset=True)
+        if self.slurm:
+            data["slurm"] = {option: value or True for option, value in self.slurm.items()}
+        if self.pool is not None:
+            data["hosts"] = {**data.get("hosts", {}), DISCOVER: self.pool}
+        return data
+
     def host(self, name: str) -> Host:
         """Return the settings of a host: its own, completed by those of all hosts (`EVERY_HOST`)."""
         own, common = self.hosts.get(name), self.hosts.get(EVERY_HOST)

@@ -79,39 +79,44 @@ def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> i
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _be_supervisor(directory, writer, supervise)
+        os.setsid()
+
+        def begun() -> None:
+            os.write(writer, b".")
+            os.close(writer)
+
+        be_supervisor(directory, lambda: supervise(begun))
     os.close(writer)
     with interrupts_to(pid):
         has_begun = bool(os.read(reader, 1))
     os.close(reader)
     if not has_begun:
-        _tell_failure(pid, directory)
+        _, status = os.waitpid(pid, 0)
+        raise failure_of(os.waitstatus_to_exitcode(status), directory)
     return pid
 
 
-def _tell_failure(pid: int, directory: Path) -> NoReturn:
-    """Raise what the supervisor logged before it ended."""
-    _, status = os.waitpid(pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        raise TflaunchError(f"the supervisor was killed by {signal.Signals(-code).name}", EXIT_INTERNAL)
-    said = (directory / SUPERVISOR_LOG).read_text("utf-8", "replace").strip()
-    raise TflaunchError(said or "the supervisor ended without a message", code or EXIT_INTERNAL)
+def failure_of(exit_code: int, directory: Path) -> TflaunchError:
+    """Return the error of a supervisor that ended before its run had begun: what it logged.
+
+    Args:
+        exit_code: its exit code; if a signal killed it, the negative number of that signal.
+        directory: the run's.
+    """
+    if exit_code < 0:
+        return TflaunchError(f"the supervisor was killed by {signal.Signals(-exit_code).name}", EXIT_INTERNAL)
+    log = directory / SUPERVISOR_LOG
+    said = log.read_text("utf-8", "replace").strip() if log.exists() else ""
+    return TflaunchError(said or "the supervisor ended without a message", exit_code or EXIT_INTERNAL)
 
 
-def _be_supervisor(directory: Path, writer: int, supervise: Callable[[Callable[[], None]], int]) -> None:
-    """Detach from the terminal and supervise. Never returns."""
+def be_supervisor(directory: Path, supervise: Callable[[], int]) -> NoReturn:
+    """Log to the run's directory, survive a logout, supervise, and exit with the exit code."""
     code = EXIT_INTERNAL
-
-    def begun() -> None:
-        os.write(writer, b".")
-        os.close(writer)
-
     try:
-        os.setsid()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         _redirect(directory / SUPERVISOR_LOG)
-        code = supervise(begun)
+        code = supervise()
     except TflaunchError as error:
         os.write(2, f"{error}\n".encode("utf-8", "replace"))
         code = error.exit_code

@@ -23,9 +23,10 @@ class RunConfig(NamedTuple):
     """How one run is supervised.
 
     ``code``: the user's code, if hosts need a copy; ``faults``: a drill, if requested; ``metrics_port``: where to serve
-    metrics, if at all; ``is_detached``: in a separate process that survives this terminal. ``say`` shows the messages
-    about a detached run until its tasks are running. For an attached run, ``sink`` builds the output sink from the
-    names of the tasks, and ``begun`` is called once other terminals can see the run.
+    metrics, if at all; ``is_detached``: in a separate process that survives this terminal; ``owner``: the PID of a
+    parent process with which the run ends. ``say`` shows the messages about a detached run until its tasks are running.
+    For an attached run, ``sink`` builds the output sink from the names of the tasks, and ``begun`` is called once other
+    terminals can see the run.
     """
 
     directory: RunDirectory
@@ -34,5 +35,6 @@ class RunConfig(NamedTuple):
     faults: Sequence[Fault] = ()
     metrics_port: int | None = None
     is_detached: bool = False
+    owner: int | None = None
     sink: Callable[[Sequence[str]], OutputSink] = on_screen
     begun: Callable[[], None] = lambda: None

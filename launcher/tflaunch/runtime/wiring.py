@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.agents.session import Session, Terms
 from tflaunch.client import runs
+from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
+_BETWEEN_LOOKS_FOR_OWNER = 1.0  # seconds
 _FLUSH = 1.0  # seconds within which a reader that keeps reading has received everything
 
 
@@ -93,6 +95,8 @@ def open_runtime(
     if metrics is not None:
         sink.say(f"metrics on {metrics.url}")
         metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))
+    if config.owner is not None:
+        _end_with(config.owner, mailbox, plan.timeouts.grace)
     if sink.is_live:
         _keep_live(sink, service, mailbox)
     config.begun()
@@ -139,6 +143,14 @@ def _keep_live(sink: OutputSink, service: Service, mailbox: Mailbox) -> None:
     """Refresh the live status display periodically."""
     service.measured(sink.update)
     mailbox.call_at(mailbox.now() + _BETWEEN_VIEWS, lambda: _keep_live(sink, service, mailbox))
+
+
+def _end_with(owner: int, mailbox: Mailbox, grace: float) -> None:
+    """Stop the job once this process has lost the parent that started it."""
+    if os.getppid() != owner:
+        mailbox.put(StopRequested(grace))
+        return
+    mailbox.call_at(mailbox.now() + _BETWEEN_LOOKS_FOR_OWNER, lambda: _end_with(owner, mailbox, grace))
 
 
 class _Threads:

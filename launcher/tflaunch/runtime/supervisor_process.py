@@ -1,0 +1,92 @@
+"""Supervise a run in a new interpreter, on behalf of a program.
+
+A program may have threads, which a fork does not copy, and an interpreter that is not this package's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.plan import serialize
+from tflaunch.plan.model import Plan
+from tflaunch.runtime import daemon
+from tflaunch.store.run_dir import RunDirectory
+
+_PROGRAM = (
+    "import json, os, sys; order = json.load(sys.stdin); sys.path[:] = order['path']; "
+    "from tflaunch.runtime import supervisor_process; supervisor_process.supervise(order)"
+)
+
+
+def start(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> None:
+    """Start a supervisor for a plan, and return once other processes can see the run.
+
+    Args:
+        plan: the plan.
+        directory: the run's directory.
+        is_owned: whether the run ends when this process ends.
+
+    Raises:
+        TflaunchError: the supervisor ended before that, with the reason.
+    """
+    if not sys.executable:
+        raise TflaunchError("Python does not know its own path (sys.executable); use the command line", EXIT_INTERNAL)
+    order = {
+        "path": sys.path,
+        "plan": serialize.as_json(plan),
+        "run": str(directory.path),
+        "logs": str(directory.logs),
+        "owner": os.getpid() if is_owned else None,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-c", _PROGRAM, directory.run],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C in the program's terminal is for the program
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with process.stdin as stdin:
+            stdin.write(json.dumps(order).encode("ascii"))
+        has_begun = bool(process.stdout.read(1))
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        process.stdout.close()
+    if not has_begun:
+        raise daemon.failure_of(process.wait(), directory.path)
+    threading.Thread(target=process.wait, daemon=True, name=f"tflaunch {directory.run}").start()  # leaves no zombie
+
+
+def supervise(order: dict[str, Any]) -> None:
+    """Supervise the run that `start` describes; never returns."""
+    from tflaunch.runtime import launch
+    from tflaunch.runtime.run_config import RunConfig
+
+    directory = RunDirectory.existing(Path(order["run"]), Path(order["logs"]))
+    plan = serialize.from_json(order["plan"])
+    ready = os.dup(1)
+
+    def say(message: str) -> None:
+        daemon.notes([]).say(message)
+
+    def run() -> int:
+        code = launch.code_for_hosts(plan)
+        config = RunConfig(directory, code, say, owner=order["owner"], sink=daemon.notes, begun=begun)
+        return launch.start(plan, config)
+
+    def begun() -> None:
+        os.write(ready, b".")
+        os.close(ready)
+
+    daemon.be_supervisor(directory.path, run)

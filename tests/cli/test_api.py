@@ -1,0 +1,306 @@
+"""The Python API: `tflaunch.run`, `start` and `attach`, in programs."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import tflaunch
+import tflaunch.api
+from support.launch import PATIENCE, Launch
+from tflaunch.clusterspec import model
+from tflaunch.clusterspec.model import written_fields
+
+pytestmark = pytest.mark.cli
+
+SLEEP = "echo ready; exec sleep 600"
+
+
+def spec(script: str, workers: int = 2, **fields: Any) -> tflaunch.Spec:
+    command = ["sh", "-c", script]
+    return tflaunch.Spec(cluster={"worker": workers}, strategy="none", command=command, restart={"max": 0}, **fields)
+
+
+@pytest.fixture
+def launch(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Launch:
+    """An environment that this process has, too."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(launch.home))
+    monkeypatch.chdir(launch.directory)
+    return launch
+
+
+@pytest.mark.usefixtures("launch")
+class TestRun:
+    def test_a_run_that_succeeds(self, capfd: pytest.CaptureFixture[str]) -> None:
+        result = tflaunch.run(spec('echo "I am $TFLAUNCH_TASK"'))
+        assert (result.state, result.exit_code, result.culprit) == ("succeeded", 0, None)
+        assert result.summary.startswith("done: 2 tasks in")
+        assert {name: task.log for name, task in result.tasks.items()} == {
+            "worker:0": "I am worker:0\n",
+            "worker:1": "I am worker:1\n",
+        }
+        assert result.check() is result
+        assert capfd.readouterr() == ("", "")
+
+    def test_a_run_that_fails(self) -> None:
+        script = '[ "$TFLAUNCH_TASK" = worker:0 ] && exec sleep 600; echo "ValueError: no" >&2; exit 7'
+        result = tflaunch.run(spec(script))
+        assert (result.state, result.exit_code, result.culprit) == ("failed", 7, "worker:1")
+        assert "ValueError: no" in result.summary
+        assert result.tasks["worker:1"].exit_code == 7
+        assert (result.tasks["worker:0"].exit_code, result.tasks["worker:0"].signal) == (None, signal.SIGTERM)
+        with pytest.raises(tflaunch.JobFailed) as failed:
+            result.check()
+        assert (failed.value.result, failed.value.exit_code) == (result, 7)
+
+    def test_check_raises_the_summary(self) -> None:
+        with pytest.raises(tflaunch.JobFailed, match="worker:0 exited with code 3"):
+            tflaunch.run(spec("exit 3", workers=1), check=True)
+
+    def test_the_metrics_of_a_task(self) -> None:
+        script = """echo '{"step": 12, "epoch": 2, "metrics": {"loss": 0.5}}' >"$TFLAUNCH_PROGRESS"; sleep 1"""
+        task = tflaunch.run(spec(script, workers=1)).tasks["worker:0"]
+        assert (task.step, task.epoch, dict(task.metrics)) == (12, 2, {"loss": 0.5})
+
+    def test_a_time_limit(self) -> None:
+        result = tflaunch.run(spec(SLEEP), timeout=1)
+        assert (result.exit_code, result.culprit) == (124, "deadline")
+
+    def test_it_can_be_shown(self, capfd: pytest.CaptureFixture[str]) -> None:
+        tflaunch.run(spec("echo hello", workers=1), show=True)
+        shown = capfd.readouterr()
+        assert "hello" in shown.out
+        assert "tflaunch: done: 1 task" in shown.err
+
+    def test_a_mapping(self) -> None:
+        result = tflaunch.run({"cluster": {"worker": 1}, "command": ["true"], "name": "small", "strategy": "none"})
+        assert (result.exit_code, result.run.rsplit("-", 3)[0]) == (0, "small")
+
+    def test_relative_paths(self, tmp_path: Path) -> None:
+        (tmp_path / "here").mkdir()
+        result = tflaunch.run(spec("pwd", workers=1, workdir="here"), directory=tmp_path)
+        assert result.tasks["worker:0"].log == f"{tmp_path}/here\n"
+
+    def test_in_a_thread(self) -> None:
+        results: list[tflaunch.Result] = []
+        threads = [threading.Thread(target=lambda: results.append(tflaunch.run(spec("true")))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [result.exit_code for result in results] == [0, 0, 0]
+        assert len({result.run for result in results}) == 3
+
+
+@pytest.mark.parametrize("kind", ["json", "toml"])
+def test_a_file(launch: Launch, kind: str) -> None:
+    text = {
+        "json": '{"cluster": {"worker": 1}, "command": "true"}',
+        "toml": 'command = "true"\n[cluster]\nworker = 1\n',
+    }
+    path = launch.directory / f"small.{kind}"
+    path.write_text(text[kind])
+    assert tflaunch.run(str(path)).run.startswith("small-")
+    assert tflaunch.run(path).exit_code == 0
+
+
+@pytest.mark.usefixtures("launch")
+class TestMistakes:
+    def test_all_problems_of_a_spec(self) -> None:
+        with pytest.raises(tflaunch.SpecError) as error:
+            tflaunch.Spec(cluster={"worker": -1}, comand=["true"])  # type: ignore[call-arg]
+        assert [problem.where for problem in error.value.problems] == ["cluster.worker", "comand"]
+        assert "did you mean 'command'?" in str(error.value)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"cluster": {"worker": 1}}, {"cluster": {"worker": 1}, "command": "true", "strategy": "no"}, "none.json"],
+    )
+    def test_a_spec_that_cannot_run(self, wrong: tflaunch.api.SpecLike) -> None:
+        with pytest.raises(tflaunch.SpecError):
+            tflaunch.start(wrong)
+        assert not Path(os.environ["TFLAUNCH_HOME"], "runs").exists()
+
+    def test_what_is_not_data(self) -> None:
+        with pytest.raises(tflaunch.TflaunchError, match="cannot be written as JSON"):
+            tflaunch.start({"cluster": {"worker": 1}, "command": object()})
+
+    def test_a_supervisor_that_cannot_begin(self, launch: Launch) -> None:
+        outside = {"hosts": {"far": {"ssh": "127.0.0.1"}}, "cluster": {"worker": ["far"]}}
+        wrong = {**outside, "command": "true", "strategy": "none", "sync": {"paths": ["missing"]}}
+        with pytest.raises(tflaunch.TflaunchError, match="missing"):
+            tflaunch.start(wrong)
+        assert list((launch.home / "runs").iterdir()) == []
+
+    def test_no_such_run(self) -> None:
+        with pytest.raises(tflaunch.TflaunchError, match="there is no run 'mnist'"):
+            tflaunch.attach("mnist")
+
+    def test_no_such_task(self) -> None:
+        with tflaunch.start(spec(SLEEP)) as run, pytest.raises(tflaunch.TflaunchError, match="ps"):
+            run.restart("ps:3")
+
+
+@pytest.mark.usefixtures("launch")
+class TestALiveRun:
+    def test_its_events_and_its_end(self) -> None:
+        with tflaunch.start(spec(SLEEP)) as run:
+            started = [event.data["task"] for event in take_until(run, "task_started", 2)]
+            status = run.status()
+        assert sorted(started) == ["worker:0", "worker:1"]
+        assert (status.state, {task.state for task in status.tasks}) == ("running", {"running"})
+        assert run.wait().state == "stopped"
+        kinds = [event.kind for event in run.events()]
+        assert (kinds[0], kinds[-1]) == ("plan", "ended")
+
+    def test_its_output(self) -> None:
+        with tflaunch.start(spec("echo one; sleep 0.2; printf 'two\\nrest'")) as run:
+            lines = [(line.task, line.text) for line in run.logs("worker:1", follow=True)]
+        assert lines == [("worker:1", "one"), ("worker:1", "two"), ("worker:1", "rest")]
+        assert len(list(run.logs())) == 6
+
+    def test_a_restart(self) -> None:
+        with tflaunch.start(spec(SLEEP)) as run:
+            list(take_until(run, "task_started", 2))
+            run.restart("worker")
+            list(take_until(run, "task_started", 4))
+        assert {task.attempt for task in run.wait().tasks.values()} == {1}
+
+    def test_a_signal(self) -> None:
+        with tflaunch.start(spec(SLEEP)) as run:
+            list(take_until(run, "task_started", 2))
+            run.signal(signal.SIGKILL, "worker:1")
+            result = run.wait()
+        assert (result.culprit, result.exit_code) == ("worker:1", 128 + signal.SIGKILL)
+
+    def test_waiting_no_longer(self) -> None:
+        with tflaunch.start(spec(SLEEP)) as run:
+            with pytest.raises(TimeoutError, match=f"{run.name} has not ended within 0.1 s"):
+                run.wait(0.1)
+            assert run.status().state == "running"
+
+    def test_an_error_in_the_block_stops_it(self) -> None:
+        with pytest.raises(ZeroDivisionError), tflaunch.start(spec(SLEEP)) as run:
+            raise ZeroDivisionError
+        assert run.wait().state == "stopped"
+
+    def test_a_killed_supervisor(self, launch: Launch) -> None:
+        run = tflaunch.start(spec(SLEEP))
+        list(take_until(run, "task_started", 2))
+        (supervisor,) = [process for process in launch.survivors() if process.cmdline()[-1:] == [run.name]]
+        supervisor.kill()
+        with pytest.raises(tflaunch.TflaunchError, match="was killed, and its tasks with it"):
+            run.wait()
+        assert not psutil.wait_procs(launch.survivors(), timeout=PATIENCE)[1]
+
+    def test_attach(self) -> None:
+        with tflaunch.start(spec(SLEEP, name="mine")) as run:
+            with tflaunch.attach("mine") as same:
+                assert same.name == run.name
+            list(take_until(run, "task_started", 2))
+            assert run.status().state == "running"
+
+    def test_detached(self, launch: Launch) -> None:
+        program = f"import tflaunch; print(tflaunch.start({spec(SLEEP).as_data()!r}, detach=True).name)"
+        name = subprocess.check_output([sys.executable, "-c", program], env=launch.env, text=True).strip()
+        run = tflaunch.attach(name)
+        list(take_until(run, "task_started", 2))
+        assert run.stop().state == "stopped"
+
+
+@pytest.mark.usefixtures("launch")
+class TestAsyncio:
+    def test_several_runs_at_once(self) -> None:
+        async def both() -> list[tflaunch.Result]:
+            return list(await asyncio.gather(*(tflaunch.run_async(spec(script)) for script in ("exit 3", "true"))))
+
+        assert [result.exit_code for result in asyncio.run(both())] == [3, 0]
+
+    def test_a_cancelled_task_stops_its_run(self) -> None:
+        async def cancelled() -> None:
+            await asyncio.wait_for(tflaunch.run_async(spec(SLEEP)), 2)
+
+        with pytest.raises(asyncio.TimeoutError):
+            asyncio.run(cancelled())
+        assert tflaunch.attach().wait().state == "stopped"
+
+    def test_awaiting_a_run(self) -> None:
+        async def awaited() -> tflaunch.Result:
+            async with tflaunch.start(spec("exit 4")) as run:
+                return await run
+
+        assert asyncio.run(awaited()).exit_code == 4
+
+
+class TestTheProgramEnds:
+    """What a program has started does not outlive it."""
+
+    @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+    def test_by_a_signal(self, launch: Launch, how: signal.Signals) -> None:
+        program = f"import tflaunch; tflaunch.run({spec(SLEEP).as_data()!r})"
+        process = subprocess.Popen([sys.executable, "-c", program], env=launch.env, stderr=subprocess.PIPE, text=True)
+        run = the_run(launch)
+        list(take_until(run, "task_started", 2))
+        process.send_signal(how)
+        _, said = process.communicate(timeout=PATIENCE)
+        assert run.wait(PATIENCE).state == "stopped"
+        assert launch.survivors() == []
+        assert ("KeyboardInterrupt" in said) == (how == signal.SIGINT)
+
+    def test_by_its_last_line(self, launch: Launch) -> None:
+        program = f"import tflaunch; run = tflaunch.start({spec(SLEEP).as_data()!r})"
+        subprocess.run([sys.executable, "-W", "error", "-c", program], env=launch.env, check=True)
+        assert the_run(launch).wait(PATIENCE).state == "stopped"
+        assert launch.survivors() == []
+
+
+def test_type_checkers_know_every_field() -> None:
+    source = ast.parse(Path(tflaunch.api.__file__).read_text())
+    inits = [node for node in ast.walk(source) if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    init = max(inits, key=lambda node: len(node.args.kwonlyargs))
+    assert {argument.arg for argument in init.args.kwonlyargs} == set(written_fields(model.Spec))
+
+
+def test_a_spec_is_the_same_after_a_round_trip(launch: Launch) -> None:
+    given = {
+        "cluster": {"worker": ["h1:22", "h2"], "ps": 1},
+        "hosts": {"h1": {"ssh": "u@x:2"}, "discover": "dns:a"},
+        "command": "python train.py",
+        "timeouts": {"grace": "1m"},
+        "slurm": {"exclusive": True, "partition": "x"},
+        "container": {"resources": {"cpu": 2, "memory": "2Gi"}},
+    }
+    made = tflaunch.Spec.model_validate(given)
+    assert tflaunch.Spec.model_validate(json.loads(json.dumps(made.as_data()))) == made
+
+
+def take_until(run: tflaunch.Run, kind: str, count: int) -> Any:
+    """Yield events of a kind until there were as many as asked for."""
+    for event in run.events():
+        if event.kind == kind:
+            yield event
+            count -= 1
+            if not count:
+                return
+
+
+def the_run(launch: Launch) -> tflaunch.Run:
+    """Wait for the only run to begin."""
+    runs = launch.home / "runs"
+    deadline = time.monotonic() + PATIENCE
+    while not list(runs.glob("*/control.sock")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return tflaunch.attach()
