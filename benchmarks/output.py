@@ -42,7 +42,7 @@ WAYS = {
 }
 TEXT = f"""\
 {TASKS} tasks write {LINES:,} lines of {writer.LENGTH + 1} characters each, {MEGABYTES:g} MB in all; the
-launcher's output is one file. *Lost* are lines that did not arrive whole, *torn* those that nobody wrote like
+launcher's output is one file. *Lost* are lines that did not arrive whole, *torn* those that no task wrote like
 this or that came twice: every line is compared with what its task wrote. CPU is that of the launcher's
 processes, without the tasks. The ratio is to the shell, which lets the tasks write into the file themselves.
 tflaunch also keeps a log of each task; `torchrun --redirects 3` writes a file for each rank and no common

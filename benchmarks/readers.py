@@ -30,7 +30,7 @@ EACH = {ALONE: 0, WATCHED: 5}
 LIMIT = 120.0
 WORDS = {
     "duration": "first line to last line, s",
-    "supervisor": "CPU of the supervisor meanwhile, s",
+    "supervisor": "CPU of the supervisor, s",
     "agent": "CPU of the agent, s",
     "readers": "CPU of the readers, s",
     "reaction_ms": "from an exit of a task to its next start, ms",

@@ -62,7 +62,7 @@ class Scene(NamedTuple):
     """A picture: what is typed, and when it is taken.
 
     ``until``: a pattern that is on the terminal at that moment; without it, when the command has ended.
-    ``beside``: a command that runs meanwhile in another terminal, and the pattern to wait for there.
+    ``beside``: a command that runs at the same time in another terminal, and the pattern to wait for there.
     """
 
     name: str

@@ -89,7 +89,7 @@ def wait_buried(agent: Agent) -> None:
     """Wait until the agent has no children other than those that import modules."""
     end = time.monotonic() + PATIENCE
     while {child.pid for child in psutil.Process(agent.pids()[1]).children()} - set(zygotes(agent)):
-        assert time.monotonic() < end, "somebody is left unburied"
+        assert time.monotonic() < end, "a child was not reaped"
         time.sleep(0.02)
 
 
@@ -141,7 +141,7 @@ REFUSED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     "has a module of that name, as a text": (OWN_JSON, ("-c", "import prog"), "a module json of its own"),
     "is not there": ({}, ("prog.py",), "is not a file"),
     "is a directory": ({"prog.py/__main__.py": "print('x')"}, ("prog.py",), "is not a file"),
-    "is no Python text": ({"prog.py": "def f(:"}, ("prog.py",), "prog.py cannot be read"),
+    "is not Python": ({"prog.py": "def f(:"}, ("prog.py",), "prog.py cannot be read"),
     "must come first": ({"prog.py": "try:\n  import gevent.monkey\nexcept ImportError: pass"}, ("prog.py",), "gevent"),
     "is a module that is nowhere": ({}, ("-m", "nowhere.at_all"), "cannot be found beforehand"),
     "is a module that was imported": ({}, ("-m", "json.decoder"), "json.decoder itself has been imported"),

@@ -56,7 +56,7 @@ def _read(descriptor: int) -> bytes:
 
 def test_a_process_gets_the_terms_and_nothing_else(tmp_path: Path) -> None:
     """Session, death signal, limits, directory, argv and environment are its own; no descriptor is ours."""
-    command = _command(sys.executable, "-I", "-S", "-c", TELL, "a word", "", workdir=str(tmp_path), NAME="värde")
+    command = _command(sys.executable, "-I", "-S", "-c", TELL, "two words", "", workdir=str(tmp_path), NAME="värde")
     command.argv0 = "called so"
     inherited = {str(number) for number in range(3, 256) if _is_inheritable(number)}
     output, report, status = _end(_start(command))
@@ -64,7 +64,7 @@ def test_a_process_gets_the_terms_and_nothing_else(tmp_path: Path) -> None:
     told = json.loads(output)
     assert set(told.pop("descriptors")) - inherited == {"0", "1", "2"}
     assert told == {
-        "argv": ["called so", "a word", ""],
+        "argv": ["called so", "two words", ""],
         "env": {**command.env, "LC_CTYPE": "C.UTF-8"} if "LC_CTYPE" in told["env"] else command.env,
         "cwd": str(tmp_path),
         "session": True,

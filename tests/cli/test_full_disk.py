@@ -74,7 +74,7 @@ def test_a_journal_that_cannot_be_written_any_more(launch: Launch) -> None:
     """Followers still get the exit code, and later commands get what is known."""
     run, follower = detached(launch, "exit 7")
     size = (launch.run_directory() / "events.jsonl").stat().st_size
-    resource.prlimit(launch.supervisor(besides=follower).pid, resource.RLIMIT_FSIZE, (size + 50, size + 50))
+    resource.prlimit(launch.supervisor(without=follower).pid, resource.RLIMIT_FSIZE, (size + 50, size + 50))
     (launch.directory / "go").touch()
     _, err = follower.communicate(timeout=PATIENCE)
     assert follower.returncode == 7, err

@@ -165,11 +165,11 @@ def test_lines_scroll_above_the_view(terminal: Terminal) -> None:
     terminal.wait(shows("night"))
     for number in range(100):
         terminal.do("show", f"worker:{number % 2}", f"line {number}\n", 1)
-    terminal.do("say", "a word of its own")
-    terminal.wait(shows("tflaunch: a word of its own"), each=is_below)
+    terminal.do("say", "a message of its own")
+    terminal.wait(shows("tflaunch: a message of its own"), each=is_below)
     is_below(terminal.lines())
     above = terminal.lines()[:-4]
-    assert above[-1] == "tflaunch: a word of its own"
+    assert above[-1] == "tflaunch: a message of its own"
     assert above[:-1] == [f"worker:{number % 2} | line {number}" for number in range(100)][-len(above) + 1 :]
 
 

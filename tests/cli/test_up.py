@@ -116,11 +116,11 @@ def test_a_killed_task_is_restarted_with_its_gang(launch: Launch) -> None:
 
 def test_the_last_lines_are_those_of_the_last_attempt(launch: Launch) -> None:
     """Output of earlier attempts is in the log."""
-    script = "echo words of $TFLAUNCH_ATTEMPT; kill -9 $$"
+    script = "echo output of $TFLAUNCH_ATTEMPT; kill -9 $$"
     ended = launch.up(launch.shell(script, workers=1, restart={"max": 1, "backoff": [0, 0]}))
     assert ended.returncode == 137
-    assert "    words of 1\n" in ended.stderr
-    assert "    words of 0\n" not in ended.stderr
+    assert "    output of 1\n" in ended.stderr
+    assert "    output of 0\n" not in ended.stderr
 
 
 def test_more_tasks_than_files_may_be_open(launch: Launch) -> None:

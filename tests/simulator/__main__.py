@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one history")
     parser.add_argument("--verbose", action="store_true", help="with all that happened")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--most-failures", type=int, default=5, help="stop after so many")
+    parser.add_argument("--most-failures", type=int, default=5, help="stop after this many")
     arguments = parser.parse_args()
     if arguments.seed is not None:
         return _one(arguments.seed, arguments.verbose)

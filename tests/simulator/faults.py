@@ -182,7 +182,7 @@ class Faults:
         if not host.is_up:
             return
         seconds = self._world.within(2, 90) if self._world.chance(0.8) else 1e9
-        self._world.fault("power off", host.name, f"{seconds:.1f} s" if seconds < 1e9 else "for ever")
+        self._world.fault("power off", host.name, f"{seconds:.1f} s" if seconds < 1e9 else "until the end")
         self._loses("host", host)
         host.power_off()
         if seconds < 1e9:

@@ -31,7 +31,7 @@ class SimPorts:
             PortTaken: as the history requires.
         """
         if self._host.refuses_ports:
-            raise PortTaken(port or 2222, "pid 7 (somebody else)")
+            raise PortTaken(port or 2222, "pid 7 (another program)")
         return port or self._host.world.random.randrange(10000, 32000)
 
     def hold_beside(self, task: str, port: int) -> int:

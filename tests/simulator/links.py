@@ -118,7 +118,7 @@ class Wire:
             world: the world.
             speed: the current speed.
             capacity: bytes that may be in transit in each direction.
-            guard_ends: calls back when the agent's guard has ended, or its end is no longer waited for: only
+            guard_ends: calls back when the agent's guard has ended, or the wait for its end is over: only
                 then does the supervisor see the end of the stream.
         """
         self.world = world

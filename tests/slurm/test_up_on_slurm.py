@@ -154,7 +154,7 @@ def test_outside_an_allocation_that_is_said(nodes: SlurmBed, launch: Launch) -> 
     """With a remedy."""
     ended = launch.up(launch.spec(discover={"worker": "slurm"}, command=["true"]))
     assert ended.returncode == 2
-    assert "this is no Slurm allocation" in ended.stderr
+    assert "this is not a Slurm allocation" in ended.stderr
     assert "--on slurm" in ended.stderr
 
 

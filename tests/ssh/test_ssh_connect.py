@@ -98,9 +98,9 @@ class Machine:
         thread.start()
         self._stack.callback(thread.join)
         self._stack.callback(_wake, server)
-        return self.nobody(server.getsockname()[1], address)
+        return self.closed(server.getsockname()[1], address)
 
-    def nobody(self, port: int, address: str = "127.0.0.9", **changes: object) -> Target:
+    def closed(self, port: int, address: str = "127.0.0.9", **changes: object) -> Target:
         """Return the target of an arbitrary port."""
         key = self.keys["client"]
         target = Target("x", address, port, USER, identity_files=(str(key),), host_key_name=address)
@@ -334,18 +334,18 @@ class TestKeysThatDoNotHelp:
             key.write_text(public(machine.keys["other"]))
         elif contents is not None:
             key.write_bytes(os.fsencode(contents))
-        target = machine.nobody(1, identity_files=(str(key), str(machine.keys["client"])), is_identity_required=True)
+        target = machine.closed(1, identity_files=(str(key), str(machine.keys["client"])), is_identity_required=True)
         sentence = the_error_of(connector, target)
         assert sentence.startswith(f"the identity file {key} ")
         assert words in sentence
 
     @pytest.mark.parametrize("mode", [0o644, 0o640, 0o610, 0o602])
     def test_a_key_that_others_can_use(self, connector: Connector, machine: Machine, tmp_path: Path, mode: int) -> None:
-        """It is no longer secret: ssh refuses it, too."""
+        """It is not secret any more: ssh refuses it, too."""
         key = tmp_path / "key"
         make_key(key)
         key.chmod(mode)
-        sentence = the_error_of(connector, machine.nobody(1, identity_files=(str(key),), is_identity_required=True))
+        sentence = the_error_of(connector, machine.closed(1, identity_files=(str(key),), is_identity_required=True))
         assert sentence == (
             f"the identity file {key} can be read by other users, so ssh would refuse it; run `chmod 600 {key}`"
         )
@@ -360,12 +360,12 @@ class TestKeysThatDoNotHelp:
         for place in range(0, len(data), 13):
             text = base64.b64encode(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]).decode()
             key.write_text(f"{head}\n{text}\n{end}\n")
-            target = machine.nobody(1, identity_files=(str(key),), is_identity_required=True)
+            target = machine.closed(1, identity_files=(str(key),), is_identity_required=True)
             assert "\n" not in the_error_of(Connector(), target)
 
     def test_a_key_that_may_not_be_read(self, connector: Connector, machine: Machine, tmp_path: Path) -> None:
         """A directory is the one thing that root cannot read."""
-        target = machine.nobody(1, identity_files=(str(tmp_path),), is_identity_required=True)
+        target = machine.closed(1, identity_files=(str(tmp_path),), is_identity_required=True)
         assert f"{tmp_path} cannot be read: Is a directory; make it readable" in the_error_of(connector, target)
 
     @pytest.mark.parametrize("kind", ["PEM", "PKCS8"])
@@ -376,7 +376,7 @@ class TestKeysThatDoNotHelp:
         key = tmp_path / "key"
         command = ["ssh-keygen", "-q", "-t", "rsa", "-m", kind, "-N", "secret", "-f", key]
         subprocess.run(command, check=True)
-        assert "is encrypted" in the_error_of(connector, machine.nobody(1, identity_files=(str(key),)))
+        assert "is encrypted" in the_error_of(connector, machine.closed(1, identity_files=(str(key),)))
 
     @pytest.mark.parametrize("is_in_agent", [True, False])
     def test_an_encrypted_key_that_cannot_be_recognised(
@@ -404,7 +404,7 @@ class TestKeysThatDoNotHelp:
 
     def test_no_key_at_all(self, connector: Connector, machine: Machine) -> None:
         """There is nothing to log in with."""
-        sentence = the_error_of(connector, machine.nobody(1, identity_files=()))
+        sentence = the_error_of(connector, machine.closed(1, identity_files=()))
         assert (
             "neither a key file nor an ssh-agent with keys was found; add one to the ssh-agent with ssh-add" in sentence
         )
@@ -585,7 +585,7 @@ class TestPlacesWithoutSsh:
     def test_a_name_that_does_not_resolve(self, connector: Connector, machine: Machine) -> None:
         """Whatever is wrong with it."""
         for name in ("no-such-host.invalid", "a..b", "x" * 64 + ".example"):
-            sentence = the_error_of(connector, machine.nobody(22, name), PATIENCE)
+            sentence = the_error_of(connector, machine.closed(22, name), PATIENCE)
             assert sentence.startswith(f"the name {name} does not resolve")
             assert sentence.endswith("; correct `ssh` in the spec, or HostName in ~/.ssh/config")
 
@@ -602,7 +602,7 @@ class TestPlacesWithoutSsh:
             return resolve(*arguments, **options)  # type: ignore[arg-type]
 
         monkeypatch.setattr(socket, "getaddrinfo", slow)
-        sentence = the_error_of(connector, machine.nobody(22, "slow.invalid"), SOON)
+        sentence = the_error_of(connector, machine.closed(22, "slow.invalid"), SOON)
         over.set()
         assert sentence.startswith("the name slow.invalid does not resolve within 1 s")
 
@@ -610,7 +610,7 @@ class TestPlacesWithoutSsh:
         """The address has no server."""
         with socket.create_server(("127.0.0.9", 0)) as server:
             port = server.getsockname()[1]
-        assert the_error_of(connector, machine.nobody(port)) == (
+        assert the_error_of(connector, machine.closed(port)) == (
             f"127.0.0.9:{port} refuses connections; is sshd running there, and is that its port?"
         )
 
@@ -624,7 +624,7 @@ class TestPlacesWithoutSsh:
             raise OSError(getattr(errno, number), "no way")
 
         monkeypatch.setattr(ssh_proxy.WakingSocket, "connect", connect)
-        assert the_error_of(connector, machine.nobody(22)).startswith(
+        assert the_error_of(connector, machine.closed(22)).startswith(
             "there is no route to 127.0.0.9:22; is it running"
         )
 
@@ -642,7 +642,7 @@ class TestPlacesWithoutSsh:
     def test_a_black_hole(self, connector: Connector, machine: Machine) -> None:
         """Connections are neither accepted nor refused."""
         with _full_server() as full:
-            target = machine.nobody(full.getsockname()[1])
+            target = machine.closed(full.getsockname()[1])
             sentence = f"no answer from 127.0.0.9:{target.port} within 1 s; is it running, and does a firewall let you"
             assert the_error_of(connector, target, SOON).startswith(sentence)
             assert the_error_of(connector, target._replace(connect_timeout=SOON), PATIENCE).startswith(sentence)
@@ -837,11 +837,11 @@ class TestJumpHosts:
         """Not of the host behind it or of another jump host; once for all that wait."""
         gate, host = sshd("gate"), sshd("host")
         good = machine.target(gate)
-        closed = machine.nobody(1)._replace(host="two", jumps=(good,))
+        closed = machine.closed(1)._replace(host="two", jumps=(good,))
         for jump, words in (
             (good._replace(known_hosts_files=()), "jump host gate: its host key SHA256:"),
             (good._replace(user="nobody-at-all"), f"jump host gate: {gate.address}:{gate.port} does not let user"),
-            (machine.nobody(1), "jump host x: 127.0.0.9:1 refuses connections"),
+            (machine.closed(1), "jump host x: 127.0.0.9:1 refuses connections"),
             (closed, "jump host gate: it cannot connect to 127.0.0.9:1 (Connection refused); is sshd running there"),
         ):
             way = (*jump.jumps, jump)
@@ -859,10 +859,10 @@ class TestJumpHosts:
         other = machine.stranger(lambda client: client.sendall(b"HTTP/1.1 400\r\n"))
         with _full_server() as full:
             expected = {
-                machine.nobody(1): "jump host gate: it cannot connect to 127.0.0.9:1 (Connection refused); is sshd",
-                machine.nobody(1, "127.0.0.8"): "jump host gate: it does not connect us to 127.0.0.8:1 (",
-                machine.nobody(22, "no-such-host.invalid"): "jump host gate: it cannot connect to no-such-host.invalid",
-                machine.nobody(
+                machine.closed(1): "jump host gate: it cannot connect to 127.0.0.9:1 (Connection refused); is sshd",
+                machine.closed(1, "127.0.0.8"): "jump host gate: it does not connect us to 127.0.0.8:1 (",
+                machine.closed(22, "no-such-host.invalid"): "jump host gate: it cannot connect to no-such-host.invalid",
+                machine.closed(
                     full.getsockname()[1]
                 ): f"jump host gate: no answer from 127.0.0.9:{full.getsockname()[1]}",
                 silent: f"127.0.0.9:{silent.port} behind jump host gate accepts the connection but says nothing within",
@@ -986,7 +986,7 @@ while True:
         self, connector: Connector, machine: Machine, command: str, words: str
     ) -> None:
         """Its output is quoted; the command is ended."""
-        target = machine.nobody(22, proxy_command=f"{command} # {machine.directory}/relay")
+        target = machine.closed(22, proxy_command=f"{command} # {machine.directory}/relay")
         sentence = the_error_of(connector, target, SOON)
         assert words in sentence
         assert "127.0.0.9:22" in sentence

@@ -21,7 +21,7 @@ for option in ("--logdir", "--host", "--port"):
     parser.add_argument(option, required=True)
 options = parser.parse_args()
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-if os.path.exists("waits"):  # until somebody has taken the port
+if os.path.exists("waits"):  # until another program has taken the port
     open("told", "w").write(options.port)
     open("waits").read()
     os.rename("waits", "waited")

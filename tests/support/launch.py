@@ -117,9 +117,9 @@ class Launch:
         loaded: dict[str, Any] = json.loads(shown.stdout)
         return loaded
 
-    def supervisor(self, besides: subprocess.Popen[str] | None = None) -> psutil.Process:
-        """Return the detached supervisor; no other command may be running, or only ``besides``."""
-        others = [] if besides is None else [besides.pid]
+    def supervisor(self, without: subprocess.Popen[str] | None = None) -> psutil.Process:
+        """Return the detached supervisor; no other command may be running, or only ``without``, which is left out."""
+        others = [] if without is None else [without.pid]
         (found,) = [process for process in self.survivors() if _is_command(process) and process.pid not in others]
         return found
 

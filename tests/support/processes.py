@@ -153,7 +153,7 @@ class ProcessWatch:
                     if condition(sample.living):
                         return sample
                 seen = len(self.samples)
-                assert self._thread.is_alive(), f"nobody watches any more: {self._failure}"
+                assert self._thread.is_alive(), f"the watch has ended: {self._failure}"
                 assert self._sampled.wait(end - time.monotonic()), f"it did not happen: {self.samples[-1:]}"
 
     def clashes(self) -> list[tuple[float, list[Living]]]:
@@ -171,7 +171,7 @@ class ProcessWatch:
                 if last:
                     return
                 self._stop.wait(_PERIOD)
-        except BaseException as error:  # noqa: BLE001 - who waits must hear of it
+        except BaseException as error:  # noqa: BLE001 - the waiting test must see it
             with self._sampled:
                 self._failure = error
                 self._sampled.notify_all()

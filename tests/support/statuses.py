@@ -1,4 +1,4 @@
-"""The status of a run and of a task of which little is known, for `_replace`."""
+"""The status of a run and of a task about which little is known, for `_replace`."""
 
 from __future__ import annotations
 

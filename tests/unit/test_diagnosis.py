@@ -35,7 +35,7 @@ def news_of(history: History, event: Event) -> list[str]:
 
 def summary_of(history: History) -> str:
     """Return the summary, given logs of one line per task."""
-    return summary.summary(history.job, "/logs", lambda task, _: [f"words of {task}"])
+    return summary.summary(history.job, "/logs", lambda task, _: [f"output of {task}"])
 
 
 def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: object) -> History:
@@ -161,7 +161,7 @@ def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
     assert summary_of(history).splitlines() == [
         "worker:1 exited with code 7",
         "last lines of worker:1:",
-        "    words of worker:1",
+        "    output of worker:1",
         "also stopped: worker:0",
         "not restarted: restart.max is 0",
         "logs: /logs",

@@ -88,7 +88,7 @@ def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     """In one sentence with the source and a remedy."""
     monkeypatch.setattr(listed, "_PATIENCE", 0.5 if "0.5 s" in words else 60)
     (tmp_path / "many").write_text("h1 slots=99999\n" * 50_000)
-    (tmp_path / "empty").write_text("# nobody\n")
+    (tmp_path / "empty").write_text("# no host\n")
     (tmp_path / "odd").write_text("h1\ntwo words\n")
     (tmp_path / "bad").write_text("h1:99999\n")
     assert words in problem(tmp_path, where)

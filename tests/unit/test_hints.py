@@ -64,7 +64,7 @@ SAID = {
     "worker lost": (MIRRORED, "it lost worker:1, so the cause is whatever ended that task"),
     "leader lost": (MIRRORED._replace(task="worker:1"), "it lost worker:0"),
     "new incarnation": (MIRRORED, "let tflaunch restart all tasks"),
-    "tf_config of somebody else": (
+    "tf_config of another program": (
         MIRRORED._replace(task="worker:1", cluster_formed=False),
         "two tasks call themselves worker:0: the program sets TF_CONFIG itself",
     ),
@@ -75,7 +75,7 @@ SAID = {
 VICTIMS = {
     "worker lost",
     "leader lost",
-    "tf_config of somebody else",
+    "tf_config of another program",
     "new incarnation",
     "finished early",
     "ps lost",

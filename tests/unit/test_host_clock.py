@@ -35,7 +35,7 @@ def test_the_fastest_way_of_each_direction_counts() -> None:
 
 
 def test_clocks_drift_so_that_old_comparisons_are_forgotten() -> None:
-    """The fastest message of an hour ago is no longer valid."""
+    """The fastest message of an hour ago has expired."""
     clock = HostClock()
     clock.compare(0.0, 1000.0, 0.0)
     for number in range(16):

@@ -13,7 +13,7 @@ from tflaunch.discovery import local_machine
 
 pytestmark = pytest.mark.unit
 
-ELSEWHERE = "192.0.2.77"  # RFC 5737: nobody's
+ELSEWHERE = "192.0.2.77"  # RFC 5737: no machine's
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_what_is_no_python(words: str) -> None:
 
 
 HARMLESS = [
-    "import os; os.environ['TF_CONFIG']; os.environ['DATA'] = 'TF_X is a word in a sentence'",
+    "import os; os.environ['TF_CONFIG']; os.environ['DATA'] = 'TF_X is a name in a sentence'",
     "import os; os.environ.update({'A': '1'}, B='2'); os.environ.setdefault('C', x)",
     "import os; os.environ.pop(name, None); print(os.environ[name])",
     "import sys; sys.path.append('lib'); print(sys.path[0])",

@@ -31,14 +31,14 @@ CHECKS: dict[str, Callable[[str, Plan], list[str]]] = {
     "sh": script_checks.found_in,
 }
 JOBS = {
-    "a word for a number": ("completions: 2", "completions: two"),
+    "text for a number": ("completions: 2", "completions: two"),
     "a field that does not exist": ("parallelism: 2", "paralelism: 2"),
     "no completionMode": ("completionMode: Indexed", "completionMode: NonIndexed"),
     "fewer pods than tasks": ("completions: 2", "completions: 1"),
     "not all at once": ("parallelism: 2", "parallelism: 1"),
     "another port than in TF_CONFIG": ("containerPort: 2222", "containerPort: 2223"),
     "an index that is text": ('"index":$(JOB_COMPLETION_INDEX)', '"index":"$(JOB_COMPLETION_INDEX)"'),
-    "an index that nobody fills in": ("job-completion-index']", "job-index']"),
+    "an index that is not filled in": ("job-completion-index']", "job-index']"),
     "a variable of another name": ("name: JOB_COMPLETION_INDEX", "name: INDEX"),
     "the evaluator in the others' cluster": ('"task":{"type":"chief"', '"evaluator":["x:1"],"task":{"type":"chief"'),
     "an address that no pod has": ("worker-0", "worker-9"),
@@ -93,7 +93,7 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         "pods that are left": ("cleanPodPolicy: Running", "cleanPodPolicy: None"),
         "a policy that does not exist": ("cleanPodPolicy: Running", "cleanPodPolicy: Finished"),
         "success by all workers, with servers": ("  tfReplicaSpecs:", "  successPolicy: AllWorkers\n  tfReplicaSpecs:"),
-        "a word for a number": ("replicas: 2", "replicas: two"),
+        "text for a number": ("replicas: 2", "replicas: two"),
         "fewer pods than tasks": ("replicas: 2", "replicas: 1"),
         "another port": ("containerPort: 2222", "containerPort: 2223"),
         "TF_CONFIG where the operator puts its own": (
@@ -110,7 +110,10 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "compose": {
-        "a word for a list": ("volumes:\n      - /home/ann/training:/home/ann/training\n", "volumes: 7\n    ports:\n"),
+        "no list": (
+            "volumes:\n      - /home/ann/training:/home/ann/training\n",
+            "volumes: 7\n    ports:\n",
+        ),
         "a field that does not exist": ("working_dir:", "workdir:"),
         "a network that is not defined": ("network_mode: service:chief-0", "networks:\n      - cluster"),
         "the network of a service that is not there": ("network_mode: service:chief-0", "network_mode: service:boss-0"),
@@ -121,7 +124,7 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
             '"ps":["localhost:2225"]},"task"',
             '"ps":["localhost:2225"],"evaluator":["localhost:2226"]},"task"',
         ),
-        "a port of somebody else": ("localhost:2223", "localhost:2229"),
+        "a port of another task": ("localhost:2223", "localhost:2229"),
         "a service less": ("  ps-0:\n", "  server:\n"),
         "a volume that is not defined": ("\n  claim: {}", ""),
         "an end that is not waited for": ("  job:\n", "  jobs:\n"),
@@ -161,7 +164,7 @@ MISTAKES["slurm"] = {
     "steps of many tasks": ("--ntasks=1)", "--ntasks=2)"),
     "a step without a node": ('--nodelist="${nodes[0]}"', ""),
     "a node that is not there": ("nodes[0]", "nodes[1]"),
-    "nodes that nobody asked for": ("scontrol show hostnames", "scontrol show hostname"),
+    "nodes that were not asked for": ("scontrol show hostnames", "scontrol show hostname"),
 }
 
 

@@ -88,7 +88,7 @@ def test_names_of_secrets(name: str) -> None:
     ],
 )  # fmt: skip
 def test_names_of_others(name: str) -> None:
-    """A part of a word does not match."""
+    """A part of a name does not match."""
     assert not looks_secret(name)
 
 

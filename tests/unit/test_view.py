@@ -30,7 +30,7 @@ BARE_RUN = RUN._replace(run="mnist-7f3k", started=NOW - 200)
 
 
 def task(number: int, role: str = "worker", **fields: Any) -> TaskStatus:
-    """Return a training task of which everything is known."""
+    """Return a training task about which everything is known."""
     known: dict[str, Any] = {
         "host": f"host-{number % 3}",
         "since": NOW - 192,

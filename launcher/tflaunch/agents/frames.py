@@ -35,7 +35,7 @@ class Frames:
             link: the link.
             mailbox: the event loop that watches it, and its clock.
             heard: takes each message and its body; raises ValueError for one that breaks the protocol.
-            lost: takes the reason when the link is no longer usable; the link is not closed yet.
+            lost: takes the reason when the link cannot be used any more; the link is not closed yet.
             violated: called instead of ``lost`` when the peer breaks the protocol.
         """
         self._link = link

@@ -74,10 +74,10 @@ class LinkHealth:
         """Return why the link must be considered lost, "" if it need not; ``heard_at``: when data last arrived."""
         silence, unanswered = now - heard_at, self._asked_at - self._answered_at
         if silence >= self._heartbeat:
-            return f"nothing was heard for {silence:.1f} s"
+            return f"no message arrived for {silence:.1f} s"
         if unanswered >= self._lease / 2:  # its messages may arrive while ours do not
             self._unanswered_links += 1
-            return f"nothing that was said in the last {unanswered:.1f} s was answered"
+            return f"no message of the last {unanswered:.1f} s was answered"
         return ""
 
     def note_loss(self, now: float, seen: int, was_greeted: bool) -> None:

@@ -228,7 +228,7 @@ class Session:
 
         Args:
             kind: the command's kind.
-            body: what it carries besides its fields.
+            body: what it carries in addition to its fields.
             **about: the command's fields.
         """
         self._given.note(kind, about)

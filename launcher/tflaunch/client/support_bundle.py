@@ -21,7 +21,7 @@ _LOG_TAIL = 4 * 1024 * 1024
 _CHUNK = 1024 * 1024
 _MOST_PLAN = 256 * 1024 * 1024
 _MOST_IN_MEMORY = 1024 * 1024
-_PACKAGES = ("tflaunch", "tensorflow", "tf-keras", "keras", "tensorboard", "click", "paramiko", "psutil", "pydantic")
+_PACKAGES = ("tensorflow", "tf-keras", "keras", "tensorboard", "click", "paramiko", "psutil", "pydantic")
 
 
 class Entry(NamedTuple):
@@ -211,21 +211,26 @@ def _field(task: Any, name: str, kind: type[Any]) -> Any:
 def _machine() -> str:
     """Describe this machine and the versions of tflaunch and its packages, without importing the packages."""
     import platform
-    from importlib import metadata
 
     import psutil
 
     memory = psutil.virtual_memory()
     lines = [
+        _version("tflaunch"),
         f"Python {platform.python_version()} ({platform.python_implementation()})",
         f"platform {platform.platform()}",
         f"kernel {platform.release()} {platform.version()}",
         f"cores {psutil.cpu_count()}, physical {psutil.cpu_count(logical=False)}",
         f"memory {memory.total:,} bytes, available {memory.available:,}",
+        *map(_version, _PACKAGES),
     ]
-    for package in _PACKAGES:
-        try:
-            lines.append(f"{package} {metadata.version(package)}")
-        except metadata.PackageNotFoundError:
-            lines.append(f"{package} is not installed here")
     return "\n".join(lines)
+
+
+def _version(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return f"{package} is not installed here"

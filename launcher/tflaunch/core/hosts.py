@@ -40,7 +40,7 @@ def on_host_event(
         case LinkRestored(is_leaving=False):
             return job.with_host(event.host, phase=HostPhase.CONNECTED, fence_at=None), []
         case LinkRestored():
-            reason = f"nothing was heard of it for longer than the lease of {job.plan.lease:g} s"
+            reason = f"no message came from it for longer than the lease of {job.plan.lease:g} s"
             job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=None)
             return _blame(job, host, reason, now)
         case HostLeaving():

@@ -41,7 +41,7 @@ class Engine(abc.ABC):
     inherits = False
     """Whether tasks there have this machine's environment and directories."""
     holds = False
-    """Whether a command's processes end with it, so that one must be kept running for the agent."""
+    """Whether a command's processes end with it, so that this process must be kept running for the agent."""
 
     @abc.abstractmethod
     def find(self, where: str, directory: Path) -> Found:

@@ -30,7 +30,7 @@ class Slurm(Engine):
         if where:
             raise NotFound(f"'slurm' is followed by {where!r}", 'write "slurm": the allocation is known by itself')
         if job is None or nodes is None:
-            raise NotFound("this is no Slurm allocation: SLURM_JOB_ID is not set", _REMEDY)
+            raise NotFound("this is not a Slurm allocation: SLURM_JOB_ID is not set", _REMEDY)
         try:
             names = commands.run_command("scontrol", "show", "hostnames", nodes).split()
         except commands.SlurmError as error:

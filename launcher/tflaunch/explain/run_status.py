@@ -24,7 +24,7 @@ class HostStatus(NamedTuple):
 
 
 class TaskStatus(NamedTuple):
-    """The status of a task. None stands for what is not known or does not apply."""
+    """The status of a task. None means what is not known or does not apply."""
 
     task: str
     role: str

@@ -30,7 +30,7 @@ class JournalReader:
         self._partial = b""
         self._count = 0
         try:
-            self._file = FileIO(self._path)  # closes itself when it is no longer used
+            self._file = FileIO(self._path)  # closes itself with its last reference
         except OSError as error:
             reason = batch.not_begun(directory) or f"{self._path}: {error.strerror}"
             raise TflaunchError(reason, EXIT_INTERNAL) from None

@@ -82,7 +82,7 @@ class Packets(Packetizer):
         line = b""
         while not line.endswith(b"\n"):
             if len(self.greeting) == _LONGEST_GREETING:
-                raise paramiko.SSHException("this is no SSH")
+                raise paramiko.SSHException("the peer does not speak SSH")
             line += self.read_all(1)
             self.greeting += line[-1:]
         return line.rstrip(b"\r\n").decode(errors="replace")

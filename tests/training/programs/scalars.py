@@ -1,6 +1,6 @@
 """Trains with MultiWorkerMirroredStrategy; the chief writes event files below the given directory.
 
-Keras' own callback writes the losses, the last of which is printed; a summary of ours is always 4.25.
+Keras' own callback writes the losses, and the last one is printed; a summary of ours is always 4.25.
 """
 
 from __future__ import annotations

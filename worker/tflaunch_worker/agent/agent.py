@@ -360,7 +360,7 @@ class Agent:
             self._watch_lease()
             return
         self._link.disconnect()
-        reason = f"nothing was heard of the supervisor for the lease of {self._lease.seconds:g} s"
+        reason = f"no message came from the supervisor for the lease of {self._lease.seconds:g} s"
         self._end_by_itself(reason, is_drain=False)
 
     _ORDERS = {  # noqa: RUF012 - ClassVar would need the import of typing

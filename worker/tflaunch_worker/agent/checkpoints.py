@@ -1,7 +1,7 @@
 """Find the checkpoints that a failed attempt has written, by their file names.
 
 Training programs write checkpoints anywhere; searched are the directories named in the task's command, its working
-directory and its private directory. A file overwritten under the same name is no evidence of progress, so the number
+directory and its private directory. A file overwritten under the same name does not show progress, so the number
 in the name counts, as in ``ckpt-120.index`` or ``epoch_07.weights.h5``.
 
 Standard library only, Python >= 3.8: this module runs on hosts.

@@ -261,7 +261,7 @@ def _inside(path: str) -> str:
 
 def _hash(text: str) -> str:
     if len(text) != 64 or not _HEXADECIMAL.issuperset(text):
-        raise ValueError(f"{text!r} is no SHA-256")
+        raise ValueError(f"{text!r} is not a SHA-256 digest")
     return text
 
 

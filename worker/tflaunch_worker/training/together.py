@@ -13,7 +13,7 @@ _POLICIES = ("auto", "file", "data", "off")
 
 
 class BatchSizes(NamedTuple):
-    """Number of examples that one step takes: in total, per worker, and per replica (a device).
+    """Number of examples in one step: in total, per worker, and per replica (a device).
 
     Pass ``total`` to `Dataset.batch` if TensorFlow distributes the dataset, ``per_worker`` if the program creates each
     worker's own dataset.

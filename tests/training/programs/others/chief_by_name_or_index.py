@@ -2,7 +2,7 @@
 
     chief_by_name_or_index.py FILE
 
-In a cluster that has a chief besides its workers, there are two of them. Needs no TensorFlow to be seen.
+In a cluster that has a chief beside its workers, there are two of them. Needs no TensorFlow to be seen.
 """
 
 import json

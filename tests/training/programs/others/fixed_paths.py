@@ -3,7 +3,7 @@
     fixed_paths.py PATH MODE
 
 MODE `overwrite`: writes its name there, and into its own TFLAUNCH_TASK_DIR. `mkdir`: makes a directory there,
-and does not expect that somebody was faster.
+and does not expect that another process was faster.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Programs that are done and stay: a thread that nobody joins, a loop for an operator to look around, a wait.
+"""Programs that are done and stay: a thread that is never joined, a loop for an operator to look around, a wait.
 
     never_ends.py TASK HOW
 
-Only TASK stays: `thread`, `loop`, or `peer` (it waits for a file that nobody writes). The others end well.
+Only TASK stays: `thread`, `loop`, or `peer` (it waits for a file that never appears). The others end well.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def poll_the_gpu() -> None:
-    """Watch something for ever, in a thread that is no daemon."""
+    """Watch something without end, in a thread that is not a daemon."""
     while True:
         time.sleep(0.1)
 

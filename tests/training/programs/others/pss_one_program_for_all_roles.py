@@ -2,7 +2,7 @@
 
     pss_one_program_for_all_roles.py CHECKPOINTS
 
-Worker and ps join a server that never ends, and so does the SidecarEvaluator. The chief trains until somebody makes
+Worker and ps join a server that never ends, and so does the SidecarEvaluator. The chief trains until an operator makes
 a file `stop` beside the checkpoints.
 """
 
