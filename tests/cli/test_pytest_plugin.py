@@ -1,0 +1,241 @@
+"""The pytest plugin: tests whose body runs in every task of a cluster, and commands as clusters."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.launch import PATIENCE
+
+pytestmark = pytest.mark.cli
+
+HEAD = "import json, os, pathlib, time, pytest\nCONFIG = json.loads(os.environ.get('TF_CONFIG', '{}'))\n"
+HANGS = """
+@pytest.mark.tflaunch(worker=2, timeout={timeout})
+def test_hangs():
+    pathlib.Path(os.environ["MARKS"], os.environ["TFLAUNCH_TASK"]).touch()
+    time.sleep(600)
+"""
+
+
+class Project:
+    """A directory with tests, and pytest to run them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.marks = directory / "marks"
+        self.marks.mkdir()
+        self.env = {**os.environ, "MARKS": str(self.marks), "PYTHONDONTWRITEBYTECODE": "1"}
+        for name in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "TFLAUNCH_HOME"):
+            self.env.pop(name, None)
+
+    def start(self, tests: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start pytest with one file of tests."""
+        (self.directory / "test_it.py").write_text(HEAD + tests)
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--basetemp=temporary", *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(command, cwd=self.directory, env=self.env, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
+
+    def run(self, tests: str, *arguments: str) -> tuple[int, str]:
+        """Run pytest with one file of tests; return its exit code and its output."""
+        process = self.start(tests, *arguments)
+        out, _ = process.communicate(timeout=PATIENCE)
+        return process.returncode, out
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the living processes that pytest, tflaunch and the tasks have started here."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                is_ours = process.environ().get("MARKS") == str(self.marks)
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    """A project of its own; nothing of it may be left running."""
+    made = Project(tmp_path)
+    yield made
+    left = psutil.wait_procs(made.processes(), timeout=10)[1]
+    for process in left:
+        process.kill()
+    assert not left
+
+
+def test_the_body_runs_in_every_task(project: Project) -> None:
+    tests = """
+@pytest.mark.tflaunch(worker=2, ps=1, chief=1)
+def test_roles():
+    task = CONFIG["task"]
+    (pathlib.Path(os.environ["MARKS"]) / f"{task['type']}-{task['index']}").touch()
+    assert {role: len(found) for role, found in CONFIG["cluster"].items()} == {"chief": 1, "worker": 2, "ps": 1}
+"""
+    code, out = project.run(tests)
+    assert (code, "1 passed" in out) == (0, True), out
+    assert sorted(os.listdir(project.marks)) == ["chief-0", "ps-0", "worker-0", "worker-1"]
+
+
+def test_fixtures_parameters_and_classes(project: Project) -> None:
+    tests = """
+@pytest.fixture
+def number(tmp_path):
+    return len(str(tmp_path))
+
+class TestThat:
+    @pytest.mark.parametrize("text", ["a b", "x::y[1]"])
+    @pytest.mark.tflaunch(worker=1)
+    def test_it(self, text, number):
+        assert number and text in ("a b", "x::y[1]")
+        pathlib.Path(os.environ["MARKS"], text.replace("/", "")).touch()
+"""
+    code, out = project.run(tests)
+    assert (code, "2 passed" in out) == (0, True), out
+    assert sorted(os.listdir(project.marks)) == ["a b", "x::y[1]"]
+
+
+def test_the_guilty_tasks_traceback_is_the_tests(project: Project) -> None:
+    tests = """
+@pytest.mark.tflaunch(worker=2)
+def test_guilty():
+    print("I am", CONFIG["task"]["index"])
+    if CONFIG["task"]["index"] == 0:
+        time.sleep(600)
+    numbers = [1, 2, CONFIG["task"]["index"]]
+    assert numbers == [1, 2, 0]
+"""
+    code, out = project.run(tests, "-rf")
+    assert code == 1
+    assert "worker:1: assert [1, 2, 1] == [1, 2, 0]\n" in out
+    assert ">       assert numbers == [1, 2, 0]\n" in out
+    assert "FAILED test_it.py::test_guilty - Failed: worker:1: assert [1, 2, 1] == [1, 2, 0]\n" in out
+    assert re.search("- output of worker:0 -+\nI am 0\n", out)
+    assert re.search("- output of worker:1 -+\nI am 1\n", out)
+
+
+def test_a_task_that_is_killed(project: Project) -> None:
+    tests = """
+@pytest.mark.tflaunch(worker=2)
+def test_killed():
+    os.kill(os.getpid(), 9) if CONFIG["task"]["index"] else time.sleep(600)
+"""
+    code, out = project.run(tests)
+    assert (code, "worker:1 was killed by SIGKILL" in out) == (1, True), out
+
+
+def test_a_skip_and_an_expected_failure(project: Project) -> None:
+    tests = """
+@pytest.mark.tflaunch(worker=2)
+def test_skipped():
+    pytest.skip("not today")
+
+@pytest.mark.xfail(strict=True)
+@pytest.mark.tflaunch(worker=1)
+def test_expected():
+    assert False
+"""
+    code, out = project.run(tests, "-rs")
+    assert (code, "1 skipped, 1 xfailed" in out, "not today" in out) == (0, True, True), out
+
+
+def test_a_limit_shows_all_stacks(project: Project) -> None:
+    began = time.monotonic()
+    code, out = project.run(HANGS.format(timeout=5))
+    assert code == 1
+    assert "not finished within 5 s; the stacks of the tasks are in their output" in out
+    assert out.count(" in test_hangs\n") == 2
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("marker", "sentence"),
+    [
+        ("worker=2, strateggy='none'", "unknown field 'strateggy'; did you mean 'strategy'?"),
+        ("2", "@pytest.mark.tflaunch takes names only, such as worker=2"),
+        ("worker=0", "Spec: cluster:"),
+    ],
+)
+def test_a_mistake_in_the_marker_is_one_sentence(project: Project, marker: str, sentence: str) -> None:
+    code, out = project.run(f"@pytest.mark.tflaunch({marker})\ndef test_it(): pass\n")
+    assert (code, sentence in out, "Traceback" in out) == (1, True, False), out
+
+
+def test_a_command_as_a_cluster(project: Project) -> None:
+    tests = """
+def test_command(tflaunch_cluster):
+    result = tflaunch_cluster(workers=2, ps=1, chiefs=1, command=["sh", "-c", "echo $TFLAUNCH_TASK"], timeout=30)
+    assert result.exit_code == 0
+    assert sorted(result.tasks) == ["chief:0", "ps:0", "worker:0", "worker:1"]
+
+def test_failing(tflaunch_cluster):
+    result = tflaunch_cluster(command="sh -c 'echo what happened; exit 3'")
+    assert result.exit_code == 0, result.summary
+"""
+    code, out = project.run(tests)
+    assert (code, "1 failed, 1 passed" in out) == (1, True), out
+    assert re.search("- output of worker:0 -+\nwhat happened\n", out)
+
+
+def test_every_test_has_a_home_of_its_own(project: Project) -> None:
+    tests = """
+import tflaunch
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_home(tflaunch_cluster, number):
+    run = tflaunch_cluster(command="true", strategy="none").run
+    assert [run] == os.listdir(pathlib.Path(os.environ["TFLAUNCH_HOME"], "runs"))
+"""
+    code, out = project.run(tests)
+    assert code == 0, out
+
+
+def test_in_parallel(project: Project) -> None:
+    tests = """
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.tflaunch(worker=2)
+def test_number(number):
+    assert number != 2
+"""
+    code, out = project.run(tests, "-n", "2")
+    assert (code, "1 failed, 3 passed" in out) == (1, True), out
+
+
+def test_the_first_failure_ends_all(project: Project) -> None:
+    code, out = project.run("@pytest.mark.tflaunch\ndef test_a(): assert 0\n" + HANGS.format(timeout=60), "-x")
+    assert (code, "1 failed in" in out) == (1, True), out
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_pytest_is_ended(project: Project, how: signal.Signals) -> None:
+    process = project.start(HANGS.format(timeout=120))
+    wait_until(lambda: len(os.listdir(project.marks)) == 2)
+    process.send_signal(how)
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode != 0
+    assert ("KeyboardInterrupt" in out) == (how == signal.SIGINT)
+    wait_until(lambda: not project.processes())
+
+
+def test_it_costs_nothing_until_it_is_used() -> None:
+    slow = ("click", "pydantic", "psutil", "tensorflow")
+    program = f"import sys, tflaunch.testing; print([name for name in {slow} if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
