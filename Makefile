@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 # All directories of tests, four at a time on two cores: `training` and `examples` are busy, `ssh` and `slurm` mostly
 # wait, and what only thinks comes last, in short pieces.
 FIRST := training ssh slurm examples cli docker package
-NOT_TESTS := support __pycache__
+# Processes of these tests look like orphans, which the agents of all others would kill.
+ALONE := orphans
+NOT_TESTS := support __pycache__ $(ALONE)
 TESTS := $(FIRST) $(filter-out $(FIRST) $(NOT_TESTS),$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
 RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
 
@@ -27,6 +29,7 @@ demo: $(VENV)/.ready ## Train twice on this machine: two mirrored workers; chief
 	$(RUN) tflaunch up cluster_specs/mnist_parameter_server.json
 
 test: $(VENV)/.ready lint ## Run all tests, four directories of them at a time.
+	$(MAKE) test-$(ALONE)
 	$(MAKE) --jobs 4 --output-sync=target --keep-going $(TESTS:%=test-%)
 
 test-%: $(VENV)/.ready
