@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from tflaunch.client import requests, runs
+from tflaunch.client import requests, runs, slurm_follow
 from tflaunch.client.follow import Follower, lost
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.client.status import current_status
@@ -28,6 +28,7 @@ from tflaunch.explain import status, summary
 from tflaunch.explain.run_status import Status
 from tflaunch.plan import lint, selectors
 from tflaunch.runtime import launch, supervisor_process
+from tflaunch.slurm import batch
 from tflaunch.store.journal_reader import JournalReader
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
@@ -218,8 +219,7 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_owned:
-            self.stop()
+        self._leave()
 
     async def __aenter__(self) -> Self:
         return self
@@ -227,11 +227,18 @@ class Run:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_owned:
-            await asyncio.to_thread(self.stop)
+        await asyncio.to_thread(self._leave)
 
     def __await__(self) -> Generator[Any, None, Result]:
         return asyncio.to_thread(self.wait).__await__()
+
+    def _leave(self) -> None:
+        if not self._is_owned:
+            return
+        if batch.not_begun(self.directory):
+            batch.cancel_run(self.directory)
+        else:
+            self.stop()
 
     def status(self) -> Status:
         """Return its status: what `tflaunch ps` shows.
@@ -247,7 +254,7 @@ class Run:
         Raises:
             TflaunchError: the journal is damaged.
         """
-        observer, journal = Observer(self.directory), JournalReader(self.directory)
+        observer, journal = self._observe(), JournalReader(self.directory)
         while True:
             is_live = observer.outcome is Outcome.LIVE
             for record in journal.new_records():
@@ -267,7 +274,7 @@ class Run:
         Raises:
             TflaunchError: there is no such task.
         """
-        observer = Observer(self.directory)
+        observer = self._observe()
         reader = LogReader(self.directory, observer.logs, self._select(tasks))
         yield from map(_log_line, reader.read())
         while follow and observer.outcome is Outcome.LIVE:
@@ -299,18 +306,30 @@ class Run:
 
         Raises:
             TimeoutError: it has not ended by then.
-            TflaunchError: its supervisor was killed.
+            TflaunchError: its supervisor was killed, or it was taken out of a queue.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        observer = Observer(self.directory)
-        observer.catch_up()
-        while observer.outcome is Outcome.LIVE:
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
+
+        def time_left() -> float | None:
+            if until is None:
+                return None
+            left = until - time.monotonic()
+            if left <= 0:
                 raise TimeoutError(f"{self.name} has not ended within {timeout:g} s")
-            observer.wait(left)
+            return left
+
+        def watch(observer: Observer) -> int:
             observer.catch_up()
-        return _result_of(observer)
+            while observer.outcome is Outcome.LIVE:
+                observer.wait(time_left())
+                observer.catch_up()
+            return _exit_code_of(observer)
+
+        def pause(seconds: float) -> None:
+            time.sleep(min(time_left() or seconds, seconds))
+
+        slurm_follow.follow(self.directory, _ignore, watch, pause)
+        return _result_of(Observer(self.directory))
 
     def stop(self, grace: float | None = None) -> Result:
         """Stop it, wait until none of its processes is left, and return how it ended.
@@ -333,7 +352,7 @@ class Run:
         """
         from tflaunch.tui.screen import Screen
 
-        observer = Observer(self.directory)
+        observer = self._observe()
         tasks = [process.task for process in observer.job.original.processes()]
         screen = Screen(tasks)
         try:
@@ -341,6 +360,11 @@ class Run:
         finally:
             screen.close()
         return _result_of(observer)
+
+    def _observe(self) -> Observer:
+        """Return an observer of the run, once it has begun: a batch job may wait in a queue."""
+        slurm_follow.until_begun(self.directory, _ignore)
+        return Observer(self.directory)
 
     def _select(self, tasks: tuple[str, ...]) -> list[str]:
         return selectors.select_tasks(runs.plan_of(self.directory), list(tasks))
@@ -352,6 +376,7 @@ def start(
     timeout: float | None = None,
     directory: str | Path | None = None,
     detach: bool = False,
+    on: Literal["slurm"] | None = None,
 ) -> Run:
     """Start a run, and return it once it has begun. Nothing is printed.
 
@@ -360,6 +385,8 @@ def start(
         timeout: limit in seconds for the whole job, restarts included: ``timeouts.deadline`` of the spec.
         directory: base of relative paths in the spec; by default the directory of its file, or else the current one.
         detach: whether the run goes on when this program ends.
+        on: the scheduler to submit it to, as with `tflaunch up --on`; the run may wait in its queue. Such a run is
+            stopped when a ``with`` block is left, but goes on if this program is killed.
 
     Raises:
         SpecError: the spec is invalid; lists all problems.
@@ -367,6 +394,8 @@ def start(
     """
     file = _file_of(spec, None if directory is None else Path(directory))
     settings = [] if timeout is None else [f"timeouts.deadline={json.dumps(timeout)}"]
+    if on is not None:
+        return Run(_submit(file, settings), is_owned=not detach)
     loaded, _ = prepare.read_spec(file, settings)
     plan = prepare.make_plan(file.source, file.directory, loaded, is_detached=detach)
     if problems := lint.unused_image(loaded, None):
@@ -380,11 +409,21 @@ def start(
     return Run(run.path, is_owned=not detach)
 
 
+def _submit(file: SpecFile, settings: Sequence[str]) -> Path:
+    """Submit a run to Slurm, and return its directory."""
+    from tflaunch.runtime import slurm_submission
+    from tflaunch.runtime.slurm_submission import Order
+
+    order = Order(str(file.directory.absolute()), file.suffix, settings)
+    return slurm_submission.submit_spec(file, order).directory.path
+
+
 def run(
     spec: SpecLike,
     *,
     timeout: float | None = None,
     directory: str | Path | None = None,
+    on: Literal["slurm"] | None = None,
     show: bool = False,
     check: bool = False,
 ) -> Result:
@@ -394,6 +433,7 @@ def run(
         spec: as in `start`.
         timeout: as in `start`.
         directory: as in `start`.
+        on: as in `start`.
         show: whether to print output and messages like `tflaunch up`.
         check: whether to raise if the run does not succeed.
 
@@ -402,7 +442,7 @@ def run(
         JobFailed: with ``check``, the run did not succeed.
         TflaunchError: the run cannot begin, or its supervisor was killed.
     """
-    with start(spec, timeout=timeout, directory=directory) as started:
+    with start(spec, timeout=timeout, directory=directory, on=on) as started:
         result = started.show() if show else started.wait()
     return result.check() if check else result
 
@@ -452,19 +492,28 @@ def _result_of(observer: Observer) -> Result:
         TflaunchError: its supervisor was killed.
     """
     observer.catch_up()
-    if observer.exit_code is None:
-        raise TflaunchError(lost(observer), EXIT_INTERNAL)
+    exit_code = _exit_code_of(observer)
     job, logs = observer.job, observer.logs
     text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count))
     return Result(
         run=job.run,
-        state=status.state_of_run(job, observer.exit_code),
-        exit_code=observer.exit_code,
+        state=status.state_of_run(job, exit_code),
+        exit_code=exit_code,
         culprit=None if job.culprit is None else job.culprit.name,
         summary="\n".join([*observer.losses, text]),
         tasks={process.task: _task_result(job, process.task, logs) for process in job.original.processes()},
         logs=logs,
     )
+
+
+def _exit_code_of(observer: Observer) -> int:
+    if observer.exit_code is None:
+        raise TflaunchError(lost(observer), EXIT_INTERNAL)
+    return observer.exit_code
+
+
+def _ignore(message: str) -> None:
+    """Do not show a message: a program asks for what it wants to know."""
 
 
 def _task_result(job: Job, name: str, logs: Path) -> TaskResult:

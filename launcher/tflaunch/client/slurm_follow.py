@@ -17,13 +17,19 @@ _BETWEEN_TRIES = 5.0
 _LAST_LINES = 5
 
 
-def follow(directory: Path, say: Callable[[str], None], watch: Callable[[Observer], int]) -> int:
+def follow(
+    directory: Path,
+    say: Callable[[str], None],
+    watch: Callable[[Observer], int],
+    pause: Callable[[float], None] = time.sleep,
+) -> int:
     """Follow a run until it has ended for good, and return its exit code.
 
     Args:
         directory: the run's directory.
         say: shows a message.
         watch: follows the run until its supervisor ends, and returns the exit code.
+        pause: waits for a number of seconds; what it raises ends the function.
 
     Raises:
         TflaunchError: the run's supervisor was killed, or Slurm has ended its job.
@@ -32,7 +38,7 @@ def follow(directory: Path, say: Callable[[str], None], watch: Callable[[Observe
     if job is None:
         return watch(Observer(directory))
     while True:
-        _until_begun(directory, job, say)
+        _until_begun(directory, job, say, pause)
         lost = None
         try:
             code = watch(Observer(directory))
@@ -40,7 +46,7 @@ def follow(directory: Path, say: Callable[[str], None], watch: Callable[[Observe
             code, lost = error.exit_code, error
         if code == 0:
             return code
-        end = _until_settled(directory, job, say)
+        end = _until_settled(directory, job, say, pause)
         if end is not None and not end.is_over:
             continue  # Slurm will start it again
         if lost is not None:
@@ -57,13 +63,13 @@ def until_begun(directory: Path, say: Callable[[str], None]) -> None:
     """
     job = batch.job_of(directory)
     if job is not None:
-        _until_begun(directory, job, say)
+        _until_begun(directory, job, say, time.sleep)
 
 
-def _until_begun(directory: Path, job: str, say: Callable[[str], None]) -> None:
+def _until_begun(directory: Path, job: str, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
     told = ""
     while True:
-        seen = _look(job, say)
+        seen = _look(job, say, pause)
         if seen is None or seen.is_over:
             if seen is None or batch.has_begun(directory, seen):
                 return
@@ -76,19 +82,21 @@ def _until_begun(directory: Path, job: str, say: Callable[[str], None]) -> None:
         if news != told:
             say(news)
         told = news
-        time.sleep(_BETWEEN_LOOKS)
+        pause(_BETWEEN_LOOKS)
 
 
-def _until_settled(directory: Path, job: str, say: Callable[[str], None]) -> SlurmJob | None:
+def _until_settled(
+    directory: Path, job: str, say: Callable[[str], None], pause: Callable[[float], None]
+) -> SlurmJob | None:
     """Wait until a job whose supervisor is gone has ended, or is queued again."""
     while True:
-        seen = _look(job, say)
+        seen = _look(job, say, pause)
         if seen is None or seen.is_over or seen.is_waiting or not batch.has_begun(directory, seen):
             return seen
-        time.sleep(_BETWEEN_LOOKS)
+        pause(_BETWEEN_LOOKS)
 
 
-def _look(job: str, say: Callable[[str], None]) -> SlurmJob | None:
+def _look(job: str, say: Callable[[str], None], pause: Callable[[float], None]) -> SlurmJob | None:
     """Return a job's state, None if unknown to Slurm; report once if Slurm does not answer, and retry."""
     is_told = False
     while True:
@@ -100,7 +108,7 @@ def _look(job: str, say: Callable[[str], None]) -> SlurmJob | None:
             if not is_told:
                 say(f"Slurm does not say how job {job} stands: {error}; asking on")
             is_told = True
-            time.sleep(_BETWEEN_TRIES)
+            pause(_BETWEEN_TRIES)
 
 
 def _stillborn(directory: Path, job: str, seen: SlurmJob) -> str:

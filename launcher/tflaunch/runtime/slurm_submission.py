@@ -13,10 +13,23 @@ from typing import NamedTuple
 
 from tflaunch import private_files
 from tflaunch.client import runs
-from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
+from tflaunch.clusterspec import load
+from tflaunch.clusterspec.load import SpecFile
+from tflaunch.clusterspec.model import Spec
+from tflaunch.core import drill
+from tflaunch.discovery import prepare, resolve
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
+from tflaunch.plan import lint, placement
+from tflaunch.plan.model import Plan
+from tflaunch.render import slurm
+from tflaunch.render.target_plan import with_gpus
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import BadOption, NoSlurmHere, SlurmError
+from tflaunch.store import log_writer
 from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory, open_run
+
+ENGINE = "slurm"
+"""The engine that finds the nodes of a job."""
 
 _ORDER_NAME = "order.json"
 _SCRIPT_NAME = "job.sh"
@@ -43,7 +56,66 @@ class Order(NamedTuple):
     drill: str | None = None
 
 
-def submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str:
+class Submitted(NamedTuple):
+    """A submitted run: its directory, its job's ID, and the warnings about its spec."""
+
+    directory: RunDirectory
+    job: str
+    warnings: list[Problem]
+
+
+def submit_spec(file: SpecFile, order: Order) -> Submitted:
+    """Submit a run of a spec, after checking what can be checked without the nodes.
+
+    Raises:
+        SpecError: the spec is invalid; lists all problems.
+        TflaunchError: the drill is invalid, or Slurm does not take the job.
+    """
+    spec = with_gpus(_on_assumed_nodes(file, order))
+    if problems := lint.unused_image(spec, ENGINE):
+        raise SpecError(file.source, problems)
+    warnings = prepare.warnings_about(file.source, spec)
+    plan = prepare.make_plan(file.source, file.directory, spec)
+    if order.drill is not None:
+        drill.parse_drill(order.drill, plan)
+    logs = None if order.log_dir is None else Path(order.log_dir)
+    if logs is not None:
+        log_writer.require_own_logs(logs, [process.task for process in plan.processes()])
+    directory = RunDirectory(plan.name, logs)
+    directory.keep_spec(order.suffix, file.text.encode())
+    return Submitted(directory, _submit(directory, order, slurm.options(plan, spec)), warnings)
+
+
+def plan_of_allocation(order: Order, directory: RunDirectory) -> Plan:
+    """Return the plan of a submitted run on the nodes that Slurm has given to this job.
+
+    Raises:
+        SpecError: the spec does not fit these nodes.
+    """
+    path, home = directory.path / f"spec{order.suffix}", Path(order.directory)
+    file = load.read_spec_file(path)._replace(directory=home)
+    spec = resolve.with_hosts(str(path), _load(file, order), home, on=ENGINE)
+    spec = slurm.with_gpus_of_nodes(with_gpus(spec))
+    prepare.warnings_about(str(path), spec)
+    return prepare.make_plan(str(path), home, spec)._replace(preflight=order.preflight)
+
+
+def _on_assumed_nodes(file: SpecFile, order: Order) -> Spec:
+    """Return the spec with placeholder nodes, since the real ones are not known yet."""
+    spec = _load(file, order)
+    if spec.pool not in (None, ENGINE):
+        message = f"is {spec.pool!r}, and --on slurm takes the nodes that Slurm gives"
+        raise SpecError(file.source, [Problem("error", "hosts.discover", message, "remove one of them")])
+    spec = resolve.assumed(file.source, spec.model_copy(update={"pool": None}))
+    nodes = [f"node-{number}" for number in range(1, placement.nodes_wanted(spec) + 1)]
+    return placement.onto(spec, nodes)
+
+
+def _load(file: SpecFile, order: Order) -> Spec:
+    return load.load_spec(file, order.settings, order.name, order.command, os.environ)
+
+
+def _submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str:
     """Submit a run to Slurm, and return the job's ID.
 
     Args:
