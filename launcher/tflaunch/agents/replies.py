@@ -37,7 +37,7 @@ class Greeting(NamedTuple):
     pulse: Pulse
 
 
-class Sight(NamedTuple):
+class LiveTasks(NamedTuple):
     """The reply to ``look``: live tasks mapped to attempt and PID, and the seconds left of the lease."""
 
     tasks: dict[str, tuple[int, int]]
@@ -71,7 +71,7 @@ def read_greeting(message: Mapping[str, Any], last_order: int, now: float) -> Gr
     return Greeting(fields.flag(message, "is_leaving"), tuple(streams), read_pulse(message, last_order, now))
 
 
-def read_sight(message: Mapping[str, Any]) -> Sight:
+def read_live_tasks(message: Mapping[str, Any]) -> LiveTasks:
     """Return the reply to ``look`` in a message.
 
     Raises:
@@ -85,7 +85,7 @@ def read_sight(message: Mapping[str, Any]) -> Sight:
             raise ValueError("'tasks' must map names to objects")  # noqa: TRY004 - what a link says is a value
         attempt = fields.integer(known, "attempt", 0, _MOST_ATTEMPTS)
         tasks[task] = attempt, fields.integer(known, "pid", 0, 2**31)
-    return Sight(tasks, fields.number(message, "lease_left", 0))
+    return LiveTasks(tasks, fields.number(message, "lease_left", 0))
 
 
 _EVENTS_AT_ONCE = 1000  # that an agent may report, apart from those of its tasks

@@ -55,28 +55,28 @@ class Session:
     def __init__(
         self,
         host: str,
-        way: AgentConnector,
+        connector: AgentConnector,
         terms: Terms,
         mailbox: Mailbox,
-        words: OutputWriter,
+        writer: OutputWriter,
         run_in_thread: Callable[[Callable[[], None]], None],
     ) -> None:
         """Prepare a session without connecting.
 
         Args:
             host: the host's name in the plan.
-            way: how to reach its agent.
+            connector: how to reach its agent.
             terms: sent to the agent when the session begins.
             mailbox: receives the events and watches the link.
-            words: stores the output.
+            writer: stores the output.
             run_in_thread: runs a blocking function in another thread.
         """
         self.host = host
-        self._way = way
-        self._seeker = Reconnector(way, mailbox, run_in_thread, self._use)
+        self._connector = connector
+        self._reconnector = Reconnector(connector, mailbox, run_in_thread, self._use)
         self._terms = terms
         self._mailbox = mailbox
-        self._output = Output(words, self._acknowledge_soon, self._ours, self._may_write)
+        self._output = Output(writer, self._acknowledge_soon, self._ours, self._may_write)
         self._state = LinkState.CLOSED
         self._takeover = Takeover.NONE
         self._is_leaving = False
@@ -88,9 +88,9 @@ class Session:
     def _forget_agent(self) -> None:
         """Reset what belongs to one agent: the next one numbers its events and commands from the start."""
         self._health = LinkHealth(self._terms.heartbeat, self._terms.lease)
-        self._orders = CommandOutbox(self._terms.lease > 0)
-        self._given = ExpectedReplies(self._mailbox.now())
-        self._heard = EventCursor()
+        self._outbox = CommandOutbox(self._terms.lease > 0)
+        self._expected = ExpectedReplies(self._mailbox.now())
+        self._event_cursor = EventCursor()
         self._upload: Upload | None = None
         self._clock = HostClock()
 
@@ -115,7 +115,7 @@ class Session:
         """Start an agent; `HostJoined` or `HostUnreachable` will follow."""
         self._begin()
         if self._takeover is not Takeover.RECALLING:
-            self._seeker.start(self._unreachable)
+            self._reconnector.start(self._unreachable)
 
     def join_over(self, link: Link) -> None:
         """Use the link to an agent that is already started."""
@@ -142,16 +142,16 @@ class Session:
             case events.HostUnreachable() | events.HostLost():
                 self._state = LinkState.CLOSED
             case _ if events.is_from_agent(event) and self._state.has_joined:
-                self._heard.recall()
+                self._event_cursor.recall()
 
     def resume(self) -> None:
         """Reconnect to the agent of the earlier supervisor, if there should be one."""
         self._takeover = Takeover.RESUMING if self.is_open else Takeover.NONE
         if self._state is LinkState.RECONNECTING:
             self._mailbox.put(events.LinkLost(self.host, "its supervisor was killed, and another one took over"))
-            self._seeker.find(self._gone)
+            self._reconnector.find(self._gone)
         elif self.is_open:  # the earlier supervisor may not have started it
-            self._seeker.find_or_start(self._unreachable)
+            self._reconnector.find_or_start(self._unreachable)
 
     # ---- the link
 
@@ -159,16 +159,16 @@ class Session:
         self._state = LinkState.CLOSED
         self._mailbox.put(events.HostUnreachable(self.host, printable(reason)))
 
-    def _gone(self, words: str, is_faulty: bool = False) -> None:
+    def _gone(self, reason: str, is_faulty: bool = False) -> None:
         self._state = LinkState.CLOSED
-        self._mailbox.put(events.HostLost(self.host, printable(words) or "it ended unexpectedly", is_faulty))
+        self._mailbox.put(events.HostLost(self.host, printable(reason) or "it ended unexpectedly", is_faulty))
 
     def _use(self, link: Link) -> None:
         self._frames = Frames(link, self._mailbox, self._read, self._lose, self._punish)
-        self._health.note_link(self._mailbox.now(), self._heard.seen)
+        self._health.note_link(self._mailbox.now(), self._event_cursor.seen)
         terms = self._terms._asdict()
         del terms["heartbeat"], terms["clock"]
-        self._say("hello", protocol=wire.PROTOCOL, seen=self._heard.seen, **terms, **self._time())
+        self._say("hello", protocol=wire.PROTOCOL, seen=self._event_cursor.seen, **terms, **self._time())
         if self._terms.lease > 0:
             self._beat(self._frames)
 
@@ -193,18 +193,18 @@ class Session:
 
     def _lose(self, reason: str) -> None:
         """Close this link and reconnect, as the agent may be alive."""
-        self._health.note_loss(self._mailbox.now(), self._heard.seen, self._is_greeted)
+        self._health.note_loss(self._mailbox.now(), self._event_cursor.seen, self._is_greeted)
         self._hang_up()
         if self._is_leaving:
-            self._way.end()
+            self._connector.end()
             self._state = LinkState.CLOSED
         elif given_up := self._health.why_given_up(reason):
             self._gone(given_up)
         elif self._state.has_joined:
             self._mailbox.put(events.LinkLost(self.host, printable(reason)))
-            self._seeker.find(self._gone)
+            self._reconnector.find(self._gone)
         else:
-            self._seeker.explain(reason, self._unreachable)
+            self._reconnector.explain(reason, self._unreachable)
 
     def _punish(self, reason: str) -> None:
         """Give up this link after a protocol violation, and the host after several of them.
@@ -215,7 +215,7 @@ class Session:
         too_many = self._health.note_violation()
         reason = f"its agent broke the protocol: {reason}"
         if self._state.has_joined and not self._is_leaving and too_many:
-            self._seeker.stop()
+            self._reconnector.stop()
             self._hang_up()
             self._gone(f"{reason}; it did that {too_many} times", is_faulty=True)
         else:
@@ -231,14 +231,14 @@ class Session:
             body: what it carries in addition to its fields.
             **about: the command's fields.
         """
-        self._given.note(kind, about)
-        frame = self._orders.add(kind, body, **about)
+        self._expected.note(kind, about)
+        frame = self._outbox.add(kind, body, **about)
         if self._is_greeted:
             self._send(frame)
 
     def set_cluster(self, addresses: bytes) -> None:
         """Send the addresses of all tasks, as JSON, unless the agent already has them."""
-        if addresses != self._orders.last_body:
+        if addresses != self._outbox.last_body:
             self.order("set_cluster", addresses)
 
     def signal(self, task: str, attempt: int, number: int) -> None:
@@ -261,13 +261,13 @@ class Session:
 
     def cut(self, seconds: float) -> None:
         """Close the link, and reconnect only after ``seconds``: for fault injection."""
-        self._seeker.pause(self._mailbox.now() + seconds)
+        self._reconnector.pause(self._mailbox.now() + seconds)
         if self._frames is not None:
             self._lose(f"it was cut for {seconds:g} s")
 
     def send_files(self, code: Code) -> None:
         """Send the user's code to the host; `FilesSynced` or `FilesRefused` will follow."""
-        self._given.note_files()
+        self._expected.note_files()
         self._upload = Upload(code, lambda frame: self._send((frame,)))
         if self._is_greeted:
             self._upload.offer()
@@ -282,8 +282,8 @@ class Session:
 
     def abandon(self) -> None:
         """Stop without waiting: the agent has exited, or will on its own when its lease expires."""
-        self._seeker.stop()
-        self._orders.forget()
+        self._reconnector.stop()
+        self._outbox.forget()
         self._hang_up()
         self._state = LinkState.CLOSED
 
@@ -332,23 +332,23 @@ class Session:
     def _read_event(self, message: dict[str, Any]) -> None:
         number = fields.integer(message, "seq", 1)
         event = events.from_agent(self.host, message)
-        self._given.check(event)
-        if not self._heard.is_new(number):
+        self._expected.check(event)
+        if not self._event_cursor.is_new(number):
             return
-        self._given.count_event(self._mailbox.now())
+        self._expected.count_event(self._mailbox.now())
         if isinstance(event, events.TaskStarted | events.TaskExited):
             event = event._replace(at=self._clock.ours(event.at))
         elif isinstance(event, events.FilesSynced | events.FilesRefused):
             self._upload = None
-        self._heard.note(event, number)
+        self._event_cursor.note(event, number)
         self._mailbox.put(event)
 
     def _may_write(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start an attempt, so that its output is accepted."""
-        return self._given.has_started(task, attempt)
+        return self._expected.has_started(task, attempt)
 
     def _read_greeting(self, message: dict[str, Any]) -> None:
-        greeting = replies.read_greeting(message, self._orders.last, self._mailbox.now())
+        greeting = replies.read_greeting(message, self._outbox.last, self._mailbox.now())
         if self._is_greeted:
             raise ValueError("it greeted twice")
         if self._state.has_joined:
@@ -357,12 +357,12 @@ class Session:
             self._mailbox.put(events.HostJoined(self.host))
         self._state = LinkState.CONNECTED
         self._takeover = Takeover.NONE
-        for task, attempt in self._orders.silent_attempts(greeting.pulse.obeyed, greeting.streams):
+        for task, attempt in self._outbox.silent_attempts(greeting.pulse.obeyed, greeting.streams):
             self._output.end(task, attempt)
-        if not self._heard.seen:
+        if not self._event_cursor.seen:
             self._say("keep_alive", **self._time())  # a starting agent answers late, which makes a poor clock sample
         self._take_pulse(greeting.pulse)
-        for frame in self._orders.waiting():
+        for frame in self._outbox.waiting():
             self._send(frame)
         if self._upload is not None:
             self._upload.offer()
@@ -383,18 +383,18 @@ class Session:
 
     def _read_pulse(self, message: dict[str, Any]) -> None:
         self._health.note_pulse()
-        self._take_pulse(replies.read_pulse(message, self._orders.last, self._mailbox.now()))
+        self._take_pulse(replies.read_pulse(message, self._outbox.last, self._mailbox.now()))
 
     def _take_pulse(self, pulse: replies.Pulse) -> None:
         """Discard the commands that were executed, and compare the clocks."""
         self._health.note_answer(pulse.sent)
         self._clock.compare(pulse.sent, pulse.time, self._mailbox.now())
-        self._orders.forget(pulse.obeyed)
+        self._outbox.forget(pulse.obeyed)
 
     def _read_measures(self, message: dict[str, Any]) -> None:
         taken = measures.from_wire(message.get("tasks"))
         moment = self._clock.ours(fields.number(message, "time"))
-        known = {task: measure for task, measure in taken.items() if self._given.has_started(task, measure.attempt)}
+        known = {task: measure for task, measure in taken.items() if self._expected.has_started(task, measure.attempt)}
         if self._tell_measures is not None:
             self._tell_measures(known, moment)
 
@@ -404,7 +404,7 @@ class Session:
 
     def recorded(self, event: events.Event) -> None:
         """Mark an event of this host as written to the journal, so that its agent may discard it."""
-        if self._heard.record(event):
+        if self._event_cursor.record(event):
             self._acknowledge_soon()
 
     def _acknowledge_soon(self) -> None:
@@ -417,7 +417,7 @@ class Session:
         self._is_acknowledging = False
         if not self._is_greeted:
             return  # acknowledged over the next link instead
-        self._say("acknowledge", seen=self._heard.recorded, streams=self._output.take_notes())
+        self._say("acknowledge", seen=self._event_cursor.recorded, streams=self._output.take_notes())
 
     _ANSWERS: ClassVar = {
         "alive": _read_pulse,

@@ -49,7 +49,7 @@ def _look(host: str, way: AgentConnector) -> AgentSnapshot:
     try:
         link.socket.settimeout(_PATIENCE)
         link.socket.sendall(wire.encode({"kind": "look"}))
-        seen = replies.read_sight(_answer(link))
+        seen = replies.read_live_tasks(_answer(link))
     except (OSError, EOFError, wire.WireError, ValueError) as error:
         reason = f"its agent did not answer: {printable(str(error)) or type(error).__name__}"
         return AgentSnapshot(host, None, reason=reason)

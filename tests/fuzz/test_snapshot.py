@@ -11,4 +11,4 @@ pytestmark = pytest.mark.fuzz
 
 def test_no_agent_can_surprise_an_onlooker() -> None:
     """Every response is a state of tasks or one printable sentence."""
-    borders.check_all("sight")
+    borders.check_all("snapshot")
