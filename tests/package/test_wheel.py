@@ -27,7 +27,7 @@ EXAMPLES = ("trains_and_leaves_nothing[mnist_multi_worker]", "trains_and_leaves_
 SUITE = (
     ("agent", "cli", "training/test_training.py", "training/test_examples.py")
     if LONG
-    else ("agent/test_agent.py", "cli/test_up.py", "cli/test_command_line.py")
+    else ("agent/test_agent.py", "cli/test_command_line.py", "cli/test_resume.py")
 )
 """What is rerun with the wheel: agents and the command as an ordinary user. `make nightly` reruns more, and trains.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tflaunch.core import policy
 from tflaunch.plan.model import Plan
 
-_FIRST_OF_TASKS = "\ntrap 'end 129"
+_FIRST_OF_TASKS = "\ntrap 'echo \"- signal 129"
 _BEHIND_TASKS = "\nwhile read -r task"
 _LISTING = r"""
 scontrol() { [ "$1 $2" = "show hostnames" ] && printf '%s\n' NODES || echo unknown; }
@@ -159,7 +159,7 @@ def _rest(listed: Listed, plan: Plan) -> Iterator[str]:
     yield from (
         f"{name} does not end all"
         for name in ("HUP", "INT", "TERM")
-        if not re.search(rf"'end \d+ \d+' SIG{name}", traps)
+        if not re.search(rf"signal \d+\" >&3' SIG{name}", traps)
     )
     directory = told["cd"][0].removeprefix("cd ")
     if directory not in {process.workdir for process in plan.processes()}:

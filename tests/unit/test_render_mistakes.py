@@ -150,7 +150,7 @@ SCRIPTS = {
     "a variable less": ("  DATA=/data", "  DATE=/data"),
     "a proxy": ("grpc_proxy=", "grpc_proxy=http://proxy"),
     "another directory": ("cd -- /home/ann/training", "cd -- /home/ann"),
-    "TERM that ends the script alone": ("trap 'end 143", "trap 'exit 143"),
+    "TERM that ends the script alone": ("""trap 'echo "- signal 143" >&3'""", "trap 'exit 143'"),
     "not bash": ("bash\n", "sh\n"),
 }
 MISTAKES["sh"] = SCRIPTS

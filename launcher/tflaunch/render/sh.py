@@ -60,7 +60,7 @@ end() {  # CODE SECONDS: TERM to all, KILL after SECONDS
     if [[ $what == runs ]]; then
       session[$task]=$number
       tell TERM "$task"
-    else
+    elif [[ $what == ended ]]; then
       tell KILL "$task"
       unset "session[$task]"
     fi
@@ -71,10 +71,11 @@ end() {  # CODE SECONDS: TERM to all, KILL after SECONDS
 }
 """
 
+# A trap that ended the script itself would interrupt `read` in the middle of a report, and lose a session.
 _TRAPS = """\
-trap 'end 129 {grace}' HUP
-trap 'end 130 {grace}' INT
-trap 'end 143 {grace}' TERM
+trap 'echo "- signal 129" >&3' HUP
+trap 'echo "- signal 130" >&3' INT
+trap 'echo "- signal 143" >&3' TERM
 """
 
 _WAIT = """\
@@ -82,6 +83,8 @@ while read -r task what number <&3; do
   if [[ $what == runs ]]; then
     session[$task]=$number
     continue
+  elif [[ $what == signal ]]; then
+    end "$number" {grace}
   fi
   tell KILL "$task"  # what it has left behind
   unset "session[$task]"
