@@ -110,7 +110,7 @@ def _quoted(text: str) -> str:
 
 def check(case: bytes) -> None:
     """Run all verbs that start nothing on a spec."""
-    began = time.monotonic()
+    began = time.process_time()
     suffix, text = _SUFFIXES.get(case[:1], ".json"), case[1:]
     found: Sequence[Problem] = ()
     try:
@@ -126,7 +126,7 @@ def check(case: bytes) -> None:
     _check_problems(found)
     if len(case) % 16 == 0:
         _check_verb(text)
-    assert time.monotonic() - began < _LONGEST, "it takes too long"
+    assert time.process_time() - began < _LONGEST, "it takes too long"
 
 
 def _check_problems(problems: Sequence[Problem]) -> None:
