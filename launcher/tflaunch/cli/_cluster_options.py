@@ -1,0 +1,125 @@
+"""The options of `run` and `init` that say which tasks a cluster has, and where they run."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from tflaunch.cli._spec import say
+
+_FIRST_PORT = 1024
+"""The lowest port that a worker can use without privileges."""
+_LONGEST_PORT = 6  # digits that suffice to tell a count from a port
+_PYTHON = re.compile(r"python[\d.]*")
+
+_OPTIONS = (
+    click.option(
+        "-n", "--workers", "--worker", "workers", type=click.IntRange(0), metavar="N",
+        help="Number of workers; default: one per host.",
+    ),
+    click.option(
+        "-H", "--hosts", metavar="H1,H2",
+        help="Hosts, in the order in which they are filled; h1:4 is 4 workers on h1. Default: this machine.",
+    ),
+    click.option("--ps", type=click.IntRange(0), default=0, metavar="N", help="Number of parameter servers."),
+    click.option("--chief", is_flag=True, help="Add a chief, on the first host."),
+    click.option("--evaluator", is_flag=True, help="Add an evaluator, on the first host."),
+)  # fmt: skip
+
+
+class ClusterOptions(NamedTuple):
+    """The values of the options."""
+
+    workers: int | None = None
+    hosts: str | None = None
+    ps: int = 0
+    chief: bool = False
+    evaluator: bool = False
+
+
+class HostSlots(NamedTuple):
+    """A host of -H, and its number of workers; None if -H does not give one."""
+
+    host: str
+    workers: int | None
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which receives their values as ``roles``."""
+
+    @functools.wraps(command)
+    def with_roles(**values: Any) -> Any:
+        roles = ClusterOptions(**{name: values.pop(name) for name in ClusterOptions._fields})
+        return command(roles=roles, **values)
+
+    decorated: Callable[..., Any] = with_roles
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def cluster_of(roles: ClusterOptions) -> dict[str, Any]:
+    """Return the `cluster` of a spec with these roles; report numbers of `-H` that count workers.
+
+    Raises:
+        click.UsageError: the cluster could not train, or a host would get no worker.
+    """
+    slots = host_slots(roles.hosts or "")
+    if counted := [f"{number} on {host}" for host, number in slots if number is not None]:
+        say(f"-H: a number below {_FIRST_PORT} counts workers: {', '.join(counted)}")
+    are_counted = any(count is not None for _, count in slots)
+    room = sum(count or 1 for _, count in slots)
+    number = max(room, 1) if roles.workers is None else roles.workers
+    _check_roles(number, roles.ps, roles.chief)
+    if are_counted and number > room:
+        raise click.UsageError(f"-n {number} is more workers than the {room} that -H has room for.")
+    wanted = {"chief": int(roles.chief), "worker": number, "ps": roles.ps, "evaluator": int(roles.evaluator)}
+    if not slots:
+        return {role: count for role, count in wanted.items() if count}
+    hosts = [host for host, _ in slots]
+    placed = {role: [hosts[index % len(hosts)] for index in range(count)] for role, count in wanted.items()}
+    if are_counted:
+        placed["worker"] = [host for host, count in slots for _ in range(count or 1)][:number]
+    else:
+        shares = [number // len(hosts) + (index < number % len(hosts)) for index in range(len(hosts))]
+        placed["worker"] = [host for host, share in zip(hosts, shares, strict=True) for _ in range(share)]
+    return {role: names for role, names in placed.items() if names}
+
+
+def host_slots(text: str) -> list[HostSlots]:
+    """Parse -H: `h1:4` is 4 workers on h1, as in mpirun, unless the number can be a worker's port.
+
+    Raises:
+        click.UsageError: a host would get no worker.
+    """
+    found = []
+    for word in filter(None, map(str.strip, text.split(","))):
+        host, _, number = word.partition(":")
+        is_count = number.isdecimal() and int(number[:_LONGEST_PORT]) < _FIRST_PORT
+        if is_count and not int(number):
+            raise click.UsageError(f"-H {word} is a host without a worker; leave it out, or give a number from 1 on.")
+        found.append(HostSlots(host, int(number)) if is_count else HostSlots(word, None))
+    return found
+
+
+def name_from(command: Sequence[str]) -> str:
+    """Return a job name from the command: the script's rather than its interpreter's."""
+    from tflaunch.clusterspec import load
+
+    words = [word for word in command if not word.startswith("-")]
+    if len(words) > 1 and _PYTHON.fullmatch(Path(words[0]).name):
+        words = words[1:]
+    return load.job_name_from(Path(words[0]).stem if words else "")
+
+
+def _check_roles(workers: int, ps: int, chief: bool) -> None:
+    """Report errors in terms of the command line that would otherwise be reported in terms of a spec."""
+    if not workers:
+        raise click.UsageError("-n 0 leaves nothing that trains; ask for one worker at least.")
+    if ps and not chief:
+        raise click.UsageError("--ps needs a chief, which drives parameter servers and workers; add --chief.")
