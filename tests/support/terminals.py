@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import subprocess
+from contextlib import suppress
 
 import psutil
 
 from support.launch import PATIENCE, Launch
+
+_PAUSE = 2.0  # seconds between two presses of a key
 
 
 class Terminal:
@@ -28,6 +32,25 @@ class Terminal:
         said = b""
         while words not in said:
             said += os.read(self._master, 4096)
+
+    def answer(self, question: bytes, words: bytes) -> None:
+        """Wait for a question and type the answer."""
+        self.read_until(question)
+        os.write(self._master, words)
+
+    def read_to_end(self, key: bytes = b"") -> tuple[str, int]:
+        """Return the rest of what it shows, and the script's exit code.
+
+        ``key`` is pressed until then: a Python that is just about to read may not notice the first Ctrl-C.
+        """
+        said = b""
+        with suppress(OSError):  # EIO: no process has it open any more
+            while True:
+                os.write(self._master, key)
+                while select.select([self._master], [], [], _PAUSE if key else None)[0]:
+                    said += os.read(self._master, 4096)
+        os.close(self._master)
+        return said.decode(), self._shell.wait(PATIENCE)
 
     def hang_up(self) -> None:
         """Close it, and kill the processes that it started and knows of: its user has logged out."""

@@ -23,6 +23,7 @@ _VERBS = (
     "events",
     "tensorboard",
     "report",
+    "init",
     "plan",
     "check",
     "doctor",

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from tflaunch.clusterspec.model import DISCOVER, EXTENSION, TASK_FIELDS, Spec
+
+# A path would name a file of one machine, so specs that are shared need a URL. tflaunch has no site of its own; this is
+# the address under which editors look for the schemas of tools, once a schema is registered there.
+SCHEMA_URL = "https://json.schemastore.org/tflaunch.json"
+"""The name of the schema, its ``$id``, which specs give to editors."""
+
+FILE = Path(__file__).with_name("cluster.schema.json")
+"""The schema as a file of the package, for programs that read it without running tflaunch."""
 
 
 class _Generator(GenerateJsonSchema):
@@ -37,6 +46,7 @@ def json_schema() -> dict[str, Any]:
     del schema["required"]  # any one of `TASK_FIELDS` is enough, see below
     return {
         "$schema": _Generator.schema_dialect,
+        "$id": SCHEMA_URL,
         **schema,
         "anyOf": [{"required": [name]} for name in TASK_FIELDS],
     }

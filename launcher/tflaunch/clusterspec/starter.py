@@ -1,0 +1,168 @@
+"""Write a first spec for a newcomer: commented, with optional fields that only need to be uncommented."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from tflaunch.clusterspec.schema import SCHEMA_URL
+from tflaunch.clusterspec.values import LOCALHOST, parse_address
+
+FORMATS = (".yaml", ".yml", ".toml", ".json")
+"""The suffixes of the files that a spec can be written to."""
+
+_HEAD = """\
+A cluster spec of tflaunch. `tflaunch check {path}` finds mistakes in it; `tflaunch plan {path}` shows
+what it would start. A field directly after a # is optional: remove the # to use it.\
+"""
+
+
+class _Field(NamedTuple):
+    """A field of a spec and what it is for; ``is_on`` unless it is commented out."""
+
+    name: str
+    value: Any
+    comment: str
+    is_on: bool = False
+
+
+def starter_spec(name: str, cluster: dict[str, Any], command: list[str], path: PurePath) -> str:
+    """Return the text of a spec, in the format that the suffix of ``path`` names.
+
+    Args:
+        name: of the job.
+        cluster: the tasks, as in a spec.
+        command: of every task.
+        path: where the spec will be, for its comments.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        data = {"$schema": SCHEMA_URL, "name": name, "cluster": cluster, "command": command}
+        return json.dumps(data, indent=2) + "\n"
+    is_toml = suffix == ".toml"
+    head = f"#:schema {SCHEMA_URL}" if is_toml else f"# yaml-language-server: $schema={SCHEMA_URL}"
+    blocks = [f"{head}\n{_comment(_HEAD.format(path=shlex.quote(str(path))))}"]
+    blocks += [_block(field, is_toml) for field in _fields(name, cluster, command)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _fields(name: str, cluster: dict[str, Any], command: list[str]) -> Iterator[_Field]:
+    hosts = _remote_hosts(cluster)
+    yield _Field("name", name, f"The name of the job; its runs are called {name}-DATE-TIME-NUMBER.", is_on=True)
+    where = (
+        "The tasks of each role, by the hosts on which they run. Write host:port to choose a port yourself."
+        if hosts
+        else "How many tasks of each role run on this machine. A list of hosts instead of a number runs them there."
+    )
+    yield _Field("cluster", cluster, f"{where}\nEvery task gets its TF_CONFIG, and a port.", is_on=True)
+    yield _Field(
+        "command",
+        command,
+        "What every task runs: a program and its arguments. No shell is involved.\n"
+        "{task.index}, {task.role} and {run} are filled in.",
+        is_on=True,
+    )
+    strategy = "parameter_server" if "ps" in cluster else "multi_worker_mirrored"
+    yield _Field("strategy", strategy, "The strategy of the program; without this line, the one that the roles imply.")
+    yield from _fields_of_hosts(hosts, cluster)
+    yield _Field("env", {"TF_CPP_MIN_LOG_LEVEL": "1"}, "Environment variables of every task.")
+    yield _Field(
+        "tensorboard",
+        "logs",
+        "The directory of the program's event files; TensorBoard shows it while the job runs.",
+    )
+    restart = {"max": 3, "window": "10m"}
+    yield _Field(
+        "restart",
+        restart,
+        "How often a failed job is restarted within a time (here: the defaults). A max of 0 disables restarts.",
+    )
+    yield _Field(
+        "timeouts",
+        {"grace": "30s", "stall": "30m"},
+        "grace: the time that tasks have to save when they are stopped (default: 10s).\n"
+        "stall: the time without output or progress after which a job has failed (default: no limit).",
+    )
+    if _can_preload(command):
+        yield _Field(
+            "preload", ["tensorflow"], "Import TensorFlow once per host, and fork the tasks from that process."
+        )
+
+
+def _fields_of_hosts(hosts: list[str], cluster: dict[str, Any]) -> Iterator[_Field]:
+    if not hosts:
+        return
+    yield _Field(
+        "hosts",
+        {hosts[0]: {"ssh": f"user@{hosts[0]}:22", "python": "~/venv/bin/python"}},
+        "How a host is reached (as user@address:port; by default as your ~/.ssh/config says),\n"
+        "and which interpreter `python` is there.",
+    )
+    yield _Field(
+        "sync",
+        {"paths": ["."], "exclude": [".git", ".venv", "__pycache__", "data"]},
+        "Copy the directory of this file to the hosts; without this line, your program must be there already.",
+    )
+    workers = len(cluster["worker"])
+    if len(hosts) > 1 and workers > 1:
+        yield _Field(
+            "elastic",
+            {"min_workers": workers - 1},
+            "Continue with fewer workers, but at least this many, when hosts are lost.",
+        )
+
+
+def _remote_hosts(cluster: dict[str, Any]) -> list[str]:
+    """Return the hosts in a cluster other than this machine, each once."""
+    addresses = [address for tasks in cluster.values() if isinstance(tasks, list) for address in tasks]
+    hosts = dict.fromkeys(parse_address(address).host for address in addresses)
+    return [host for host in hosts if host != LOCALHOST and not host.startswith("127.")]
+
+
+def _can_preload(command: list[str]) -> bool:
+    from tflaunch_worker.forkserver import program_source  # slow to import
+
+    return not program_source.check_command(command)
+
+
+def _block(field: _Field, is_toml: bool) -> str:
+    """Return a field below its comment; one that is off is a single line, which is easy to switch on."""
+    separator = " = " if is_toml else ": "
+    lines = [f"{field.name}{separator}{_value(field.value, separator)}"]
+    if field.is_on and isinstance(field.value, dict):
+        members = [f"{key}{separator}{_value(item, separator)}" for key, item in field.value.items()]
+        # A table of TOML would swallow the fields that follow it.
+        lines = (
+            [f"{field.name}.{line}" for line in members]
+            if is_toml
+            else [f"{field.name}:", *(f"  {line}" for line in members)]
+        )
+    text = "\n".join(lines)
+    return f"{_comment(field.comment)}\n{text if field.is_on else f'#{text}'}"
+
+
+def _comment(text: str) -> str:
+    return "\n".join(f"# {line}" for line in text.splitlines())
+
+
+def _value(value: Any, separator: str) -> str:
+    """Return a value as a flow value of YAML or an inline value of TOML, which differ only in the separator."""
+    if isinstance(value, dict):
+        members = (f"{_key(key)}{separator}{_value(item, separator)}" for key, item in value.items())
+        return f"{{{', '.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(_value(item, separator) for item in value)}]"
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _key(text: str) -> str:
+    return text if text.replace("_", "").isalpha() and text.isascii() else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """Return a text in quotes that both formats read, with escapes for what cannot be printed."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in quoted)
