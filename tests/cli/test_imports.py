@@ -66,6 +66,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Launch:
         ["down"],
         ["down", "-t", "1m"],
         ["report", "--dry-run"],
+        ["prune", "--dry-run", "--keep", "0", "--older-than", "0s"],
     ],
     ids=" ".join,
 )

@@ -188,7 +188,8 @@ def test_damaged_files_are_refused_in_a_sentence(
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     run = record(tmp_path, has_ended)
     commands = [[*arguments, run.name] if arguments[0] not in ("ls", "logs") else arguments for arguments in COMMANDS]
-    commands += [["up", "--resume", run.name], ["report", "--dry-run"]]
+    commands += [["up", "--resume", run.name], ["report", "--dry-run"], ["prune", "--dry-run", run.name]]
+    commands += [["prune", "--dry-run", "--keep", "0", "--older-than", "0s"]]
     whole = {name: (run / name).read_bytes() for name in set(FILES)}
     check(commands, run)
     for number in range(COUNT // 2):

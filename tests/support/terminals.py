@@ -27,15 +27,20 @@ class Terminal:
         launch.started.append(self._shell)
         os.close(slave)
 
-    def read_until(self, words: bytes) -> None:
-        """Wait until it shows this text."""
+    def read_until(self, words: bytes) -> str:
+        """Wait until it shows this text, and return what it has shown until then."""
         said = b""
         while words not in said:
             said += os.read(self._master, 4096)
+        return said.decode()
 
     def answer(self, question: bytes, words: bytes) -> None:
         """Wait for a question and type the answer."""
         self.read_until(question)
+        self.type(words)
+
+    def type(self, words: bytes) -> None:
+        """Type some text."""
         os.write(self._master, words)
 
     def read_to_end(self, key: bytes = b"") -> tuple[str, int]:

@@ -20,6 +20,7 @@ _VERBS = (
     "restart",
     "kill",
     "ls",
+    "prune",
     "events",
     "tensorboard",
     "report",

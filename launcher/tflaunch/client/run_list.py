@@ -27,10 +27,11 @@ def overview() -> list[dict[str, Any]]:
     The state is the phase of a live run, ``queued`` (by Slurm), ``succeeded``, ``failed``, ``stopped``,
     ``interrupted``, ``lost`` or ``unreadable``.
     """
-    return [_entry(directory) for directory in runs.newest_first()]
+    return [entry_of(directory) for directory in runs.newest_first()]
 
 
-def _entry(directory: Path) -> dict[str, Any]:
+def entry_of(directory: Path) -> dict[str, Any]:
+    """Return what `overview` has about the run in ``directory``."""
     unreadable = {"run": directory.name, "name": None, "exit_code": None, "tasks": None, "started": None}
     try:
         found = first_and_last_record(run_dir.open_run(directory))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LOCK_NAME = "lock"
 """The lock file in a run's directory, held by its supervisor."""
 _SHOWN = 8
+_PARTS = 4  # of a run's name: job, date, time, random digits
 
 
 def find_run(name: str | None) -> Path:
@@ -52,7 +53,7 @@ def find_run(name: str | None) -> Path:
 def _matching(known: list[Path], name: str) -> list[Path]:
     """Return the run with this name, else the runs of the job with this name, else those with this prefix."""
     of_run = [path for path in known if path.name == name]
-    of_job = [path for path in known if _job_name(path.name) == name]
+    of_job = [path for path in known if job_name(path.name) == name]
     return of_run or of_job or [path for path in known if name and path.name.startswith(name)]
 
 
@@ -98,10 +99,10 @@ def is_live(path: Path) -> bool:
     Args:
         path: the run's directory.
     """
-    return _is_locked(path) or batch.is_active(path)
+    return is_locked(path) or batch.is_active(path)
 
 
-def _is_locked(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Return whether a supervisor holds a run's lock, without keeping the lock."""
     try:
         descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -139,7 +140,18 @@ def take_lock(path: Path) -> int:
     except OSError as error:
         os.close(descriptor)
         raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
+    if not _is_at(descriptor, path / LOCK_NAME):
+        os.close(descriptor)
+        raise TflaunchError(f"run {path.name} has just been removed", EXIT_USAGE)
     return descriptor
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def kill_orphans(path: Path) -> None:
@@ -194,15 +206,20 @@ def _start(name: str) -> str:
     return "".join(_parts(name)[1:3])
 
 
-def _job_name(name: str) -> str:
+def job_name(name: str) -> str:
     """Return the name of a run's job."""
     return _parts(name)[0]
+
+
+def is_run_name(name: str) -> bool:
+    """Return whether this is how `RunDirectory` names runs."""
+    return len(_parts(name)) == _PARTS
 
 
 def _parts(name: str) -> list[str]:
     """Split a run's name into job, date, time and random digits; a name of another form is one part."""
     parts = name.rsplit("-", 3)
-    return parts if len(parts) == 4 and "".join(parts[1:3]).isdigit() else [name]
+    return parts if len(parts) == _PARTS and "".join(parts[1:3]).isdigit() else [name]
 
 
 def _listed(paths: list[Path]) -> str:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop
 
 
-_CACHE_NAME = "files"
+CACHE_NAME = "files"
+"""Directory of the cached files, inside tflaunch's home on the host."""
 _PARTS_NAME = ".files"  # never the name of a task's scratch directory
 _MONTH = 30 * 86400.0
 _READ = 1 << 20
@@ -70,7 +71,7 @@ class Files:
             TypeError, ValueError: a path leads out of the directory or through a link, or a value is malformed.
         """
         home = os.path.normpath(os.path.join(directory, *[os.pardir] * 4))
-        self._cache = os.path.join(home, _CACHE_NAME)
+        self._cache = os.path.join(home, CACHE_NAME)
         self._arriving = os.path.join(directory, TASKS_NAME, _PARTS_NAME)
         self._place = os.path.join(directory, CODE_NAME)
         self._files = [(_inside(path), int(mode) & 0o777, _hash(digest)) for path, mode, digest in files]

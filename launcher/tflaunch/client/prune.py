@@ -1,0 +1,472 @@
+"""Find and remove what old runs have left on this machine.
+
+A run is removed with its lock held, so that it cannot be resumed meanwhile, and is renamed first, so that no command
+sees half of it. Symbolic links are removed, never followed: logs that are elsewhere (`--log-dir`) stay.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import shutil
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tflaunch import private_files
+from tflaunch.client import run_list, runs
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.slurm import batch
+from tflaunch.slurm.commands import SlurmError
+from tflaunch.store import journal, run_dir
+from tflaunch.store.journal_reader import first_and_last_record
+from tflaunch.transport import bootstrap
+from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
+from tflaunch_worker import linux
+from tflaunch_worker.agent.files import CACHE_NAME as FILES_NAME
+
+_AGENTS_NAME = "agents"  # the cache of `tflaunch_worker.boot`, and its lock
+_UNPACKING = ".new"  # suffix of an agent that `boot` is unpacking, with the lock held
+_TRASH = ".pruned-"  # prefix of a run that is being removed; hidden from all other commands
+_PRUNE_LOCK = ".prune"
+_REMOVING = "removing"
+_DEAD = ("lost", "unreadable", "not begun", "stopped")
+_CHANGED_BY_LOOKING = (runs.LOCK_NAME, *batch.FILES)
+_SHA256_LENGTH = 64
+PATIENCE = 86_400.0
+"""Seconds for which what may still be in use is kept, whatever the retention.
+
+These are runs that have not begun, runs on other hosts whose supervisor was killed at an unknown time (their tasks live
+until the lease ends), and what is cached for agents that may be starting.
+"""
+
+
+class Retention(NamedTuple):
+    """Which runs are kept: the newest ``keep`` of each job, and those that ended in the last ``older_than`` seconds."""
+
+    keep: int
+    older_than: float
+
+
+class OldRun(NamedTuple):
+    """A run to remove.
+
+    Attributes:
+        path: its directory.
+        state: as `run_list.overview` has it, ``not begun`` without a journal, or ``removing`` for one that an earlier
+            prune did not finish.
+        ended: when it ended or was last written to, in seconds since 1970.
+        size: bytes on the disk.
+        logs: the directory of its logs if that is elsewhere and stays.
+        written: time of the last change, to notice another one.
+    """
+
+    path: Path
+    state: str
+    ended: float
+    size: int
+    logs: str | None
+    written: float
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self.path.name.removeprefix(_TRASH)
+
+
+class KeptRun(NamedTuple):
+    """A run that would be removed, were it not for a reason."""
+
+    name: str
+    reason: str
+
+
+class Cached(NamedTuple):
+    """Something in a cache of the agents on this machine: ``kind`` is ``code`` or ``agent``."""
+
+    kind: str
+    path: Path
+    size: int
+
+
+class Findings(NamedTuple):
+    """What can be removed, and which runs cannot although they are old."""
+
+    runs: list[OldRun]
+    kept: list[KeptRun]
+    cached: list[Cached]
+
+
+class _Kept(Exception):
+    """Raised for a run that must not be removed; the message continues a sentence that begins with its name."""
+
+
+# ---- finding
+
+
+def find_old(retention: Retention, now: float) -> Findings:
+    """Return what can be removed by age; ``now`` is in seconds since 1970.
+
+    Raises:
+        TflaunchError: the runs cannot be listed, or another user could have put runs there.
+    """
+    found, kept = [], []
+    for path in [*_trash(), *_beyond_newest(retention.keep)]:
+        try:
+            old = _unfinished(path) if path.name.startswith(_TRASH) else _examine(path, now)
+            if old.state == _REMOVING or now - old.ended >= retention.older_than:
+                found.append(old)
+        except _Kept as reason:
+            if now - _last_change(path) >= retention.older_than and not runs.is_live(path):
+                kept.append(KeptRun(path.name, str(reason)))
+    limit = now - max(retention.older_than, PATIENCE)
+    return Findings(found, kept, [*_old_code(limit), *_old_agents(limit)])
+
+
+def find_named(names: Sequence[str], now: float) -> Findings:
+    """Return exactly these runs, also damaged ones.
+
+    Raises:
+        TflaunchError: one of them does not exist, or may be alive.
+    """
+    known = {path.name: path for path in runs.newest_first()}
+    found = []
+    for name in dict.fromkeys(names):
+        if name not in known:
+            remedy = "give the whole name of a run, as `tflaunch ls` shows it"
+            raise TflaunchError(f"there is no run {name!r}; {remedy}", EXIT_USAGE)
+        try:
+            found.append(_examine(known[name], now, is_named=True))
+        except _Kept as reason:
+            raise TflaunchError(f"run {name} {reason}", EXIT_USAGE) from None
+    return Findings(found, [], [])
+
+
+def _beyond_newest(keep: int) -> Iterator[Path]:
+    """Yield the runs that are not among the newest of their job."""
+    count: Counter[str] = Counter()
+    for path in runs.newest_first():
+        job = runs.job_name(path.name)
+        count[job] += 1
+        if count[job] > keep:
+            yield path
+
+
+def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
+    """Return a run that may be removed.
+
+    Raises:
+        _Kept: it must not be, at any age; by default also if it is damaged.
+    """
+    try:
+        run_dir.open_run(path)
+        if not runs.is_run_name(path.name):
+            raise _Kept("does not have the name of a run; remove it by hand")
+        written = _last_change(path)  # before Slurm is asked, as its answer is noted in the directory
+        _require_dead(path)
+        state, ended = _end_of(path, written, now, is_named)
+        logs = path / "logs"
+        outside = os.readlink(logs) if logs.is_symlink() else None
+        return OldRun(path, state, ended, _size(path), outside, written)
+    except TflaunchError as error:
+        raise _Kept(f"cannot be removed: {error}") from None
+    except OSError as error:
+        raise _Kept(f"cannot be removed: {error.filename}: {error.strerror}") from None
+
+
+def _require_dead(path: Path, is_locked_by_us: bool = False) -> None:
+    """Refuse a run of which something is known to live.
+
+    Raises:
+        _Kept: a supervisor, a job of Slurm or an agent on this machine lives.
+    """
+    remedy = f"to end it: tflaunch down {path.name}"
+    try:
+        job = batch.current_job(path)
+    except SlurmError as error:
+        raise _Kept(f"may be alive, as Slurm cannot be asked about its job: {error}") from None
+    if job is not None:
+        raise _Kept(f"is live: its job of Slurm is {job.state}; {remedy}")
+    if not is_locked_by_us and runs.is_locked(path):
+        raise _Kept(f"is live; {remedy}")
+    if _has_agent(path):
+        is_from_here = os.path.lexists(path / run_dir.JOURNAL_NAME)
+        remedy = remedy if is_from_here else "end it on the machine where it was started"
+        raise _Kept(f"has an agent that lives on this machine; {remedy}")
+
+
+def _require_unchanged(old: OldRun) -> None:
+    """Refuse a run that was resumed, and has ended again, after it was found.
+
+    Raises:
+        _Kept: it was written to.
+    """
+    if _last_change(old.path) != old.written:
+        raise _Kept("has changed meanwhile")
+
+
+def _has_agent(path: Path) -> bool:
+    return any(linux.is_lock_free(str(lock)) is False for lock in path.glob(f"agents/*/{AGENT_LOCK_NAME}"))
+
+
+def _end_of(path: Path, written: float, now: float, is_named: bool) -> tuple[str, float]:
+    """Return the state of a run without a supervisor, and when it ended or was last written to.
+
+    Raises:
+        _Kept: it may be starting, may have tasks elsewhere, or is damaged and not named.
+    """
+    is_recent = now - written < PATIENCE
+    entry = run_list.entry_of(path)
+    state: str = entry["state"]
+    has_journal = os.path.lexists(path / run_dir.JOURNAL_NAME)
+    if state == "unreadable" and not has_journal:
+        state = "not begun"
+    is_over = entry["exit_code"] is not None
+    if not is_over and state not in _DEAD:
+        raise _Kept(f"is live; to end it: tflaunch down {path.name}")
+    if state == "unreadable" and not is_named:
+        raise _Kept(f"is damaged: {_damage(path)}; to remove it: tflaunch prune {path.name}")
+    if state in ("unreadable", "not begun") and is_recent:
+        what = "is damaged" if has_journal else "has not begun"
+        raise _Kept(f"{what}, and was written to within a day, so it may be alive")
+    if state == "lost" and is_recent and (hosts := _other_hosts(path)):
+        remedy = f"to end them: tflaunch down {path.name}"
+        raise _Kept(f"may have live tasks on {', '.join(hosts)}, as its supervisor was killed; {remedy}")
+    if is_over and (records := first_and_last_record(path)):
+        return state, float(records[1]["time"])
+    return state, written
+
+
+def _damage(path: Path) -> str:
+    """Return why a run's journal cannot be read."""
+    try:
+        journal.read_job(path)
+    except TflaunchError as error:
+        return str(error)
+    return f"{path / run_dir.JOURNAL_NAME} has no usable first or last record"
+
+
+def _other_hosts(path: Path) -> list[str]:
+    """Return the hosts of a run other than this machine, where its tasks may outlive their supervisor."""
+    found = first_and_last_record(path)
+    hosts: list[dict[str, Any]] = found[0]["plan"]["hosts"] if found is not None else []
+    return [host["host"] for host in hosts if not host["is_local"]]
+
+
+def _last_change(path: Path) -> float:
+    """Return when a run was last written to, apart from what commands write that only look at it."""
+    files = [entry for entry in path.glob("*") if not _is_directory(entry)]
+    found = [*files, *path.glob("agents/*/*"), *path.glob("logs/*")]
+    times = [entry.lstat().st_mtime for entry in found if not entry.name.startswith(_CHANGED_BY_LOOKING)]
+    return max(times, default=path.lstat().st_mtime)
+
+
+def _trash() -> list[Path]:
+    """Return what earlier prunes did not finish to remove."""
+    return [path for path in sorted(run_dir.runs_directory().glob(f"{_TRASH}*")) if _is_directory(path)]
+
+
+def _unfinished(path: Path) -> OldRun:
+    """Return a run that an earlier prune did not finish to remove.
+
+    Raises:
+        _Kept: it contains what must not be removed.
+    """
+    try:
+        changed = path.lstat().st_mtime
+        return OldRun(path, _REMOVING, changed, _size(path), None, changed)
+    except TflaunchError as error:
+        raise _Kept(f"cannot be removed: {error}") from None
+
+
+# ---- caches
+
+
+def _old_code(limit: float) -> Iterator[Cached]:
+    """Yield the files of synced code that no run has used since ``limit``; their mtime is when one last did."""
+    for path in _own_entries(FILES_NAME):
+        status = path.lstat()
+        if _is_hash(path.name) and stat.S_ISREG(status.st_mode) and status.st_mtime < limit:
+            yield Cached("code", path, status.st_blocks * 512)
+
+
+def _old_agents(limit: float) -> Iterator[Cached]:
+    """Yield the agents of other versions that were unpacked before ``limit``, if no agent lives that may be one."""
+    found = [path for path in _own_entries(_AGENTS_NAME) if _is_directory(path) and path.lstat().st_mtime < limit]
+    if not found or _lives_any_agent():
+        return
+    current = bootstrap.build_archive().sha256
+    for path in found:
+        if _is_hash(path.name.removesuffix(_UNPACKING)) and path.name != current:
+            yield Cached("agent", path, _size(path))
+
+
+def _lives_any_agent() -> bool:
+    return any(_has_agent(path) for path in runs.newest_first())
+
+
+def _own_entries(cache: str) -> list[Path]:
+    """Return what is in a cache; nothing if there is none, or if it is not a directory of this user alone."""
+    path = run_dir.home() / cache
+    if not _is_directory(path):
+        return []
+    private_files.require_own(path)
+    return sorted(entry for entry in path.iterdir() if entry.lstat().st_uid == os.geteuid())
+
+
+def _is_hash(name: str) -> bool:
+    return len(name) == _SHA256_LENGTH and name.isalnum()
+
+
+def _is_directory(path: Path) -> bool:
+    """Return whether this is a directory itself, not a link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+# ---- removing
+
+
+@contextmanager
+def only_prune() -> Iterator[None]:
+    """Keep every other prune of this user waiting inside the context: none meets what another has half removed.
+
+    Raises:
+        TflaunchError: the lock cannot be taken.
+    """
+    path = run_dir.runs_directory() / _PRUNE_LOCK
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except FileNotFoundError:
+        yield  # there are no runs
+        return
+    except OSError as error:
+        raise TflaunchError(f"{path}: {error.strerror}", EXIT_INTERNAL) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def remove_run(old: OldRun) -> None:
+    """Remove a run, and kill what a killed agent of it has left.
+
+    Raises:
+        TflaunchError: it lives again, has changed, or cannot be removed.
+    """
+    if old.path.name.startswith(_TRASH):
+        _delete(old.path)
+        return
+    lock = runs.take_lock(old.path)
+    try:
+        _require_dead(old.path, is_locked_by_us=True)
+        _require_unchanged(old)
+        runs.kill_orphans(old.path)
+        _size(old.path, repairs=True)
+        trash = old.path.with_name(f"{_TRASH}{old.path.name}")
+        old.path.rename(trash)
+        _delete(trash)
+    except _Kept as reason:
+        raise TflaunchError(f"run {old.name} {reason}", EXIT_INTERNAL) from None
+    except OSError as error:
+        raise TflaunchError(f"run {old.name}: {error.filename}: {error.strerror}", EXIT_INTERNAL) from None
+    finally:
+        os.close(lock)
+
+
+def remove_cached(cached: Cached) -> bool:
+    """Remove something from a cache; return false if it is used again, or is gone already.
+
+    Raises:
+        TflaunchError: it cannot be removed.
+    """
+    limit = time.time() - PATIENCE
+    try:
+        if cached.path.lstat().st_mtime >= limit:
+            return False
+        if cached.kind == "code":
+            cached.path.unlink()
+            return True
+        return _remove_agent(cached.path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise TflaunchError(f"{error.filename or cached.path}: {error.strerror}", EXIT_INTERNAL) from None
+
+
+def _remove_agent(path: Path) -> bool:
+    """Remove an unpacked agent as `boot` replaces one, with its lock held; return false if an agent lives now."""
+    with open(path.with_name("lock"), "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _lives_any_agent():
+            return False
+        trash = path if path.name.endswith(_UNPACKING) else path.with_name(f"{path.name}{_UNPACKING}")
+        if path != trash:
+            if trash.exists():
+                _delete(trash)
+            path.rename(trash)
+        _delete(trash)
+    return True
+
+
+def _delete(path: Path) -> None:
+    """Remove a directory with everything in it; links in it are removed, not followed.
+
+    Raises:
+        TflaunchError: something in it cannot be removed; the next prune tries again.
+    """
+    try:
+        _size(path, repairs=True)
+        shutil.rmtree(path)
+    except OSError as error:
+        raise TflaunchError(f"{error.filename or path} cannot be removed: {error.strerror}", EXIT_INTERNAL) from None
+
+
+def _size(path: Path, repairs: bool = False) -> int:
+    """Return the bytes of a directory on the disk; with ``repairs``, make its directories writable for us.
+
+    A directory that cannot be read counts nothing.
+
+    Raises:
+        TflaunchError: something in it belongs to another user, or is another file system.
+    """
+    device, user = path.lstat().st_dev, os.geteuid()
+    total, seen, directories = 0, set(), [str(path)]
+    while directories:
+        for entry in _entries(directories.pop(), repairs):
+            status = entry.stat(follow_symlinks=False)
+            if status.st_uid != user:
+                owner = _user_name(status.st_uid)
+                raise TflaunchError(f"{entry.path} belongs to {owner}; remove it by hand", EXIT_INTERNAL)
+            if status.st_dev != device:
+                raise TflaunchError(f"a file system is mounted at {entry.path}; unmount it", EXIT_INTERNAL)
+            if status.st_ino not in seen:
+                seen.add(status.st_ino)
+                total += status.st_blocks * 512
+            if stat.S_ISDIR(status.st_mode):
+                directories.append(entry.path)
+    return total
+
+
+def _entries(directory: str, repairs: bool) -> list[os.DirEntry[str]]:
+    if repairs and stat.S_IMODE(os.lstat(directory).st_mode) & 0o700 != 0o700:
+        os.chmod(directory, 0o700)  # a task may have made its directories read-only
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except PermissionError:
+        if repairs:
+            raise
+        return []
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"

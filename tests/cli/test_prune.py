@@ -1,0 +1,181 @@
+"""`prune`, through the installed command, on runs that it has made itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.disks import MakeDisk
+from support.launch import PATIENCE, Launch
+from support.terminals import Terminal
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE
+
+pytestmark = pytest.mark.cli
+
+AT_ONCE = ("--keep", "0", "--older-than", "0s")
+
+
+def ended(launch: Launch, count: int = 1, *arguments: object) -> list[Path]:
+    """Make runs, and return their directories, the oldest first."""
+    spec, found = launch.shell("echo trained", workers=1), []
+    for _ in range(count):
+        before = directories(launch)
+        assert launch.up(spec, *arguments).returncode == 0
+        (path,) = directories(launch) - before
+        found.append(path)
+    return found
+
+
+def directories(launch: Launch) -> set[Path]:
+    """Return the directories of all runs."""
+    runs = launch.home / "runs"
+    return {path for path in runs.iterdir() if path.is_dir()} if runs.exists() else set()
+
+
+def test_old_runs_are_listed_and_then_removed(launch: Launch) -> None:
+    """The same ones, with sizes; the newest stay, and so do those that ended recently."""
+    paths = ended(launch, 3)
+    nothing = launch.run("prune", "--yes")
+    assert (nothing.returncode, nothing.stdout) == (0, "nothing is old enough to remove\n")
+    listed = launch.run("prune", "--keep", 1, "--older-than", "0s", "--dry-run")
+    assert listed.returncode == 0
+    *lines, total = listed.stdout.splitlines()
+    assert {line.split()[2] for line in lines} == {path.name for path in paths[:2]}
+    assert all(" succeeded " in line for line in lines)
+    assert total.endswith(" would be freed")
+    assert directories(launch) == set(paths)
+    removed = launch.run("prune", "--keep", 1, "--older-than", "0s", "-y")
+    assert (removed.returncode, removed.stderr) == (0, "")
+    assert removed.stdout.count("removed ") == 2
+    assert removed.stdout.splitlines()[-1] == total.replace("would be ", "")
+    assert directories(launch) == {paths[2]}
+    assert json.loads(launch.run("ls", "--json").stdout)[0]["run"] == paths[2].name
+
+
+def test_json_has_what_the_lines_say(launch: Launch) -> None:
+    """One object on stdout; logs elsewhere stay."""
+    (path,) = ended(launch, 1, "--log-dir", launch.directory / "mine")
+    shown = [json.loads(launch.run("prune", *AT_ONCE, *how, "--json").stdout) for how in (["--dry-run"], ["--yes"])]
+    for told, is_dry in zip(shown, (True, False), strict=True):
+        (run,) = told["removed"]
+        assert (run["run"], run["state"]) == (path.name, "succeeded")
+        assert run["logs_kept"] == str(launch.directory / "mine")
+        assert told["freed"] == run["size"] > 0
+        assert (told["dry_run"], told["kept"], told["failures"]) == (is_dry, [], [])
+        assert told["caches"] == {"code": {"count": 0, "size": 0}, "agent": {"count": 0, "size": 0}}
+    assert not path.exists()
+    assert (launch.directory / "mine" / "worker-0.log").read_text() == "trained\n"
+
+
+def test_a_live_run_is_never_removed(launch: Launch) -> None:
+    """Not by age, and by name with a sentence; neither is a lost one whose tasks live on."""
+    spec = launch.shell("echo up; exec sleep 600", workers=1, timeouts={"lease": "10m"})
+    assert launch.run("up", "-d", spec).returncode == 0
+    path = launch.run_directory()
+    for reason in ("is live", "has an agent that lives on this machine"):
+        assert launch.run("prune", *AT_ONCE, "--yes").returncode == 0
+        refused = launch.run("prune", path.name, "--yes")
+        sentence = f"tflaunch: run {path.name} {reason}; to end it: tflaunch down {path.name}\n"
+        assert (refused.returncode, refused.stdout, refused.stderr) == (EXIT_USAGE, "", sentence)
+        supervisors = [each for each in launch.survivors() if "up" in each.cmdline()]
+        for each in supervisors:
+            each.kill()
+        psutil.wait_procs(supervisors, timeout=PATIENCE)
+    assert launch.run("up", "-d", "--resume", path.name).returncode == 0
+    assert launch.run("down").returncode == 0
+    assert launch.run("prune", path.name, "--yes").returncode == 0
+    assert directories(launch) == set()
+
+
+def test_one_bad_run_does_not_stop_the_rest(launch: Launch) -> None:
+    """It is listed with the reason, and removed by its name."""
+    bad, sound = ended(launch, 2)
+    (bad / "events.jsonl").write_text("?\n")
+    for path in (bad, *bad.rglob("*")):
+        os.utime(path, (0, 0), follow_symlinks=False)
+    done = launch.run("prune", *AT_ONCE, "--yes")
+    assert done.returncode == 0
+    assert f"kept {bad.name}, which is damaged: " in done.stdout
+    assert f"to remove it: tflaunch prune {bad.name}\n" in done.stdout
+    assert not sound.exists()
+    assert launch.run("prune", bad.name, "--yes").returncode == 0
+    assert directories(launch) == set()
+
+
+def test_a_file_system_in_a_run_is_not_entered(launch: Launch, disk: MakeDisk) -> None:
+    """As a task may have mounted one."""
+    path, sound = ended(launch, 2)
+    mounted = disk(path / "code")
+    (mounted / "mine").touch()
+    done = launch.run("prune", *AT_ONCE, "--yes")
+    assert done.returncode == 0
+    assert (
+        f"kept {path.name}, which cannot be removed: a file system is mounted at {mounted}; unmount it" in done.stdout
+    )
+    assert (mounted / "mine").exists()
+    assert (path / "events.jsonl").exists()
+    assert not sound.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "stdin is not a terminal, so there is no one to ask: add --yes, or --dry-run to only list"),
+        (["--keep", "-1", "-y"], "-1 is not in the range x>=0"),
+        (["--older-than", "soon", "-y"], "--older-than 'soon' is not a valid duration; write for example 12h or 30d"),
+        (["--older-than", "-1", "-y"], "--older-than '-1' is not a valid duration"),
+        (["--keep", "0", "job", "-y"], "give RUN, or --keep and --older-than, not both"),
+        (["job", "-y"], "there is no run 'job'; give the whole name of a run, as `tflaunch ls` shows it"),
+        (["..", "-y"], "there is no run '..'"),
+    ],
+)
+def test_wrong_use_is_one_sentence(launch: Launch, arguments: list[str], message: str) -> None:
+    """And nothing is removed."""
+    (path,) = ended(launch)
+    refused = launch.run("prune", *arguments)
+    assert refused.returncode == EXIT_USAGE
+    assert message in refused.stderr
+    assert (path / "events.jsonl").exists()
+
+
+def test_on_a_terminal_it_asks(launch: Launch) -> None:
+    """After it has listed what would go; only yes removes."""
+    (path,) = ended(launch)
+    for answer, removed in ((b"\n", False), (b"n\n", False), (b"y\n", True)):
+        terminal = Terminal(launch, f"exec tflaunch prune {' '.join(AT_ONCE)}")
+        assert path.name in terminal.read_until(b"[y/N]: ")
+        terminal.type(answer)
+        said, code = terminal.read_to_end()
+        assert code == 0
+        assert said.splitlines()[-1].endswith("freed" if removed else "tflaunch: nothing was removed")
+        assert path.exists() is not removed
+
+
+def test_giving_up_at_the_question_removes_nothing(launch: Launch) -> None:
+    """And says so."""
+    (path,) = ended(launch)
+    terminal = Terminal(launch, f"exec tflaunch prune {' '.join(AT_ONCE)}")
+    terminal.read_until(b"[y/N]: ")
+    said, code = terminal.read_to_end(b"\x03")
+    assert (said.splitlines()[-1], code) == ("tflaunch: nothing was removed", 128 + signal.SIGINT)
+    assert path.exists()
+
+
+def test_a_run_of_another_prune_is_a_failure_of_this_one(launch: Launch) -> None:
+    """What has changed since the question is not removed."""
+    (path,) = ended(launch)
+    terminal = Terminal(launch, f"exec tflaunch prune {' '.join(AT_ONCE)}")
+    terminal.read_until(b"[y/N]: ")
+    os.utime(path / "events.jsonl")
+    terminal.type(b"y\n")
+    said, code = terminal.read_to_end()
+    assert code == EXIT_INTERNAL
+    assert f"tflaunch: run {path.name} has changed meanwhile" in said
+    assert path.exists()
+    shutil.rmtree(path)
