@@ -76,7 +76,7 @@ class TestOffer:
     @pytest.mark.parametrize("digest", ["", "0" * 63, "../" + "0" * 61, "A" * 64])
     def test_a_hash_is_a_hash(self, host: Host, digest: str):
         """It is used as a file name."""
-        with pytest.raises(ValueError, match="no SHA-256"):
+        with pytest.raises(ValueError, match="not a SHA-256 digest"):
             Files(str(host.agent), [["a", 0o644, digest]], [])
 
 
