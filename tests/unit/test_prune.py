@@ -13,7 +13,7 @@ import pytest
 
 from support.job_history import HERE
 from support.specs import clustered
-from tflaunch.client import prune, runs
+from tflaunch.client import agent_caches, prune, runs
 from tflaunch.client.prune import Retention
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan import serialize
@@ -403,10 +403,10 @@ class TestCaches:
         assert (found.kind, found.path.name) == ("code", digests[0])
         assert {each.path.name for each in prune.find_old(AT_ONCE, NOW).cached} == set(digests)
         os.utime(found.path)
-        assert not prune.remove_cached(found)
+        assert not agent_caches.remove_cached(found)
         os.utime(found.path, (0, 0))
-        assert prune.remove_cached(found)
-        assert not prune.remove_cached(found)
+        assert agent_caches.remove_cached(found)
+        assert not agent_caches.remove_cached(found)
         assert not found.path.exists()
 
     def test_agents_of_other_versions(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,10 +424,10 @@ class TestCaches:
         with open(run / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             assert prune.find_old(WEEK, NOW).cached == []
-            assert not prune.remove_cached(found[0])
+            assert not agent_caches.remove_cached(found[0])
             with pytest.raises(TflaunchError, match="end it on the machine where it was started"):
                 prune.find_named([run.parent.parent.name], NOW)
-        assert all(prune.remove_cached(each) for each in found)
+        assert all(agent_caches.remove_cached(each) for each in found)
         assert len(list(place.iterdir())) == 4  # with the lock
         assert not list(place.glob("*.new"))
 

@@ -16,7 +16,8 @@ from tflaunch.cli._spec import json_option, say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.client.prune import Cached, Findings, OldRun
+    from tflaunch.client.agent_caches import Cached
+    from tflaunch.client.prune import Findings, OldRun
 
 _KEEP = 10
 _OLDER_THAN = "7d"
@@ -149,6 +150,7 @@ class _Report:
 
     def remove(self) -> None:
         """Remove everything that can be removed, one after the other."""
+        from tflaunch.client import agent_caches
         from tflaunch.client import prune as pruning
 
         for run in self._found.runs:
@@ -156,7 +158,7 @@ class _Report:
                 self._runs.append(run)
                 self._print(f"removed {_described(run, self._now)}")
         for cached in self._found.cached:
-            if self._tried(partial(pruning.remove_cached, cached)):
+            if self._tried(partial(agent_caches.remove_cached, cached)):
                 self._cached.append(cached)
         for kind in _KINDS:
             if of_kind := [cached for cached in self._cached if cached.kind == kind]:

@@ -8,41 +8,31 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pwd
-import shutil
-import stat
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tflaunch import private_files
 from tflaunch.client import run_list, runs
+from tflaunch.client.agent_caches import Cached, find_cached
+from tflaunch.client.file_tree import delete_tree, is_directory, tree_size
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.slurm import batch
 from tflaunch.slurm.commands import SlurmError
 from tflaunch.store import journal, run_dir
 from tflaunch.store.journal_reader import first_and_last_record
-from tflaunch.transport import bootstrap
-from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
-from tflaunch_worker import linux
-from tflaunch_worker.agent.files import CACHE_NAME as FILES_NAME
 
-_AGENTS_NAME = "agents"  # the cache of `tflaunch_worker.boot`, and its lock
-_UNPACKING = ".new"  # suffix of an agent that `boot` is unpacking, with the lock held
 _TRASH = ".pruned-"  # prefix of a run that is being removed; hidden from all other commands
 _PRUNE_LOCK = ".prune"
 _REMOVING = "removing"
 _DEAD = ("lost", "unreadable", "not begun", "stopped")
 _CHANGED_BY_LOOKING = (runs.LOCK_NAME, *batch.FILES)
-_SHA256_LENGTH = 64
 PATIENCE = 86_400.0
 """Seconds for which what may still be in use is kept, whatever the retention.
 
-These are runs that have not begun, runs on other hosts whose supervisor was killed at an unknown time (their tasks live
-until the lease ends), and what is cached for agents that may be starting.
+These are runs that have not begun, and runs on other hosts whose supervisor was killed at an unknown time: their tasks
+live until the lease ends.
 """
 
 
@@ -86,14 +76,6 @@ class KeptRun(NamedTuple):
     reason: str
 
 
-class Cached(NamedTuple):
-    """Something in a cache of the agents on this machine: ``kind`` is ``code`` or ``agent``."""
-
-    kind: str
-    path: Path
-    size: int
-
-
 class Findings(NamedTuple):
     """What can be removed, and which runs cannot although they are old."""
 
@@ -124,8 +106,7 @@ def find_old(retention: Retention, now: float) -> Findings:
         except _Kept as reason:
             if now - _last_change(path) >= retention.older_than and not runs.is_live(path):
                 kept.append(KeptRun(path.name, str(reason)))
-    limit = now - max(retention.older_than, PATIENCE)
-    return Findings(found, kept, [*_old_code(limit), *_old_agents(limit)])
+    return Findings(found, kept, find_cached(retention.older_than, now))
 
 
 def find_named(names: Sequence[str], now: float) -> Findings:
@@ -172,7 +153,7 @@ def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
         state, ended = _end_of(path, written, now, is_named)
         logs = path / "logs"
         outside = os.readlink(logs) if logs.is_symlink() else None
-        return OldRun(path, state, ended, _size(path), outside, written)
+        return OldRun(path, state, ended, tree_size(path), outside, written)
     except TflaunchError as error:
         raise _Kept(f"cannot be removed: {error}") from None
     except OSError as error:
@@ -194,7 +175,7 @@ def _require_dead(path: Path, is_locked_by_us: bool = False) -> None:
         raise _Kept(f"is live: its job of Slurm is {job.state}; {remedy}")
     if not is_locked_by_us and runs.is_locked(path):
         raise _Kept(f"is live; {remedy}")
-    if _has_agent(path):
+    if runs.has_agent(path):
         is_from_here = os.path.lexists(path / run_dir.JOURNAL_NAME)
         remedy = remedy if is_from_here else "end it on the machine where it was started"
         raise _Kept(f"has an agent that lives on this machine; {remedy}")
@@ -208,10 +189,6 @@ def _require_unchanged(old: OldRun) -> None:
     """
     if _last_change(old.path) != old.written:
         raise _Kept("has changed meanwhile")
-
-
-def _has_agent(path: Path) -> bool:
-    return any(linux.is_lock_free(str(lock)) is False for lock in path.glob(f"agents/*/{AGENT_LOCK_NAME}"))
 
 
 def _end_of(path: Path, written: float, now: float, is_named: bool) -> tuple[str, float]:
@@ -260,7 +237,7 @@ def _other_hosts(path: Path) -> list[str]:
 
 def _last_change(path: Path) -> float:
     """Return when a run was last written to, apart from what commands write that only look at it."""
-    files = [entry for entry in path.glob("*") if not _is_directory(entry)]
+    files = [entry for entry in path.glob("*") if not is_directory(entry)]
     found = [*files, *path.glob("agents/*/*"), *path.glob("logs/*")]
     times = [entry.lstat().st_mtime for entry in found if not entry.name.startswith(_CHANGED_BY_LOOKING)]
     return max(times, default=path.lstat().st_mtime)
@@ -268,7 +245,7 @@ def _last_change(path: Path) -> float:
 
 def _trash() -> list[Path]:
     """Return what earlier prunes did not finish to remove."""
-    return [path for path in sorted(run_dir.runs_directory().glob(f"{_TRASH}*")) if _is_directory(path)]
+    return [path for path in sorted(run_dir.runs_directory().glob(f"{_TRASH}*")) if is_directory(path)]
 
 
 def _unfinished(path: Path) -> OldRun:
@@ -279,53 +256,9 @@ def _unfinished(path: Path) -> OldRun:
     """
     try:
         changed = path.lstat().st_mtime
-        return OldRun(path, _REMOVING, changed, _size(path), None, changed)
+        return OldRun(path, _REMOVING, changed, tree_size(path), None, changed)
     except TflaunchError as error:
         raise _Kept(f"cannot be removed: {error}") from None
-
-
-# ---- caches
-
-
-def _old_code(limit: float) -> Iterator[Cached]:
-    """Yield the files of synced code that no run has used since ``limit``; their mtime is when one last did."""
-    for path in _own_entries(FILES_NAME):
-        status = path.lstat()
-        if _is_hash(path.name) and stat.S_ISREG(status.st_mode) and status.st_mtime < limit:
-            yield Cached("code", path, status.st_blocks * 512)
-
-
-def _old_agents(limit: float) -> Iterator[Cached]:
-    """Yield the agents of other versions that were unpacked before ``limit``, if no agent lives that may be one."""
-    found = [path for path in _own_entries(_AGENTS_NAME) if _is_directory(path) and path.lstat().st_mtime < limit]
-    if not found or _lives_any_agent():
-        return
-    current = bootstrap.build_archive().sha256
-    for path in found:
-        if _is_hash(path.name.removesuffix(_UNPACKING)) and path.name != current:
-            yield Cached("agent", path, _size(path))
-
-
-def _lives_any_agent() -> bool:
-    return any(_has_agent(path) for path in runs.newest_first())
-
-
-def _own_entries(cache: str) -> list[Path]:
-    """Return what is in a cache; nothing if there is none, or if it is not a directory of this user alone."""
-    path = run_dir.home() / cache
-    if not _is_directory(path):
-        return []
-    private_files.require_own(path)
-    return sorted(entry for entry in path.iterdir() if entry.lstat().st_uid == os.geteuid())
-
-
-def _is_hash(name: str) -> bool:
-    return len(name) == _SHA256_LENGTH and name.isalnum()
-
-
-def _is_directory(path: Path) -> bool:
-    """Return whether this is a directory itself, not a link to one."""
-    return path.is_dir() and not path.is_symlink()
 
 
 # ---- removing
@@ -360,113 +293,20 @@ def remove_run(old: OldRun) -> None:
         TflaunchError: it lives again, has changed, or cannot be removed.
     """
     if old.path.name.startswith(_TRASH):
-        _delete(old.path)
+        delete_tree(old.path)
         return
     lock = runs.take_lock(old.path)
     try:
         _require_dead(old.path, is_locked_by_us=True)
         _require_unchanged(old)
         runs.kill_orphans(old.path)
-        _size(old.path, repairs=True)
+        tree_size(old.path, repairs=True)
         trash = old.path.with_name(f"{_TRASH}{old.path.name}")
         old.path.rename(trash)
-        _delete(trash)
+        delete_tree(trash)
     except _Kept as reason:
         raise TflaunchError(f"run {old.name} {reason}", EXIT_INTERNAL) from None
     except OSError as error:
         raise TflaunchError(f"run {old.name}: {error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     finally:
         os.close(lock)
-
-
-def remove_cached(cached: Cached) -> bool:
-    """Remove something from a cache; return false if it is used again, or is gone already.
-
-    Raises:
-        TflaunchError: it cannot be removed.
-    """
-    limit = time.time() - PATIENCE
-    try:
-        if cached.path.lstat().st_mtime >= limit:
-            return False
-        if cached.kind == "code":
-            cached.path.unlink()
-            return True
-        return _remove_agent(cached.path)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise TflaunchError(f"{error.filename or cached.path}: {error.strerror}", EXIT_INTERNAL) from None
-
-
-def _remove_agent(path: Path) -> bool:
-    """Remove an unpacked agent as `boot` replaces one, with its lock held; return false if an agent lives now."""
-    with open(path.with_name("lock"), "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if _lives_any_agent():
-            return False
-        trash = path if path.name.endswith(_UNPACKING) else path.with_name(f"{path.name}{_UNPACKING}")
-        if path != trash:
-            if trash.exists():
-                _delete(trash)
-            path.rename(trash)
-        _delete(trash)
-    return True
-
-
-def _delete(path: Path) -> None:
-    """Remove a directory with everything in it; links in it are removed, not followed.
-
-    Raises:
-        TflaunchError: something in it cannot be removed; the next prune tries again.
-    """
-    try:
-        _size(path, repairs=True)
-        shutil.rmtree(path)
-    except OSError as error:
-        raise TflaunchError(f"{error.filename or path} cannot be removed: {error.strerror}", EXIT_INTERNAL) from None
-
-
-def _size(path: Path, repairs: bool = False) -> int:
-    """Return the bytes of a directory on the disk; with ``repairs``, make its directories writable for us.
-
-    A directory that cannot be read counts nothing.
-
-    Raises:
-        TflaunchError: something in it belongs to another user, or is another file system.
-    """
-    device, user = path.lstat().st_dev, os.geteuid()
-    total, seen, directories = 0, set(), [str(path)]
-    while directories:
-        for entry in _entries(directories.pop(), repairs):
-            status = entry.stat(follow_symlinks=False)
-            if status.st_uid != user:
-                owner = _user_name(status.st_uid)
-                raise TflaunchError(f"{entry.path} belongs to {owner}; remove it by hand", EXIT_INTERNAL)
-            if status.st_dev != device:
-                raise TflaunchError(f"a file system is mounted at {entry.path}; unmount it", EXIT_INTERNAL)
-            if status.st_ino not in seen:
-                seen.add(status.st_ino)
-                total += status.st_blocks * 512
-            if stat.S_ISDIR(status.st_mode):
-                directories.append(entry.path)
-    return total
-
-
-def _entries(directory: str, repairs: bool) -> list[os.DirEntry[str]]:
-    if repairs and stat.S_IMODE(os.lstat(directory).st_mode) & 0o700 != 0o700:
-        os.chmod(directory, 0o700)  # a task may have made its directories read-only
-    try:
-        with os.scandir(directory) as entries:
-            return list(entries)
-    except PermissionError:
-        if repairs:
-            raise
-        return []
-
-
-def _user_name(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"

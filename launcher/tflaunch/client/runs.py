@@ -119,6 +119,15 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def has_agent(path: Path) -> bool:
+    """Return whether an agent of a run lives on this machine.
+
+    Args:
+        path: the run's directory.
+    """
+    return any(linux.is_lock_free(str(lock)) is False for lock in path.glob(f"agents/*/{AGENT_LOCK_NAME}"))
+
+
 def take_lock(path: Path) -> int:
     """Take a run's lock; it is held until the returned descriptor is closed or this process ends.
 
