@@ -18,9 +18,9 @@ from tflaunch.client import requests, runs, slurm_follow
 from tflaunch.client.follow import Follower, lost
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.client.status import current_status
-from tflaunch.clusterspec import load, model
-from tflaunch.clusterspec.load import SpecFile
+from tflaunch.clusterspec import model
 from tflaunch.clusterspec.problems import problems_in
+from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
 from tflaunch.core.job_state import Job
 from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL, SpecError, TflaunchError
@@ -471,7 +471,7 @@ def attach(name: str | None = None) -> Run:
 
 def _file_of(spec: SpecLike, directory: Path | None) -> SpecFile:
     if isinstance(spec, str | Path):
-        file = load.read_spec_file(Path(spec))
+        file = read_spec_file(Path(spec))
         return file if directory is None else file._replace(directory=directory)
     data = spec.as_data() if isinstance(spec, model.Spec) else dict(spec)
     try:

@@ -15,7 +15,7 @@ from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes
 from support.specs import DIRECTORY, GOOD, MACHINE
 from tflaunch.cli.main import tflaunch
-from tflaunch.clusterspec import load
+from tflaunch.clusterspec import load, spec_file
 from tflaunch.clusterspec.model import Spec
 from tflaunch.discovery import resolve
 from tflaunch.errors import Problem, SpecError
@@ -114,7 +114,7 @@ def check(case: bytes) -> None:
     suffix, text = _SUFFIXES.get(case[:1], ".json"), case[1:]
     found: Sequence[Problem] = ()
     try:
-        file = load.read_spec_stream(io.BytesIO(text), "case")._replace(suffix=suffix)
+        file = spec_file.read_spec_stream(io.BytesIO(text), "case")._replace(suffix=suffix)
         spec = load.load_spec(file, environ={"HOME": "/nowhere", "TFLAUNCH_CONFIG": ""})
         if spec.discover or spec.pool is not None:
             spec = resolve.assumed("case", spec)

@@ -239,7 +239,7 @@ class TestRaces:
                     runs.take_lock(place)
                 messages.append(str(caught.value))
 
-        monkeypatch.setattr(prune, "_delete", delete)
+        monkeypatch.setattr(prune, "delete_tree", delete)
         prune.remove_run(old)
         assert messages[0].endswith("No such file or directory")
         assert messages[1].endswith("has a supervisor already")

@@ -13,7 +13,7 @@ import pytest
 
 from tflaunch.cli._cluster_options import ClusterOptions, cluster_of
 from tflaunch.clusterspec import load, schema
-from tflaunch.clusterspec.load import SpecFile
+from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.clusterspec.starter import FORMATS, starter_spec
 from tflaunch.discovery import prepare
 

@@ -16,7 +16,7 @@ from tflaunch.errors import TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.client.observer import Observer
-    from tflaunch.clusterspec.load import SpecFile
+    from tflaunch.clusterspec.spec_file import SpecFile
     from tflaunch.runtime.slurm_submission import Order
 
 _OPTIONS = {

@@ -13,7 +13,7 @@ import click
 from tflaunch.errors import Problem
 
 if TYPE_CHECKING:
-    from tflaunch.clusterspec.load import SpecFile
+    from tflaunch.clusterspec.spec_file import SpecFile
 
 STDIN = Path("-")
 
@@ -56,9 +56,11 @@ def read_file(path: Path) -> SpecFile:
     Raises:
         SpecError: it cannot be read.
     """
-    from tflaunch.clusterspec import load
+    from tflaunch.clusterspec import spec_file
 
-    return load.read_spec_file(path) if path != STDIN else load.read_spec_stream(sys.stdin.buffer, source_name(path))
+    if path == STDIN:
+        return spec_file.read_spec_stream(sys.stdin.buffer, source_name(path))
+    return spec_file.read_spec_file(path)
 
 
 def seconds_in(text: str) -> float | None:

@@ -75,7 +75,7 @@ def _problems(path: Path, text: str) -> list[Problem]:
     Raises:
         SpecError: `check` would find an error.
     """
-    from tflaunch.clusterspec.load import SpecFile
+    from tflaunch.clusterspec.spec_file import SpecFile
     from tflaunch.discovery import prepare
 
     _, problems = prepare.read_spec(SpecFile(str(path), path.parent, path.suffix, text), is_offline=True)

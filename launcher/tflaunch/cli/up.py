@@ -98,13 +98,11 @@ def up(
             drill=drill,
         )
         return submit(file, order, options.detach)
-    from tflaunch.discovery import prepare
+    from tflaunch.runtime import plan_cache
 
-    loaded, warnings = prepare.read_spec(file, settings, options.name, command)
-    from tflaunch.plan import lint
-
-    plan = plan_for(file.source, file.directory, loaded, options)
-    warn(file.source, [*warnings, *lint.unused_image(loaded, None)])
+    planned = plan_cache.plan_spec(file, settings, options.name, command, is_detached=options.detach)
+    plan = planned.plan._replace(preflight=options.preflight)
+    warn(file.source, planned.warnings)
     faults = _faults(drill, plan)
     return start(plan, file.suffix, file.text.encode(), options, faults)
 

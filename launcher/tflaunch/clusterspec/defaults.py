@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tflaunch.clusterspec.problems import Location, format_place
+from tflaunch.clusterspec.values import Location, format_place
 from tflaunch.errors import Problem, SpecError
 
 VARIABLE = "TFLAUNCH_CONFIG"
@@ -41,7 +41,7 @@ def below(
         SpecError: one of the files cannot be used; lists all its problems.
     """
     origins: dict[str, str] = {}
-    for path in _files(directory, environ):
+    for path in files_of(directory, environ):
         _check_owner(path)
         found = _used(read(path), data)
         new: dict[Location, Any] = {}
@@ -50,8 +50,8 @@ def below(
     return data, origins
 
 
-def _files(directory: Path, environ: Mapping[str, str]) -> list[Path]:
-    """Return the files to read; an earlier one overrides a later one."""
+def files_of(directory: Path, environ: Mapping[str, str]) -> list[Path]:
+    """Return the files of defaults for specs in a directory; an earlier one overrides a later one."""
     named = environ.get(VARIABLE)
     if named == "":
         return []

@@ -4,87 +4,28 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 from tflaunch.clusterspec import defaults
 from tflaunch.clusterspec.model import Spec
-from tflaunch.clusterspec.problems import format_place, validate_data
+from tflaunch.clusterspec.problems import validate_data
+from tflaunch.clusterspec.spec_file import SpecFile, Unreadable, read_spec_file
+from tflaunch.clusterspec.values import format_place
 from tflaunch.errors import Problem, SpecError
 
-MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_VALUES = 200_000
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?!host:[A-Za-z_]\w*\})([^}]*)\}")  # ${host:NAME} is expanded on the host
 _EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidecars.*.env", "tensorboard")
 _DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
-_TOML_LINE = re.compile(r"""\s*(?:\[|[\w."'-]+\s*=)""")
 _SHOWN = 30  # characters of an invalid text
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
-
-
-class _Unreadable(Exception):
-    """Error for a text or setting that cannot be read: message, hint and place."""
-
-    def __init__(self, message: str, hint: str, where: str = "") -> None:
-        super().__init__(message)
-        self.problem = Problem("error", where, message, hint)
-
-
-class SpecFile(NamedTuple):
-    """The text of a spec.
-
-    Attributes:
-        source: its origin, for messages.
-        directory: the base of its relative paths.
-        suffix: its format, as the suffix of a file name.
-        text: the text.
-    """
-
-    source: str
-    directory: Path
-    suffix: str
-    text: str
-
-
-def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
-    """Return the text of a spec in a file; ``or_empty`` allows an empty file.
-
-    Raises:
-        SpecError: the file cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            return SpecFile(str(path), path.parent, path.suffix, _decoded(file.read(MAX_BYTES + 1), or_empty))
-    except OSError as error:
-        hint = "give the path of a cluster spec"
-        if isinstance(error, PermissionError):
-            hint = f"user {os.getuid()} needs permission to read it and to enter {path.absolute().parent}"
-        problem = Problem("error", "", f"cannot be read: {error.strerror}", hint)
-        raise SpecError(str(path), [problem]) from None
-    except _Unreadable as error:
-        raise SpecError(str(path), [error.problem]) from None
-
-
-def read_spec_stream(stream: BinaryIO, source: str) -> SpecFile:
-    """Return the text of a spec in a stream such as standard input.
-
-    Paths in it are relative to the working directory.
-
-    Raises:
-        SpecError: the stream cannot be read.
-    """
-    try:
-        text = _decoded(stream.read(MAX_BYTES + 1))
-    except _Unreadable as error:
-        raise SpecError(source, [error.problem]) from None
-    return SpecFile(source, Path(), _suffix_of(text), text)
 
 
 def load_spec(
@@ -127,7 +68,7 @@ def parse_spec_file(file: SpecFile) -> Any:
     try:
         data = _parse(file)
         _check_size(data)
-    except _Unreadable as error:
+    except Unreadable as error:
         raise SpecError(file.source, [error.problem]) from None
     return data
 
@@ -191,7 +132,7 @@ def apply_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -
         changed: dict[str, Any] = copy.deepcopy(data)
         _assign_settings(changed, settings)
         _check_size(changed)
-    except _Unreadable as error:
+    except Unreadable as error:
         raise SpecError(source, [error.problem]) from None
     return changed
 
@@ -199,26 +140,6 @@ def apply_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -
 def job_name_from(text: str) -> str:
     """Return a valid job name derived from a text."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63] or "job"
-
-
-def _decoded(raw: bytes, or_empty: bool = False) -> str:
-    if len(raw) > MAX_BYTES:
-        raise _Unreadable(f"is larger than {MAX_BYTES // 2**20} MiB", "a cluster spec is a page of text")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _Unreadable(f"is not text in UTF-8 (byte {error.start})", "save it as UTF-8") from None
-    if not text.strip() and not or_empty:
-        raise _Unreadable("is empty", 'write at least {"cluster": {"worker": 2}, "command": [...]}')
-    return text
-
-
-def _suffix_of(text: str) -> str:
-    """Guess a text's format from its start: JSON begins with a brace, TOML with a table or `key =`."""
-    if text.lstrip().startswith("{"):
-        return ".json"
-    first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
-    return ".toml" if _TOML_LINE.match(first) else ".yaml"
 
 
 def _parse(file: SpecFile) -> Any:
@@ -229,14 +150,14 @@ def _parse(file: SpecFile) -> Any:
     try:
         return parser(file.text)
     except RecursionError:
-        raise _Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels") from None
+        raise Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels") from None
 
 
-def _unknown_format(file: SpecFile) -> _Unreadable:
+def _unknown_format(file: SpecFile) -> Unreadable:
     if file.suffix == ".py":
-        return _Unreadable("is a program, not a spec", f"try: tflaunch run -n 2 -- python {shlex.quote(file.source)}")
+        return Unreadable("is a program, not a spec", f"try: tflaunch run -n 2 -- python {shlex.quote(file.source)}")
     message = f"has the unknown ending {file.suffix!r}" if file.suffix else "has no ending that says its format"
-    return _Unreadable(message, "use .json, .yaml, .yml or .toml")
+    return Unreadable(message, "use .json, .yaml, .yml or .toml")
 
 
 def _parse_json(text: str) -> Any:
@@ -246,20 +167,20 @@ def _parse_json(text: str) -> Any:
         place = f"line {error.lineno}, column {error.colno}"
         found = text[error.pos : error.pos + _SHOWN].partition("\n")[0].strip()
         near = f" at {found!r}" if found else ""
-        raise _Unreadable(f"is not valid JSON: {error.msg}{near}", "correct the syntax there", place) from None
+        raise Unreadable(f"is not valid JSON: {error.msg}{near}", "correct the syntax there", place) from None
     except ValueError as error:  # a number with thousands of digits
-        raise _Unreadable(f"is not usable JSON: {error}", "write a smaller number") from None
+        raise Unreadable(f"is not usable JSON: {error}", "write a smaller number") from None
 
 
 def _refuse_constant(word: str) -> None:
-    raise _Unreadable(f"contains {word}, which is not valid JSON", "write a number")
+    raise Unreadable(f"contains {word}, which is not valid JSON", "write a number")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise _Unreadable(f"has the key {key!r} twice in one object", "keep one of them")
+            raise Unreadable(f"has the key {key!r} twice in one object", "keep one of them")
         result[key] = value
     return result
 
@@ -270,13 +191,13 @@ def _parse_toml(text: str) -> Any:
     else:
         import tomli as tomllib
     if _DOTTED_KEY.search(text):  # tomllib's memory grows with the square of a key's parts
-        raise _Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels")
+        raise Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise _Unreadable(f"is not valid TOML: {error}", "correct the syntax there") from None
+        raise Unreadable(f"is not valid TOML: {error}", "correct the syntax there") from None
     except ValueError as error:
-        raise _Unreadable(f"is not usable TOML: {error}", "write a smaller number") from None
+        raise Unreadable(f"is not usable TOML: {error}", "write a smaller number") from None
 
 
 def _parse_yaml(text: str) -> Any:
@@ -285,7 +206,7 @@ def _parse_yaml(text: str) -> Any:
     try:
         return yaml.parse_yaml(text)
     except yaml.YamlError as error:
-        raise _Unreadable(f"is not usable YAML: {error}", "correct it there", error.where) from None
+        raise Unreadable(f"is not usable YAML: {error}", "correct it there", error.where) from None
 
 
 def _check_size(data: Any) -> None:
@@ -296,13 +217,13 @@ def _check_size(data: Any) -> None:
         value, depth = stack.pop()
         count += 1
         if depth > MAX_DEPTH:
-            raise _Unreadable("is nested too deeply or refers to itself", f"use at most {MAX_DEPTH} levels")
+            raise Unreadable("is nested too deeply or refers to itself", f"use at most {MAX_DEPTH} levels")
         if count > MAX_VALUES:
-            raise _Unreadable(f"has more than {MAX_VALUES} values", "a cluster spec is a page of text")
+            raise Unreadable(f"has more than {MAX_VALUES} values", "a cluster spec is a page of text")
         if isinstance(value, dict):
             for key in value:
                 if not isinstance(key, str):
-                    raise _Unreadable(f"has the key {key!r:.40}, which is not text", "put it in quotes")
+                    raise Unreadable(f"has the key {key!r:.40}, which is not text", "put it in quotes")
             stack.extend((item, depth + 1) for item in value.values())
         elif isinstance(value, list):
             stack.extend((item, depth + 1) for item in value)
@@ -313,7 +234,7 @@ def _assign_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
         path, equals, text = setting.partition("=")
         steps = [name or int(index) for name, index in _STEP.findall(path)]
         if not equals or not steps or isinstance(steps[0], int):
-            raise _Unreadable(f"--set {setting!r:.60} is not PATH=VALUE", "for example --set restart.max=0")
+            raise Unreadable(f"--set {setting!r:.60} is not PATH=VALUE", "for example --set restart.max=0")
         try:
             value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_as_text)
         except (ValueError, RecursionError):
@@ -331,7 +252,7 @@ def _assign(data: Any, steps: list[str | int], value: Any, setting: str) -> None
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         fits = isinstance(data, dict) if isinstance(step, str) else isinstance(data, list) and step < len(data)
         if not fits:
-            raise _Unreadable(f"--set {setting!r:.60} leads through {step!r}, which is not there", "check the path")
+            raise Unreadable(f"--set {setting!r:.60} leads through {step!r}, which is not there", "check the path")
         if following is None:
             data[step] = value
         elif isinstance(step, str):

@@ -11,10 +11,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tflaunch.clusterspec.model import Spec, written_fields
-from tflaunch.clusterspec.values import COUNT_FORM, InvalidValue, show_value
+from tflaunch.clusterspec.values import COUNT_FORM, InvalidValue, Location, format_place, show_value
 from tflaunch.errors import Problem
-
-Location = tuple[str | int, ...]
 
 _OF_KEY = "[key]"
 """Last part of the location of an error in a key."""
@@ -50,14 +48,6 @@ def problems_in(error: ValidationError, data: object) -> list[Problem]:
         message, hint = _sentence(detail, location, declared)
         found.append((positions.of(location), Problem("error", format_place(location), message, hint)))
     return [problem for _, problem in sorted(found, key=lambda one: one[0])]
-
-
-def format_place(location: Location) -> str:
-    """Return a location as text: ``("cluster", "worker", 1)`` is ``cluster.worker[1]``."""
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
 
 
 def nearest_name(name: str, known: Sequence[str]) -> str | None:

@@ -16,6 +16,9 @@ LOCALHOST = "localhost"
 EVERY_HOST = "*"
 """The key in ``hosts`` for defaults of all hosts."""
 
+Location = tuple[str | int, ...]
+"""The keys and indices that lead to a value in a spec."""
+
 MAX_TASKS = 10_000
 MAX_COUNT = 1_000_000
 COUNT_FORM = f"a whole number from 0 to {MAX_COUNT}"
@@ -94,3 +97,11 @@ def show_value(value: object) -> str:
     except ValueError:  # Python does not format integers of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+
+
+def format_place(location: Location) -> str:
+    """Return a location as text: ``("cluster", "worker", 1)`` is ``cluster.worker[1]``."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text

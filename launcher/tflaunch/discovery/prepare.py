@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tflaunch.clusterspec import load
-from tflaunch.clusterspec.load import SpecFile
 from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan.model import Plan
 

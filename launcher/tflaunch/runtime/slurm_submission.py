@@ -14,8 +14,8 @@ from typing import NamedTuple
 from tflaunch import private_files
 from tflaunch.client import runs
 from tflaunch.clusterspec import load
-from tflaunch.clusterspec.load import SpecFile
 from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
 from tflaunch.core import drill
 from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
@@ -93,7 +93,7 @@ def plan_of_allocation(order: Order, directory: RunDirectory) -> Plan:
         SpecError: the spec does not fit these nodes.
     """
     path, home = directory.path / f"spec{order.suffix}", Path(order.directory)
-    file = load.read_spec_file(path)._replace(directory=home)
+    file = read_spec_file(path)._replace(directory=home)
     spec = resolve.with_hosts(str(path), _load(file, order), home, on=ENGINE)
     spec = slurm.with_gpus_of_nodes(with_gpus(spec))
     prepare.warnings_about(str(path), spec)

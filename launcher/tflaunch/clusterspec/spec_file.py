@@ -1,0 +1,92 @@
+"""Read the text of a spec, from a file or a stream, without parsing it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from tflaunch.errors import Problem, SpecError
+
+MAX_BYTES = 4 * 1024 * 1024
+
+_TOML_LINE = re.compile(r"""\s*(?:\[|[\w."'-]+\s*=)""")
+
+
+class Unreadable(Exception):
+    """Error for a text or setting that cannot be read: message, hint and place."""
+
+    def __init__(self, message: str, hint: str, where: str = "") -> None:
+        super().__init__(message)
+        self.problem = Problem("error", where, message, hint)
+
+
+class SpecFile(NamedTuple):
+    """The text of a spec.
+
+    Attributes:
+        source: its origin, for messages.
+        directory: the base of its relative paths.
+        suffix: its format, as the suffix of a file name.
+        text: the text.
+    """
+
+    source: str
+    directory: Path
+    suffix: str
+    text: str
+
+
+def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
+    """Return the text of a spec in a file; ``or_empty`` allows an empty file.
+
+    Raises:
+        SpecError: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return SpecFile(str(path), path.parent, path.suffix, _decoded(file.read(MAX_BYTES + 1), or_empty))
+    except OSError as error:
+        hint = "give the path of a cluster spec"
+        if isinstance(error, PermissionError):
+            hint = f"user {os.getuid()} needs permission to read it and to enter {path.absolute().parent}"
+        problem = Problem("error", "", f"cannot be read: {error.strerror}", hint)
+        raise SpecError(str(path), [problem]) from None
+    except Unreadable as error:
+        raise SpecError(str(path), [error.problem]) from None
+
+
+def read_spec_stream(stream: BinaryIO, source: str) -> SpecFile:
+    """Return the text of a spec in a stream such as standard input.
+
+    Paths in it are relative to the working directory.
+
+    Raises:
+        SpecError: the stream cannot be read.
+    """
+    try:
+        text = _decoded(stream.read(MAX_BYTES + 1))
+    except Unreadable as error:
+        raise SpecError(source, [error.problem]) from None
+    return SpecFile(source, Path(), _suffix_of(text), text)
+
+
+def _decoded(raw: bytes, or_empty: bool = False) -> str:
+    if len(raw) > MAX_BYTES:
+        raise Unreadable(f"is larger than {MAX_BYTES // 2**20} MiB", "a cluster spec is a page of text")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"is not text in UTF-8 (byte {error.start})", "save it as UTF-8") from None
+    if not text.strip() and not or_empty:
+        raise Unreadable("is empty", 'write at least {"cluster": {"worker": 2}, "command": [...]}')
+    return text
+
+
+def _suffix_of(text: str) -> str:
+    """Guess a text's format from its start: JSON begins with a brace, TOML with a table or `key =`."""
+    if text.lstrip().startswith("{"):
+        return ".json"
+    first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+    return ".toml" if _TOML_LINE.match(first) else ".yaml"

@@ -1,0 +1,143 @@
+"""Keep the plans of specs, so that `up` need not validate an unchanged spec again.
+
+Validating one takes longer than starting its tasks, because pydantic has to be imported. A plan depends on nothing but
+the spec's text, the command line, the files of defaults, the environment and facts about this machine. All of them are
+part of the key, or are compared when an entry is read. Specs whose hosts are discovered are not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tflaunch
+from tflaunch import private_files
+from tflaunch.clusterspec import defaults
+from tflaunch.clusterspec.spec_file import SpecFile
+from tflaunch.discovery import local_machine
+from tflaunch.errors import Problem, TflaunchError
+from tflaunch.plan import serialize
+from tflaunch.plan.model import Plan
+from tflaunch.store import run_dir
+
+_MOST_KEPT = 64
+_SOURCES = ("clusterspec", "discovery", "plan")
+"""The packages whose code decides what a plan looks like."""
+
+
+class Planned(NamedTuple):
+    """The plan of a spec, and the warnings about the spec."""
+
+    plan: Plan
+    warnings: list[Problem]
+
+
+def plan_spec(
+    file: SpecFile,
+    settings: Sequence[str] = (),
+    name: str | None = None,
+    command: Sequence[str] = (),
+    *,
+    is_detached: bool = False,
+) -> Planned:
+    """Return the plan of a spec; arguments are those of `prepare.read_spec` and `prepare.make_plan`.
+
+    Raises:
+        SpecError: the spec has errors; lists all of them, and the warnings.
+    """
+    path = _directory() / f"{_key(file, settings, name, command, is_detached)}.json"
+    kept = _read(path)
+    if kept is not None:
+        return kept
+    from tflaunch.clusterspec import load
+    from tflaunch.discovery import prepare
+    from tflaunch.plan import lint
+
+    spec = load.load_spec(file, settings, name, command, os.environ)
+    has_fixed_hosts = not spec.discover and spec.pool is None
+    spec, warnings = prepare.complete(file.source, file.directory, spec)
+    plan = prepare.make_plan(file.source, file.directory, spec, is_detached=is_detached)
+    planned = Planned(plan, [*warnings, *lint.unused_image(spec, None)])
+    if has_fixed_hosts:
+        hosts = sorted({address.host for role in spec.cluster.values() for address in role})
+        _write(path, planned, [*hosts, *(sidecar.host for sidecar in spec.sidecars.values())])
+    return planned
+
+
+def _directory() -> Path:
+    return run_dir.home() / "plans"
+
+
+def _key(file: SpecFile, settings: Sequence[str], name: str | None, command: Sequence[str], is_detached: bool) -> str:
+    """Return a hash of all that is known before the spec is read."""
+    spec = [file.source, str(file.directory.absolute()), file.suffix, file.text]
+    options = [list(settings), name, list(command), is_detached]
+    files = [(str(path), *_file_state(path)) for path in defaults.files_of(file.directory, os.environ)]
+    process = [sys.executable, os.getuid(), sorted(os.environ.items())]
+    code = [tflaunch.__version__, _state_of_code()]
+    return hashlib.sha256(json.dumps([spec, options, files, process, code]).encode()).hexdigest()
+
+
+def _file_state(path: Path) -> tuple[object, ...]:
+    """Return a file's text, and what decides whether it is trusted."""
+    try:
+        status = path.stat()
+        return path.read_text("utf-8", "surrogateescape"), status.st_uid, status.st_mode, path.parent.stat().st_uid
+    except OSError as error:
+        return (str(error),)
+
+
+def _state_of_code() -> list[tuple[str, int, int]]:
+    """Return name, time and size of the modules in `_SOURCES`, as Python does for its own cache."""
+    found = []
+    for package in _SOURCES:
+        with os.scandir(Path(__file__).parent.parent / package) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    found.append((entry.path, status.st_mtime_ns, status.st_size))
+    return sorted(found)
+
+
+def _facts(hosts: Sequence[str]) -> dict[str, Any]:
+    """Return the facts about this machine in a plan for these hosts, without the environment."""
+    machine = local_machine.describe_machine(hosts)._asdict()
+    del machine["environ"]
+    return {**machine, "local_names": sorted(machine["local_names"])}
+
+
+def _read(path: Path) -> Planned | None:
+    """Return what is kept in a file; None if it is not there, cannot be trusted, or is for another machine."""
+    try:
+        private_files.require_own(path.parent)
+        kept = json.loads(path.read_bytes())
+        if kept["facts"] != _facts(kept["hosts"]):
+            return None
+        return Planned(serialize.from_json(kept["plan"]), [Problem(*problem) for problem in kept["warnings"]])
+    except (OSError, TflaunchError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(path: Path, planned: Planned, hosts: list[str]) -> None:
+    """Keep a plan; without room or permission there is just none the next time."""
+    kept = {
+        "hosts": hosts,
+        "facts": _facts(hosts),
+        "plan": serialize.as_json(planned.plan),
+        "warnings": planned.warnings,
+    }
+    new = path.with_suffix(f".{os.getpid()}")
+    try:
+        private_files.make_directories(path.parent)
+        private_files.require_own(path.parent)
+        private_files.write_text(new, json.dumps(kept, separators=(",", ":")))
+        new.rename(path)
+        for old in sorted(path.parent.iterdir(), key=lambda entry: entry.stat().st_mtime)[:-_MOST_KEPT]:
+            old.unlink()
+    except (OSError, TflaunchError):
+        pass
