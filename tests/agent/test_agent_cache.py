@@ -11,7 +11,7 @@ import pytest
 
 from support.agent_client import Talk
 from tflaunch.plan.model import HostPlan
-from tflaunch.transport.command import CommandAccess, CommandConnector, CommandWays
+from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors
 
 pytestmark = pytest.mark.agent
 
@@ -21,7 +21,9 @@ MODULE = "tflaunch_worker/agent/agent.py"
 def connector(home: Path, run: str = "test") -> CommandConnector:
     """Return a connector for a host with this home whose shell has no umask."""
     host = HostPlan("here", is_local=False, home=str(home))
-    return CommandWays(run, 60.0).way(host, CommandAccess(("/bin/sh", "-c", 'umask 000; exec "$@"', "sh"), holds=True))
+    return CommandConnectors(run, 60.0).connector_to(
+        host, CommandAccess(("/bin/sh", "-c", 'umask 000; exec "$@"', "sh"), holds=True)
+    )
 
 
 def serve_once(way: CommandConnector) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGone, Link, LinkError
-from tflaunch.transport.command import CommandAccess, CommandConnector, CommandWays
-from tflaunch.transport.local import LocalWay
+from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors
+from tflaunch.transport.local import LocalConnector
 
 pytestmark = pytest.mark.agent
 
@@ -26,9 +26,9 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def way(home: Path) -> CommandConnector:
+def connector(home: Path) -> CommandConnector:
     """A connector whose agent is started by a shell with umask 000."""
-    return CommandWays("test", 30.0).way(HostPlan("here", is_local=False, home=str(home)), UMASK)
+    return CommandConnectors("test", 30.0).connector_to(HostPlan("here", is_local=False, home=str(home)), UMASK)
 
 
 def end(way: CommandConnector, link: Link) -> None:
@@ -36,7 +36,7 @@ def end(way: CommandConnector, link: Link) -> None:
     link.close()
     for _ in range(1000):
         try:
-            way.resume().close()
+            connector.resume().close()
         except AgentGone:
             return
         except LinkError:
@@ -52,10 +52,10 @@ def modes(home: Path) -> dict[str, int]:
 
 def test_all_are_made_private(home: Path, way: CommandConnector) -> None:
     """Including those on the path to the agent's own, and missing parents of our home."""
-    link = way.open()
+    link = connector.open()
     assert set(modes(home).values()) == {0o700}
     assert home.joinpath(*PARTS).is_dir()
-    end(way, link)
+    end(connector, link)
 
 
 @pytest.mark.parametrize("depth", range(len(PARTS) + 1))
@@ -66,7 +66,7 @@ def test_one_that_others_can_write_to_is_refused(home: Path, way: CommandConnect
         home.joinpath(*PARTS[:deep]).chmod(0o700)
     place = home.joinpath(*PARTS[:depth])
     place.chmod(0o777)
-    for reach in (way.open, way.resume):
+    for reach in (connector.open, connector.resume):
         with pytest.raises(LinkError) as refused:
             reach()
         assert f"{place} can be written to by others (mode 0777; chmod 700 is enough)" in str(refused.value)
@@ -76,10 +76,10 @@ def test_those_of_this_machine_are_private_too(home: Path) -> None:
     """An agent that is started without a link to another machine."""
     before = os.umask(0)
     try:
-        way = LocalWay(home.joinpath(*PARTS), "test")
-        link = way.open()
+        connector = LocalConnector(home.joinpath(*PARTS), "test")
+        link = connector.open()
     finally:
         os.umask(before)
     assert set(modes(home).values()) == {0o700}
     link.close()
-    way.end()
+    connector.end()

@@ -100,7 +100,10 @@ def test_only_a_run_without_a_supervisor_can_be_taken_over(launch: Launch) -> No
     read_until(running, "up")
     run = launch.run_directory().name
     live = launch.run("up", "--resume", run)
-    assert (live.returncode, live.stderr) == (2, f"tflaunch: run {run} has a supervisor already\n")
+    assert (live.returncode, live.stderr) == (
+        2,
+        f"tflaunch: run {run} has a supervisor already; to follow it: tflaunch attach {run}\n",
+    )
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=PATIENCE)
     ended = launch.run("up", "--resume", run)

@@ -163,7 +163,7 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
 def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Query no agent, start no supervisor."""
     monkeypatch.setattr(
-        status, "look_at", lambda ways: {host: AgentSnapshot(host, None, 0.0, "silent") for host in ways}
+        status, "look_at", lambda connectors: {host: AgentSnapshot(host, None, 0.0, "silent") for host in connectors}
     )
     monkeypatch.setattr(launch, "_supervise", lambda *_: 0)
 

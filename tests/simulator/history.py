@@ -7,13 +7,13 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from simulator import kernel
+from simulator.connectors import Aside, SimConnector, SimLocalConnector
 from simulator.faults import Faults
 from simulator.hosts import SimHost
 from simulator.mailbox import SimMailbox, SupervisorDied
 from simulator.oracle import Oracle, SimWords
 from simulator.programs import Stage
 from simulator.shapes import draw_plan, draw_script
-from simulator.ways import Aside, SimLocalWay, SimWay
 from simulator.world import Violation, World
 from tflaunch.agents import session as sessions
 from tflaunch.core import events, policy, step
@@ -125,13 +125,13 @@ class History:
         clock = f"clock {self._supervisors}"
         terms = sessions.Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat, clock=clock)
         made = {}
-        self.ways = {}
+        self.connectors = {}
         for name, host in self.hosts.items():
-            kind = SimLocalWay if host.is_local else SimWay
-            self.ways[name] = way = kind(host, plan.timeouts.connect)
-            aside = Aside(world, way)
+            kind = SimLocalConnector if host.is_local else SimConnector
+            self.connectors[name] = connector = kind(host, plan.timeouts.connect)
+            aside = Aside(world, connector)
             self._asides.append(aside)
-            made[name] = sessions.Session(name, way, terms, mailbox, words, aside.do)  # type: ignore[arg-type]
+            made[name] = sessions.Session(name, connector, terms, mailbox, words, aside.do)  # type: ignore[arg-type]
         code: Any = SimCode() if plan.sync is not None else None
         parts = Collaborators(mailbox, self.journal, words, made, lambda text: world.note("said:", text), "logs", code)
         return Run(self.job, parts)
@@ -146,7 +146,9 @@ class History:
         self.faults.draw(world.random.choice((0, 1, 1, 2, 3)), world.random.choice(_FAULTS_WITHIN))
         world.at(_PATIENCE, self._end_may_be_missed)
         world.at(self._bound(), self._end_must_have_come)
-        links: Any = {name: way.open() for name, way in self.ways.items() if self.hosts[name].is_local}
+        links: Any = {
+            name: connector.open() for name, connector in self.connectors.items() if self.hosts[name].is_local
+        }
         try:
             self.run.execute(links)
         except SupervisorDied:

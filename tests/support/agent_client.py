@@ -14,8 +14,8 @@ from support.launch import PRELOADED
 from support.sshd import Sshd
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import Link
-from tflaunch.transport.local import LocalWay
-from tflaunch.transport.ssh import SshWays
+from tflaunch.transport.local import LocalConnector
+from tflaunch.transport.ssh import SshConnectors
 from tflaunch_worker import LOG_NAME, SOCKET_NAME, wire
 
 PATIENCE = 60.0
@@ -130,16 +130,16 @@ class LocalAgent:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "home/runs/test/agents/here"
-        self.way = LocalWay(self.directory, "test")
-        self.link: Link = self.way.open()
+        self.connector = LocalConnector(self.directory, "test")
+        self.link: Link = self.connector.open()
         self.talk = Talk(self.link.socket)
-        assert self.way.guard is not None
-        self.guard: Process = self.way.guard
+        assert self.connector.guard is not None
+        self.guard: Process = self.connector.guard
 
     def end(self) -> str:
         """Disconnect, wait until every process has ended, and return the agent's log."""
         self.link.close()
-        self.way.end()
+        self.connector.end()
         return _log(self.directory)
 
     def pids(self) -> tuple[int, int]:
@@ -160,8 +160,8 @@ class SshAgent:
 
     def __init__(self, host: Sshd) -> None:
         self.directory = host.home / ".local/state/tflaunch/runs/test/agents" / host.name
-        self.way = SshWays("test", PATIENCE).way(HostPlan(host.name, is_local=False))
-        self.links: list[Link] = [self.way.open()]
+        self.connector = SshConnectors("test", PATIENCE).connector_to(HostPlan(host.name, is_local=False))
+        self.links: list[Link] = [self.connector.open()]
         self.link = self.links[0]
         self.talk = Talk(self.link.socket)
         self.guard: Process = _guard_on(host)
@@ -179,7 +179,7 @@ class SshAgent:
 
     def reconnect(self) -> Talk:
         """Reconnect to the agent."""
-        self.links.append(self.way.resume())
+        self.links.append(self.connector.resume())
         return Talk(self.links[-1].socket)
 
 

@@ -17,7 +17,7 @@ class Reconnector:
 
     def __init__(
         self,
-        way: AgentConnector,
+        connector: AgentConnector,
         mailbox: Mailbox,
         run_in_thread: Callable[[Callable[[], None]], None],
         found: Callable[[Link], None],
@@ -25,12 +25,12 @@ class Reconnector:
         """Prepare to connect.
 
         Args:
-            way: how to reach the agent.
+            connector: how to reach the agent.
             mailbox: calls back in the supervisor's thread.
             run_in_thread: runs a blocking function in another thread.
             found: takes the link.
         """
-        self._way = way
+        self._connector = connector
         self._mailbox = mailbox
         self._run_in_thread = run_in_thread
         self._found = found
@@ -57,7 +57,7 @@ class Reconnector:
 
         def work() -> Link | Callable[[], None]:
             try:
-                return self._way.resume()
+                return self._connector.resume()
             except (AgentGone, LinkError):
                 return self._open(failed)
 
@@ -69,7 +69,7 @@ class Reconnector:
         def work() -> Callable[[], None]:
             words = reason
             try:
-                self._way.resume().close()
+                self._connector.resume().close()
             except AgentGone as gone:
                 words = str(gone) or reason
             except LinkError:
@@ -88,7 +88,7 @@ class Reconnector:
 
     def _open(self, failed: Callable[[str], None]) -> Link | Callable[[], None]:
         try:
-            return self._way.open()
+            return self._connector.open()
         except LinkError as error:
             reason = str(error)
             return lambda: failed(reason)
@@ -98,7 +98,7 @@ class Reconnector:
 
         def work() -> Link | Callable[[], None]:
             try:
-                return self._way.resume()
+                return self._connector.resume()
             except AgentGone as ended:
                 words = str(ended)
                 return lambda: gone(words)

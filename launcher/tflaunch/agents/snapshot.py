@@ -31,17 +31,17 @@ class AgentSnapshot(NamedTuple):
     reason: str = ""
 
 
-def look_at(ways: Mapping[str, AgentConnector]) -> dict[str, AgentSnapshot]:
+def look_at(connectors: Mapping[str, AgentConnector]) -> dict[str, AgentSnapshot]:
     """Return the state of each host, queried in parallel."""
-    if not ways:
+    if not connectors:
         return {}
-    with ThreadPoolExecutor(min(len(ways), _AT_ONCE), "look") as pool:
-        return dict(zip(ways, pool.map(_look, ways, ways.values()), strict=True))
+    with ThreadPoolExecutor(min(len(connectors), _AT_ONCE), "look") as pool:
+        return dict(zip(connectors, pool.map(_look, connectors, connectors.values()), strict=True))
 
 
-def _look(host: str, way: AgentConnector) -> AgentSnapshot:
+def _look(host: str, connector: AgentConnector) -> AgentSnapshot:
     try:
-        link = way.resume()
+        link = connector.resume()
     except AgentGone:
         return AgentSnapshot(host, {})
     except LinkError as error:

@@ -128,6 +128,11 @@ def has_agent(path: Path) -> bool:
     return any(linux.is_lock_free(str(lock)) is False for lock in path.glob(f"agents/*/{AGENT_LOCK_NAME}"))
 
 
+def has_supervisor(path: Path) -> str:
+    """Return the sentence that refuses a second supervisor for a run."""
+    return f"run {path.name} has a supervisor already; to follow it: tflaunch attach {path.name}"
+
+
 def take_lock(path: Path) -> int:
     """Take a run's lock; it is held until the returned descriptor is closed or this process ends.
 
@@ -145,7 +150,7 @@ def take_lock(path: Path) -> int:
         _lock(descriptor)
     except BlockingIOError:
         os.close(descriptor)
-        raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE) from None
+        raise TflaunchError(has_supervisor(path), EXIT_USAGE) from None
     except OSError as error:
         os.close(descriptor)
         raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None

@@ -46,13 +46,13 @@ class _Place:
 class _Visit:
     """Collects the facts about one host, step by step; a failing step marks the host as unreachable."""
 
-    def __init__(self, plan: Plan, host: str, way: AgentConnector, run: str) -> None:
+    def __init__(self, plan: Plan, host: str, connector: AgentConnector, run: str) -> None:
         self.known = Host(host)
         self.ports: dict[str, int] = {}
         self.backups: set[str] = set()
         self.has_code = False
         self.plan = plan
-        self._way = way
+        self._connector = connector
         self._run = run
         self._interview: AgentRpc | None = None
 
@@ -68,7 +68,7 @@ class _Visit:
     def reach(self) -> None:
         """Start an agent on the host."""
         try:
-            self._interview = AgentRpc(self._way.open(), self._run)
+            self._interview = AgentRpc(self._connector.open(), self._run)
         except (LinkError, AgentGone) as error:
             self.known = Host(self.known.host, reason=str(error))
 
@@ -79,7 +79,7 @@ class _Visit:
                 with contextlib.suppress(LinkError):
                     self._interview.ask("remove_code", "code_removed", wait=_PATIENCE)
             self._interview.close()
-            self._way.end()
+            self._connector.end()
 
     @property
     def tasks(self) -> tuple[TaskPlan, ...]:
@@ -99,7 +99,7 @@ def examine(plan: Plan, code: Code | None) -> dict[str, Host]:
         code: what ``sync`` names, if some hosts get it; removed from them afterwards.
     """
     place = _Place()
-    visits = [_Visit(plan, host, way, place.run) for host, way in connectors_for(plan, place).items()]
+    visits = [_Visit(plan, host, connector, place.run) for host, connector in connectors_for(plan, place).items()]
     with ThreadPoolExecutor(min(len(visits), _AT_ONCE), "visit") as pool:
 
         def everywhere(step: Callable[[_Visit, AgentRpc], None], chosen: Iterable[_Visit] = visits) -> None:

@@ -92,7 +92,7 @@ def take_over(
     with readable(path):
         job = replay.replay_job(records)
     if runs.is_live(path):
-        raise TflaunchError(f"run {path.name} has a supervisor already", EXIT_USAGE)
+        raise TflaunchError(runs.has_supervisor(path), EXIT_USAGE)
     if job.phase is Phase.ENDED:
         raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
     if batch.job_of(path) is not None:

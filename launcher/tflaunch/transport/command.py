@@ -33,7 +33,7 @@ class CommandAccess(NamedTuple):
     is_over: Callable[[], bool] = lambda: False
 
 
-class CommandWays:
+class CommandConnectors:
     """Creates the connectors for all such hosts of one run."""
 
     def __init__(self, run: str, patience: float) -> None:
@@ -47,7 +47,7 @@ class CommandWays:
         self.patience = patience
         self.archive: Archive = bootstrap.build_archive()
 
-    def way(self, host: HostPlan, access: CommandAccess) -> CommandConnector:
+    def connector_to(self, host: HostPlan, access: CommandAccess) -> CommandConnector:
         """Return the connector for a host."""
         return CommandConnector(self, host, access)
 
@@ -55,8 +55,8 @@ class CommandWays:
 class CommandConnector:
     """Reaches the agent of one host through a command."""
 
-    def __init__(self, ways: CommandWays, host: HostPlan, access: CommandAccess) -> None:
-        self._ways = ways
+    def __init__(self, connectors: CommandConnectors, host: HostPlan, access: CommandAccess) -> None:
+        self._connectors = connectors
         self._host = host
         self._access = access
         self._holding: subprocess.Popen[bytes] | None = None
@@ -95,12 +95,14 @@ class CommandConnector:
                 self._holding.terminate()
 
     def _reach(self, mode: str) -> CommandLink:
-        ways = self._ways
-        end = time.monotonic() + ways.patience
+        connectors = self._connectors
+        end = time.monotonic() + connectors.patience
         link = CommandLink(self._access.words)
         try:
-            request = bootstrap.request(mode, ways.run, self._host, ways.archive, ways.patience, self._access.holds)
-            bootstrap.Boot(link, self._host, end).bring(request, ways.archive)
+            request = bootstrap.request(
+                mode, connectors.run, self._host, connectors.archive, connectors.patience, self._access.holds
+            )
+            bootstrap.Boot(link, self._host, end).bring(request, connectors.archive)
         except BaseException:
             link.close()
             raise

@@ -10,7 +10,7 @@ from tflaunch.discovery.base import NotFound
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import HostPlan, Plan
 from tflaunch.transport.base import AgentConnector
-from tflaunch.transport.local import LocalWay
+from tflaunch.transport.local import LocalConnector
 
 if TYPE_CHECKING:
     from tflaunch.transport.command import CommandAccess
@@ -32,19 +32,21 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
         TflaunchError: a host needs a discovery engine that is not installed here.
     """
     found: dict[str, AgentConnector] = {
-        host.host: LocalWay(directory.agent_directory(host.host), directory.run) for host in plan.hosts if host.is_local
+        host.host: LocalConnector(directory.agent_directory(host.host), directory.run)
+        for host in plan.hosts
+        if host.is_local
     }
     commanded = [host for host in plan.hosts if host.docker is not None or host.engine is not None]
     if commanded:
-        from tflaunch.transport.command import CommandWays
+        from tflaunch.transport.command import CommandConnectors
 
-        commands = CommandWays(directory.run, plan.timeouts.connect)
-        found.update({host.host: commands.way(host, _access(host)) for host in commanded})
+        commands = CommandConnectors(directory.run, plan.timeouts.connect)
+        found.update({host.host: commands.connector_to(host, _access(host)) for host in commanded})
     if len(found) < len(plan.hosts):
-        from tflaunch.transport.ssh import SshWays  # paramiko takes a tenth of a second to import
+        from tflaunch.transport.ssh import SshConnectors  # paramiko takes a tenth of a second to import
 
-        ssh = SshWays(directory.run, plan.timeouts.connect)
-        found.update({host.host: ssh.way(host) for host in plan.hosts if host.host not in found})
+        ssh = SshConnectors(directory.run, plan.timeouts.connect)
+        found.update({host.host: ssh.connector_to(host) for host in plan.hosts if host.host not in found})
     return found
 
 

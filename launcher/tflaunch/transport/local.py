@@ -21,7 +21,7 @@ _LAST_WORDS = 300
 _END_PATIENCE = 10.0
 
 
-class LocalWay:
+class LocalConnector:
     """Starts a run's guard and agent on this machine."""
 
     def __init__(self, directory: Path, run: str) -> None:

@@ -18,7 +18,7 @@ from tflaunch.transport.ssh_connect import Connector
 _CHUNK = 256 * 1024
 
 
-class SshWays:
+class SshConnectors:
     """Creates connectors for a run's SSH hosts, which share jump host connections, keys, and the agent."""
 
     def __init__(self, run: str, patience: float) -> None:
@@ -35,9 +35,9 @@ class SshWays:
         self._config: SshConfig | None = None
         self._lock = threading.Lock()
 
-    def way(self, host: HostPlan) -> SshWay:
+    def connector_to(self, host: HostPlan) -> SshConnector:
         """Return the connector for a host."""
-        return SshWay(self, host)
+        return SshConnector(self, host)
 
     def target(self, host: HostPlan) -> Target:
         """Return how to connect to a host, by the user's SSH configuration.
@@ -51,11 +51,11 @@ class SshWays:
         return self._config.resolve(host.host, host)
 
 
-class SshWay:
+class SshConnector:
     """Reaches the agent of one host over SSH."""
 
-    def __init__(self, ways: SshWays, host: HostPlan) -> None:
-        self._ways = ways
+    def __init__(self, connectors: SshConnectors, host: HostPlan) -> None:
+        self._connectors = connectors
         self._host = host
 
     def open(self) -> SshLink:
@@ -79,14 +79,14 @@ class SshWay:
         """Do nothing: the host closes the stream only when the agent's guard has exited."""
 
     def _reach(self, mode: str) -> SshLink:
-        target = self._ways.target(self._host)  # before the timeout starts: a slow lookup is not the host's fault
-        end = time.monotonic() + self._ways.patience
-        transport = self._ways.connector.connect(target, self._ways.patience)
+        target = self._connectors.target(self._host)  # before the timeout starts: a slow lookup is not the host's fault
+        end = time.monotonic() + self._connectors.patience
+        transport = self._connectors.connector.connect(target, self._connectors.patience)
         try:
             channel = transport.open_session(timeout=max(end - time.monotonic(), 0.1))
-            ways = self._ways
-            request = bootstrap.request(mode, ways.run, self._host, ways.archive, ways.patience)
-            bootstrap.Boot(_Channel(channel), self._host, end).bring(request, ways.archive)
+            connectors = self._connectors
+            request = bootstrap.request(mode, connectors.run, self._host, connectors.archive, connectors.patience)
+            bootstrap.Boot(_Channel(channel), self._host, end).bring(request, connectors.archive)
             return SshLink(transport, channel)
         except (paramiko.SSHException, EOFError, OSError) as error:
             transport.close()

@@ -41,9 +41,9 @@ class Thread:
 class Aside:
     """The threads of one session."""
 
-    def __init__(self, world: World, way: SimWay) -> None:
+    def __init__(self, world: World, connector: SimConnector) -> None:
         self._world = world
-        self._way = way
+        self._connector = connector
         self.is_dead = False
         self.is_last = False  # the run is over: the process ends with its threads, and its links with it
 
@@ -55,14 +55,14 @@ class Aside:
     def _run(self, function: Callable[[], None], thread: Thread) -> None:
         if self.is_dead:
             return
-        self._way.thread = thread
+        self._connector.thread = thread
         try:
             function()
         except Wait as wait:
             self._world.after(wait.seconds, lambda: self._run(function, thread))
             return
         if self.is_last:
-            for wire in self._way.host.live_wires():
+            for wire in self._connector.host.live_wires():
                 wire.supervisor.close()
 
 
@@ -82,7 +82,7 @@ class SimLink:
         self._end.close()
 
 
-class SimWay:
+class SimConnector:
     """A connector for a host over the network, like `transport.ssh` and the worker's `boot`."""
 
     def __init__(self, host: SimHost, patience: float) -> None:
@@ -145,7 +145,7 @@ class SimWay:
         raise Wait(_LOOK_AGAIN)
 
 
-class SimLocalWay(SimWay):
+class SimLocalConnector(SimConnector):
     """The connector of this machine, like `transport.local`."""
 
     def open(self) -> SimLink:
