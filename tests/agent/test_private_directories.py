@@ -31,7 +31,7 @@ def connector(home: Path) -> CommandConnector:
     return CommandConnectors("test", 30.0).connector_to(HostPlan("here", is_local=False, home=str(home)), UMASK)
 
 
-def end(way: CommandConnector, link: Link) -> None:
+def end(connector: CommandConnector, link: Link) -> None:
     """End an agent that has received nothing."""
     link.close()
     for _ in range(1000):
@@ -50,7 +50,7 @@ def modes(home: Path) -> dict[str, int]:
     return {str(place): stat.S_IMODE(place.stat().st_mode) for place in places}
 
 
-def test_all_are_made_private(home: Path, way: CommandConnector) -> None:
+def test_all_are_made_private(home: Path, connector: CommandConnector) -> None:
     """Including those on the path to the agent's own, and missing parents of our home."""
     link = connector.open()
     assert set(modes(home).values()) == {0o700}
@@ -59,7 +59,7 @@ def test_all_are_made_private(home: Path, way: CommandConnector) -> None:
 
 
 @pytest.mark.parametrize("depth", range(len(PARTS) + 1))
-def test_one_that_others_can_write_to_is_refused(home: Path, way: CommandConnector, depth: int) -> None:
+def test_one_that_others_can_write_to_is_refused(home: Path, connector: CommandConnector, depth: int) -> None:
     """Anywhere between our home and the agent's directory: both to start an agent and to find it again."""
     home.joinpath(*PARTS).mkdir(parents=True)
     for deep in range(len(PARTS) + 1):

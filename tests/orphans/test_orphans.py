@@ -106,7 +106,7 @@ def test_who_looks_for_a_killed_agent_kills_what_it_left(start: Start) -> None:
     left = leave_orphans(agent)
     assert isinstance(agent, LocalAgent | SshAgent)
     with pytest.raises(AgentGone):
-        agent.way.resume()
+        agent.connector.resume()
     assert not alive(left)
 
 
@@ -115,7 +115,7 @@ def test_the_end_of_a_link_is_the_end_of_what_its_agent_left(start: Start) -> No
     agent = start()
     left = leave_orphans(agent)
     assert isinstance(agent, LocalAgent | SshAgent)
-    agent.way.end()
+    agent.connector.end()
     while agent.talk.connection.recv(1 << 16):
         pass
     assert not alive(left)
