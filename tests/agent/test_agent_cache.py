@@ -26,14 +26,14 @@ def connector(home: Path, run: str = "test") -> CommandConnector:
     )
 
 
-def serve_once(way: CommandConnector) -> None:
+def serve_once(connector: CommandConnector) -> None:
     """Start an agent, wait for its answer, and end it."""
-    link = way.open()
+    link = connector.open()
     talk = Talk(link.socket)
     talk.hello()
     talk.say("leave")
     link.close()
-    way.end()
+    connector.end()
 
 
 def unpacked(home: Path) -> Path:

@@ -63,4 +63,4 @@ def test_nothing_starts_when_a_drill_is_not_understood(launch: Launch) -> None:
     ended = launch.up(launch.shell("true"), "--drill", "kill worker:9")
     assert ended.returncode == 2
     assert "the tasks are worker:0, worker:1" in ended.stderr
-    assert not launch.home.exists()
+    assert not (launch.home / "runs").exists()
