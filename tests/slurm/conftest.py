@@ -37,7 +37,11 @@ def nodes(three_nodes: tuple[Bed, SlurmBed], launch: Launch) -> Iterator[SlurmBe
     bed, slurm = three_nodes
     log_in(launch, bed, slurm)
     yield slurm
-    slurm.wait_until(lambda: not slurm.asked("squeue", "--noheader"), "a job was left")
+    try:
+        slurm.wait_until(lambda: not slurm.asked("squeue", "--noheader"), "a job was left")
+    except AssertionError:
+        slurm.asked("scancel", *slurm.asked("squeue", "--noheader", "--format=%i").split())  # or all others fail, too
+        raise
     left = [process for process in bed.survivors() if "slurm" not in process.cmdline[0]]
     assert not left, f"left running: {left}"
 
