@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# All directories of tests, four at a time on two cores: `training` and `examples` are busy, `ssh` and `slurm` mostly
+# All directories of tests, three at a time on two cores: `training` and `examples` are busy, `ssh` and `slurm` mostly
 # wait, and what only thinks comes last, in short pieces.
 FIRST := training ssh slurm examples cli docker package
 # Processes of these tests look like orphans, which the agents of all others would kill.
@@ -28,9 +28,9 @@ demo: $(VENV)/.ready ## Train twice on this machine: two mirrored workers; chief
 	$(RUN) tflaunch up cluster_specs/mnist_multi_worker.json
 	$(RUN) tflaunch up cluster_specs/mnist_parameter_server.json
 
-test: $(VENV)/.ready lint ## Run all tests, four directories of them at a time.
+test: $(VENV)/.ready lint ## Run all tests, three directories of them at a time.
 	$(MAKE) test-$(ALONE)
-	$(MAKE) --jobs 4 --output-sync=target --keep-going $(TESTS:%=test-%)
+	$(MAKE) --jobs 3 --output-sync=target --keep-going $(TESTS:%=test-%)
 
 test-%: $(VENV)/.ready
 	$(RUN) pytest tests/$*
