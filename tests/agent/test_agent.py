@@ -290,6 +290,7 @@ def test_a_lease_outlives_the_link_and_then_ends_the_tasks(agent: Agent) -> None
     pids = pids_of(agent.talk, "worker:0")
     lost = time.monotonic()
     agent.talk.keep_alive()
+    agent.talk.wait_for("alive")  # a link that is closed at once may not deliver it
     agent.link.close()
     for pid in (*pids, *agent.pids()):
         wait_gone(pid)
