@@ -22,12 +22,11 @@ from tflaunch.clusterspec import model
 from tflaunch.clusterspec.problems import problems_in
 from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
 from tflaunch.core.job_state import Job
-from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL, SpecError, TflaunchError
 from tflaunch.explain import status, summary
 from tflaunch.explain.run_status import Status
-from tflaunch.plan import lint, selectors
-from tflaunch.runtime import launch, supervisor_process
+from tflaunch.plan import selectors
+from tflaunch.runtime import launch, plan_cache, supervisor_process
 from tflaunch.slurm import batch
 from tflaunch.store.journal_reader import JournalReader
 from tflaunch.store.log_line import Line
@@ -396,10 +395,7 @@ def start(
     settings = [] if timeout is None else [f"timeouts.deadline={json.dumps(timeout)}"]
     if on is not None:
         return Run(_submit(file, settings), is_owned=not detach)
-    loaded, _ = prepare.read_spec(file, settings)
-    plan = prepare.make_plan(file.source, file.directory, loaded, is_detached=detach)
-    if problems := lint.unused_image(loaded, None):
-        raise SpecError(file.source, problems)
+    plan = plan_cache.plan_spec(file, settings, is_detached=detach).plan
     run = launch.make_directory(plan, None, file.suffix, file.text.encode())
     try:
         supervisor_process.start(plan, run, is_owned=not detach)

@@ -77,12 +77,9 @@ def supervise(order: dict[str, Any]) -> None:
     plan = serialize.from_json(order["plan"])
     ready = os.dup(1)
 
-    def say(message: str) -> None:
-        daemon.notes([]).say(message)
-
     def run() -> int:
         code = launch.code_for_hosts(plan)
-        config = RunConfig(directory, code, say, owner=order["owner"], sink=daemon.notes, begun=begun)
+        config = RunConfig(directory, code, daemon.Notes().say, owner=order["owner"], sink=daemon.notes, begun=begun)
         return launch.start(plan, config)
 
     def begun() -> None:
