@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tflaunch.clusterspec.values import ROLES
+
 if TYPE_CHECKING:
     from tflaunch.api import Result
 
 MARKER = "tflaunch"
 _IN_TASK = "TFLAUNCH_TEST"
 """Variable of a task that runs a test: where it reports, and when it is late."""
-_ROLES = ("chief", "worker", "ps", "evaluator")
 _TIMEOUT = 60.0  # seconds
 _TIME_FOR_STACKS = 2.0  # seconds between the dump of all stacks and the end of the job
 _SHOWN_LINES = 200
@@ -91,7 +92,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     if marker.args:
         pytest.fail(f"@pytest.mark.{MARKER} takes names only, such as worker=2", pytrace=False)
     timeout = float(fields.pop("timeout", _TIMEOUT))
-    counts = tuple(int(fields.pop(role, int(role == "worker"))) for role in _ROLES)
+    counts = tuple(int(fields.pop(role, int(role == "worker"))) for role in ROLES)
     reports = Path(os.environ["TFLAUNCH_HOME"], "reports")
     reports.mkdir()
     order = {"reports": str(reports), "late": time.time() + timeout}
@@ -117,7 +118,7 @@ def _run(counts: Sequence[int], command: str | Sequence[str], timeout: float, fi
     """
     import tflaunch
 
-    cluster = {role: count for role, count in zip(_ROLES, counts, strict=True) if count}
+    cluster = {role: count for role, count in zip(ROLES, counts, strict=True) if count}
     data = {"name": "test", "restart": {"max": 0}, **fields, "cluster": cluster, "command": command}
     try:
         return tflaunch.run(data, timeout=timeout)

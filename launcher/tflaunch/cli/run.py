@@ -11,7 +11,7 @@ import click
 from tflaunch.cli._cluster_options import ClusterOptions, cluster_of, cluster_options, name_from
 from tflaunch.cli._launch_options import PRELOADED, LaunchOptions, launch_options
 from tflaunch.cli._spec import set_option, warn
-from tflaunch.cli.up import plan_for, start
+from tflaunch.cli.up import start
 
 _SOURCE = "command line"
 _STDOUT = "-"
@@ -70,7 +70,8 @@ def run(
         warn(_SOURCE, warnings)
         _save(text, save)
         return None
-    plan = plan_for(_SOURCE, Path(), spec, options)
+    plan = prepare.make_plan(_SOURCE, Path(), spec, is_detached=options.detach)
+    plan = plan._replace(preflight=options.preflight)
     warn(_SOURCE, warnings)
     return start(plan, ".json", text.encode(), options)
 

@@ -20,7 +20,6 @@ from tflaunch.cli._spec import (
 )
 
 if TYPE_CHECKING:
-    from tflaunch.clusterspec.model import Spec
     from tflaunch.core.drill import Fault
     from tflaunch.plan.model import Plan
 
@@ -105,13 +104,6 @@ def up(
     warn(file.source, planned.warnings)
     faults = _faults(drill, plan)
     return start(plan, file.suffix, file.text.encode(), options, faults)
-
-
-def plan_for(source: str, directory: Path, spec: Spec, options: LaunchOptions) -> Plan:
-    """Return the plan of a spec, as `make_plan` does."""
-    from tflaunch.discovery import prepare
-
-    return prepare.make_plan(source, directory, spec, is_detached=options.detach)._replace(preflight=options.preflight)
 
 
 def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: tuple[Fault, ...] = ()) -> int:
