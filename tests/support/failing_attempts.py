@@ -1,4 +1,4 @@
-"""Attempts that all fail, with a culprit, victims that die of it 5 to 50 ms later, and the culprit named for each."""
+"""Attempts that all fail, with a culprit, victims that die of it a little later, and the culprit named for each."""
 
 from __future__ import annotations
 
@@ -29,14 +29,21 @@ if me == culprit:
     held = [open(name, "w") for name in names if name != names[me]]
     os._exit(50 + attempt)
 open(names[me]).read()  # until the culprit is dead
-time.sleep(random.uniform(0.005, 0.05))
+time.sleep(random.uniform(*{later}))
 os._exit(1)
 """
 
 
-def program(place: Path, workers: int) -> str:
-    """Return the source of the program; all tasks share the directory ``place``."""
-    return _PROGRAM.format(place=place, workers=workers, attempts=ATTEMPTS)
+def program(place: Path, workers: int, attempts: int = ATTEMPTS, later: tuple[float, float] = (0.005, 0.05)) -> str:
+    """Return the source of the program; all tasks share the directory ``place``.
+
+    Args:
+        place: the directory.
+        workers: the number of tasks.
+        attempts: the number of the attempt that succeeds.
+        later: how long after the culprit the victims die, in seconds: at least, at most.
+    """
+    return _PROGRAM.format(place=place, workers=workers, attempts=attempts, later=later)
 
 
 FIELDS: dict[str, Any] = {
@@ -46,9 +53,9 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def culprits(workers: int) -> list[str]:
+def culprits(workers: int, attempts: int = ATTEMPTS) -> list[str]:
     """Return the task that fails first in each attempt."""
-    return [f"worker:{random.Random(attempt).randrange(workers)}" for attempt in range(ATTEMPTS)]
+    return [f"worker:{random.Random(attempt).randrange(workers)}" for attempt in range(attempts)]
 
 
 def named(run: Path) -> list[str]:
