@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import Any, NamedTuple
 
-from simulator import kernel
+from simulator import kernel, programs
 from simulator.connectors import Aside, SimConnector, SimLocalConnector
 from simulator.faults import Faults
 from simulator.hosts import SimHost
@@ -203,12 +203,14 @@ class History:
     def _bound(self) -> float:
         """I5: when the run must have ended, if nothing hangs and it is not interrupted.
 
-        Allows the attempts of the budgets, each with all its waits, and as many more for faults.
+        Allows the attempts of the budgets, each with all its waits, and as many more for faults; and one for each epoch
+        of a training that resumes, because a restart after progress is free.
         """
         plan, script = self.plan, self.script
         waits = policy.fence(plan) + plan.timeouts.connect * 3 + plan.timeouts.grace * 2 + plan.restart.backoff[1]
         work = script.starting + script.duration * 2 + 15 + (plan.timeouts.finish or 0)
         attempts = (plan.restart.max + 3) * (len(plan.tasks) + len(plan.hosts))
+        attempts += programs.EPOCHS if script.epochs == "resumes" else 0
         rest = plan.elastic.retry * 4 if plan.elastic is not None else 0
         return 200 + attempts * (waits + work + rest)
 

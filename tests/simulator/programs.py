@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from simulator.oracle import Oracle
     from simulator.processes import Process
 
+EPOCHS = 20
+"""A training that resumes at its last epoch is done after this many, over all its attempts."""
+
 _IGNORES, _DIES, _SAVES = "ignores", "dies", "saves"
 
 
@@ -292,7 +295,9 @@ class Program:
         if has_gang and self.stage.script.epochs != "silent" and not self.process.is_told:
             self._epoch += 1
             self.stage.trains(self.process, self._epoch)
-            self.process.say(f"Epoch {self._epoch}/1000\n".encode())
+            self.process.say(f"Epoch {self._epoch}/{EPOCHS}\n".encode())
+            if self.stage.script.epochs == "resumes" and self._epoch >= EPOCHS:
+                self.later(0, self._finish)
 
     # ---- failures
 
