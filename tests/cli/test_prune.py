@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from support.disks import MakeDisk
-from support.launch import PATIENCE, Launch
+from support.launch import PATIENCE, Launch, read_until
 from support.terminals import Terminal
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE
 
@@ -179,3 +179,31 @@ def test_a_run_of_another_prune_is_a_failure_of_this_one(launch: Launch) -> None
     assert f"tflaunch: run {path.name} has changed meanwhile" in said
     assert path.exists()
     shutil.rmtree(path)
+
+
+def test_the_end_of_a_run_removes_old_ones_of_its_job(launch: Launch) -> None:
+    """Those beyond `retention`, and none of another job; nothing is said where there is nothing to remove."""
+    others = ended(launch, 2, "--name", "other")
+    earlier = ended(launch, 3)
+    settings = ("--set", "retention.keep=2", "--set", "retention.older_than=1ms")
+    last = launch.up(launch.shell("echo trained", workers=1), *settings)
+    assert last.returncode == 0
+    assert "removed 2 old runs of " in last.stderr
+    (newest,) = directories(launch) - {*others, *earlier}
+    assert directories(launch) == {*others, earlier[-1], newest}
+    again = launch.up(launch.shell("echo trained", workers=1), "--set", "retention.keep=3")
+    assert "removed" not in again.stderr
+
+
+def test_the_end_of_a_run_removes_no_live_run(launch: Launch) -> None:
+    """However old it is."""
+    running = launch.start("up", launch.shell("echo up; exec sleep 60", workers=1))
+    read_until(running, "up")
+    (live,) = directories(launch)
+    settings = ("--set", "retention.keep=0", "--set", "retention.older_than=1ms")
+    last = launch.up(launch.shell("echo trained", workers=1), *settings)
+    assert last.returncode == 0
+    assert "removed" not in last.stderr
+    assert live in directories(launch)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=PATIENCE)

@@ -14,6 +14,7 @@ import pytest
 from support.install import lacking
 from support.launch import PATIENCE, Launch
 from support.sshd import Sshd, StartSshd, home_for_client
+from tflaunch.errors import EXIT_INTERNAL
 
 pytestmark = pytest.mark.ssh
 
@@ -109,6 +110,27 @@ def test_only_what_changed_travels(launch: Launch, sshd: StartSshd) -> None:
     first, second = code_on(host)
     assert [(path / "small").read_text() for path in (first, second)] == ["one", "two"]
     assert (first / "big").read_bytes() == (second / "big").read_bytes()
+
+
+def test_prune_removes_the_copies_on_the_hosts_of_a_run(launch: Launch, sshd: StartSshd) -> None:
+    """Only with --hosts; the run stays while a host cannot be reached."""
+    hosts = {"h1": sshd(), "h2": sshd()}
+    write(launch, train_py="print(1)")
+    assert launch.up(synced(launch, hosts, "python3", "train.py")).returncode == 0
+    (run,) = (path for path in (launch.home / "runs").iterdir() if path.is_dir())
+    old = ("prune", "--keep", 0, "--older-than", "0s", "--hosts")
+    assert "its code on h1, h2" in launch.run(*old, "--dry-run").stdout
+    hosts["h2"].stop_listening()
+    refused = launch.run(*old, "--yes")
+    assert refused.returncode == EXIT_INTERNAL
+    assert "its code stays on h2: " in refused.stderr
+    assert run.exists()
+    assert not code_on(hosts["h1"])
+    hosts["h2"].start()
+    removed = launch.run(*old, "--yes")
+    assert removed.returncode == 0, removed.stderr
+    assert not code_on(hosts["h2"])
+    assert not run.exists()
 
 
 def test_an_upload_goes_on_over_a_new_link(launch: Launch, sshd: StartSshd) -> None:

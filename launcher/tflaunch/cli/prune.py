@@ -34,11 +34,18 @@ _KINDS = {"code": "cached files of synced code", "agent": "cached agents of othe
     metavar="TIME",
     help=f"Remove only runs that ended at least this long ago, such as 12h or 30d; default: {_OLDER_THAN}.",
 )
+@click.option("--hosts", is_flag=True, help="Also remove the copies of synced code on the hosts of these runs.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed, with sizes.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask; needed where stdin is not a terminal.")
 @json_option
 def prune(
-    names: tuple[str, ...], keep: int | None, older_than: str | None, dry_run: bool, yes: bool, as_json: bool
+    names: tuple[str, ...],
+    keep: int | None,
+    older_than: str | None,
+    hosts: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> int:
     """Remove the directories of old runs on this machine: journals, plans, logs and synced code.
 
@@ -48,8 +55,10 @@ def prune(
     only by its name.
 
     Without RUN, the caches of agents on this machine are pruned, too: synced code that no run has used for that time,
-    and at least for a day, and agents of other versions of tflaunch that were stored before. Other hosts are not
-    touched; run prune there.
+    and at least for a day, and agents of other versions of tflaunch that were stored before.
+
+    With --hosts, the copies of code (`sync`) that these runs have left on other hosts are removed, with everything that
+    tasks have written beside them. A run is kept while one of its hosts cannot be reached.
 
     \b
     Example:
@@ -69,12 +78,14 @@ def prune(
     if names:
         found = pruning.find_named(names, now)
     else:
-        retention = pruning.Retention(_KEEP if keep is None else keep, _seconds(older_than or _OLDER_THAN))
+        from tflaunch.plan.model import RetentionPlan
+
+        retention = RetentionPlan(_KEEP if keep is None else keep, _seconds(older_than or _OLDER_THAN))
         found = pruning.find_old(retention, now)
-    if not (dry_run or yes) and (found.runs or found.cached) and not _is_confirmed(found, now):
+    if not (dry_run or yes) and (found.runs or found.cached) and not _is_confirmed(found, hosts, now):
         say("nothing was removed")
         return 0
-    report = _Report(found, dry_run, as_json, now)
+    report = _Report(found, hosts, dry_run, as_json, now)
     if dry_run:
         report.all_removed()
     else:
@@ -91,7 +102,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _is_confirmed(found: Findings, now: float) -> bool:
+def _is_confirmed(found: Findings, with_hosts: bool, now: float) -> bool:
     """List what is to be removed and ask, on stderr.
 
     Raises:
@@ -99,7 +110,7 @@ def _is_confirmed(found: Findings, now: float) -> bool:
     """
     from tflaunch.tui import formatting
 
-    for line in _listing(found, now):
+    for line in _listing(found, with_hosts, now):
         click.echo(line, err=True)
     total = sum(run.size for run in found.runs) + sum(cached.size for cached in found.cached)
     try:
@@ -109,20 +120,23 @@ def _is_confirmed(found: Findings, now: float) -> bool:
         raise TflaunchError("nothing was removed", 130) from None
 
 
-def _listing(found: Findings, now: float) -> list[str]:
-    return [_described(run, now) for run in found.runs] + [
+def _listing(found: Findings, with_hosts: bool, now: float) -> list[str]:
+    return [_described(run, with_hosts, now) for run in found.runs] + [
         _counted(kind, [cached for cached in found.cached if cached.kind == kind])
         for kind in _KINDS
         if any(cached.kind == kind for cached in found.cached)
     ]
 
 
-def _described(run: OldRun, now: float) -> str:
+def _described(run: OldRun, with_hosts: bool, now: float) -> str:
+    from tflaunch.client import host_code
     from tflaunch.tui import formatting
 
     stays = f", its logs in {run.logs} stay" if run.logs is not None else ""
     ended = formatting.duration(now - run.ended)
-    return f"{run.name}  {run.state} {ended} ago, {formatting.memory(run.size)}{stays}"
+    hosts = host_code.hosts_with_code(run.path) if with_hosts else []
+    copies = f", its code on {', '.join(hosts)}" if hosts else ""
+    return f"{run.name}  {run.state} {ended} ago, {formatting.memory(run.size)}{copies}{stays}"
 
 
 def _counted(kind: str, cached: list[Cached]) -> str:
@@ -134,8 +148,9 @@ def _counted(kind: str, cached: list[Cached]) -> str:
 class _Report:
     """What was removed, and what was not; printed as it happens, or as JSON at the end."""
 
-    def __init__(self, found: Findings, is_dry_run: bool, as_json: bool, now: float) -> None:
+    def __init__(self, found: Findings, with_hosts: bool, is_dry_run: bool, as_json: bool, now: float) -> None:
         self._found = found
+        self._with_hosts = with_hosts
         self._is_dry_run = is_dry_run
         self._as_json = as_json
         self._now = now
@@ -146,7 +161,7 @@ class _Report:
     def all_removed(self) -> None:
         """Record everything as removed, for a dry run."""
         self._runs, self._cached = self._found.runs, self._found.cached
-        self._print(*(f"would remove {line}" for line in _listing(self._found, self._now)))
+        self._print(*(f"would remove {line}" for line in _listing(self._found, self._with_hosts, self._now)))
 
     def remove(self) -> None:
         """Remove everything that can be removed, one after the other."""
@@ -154,9 +169,10 @@ class _Report:
         from tflaunch.client import prune as pruning
 
         for run in self._found.runs:
-            if self._tried(partial(pruning.remove_run, run)):
+            line = _described(run, self._with_hosts, self._now)
+            if self._tried(partial(pruning.remove_run, run, self._with_hosts)):
                 self._runs.append(run)
-                self._print(f"removed {_described(run, self._now)}")
+                self._print(f"removed {line}")
         for cached in self._found.cached:
             if self._tried(partial(agent_caches.remove_cached, cached)):
                 self._cached.append(cached)

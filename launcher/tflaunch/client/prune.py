@@ -18,6 +18,7 @@ from tflaunch.client import run_list, runs
 from tflaunch.client.agent_caches import Cached, find_cached
 from tflaunch.client.file_tree import delete_tree, is_directory, tree_size
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.plan.model import RetentionPlan
 from tflaunch.slurm import batch
 from tflaunch.slurm.commands import SlurmError
 from tflaunch.store import journal, run_dir
@@ -34,13 +35,6 @@ PATIENCE = 86_400.0
 These are runs that have not begun, and runs on other hosts whose supervisor was killed at an unknown time: their tasks
 live until the lease ends.
 """
-
-
-class Retention(NamedTuple):
-    """Which runs are kept: the newest ``keep`` of each job, and those that ended in the last ``older_than`` seconds."""
-
-    keep: int
-    older_than: float
 
 
 class OldRun(NamedTuple):
@@ -91,8 +85,12 @@ class _Kept(Exception):
 # ---- finding
 
 
-def find_old(retention: Retention, now: float) -> Findings:
-    """Return what can be removed by age; ``now`` is in seconds since 1970.
+def find_old(retention: RetentionPlan, now: float) -> Findings:
+    """Return what can be removed by age.
+
+    Args:
+        retention: which runs of each job are kept.
+        now: the time in seconds since 1970.
 
     Raises:
         TflaunchError: the runs cannot be listed, or another user could have put runs there.
@@ -286,8 +284,33 @@ def only_prune() -> Iterator[None]:
         os.close(lock)
 
 
-def remove_run(old: OldRun) -> None:
+def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldRun]:
+    """Remove the old runs of a job, and return them. What cannot be removed is left to `tflaunch prune`.
+
+    Args:
+        job: the job's name.
+        retention: which of its runs are kept.
+        now: the time in seconds since 1970.
+    """
+    removed = []
+    with only_prune():
+        for path in runs.newest_of_job(job)[max(retention.keep, 1) :]:
+            try:
+                old = _examine(path, now)
+                if now - old.ended >= retention.older_than:
+                    remove_run(old)
+                    removed.append(old)
+            except (_Kept, TflaunchError):
+                continue
+    return removed
+
+
+def remove_run(old: OldRun, with_hosts: bool = False) -> None:
     """Remove a run, and kill what a killed agent of it has left.
+
+    Args:
+        old: the run.
+        with_hosts: also remove the copies of its code on other hosts, and keep it if one of them fails.
 
     Raises:
         TflaunchError: it lives again, has changed, or cannot be removed.
@@ -299,6 +322,10 @@ def remove_run(old: OldRun) -> None:
     try:
         _require_dead(old.path, is_locked_by_us=True)
         _require_unchanged(old)
+        if with_hosts:
+            from tflaunch.client import host_code  # connecting to hosts is rare
+
+            host_code.remove_code(old.path)
         runs.kill_orphans(old.path)
         tree_size(old.path, repairs=True)
         trash = old.path.with_name(f"{_TRASH}{old.path.name}")

@@ -75,6 +75,11 @@ def newest_first() -> list[Path]:
     return [runs / run for _, run in sorted(found, key=lambda pair: (_start(pair[1]), pair), reverse=True)]
 
 
+def newest_of_job(job: str) -> list[Path]:
+    """Return the directories of a job's runs, the newest first."""
+    return [path for path in newest_first() if job_name(path.name) == job]
+
+
 def plan_of(path: Path) -> Plan:
     """Return the plan of the run in a directory.
 

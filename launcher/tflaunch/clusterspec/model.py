@@ -140,6 +140,13 @@ class Elastic(_Part):
     retry: Duration = Field(default=300.0, description="how often lost hosts are tried again")
 
 
+class Retention(_Part):
+    """Which earlier runs of the job are removed from this machine when a run of it has ended."""
+
+    keep: Count = Field(default=10, description="newest runs of the job that stay, however old they are")
+    older_than: Duration = Field(default=2592000.0, description="time for which every run stays after its end")
+
+
 class Timeouts(_Part):
     """Time limits. What is left out has no limit, unless a default is given."""
 
@@ -209,6 +216,9 @@ class Spec(_Part):
     workdir: Omittable[Text] = Field(default=None, description="working directory, relative to the spec's file")
     restart: Restart = Field(default_factory=Restart, description="how often a failed job is restarted")
     timeouts: Timeouts = Field(default_factory=Timeouts, description="time limits")
+    retention: Retention = Field(
+        default_factory=Retention, description="which earlier runs of the job are removed when a run has ended"
+    )
     success: Omittable[Literal["chief", "all"]] = Field(
         default=None,
         description="whose success ends the job: that of the chief or of all; default: as the strategy needs",

@@ -112,6 +112,16 @@ class TimeoutsPlan(NamedTuple):
     deadline: float | None = None
 
 
+class RetentionPlan(NamedTuple):
+    """Which runs are kept: the newest ``keep`` of a job, and those that ended in the last ``older_than`` seconds.
+
+    It is `clusterspec.model.Retention` in a plan.
+    """
+
+    keep: int = 10
+    older_than: float = 2592000.0
+
+
 class _Fields(NamedTuple):
     name: str
     strategy: str
@@ -126,6 +136,7 @@ class _Fields(NamedTuple):
     elastic: ElasticPlan | None = None
     preflight: bool = True
     preload: tuple[str, ...] = ()
+    retention: RetentionPlan = RetentionPlan()
 
 
 class Plan(_Fields):

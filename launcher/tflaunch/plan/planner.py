@@ -21,6 +21,7 @@ from tflaunch.plan.model import (
     Machine,
     Plan,
     RestartPlan,
+    RetentionPlan,
     SyncPlan,
     TaskPlan,
     TimeoutsPlan,
@@ -66,6 +67,7 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         sync=None if spec.sync is None else SyncPlan(str(directory), spec.sync.paths, spec.sync.exclude),
         elastic=None if spec.elastic is None else ElasticPlan(**dict(spec.elastic)),
         preload=spec.preload,
+        retention=RetentionPlan(**dict(spec.retention)),
     )
     return resolve(unresolved, {})
 

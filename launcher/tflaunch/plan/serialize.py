@@ -18,6 +18,7 @@ from tflaunch.plan.model import (
     HostPlan,
     Plan,
     RestartPlan,
+    RetentionPlan,
     SyncPlan,
     TaskPlan,
     TimeoutsPlan,
@@ -51,6 +52,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "elastic": None if plan.elastic is None else plan.elastic._asdict(),
         "preflight": plan.preflight,
         "preload": list(plan.preload),
+        "retention": plan.retention._asdict(),
     }
 
 
@@ -99,6 +101,7 @@ def _from_json(data: dict[str, Any]) -> Plan:
         elastic=None if elastic is None else ElasticPlan(**elastic),
         preflight=data["preflight"],
         preload=tuple(data.get("preload", ())),
+        retention=RetentionPlan(**data.get("retention", {})),
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from tflaunch.client import runs
 from tflaunch.core import replay, step
 from tflaunch.core.events import Interrupted, StopRequested
 from tflaunch.core.job_state import Job
-from tflaunch.errors import EXIT_INTERNAL
-from tflaunch.explain import status, summary
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.explain import status, summary, wording
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import wiring
@@ -93,7 +95,22 @@ def _supervise(
             code = _last_words(run, runtime)
     except KeyboardInterrupt:  # raised while waiting for the output's reader
         return code or _INTERRUPTED
+    _remove_old_runs(job.plan, config)
     return code
+
+
+def _remove_old_runs(plan: Plan, config: RunConfig) -> None:
+    """Remove the job's runs that are too old, and say how many."""
+    try:
+        if len(runs.newest_of_job(plan.name)) <= plan.retention.keep:
+            return
+        from tflaunch.client import prune  # most runs have few before them
+
+        removed = prune.apply_retention(plan.name, plan.retention, time.time())
+    except TflaunchError:
+        return  # `tflaunch prune` says why
+    if removed:
+        config.say(f"removed {wording.counted(len(removed), 'old run')} of {plan.name} (`retention` of the spec)")
 
 
 def _last_words(run: Run, runtime: Runtime) -> int:
