@@ -14,9 +14,9 @@ import pytest
 from support.job_history import HERE
 from support.specs import clustered
 from tflaunch.client import agent_caches, prune, runs
-from tflaunch.client.prune import Retention
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan import serialize
+from tflaunch.plan.model import RetentionPlan
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import SlurmError, SlurmJob
 from tflaunch.store.journal import Journal
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.unit
 
 DAY = 86_400.0
 NOW = float(int(time.time()))
-WEEK = Retention(0, 7 * DAY)
-AT_ONCE = Retention(0, 0.0)
+WEEK = RetentionPlan(0, 7 * DAY)
+AT_ONCE = RetentionPlan(0, 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def age(path: Path, days: float) -> None:
         os.utime(each, (then, then), follow_symlinks=False)
 
 
-def names(retention: Retention = WEEK) -> list[str]:
+def names(retention: RetentionPlan = WEEK) -> list[str]:
     """Return the runs that would be removed."""
     return [run.name for run in prune.find_old(retention, NOW).runs]
 
@@ -91,7 +91,7 @@ def reason(path: Path) -> str:
     return kept.reason
 
 
-def remove_all(retention: Retention = WEEK) -> None:
+def remove_all(retention: RetentionPlan = WEEK) -> None:
     """Remove what is found."""
     with prune.only_prune():
         for run in prune.find_old(retention, NOW).runs:
@@ -113,9 +113,9 @@ class TestRetention:
         """However old, and however many newer ones other jobs have."""
         train = [make_run(monkeypatch, days) for days in (30, 40, 50)]
         evaluate = [make_run(monkeypatch, days, "evaluate") for days in (20, 60)]
-        assert names(Retention(1, 7 * DAY)) == [train[1].name, train[2].name, evaluate[1].name]
-        assert names(Retention(2, 7 * DAY)) == [train[2].name]
-        assert names(Retention(3, 7 * DAY)) == []
+        assert names(RetentionPlan(1, 7 * DAY)) == [train[1].name, train[2].name, evaluate[1].name]
+        assert names(RetentionPlan(2, 7 * DAY)) == [train[2].name]
+        assert names(RetentionPlan(3, 7 * DAY)) == []
 
     def test_the_size_is_what_is_on_the_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each file once, whatever its names; links outside count nothing."""
@@ -262,7 +262,7 @@ class TestRaces:
         path = make_run(monkeypatch, 0)
         path.rename(path.with_name(f".pruned-{path.name}"))
         assert runs.newest_first() == []
-        (old,) = prune.find_old(Retention(10, 7 * DAY), NOW).runs
+        (old,) = prune.find_old(RetentionPlan(10, 7 * DAY), NOW).runs
         assert (old.name, old.state) == (path.name, "removing")
         remove_all()
         assert os.listdir(path.parent) == [".prune"]
