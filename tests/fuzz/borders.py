@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-MODULES = ("boot", "control", "frames", "known_hosts", "orders", "snapshot", "spec_files", "ssh_config", "sync")
+MODULES = (
+    *("boot", "control", "frames", "journal", "known_hosts", "orders", "snapshot", "spec_files", "ssh_config", "sync"),
+)
 """Modules of this package with a `BORDER`. A border has the name of its module."""
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

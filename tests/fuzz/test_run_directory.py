@@ -10,31 +10,25 @@ import json
 import os
 import random
 import shutil
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.job_history import HERE, parameter_server
+from fuzz.recorded_run import record
 from tflaunch.agents.snapshot import AgentSnapshot
 from tflaunch.cli.main import run_command_line
 from tflaunch.client import status
-from tflaunch.core import step
-from tflaunch.core.events import Event, HostJoined, PortOpened, PortsHeld, TaskExited, TaskGone, TaskStarted
 from tflaunch.errors import TflaunchError
-from tflaunch.plan import serialize
 from tflaunch.runtime import launch
 from tflaunch.slurm import batch
 from tflaunch.store import journal, run_dir
-from tflaunch.store.journal import Journal
-from tflaunch.store.run_dir import RunDirectory
 
 pytestmark = pytest.mark.unit
 
-COUNT = int(os.environ.get("TFLAUNCH_FUZZ", "2000"))
+COUNT = int(os.environ.get("TFLAUNCH_FUZZ", "600"))
 SEED = int(os.environ.get("TFLAUNCH_FUZZ_SEED", "0"))
 FILES = ("events.jsonl", "events.jsonl", "events.jsonl", "plan.json", "marks.jsonl", "times/worker-0")
 ODD: list[Any] = [
@@ -46,47 +40,6 @@ COMMANDS = (
     ["events"], ["events", "--json"], ["ps"], ["ps", "--json"], ["ls"], ["ls", "--json"], ["wait"], ["logs"],
     ["logs", "-t", "--tail", "2", "worker:0"], ["logs", "--attempt", "1"], ["logs", "--since", "1h"],
 )  # fmt: skip
-
-
-def happened(has_ended: bool) -> Iterator[tuple[float, Event]]:
-    """Return the events of a run: a worker failed, all restarted, and the run continued or ended."""
-    tasks = [task.task for task in parameter_server().job.plan.tasks]
-    yield 0.0, HostJoined(HERE)
-    for attempt in range(2):
-        now = 10.0 * attempt
-        yield now + 1, PortsHeld(HERE, {task: 10_000 + number for number, task in enumerate(tasks)})
-        for task in tasks:
-            yield now + 2, TaskStarted(HERE, task, attempt, 100 + attempt, now + 2)
-            yield now + 3, PortOpened(HERE, task, attempt)
-        if attempt == 0 or has_ended:
-            yield now + 4, TaskExited(HERE, "chief:0", attempt, 1 - attempt, None, now + 4)
-            yield now + 4, TaskGone(HERE, "chief:0", attempt)
-            for task in tasks[1:]:
-                yield now + 5, TaskExited(HERE, task, attempt, None, 15, now + 5, was_told=True)
-                yield now + 5, TaskGone(HERE, task, attempt)
-
-
-def record(home: Path, has_ended: bool) -> Path:
-    """Write the directory of a run, as its supervisor would."""
-    plan = parameter_server().job.plan._replace(lease=30.0)
-    directory = RunDirectory("job")
-    kept = serialize.as_json(plan)
-    directory.write_plan(kept)
-    writer = Journal(directory)
-    job = step.begin_job(directory.run, plan, 0.0)
-    writer.record_plan(directory, kept, 0.0)
-    for now, event in happened(has_ended):
-        job, actions = step.step(job, event, now)
-        writer.record(event, actions, now)
-    if has_ended:
-        writer.record_end(0, ["a log: 5 bytes could not be written"], "succeeded")
-    writer.close()
-    marks = [["worker:0", 0, 0, 0], ["worker:0", 1, 24, 0], ["chief:0", 0, 0, 0]]
-    directory.marks.write_text("".join(json.dumps(mark) + "\n" for mark in marks))
-    (directory.logs / "worker-0.log").write_bytes(b"one\ntwo\nthree\nfour\nfive\n" + b"six\nseven\n" * 50 + b"last")
-    directory.times.mkdir()
-    (directory.times / "worker-0").write_bytes(b"".join(struct.pack("!dQ", 1.7e9 + i, 4 * i) for i in range(100)))
-    return directory.path
 
 
 class Mutator:
@@ -186,7 +139,7 @@ def test_damaged_files_are_refused_in_a_sentence(
 ) -> None:
     """Never with a traceback, whichever file of a run is damaged and however."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
-    run = record(tmp_path, has_ended)
+    run = record(has_ended)
     commands = [[*arguments, run.name] if arguments[0] not in ("ls", "logs") else arguments for arguments in COMMANDS]
     commands += [["up", "--resume", run.name], ["report", "--dry-run"], ["prune", "--dry-run", run.name]]
     commands += [["prune", "--dry-run", "--keep", "0", "--older-than", "0s"]]
@@ -224,7 +177,7 @@ def test_a_damaged_note_of_a_job_is_none(tmp_path: Path, text: str) -> None:
 def test_text_that_is_not_unicode_is_shown_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path may contain any byte, and a journal stores it as a lone surrogate."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
-    run = record(tmp_path, has_ended=False)
+    run = record(has_ended=False)
     path = run / run_dir.JOURNAL_NAME
     path.write_bytes(path.read_bytes().replace(b'"host":"localhost"', b'"host":"localhost","note":"\\udc80"'))
     assert run_command(["events"]) == (0, "")
@@ -234,7 +187,7 @@ def test_text_that_is_not_unicode_is_shown_all_the_same(tmp_path: Path, monkeypa
 def test_a_line_that_was_cut_off_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor was killed while writing it."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
-    run = record(tmp_path, has_ended=False)
+    run = record(has_ended=False)
     path = run / run_dir.JOURNAL_NAME
     records = journal.read_journal(run)
     with path.open("ab") as file:
@@ -260,7 +213,7 @@ def test_damage_is_told_with_its_place(
 ) -> None:
     """The run, the line, the file, the cause, and where the logs are; other runs are still listed."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
-    sound, run = record(tmp_path, has_ended=True), record(tmp_path, has_ended=False)
+    sound, run = record(has_ended=True), record(has_ended=False)
     path = run / run_dir.JOURNAL_NAME
     lines = path.read_bytes().split(b"\n")
     lines[1] = damage(lines[1])
