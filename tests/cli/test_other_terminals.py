@@ -157,6 +157,7 @@ def test_down_all_ends_every_run(launch: Launch) -> None:
     assert not launch.survivors()
     listed = json.loads(launch.run("ls", "--json").stdout)
     assert [entry["state"] for entry in listed] == ["stopped"] * 3
+    assert all(entry["started"] < entry["ended"] for entry in listed)
 
 
 def test_down_kills_at_once_what_ignores_term(launch: Launch) -> None:

@@ -277,6 +277,15 @@ def test_a_job_that_is_done_says_how_long_it_took() -> None:
     assert summary_of(history.ends("worker:1")) == "done: 2 tasks in 1m15s"
 
 
+def test_a_job_that_is_done_says_how_far_it_came() -> None:
+    """The first task that told it; a name from a program shows nothing that a terminal would interpret."""
+    history = mirrored(2).ends("worker:0")
+    metrics = {"loss": 0.01234567, "a\x1b[2Jb": 2.0}
+    history.happens(TaskExited(HERE, "worker:1", 0, 0, None, 0.0, step=300, epoch=3, metrics=metrics))
+    (line,) = summary_of(history.happens(TaskGone(HERE, "worker:1", 0))).splitlines()
+    assert line.endswith("; step 300, epoch 3, loss 0.01235, a\\x1b[2Jb 2")
+
+
 def test_a_command_that_is_not_found_has_a_host_and_a_remedy() -> None:
     """It may exist on all other hosts."""
     history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))

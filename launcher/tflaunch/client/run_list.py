@@ -10,6 +10,7 @@ from tflaunch.client import runs
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
+from tflaunch.explain.wording import lasted
 from tflaunch.slurm import batch
 from tflaunch.store import journal, run_dir
 from tflaunch.store.journal_reader import first_and_last_record
@@ -17,22 +18,22 @@ from tflaunch.store.journal_reader import first_and_last_record
 _STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "stopped"}
 """The state that an exit code implies for a run whose journal does not name its state."""
 
-_COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED")
+_COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED", "LASTED")
 
 
 def overview() -> list[dict[str, Any]]:
     """Return all runs, newest first; for a lost run, kill what a killed agent left on this machine.
 
-    Each has ``run``, ``name``, ``state``, ``exit_code``, ``tasks`` (a count) and ``started`` (seconds since 1970).
-    The state is the phase of a live run, ``queued`` (by Slurm), ``succeeded``, ``failed``, ``stopped``,
-    ``interrupted``, ``lost`` or ``unreadable``.
+    Each has ``run``, ``name``, ``state``, ``exit_code``, ``tasks`` (a count), ``started`` and ``ended`` (seconds since
+    1970; None for a run that has not ended). The state is the phase of a live run, ``queued`` (by Slurm),
+    ``succeeded``, ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
     """
     return [entry_of(directory) for directory in runs.newest_first()]
 
 
 def entry_of(directory: Path) -> dict[str, Any]:
     """Return what `overview` has about the run in ``directory``."""
-    unreadable = {"run": directory.name, "name": None, "exit_code": None, "tasks": None, "started": None}
+    unreadable = {"run": directory.name, "name": None, "exit_code": None, "tasks": None, "started": None, "ended": None}
     try:
         found = first_and_last_record(run_dir.open_run(directory))
         if found is None:
@@ -40,7 +41,8 @@ def entry_of(directory: Path) -> dict[str, Any]:
         first, last = found
         about = {"run": directory.name, "name": str(first["plan"]["name"]), "tasks": len(first["plan"]["tasks"])}
         state, exit_code = _state(directory, last)
-        return {**about, "state": state, "exit_code": exit_code, "started": first["time"]}
+        ended = None if exit_code is None else last["time"]
+        return {**about, "state": state, "exit_code": exit_code, "started": first["time"], "ended": ended}
     except (TflaunchError, KeyError, TypeError, ValueError):
         return {**unreadable, "state": "unreadable"}
 
@@ -74,8 +76,9 @@ def table(entries: list[dict[str, Any]], now: float) -> str:
 
 def _row(entry: dict[str, Any], now: float) -> tuple[str, ...]:
     started = "-" if entry["started"] is None else f"{_ago(now - entry['started'])} ago"
+    took = "-" if entry["ended"] is None else lasted(entry["ended"] - entry["started"])
     cells = ("-" if entry[name] is None else str(entry[name]) for name in ("exit_code", "tasks"))
-    return (entry["run"], entry["state"], *cells, started)
+    return (entry["run"], entry["state"], *cells, started, took)
 
 
 def _ago(seconds: float) -> str:

@@ -12,6 +12,7 @@ from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
 from tflaunch.explain import cluster_formation
 from tflaunch.explain.wording import counted, lasted, listed
 from tflaunch.plan.model import CODE_DIRECTORY, HostPlan, Plan, TaskPlan
+from tflaunch.printable import printable
 
 if TYPE_CHECKING:
     from tflaunch.explain.hints import Facts
@@ -21,6 +22,7 @@ _NOT_FOUND = 127
 _INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
 _TAIL_LINES = 10
 _SHOWN_LINES = 4
+_SHOWN_METRICS = 3
 _LOOKED_AT = 500  # TensorFlow may write hundreds of lines after a traceback
 
 
@@ -37,7 +39,7 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
         ended_at = max(task.since for task in job.tasks.values())
         done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
-        sentence = f"done: {done}{again} in {lasted(ended_at - job.started_at)}"
+        sentence = f"done: {done}{again} in {lasted(ended_at - job.started_at)}{_progress(job)}"
         return "\n".join([sentence, *where_results_are(job)])
     assert job.culprit is not None
     lines = [describe(job.culprit)]
@@ -57,6 +59,17 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         lines.append(f"logs: {logs}")
         lines += where_results_are(job)
     return "\n".join(lines)
+
+
+def _progress(job: Job) -> str:
+    """Return ``; step 400, epoch 3, loss 0.0123`` for the first task that told its progress, else ""."""
+    for task in job.plan.tasks:
+        state = job.tasks[task.task]
+        reached = str(state.reached._replace(checkpoint=0))
+        measured = [f"{printable(name, 20)} {value:.4g}" for name, value in state.metrics[:_SHOWN_METRICS]]
+        if reached or measured:
+            return f"; {', '.join([reached] * bool(reached) + measured)}"
+    return ""
 
 
 def _words_of(job: Job, task: str, said: list[str], is_shown: bool) -> list[str]:
