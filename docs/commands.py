@@ -37,14 +37,14 @@ Commands, options, runs and tasks are completed. In a shell that is running:
 
 | shell | type |
 |---|---|
-| bash 4.4 or later | `eval "$(_TFLAUNCH_COMPLETE=bash_source tflaunch)"` |
-| zsh | `eval "$(_TFLAUNCH_COMPLETE=zsh_source tflaunch)"`, after `autoload -Uz compinit && compinit` |
-| fish | `_TFLAUNCH_COMPLETE=fish_source tflaunch \\| source` |
+| bash 4.4 or later | `eval "$(tflaunch completion bash)"` |
+| zsh | `eval "$(tflaunch completion zsh)"`, after `autoload -Uz compinit && compinit` |
+| fish | `tflaunch completion fish \\| source` |
 
 For every new shell, put that line into `~/.bashrc`, behind `compinit` in `~/.zshrc`, or, for fish, write its output
 to a file:
 
-    _TFLAUNCH_COMPLETE=fish_source tflaunch > ~/.config/fish/completions/tflaunch.fish
+    tflaunch completion fish > ~/.config/fish/completions/tflaunch.fish
 """
 
 

@@ -451,7 +451,7 @@ def test_bash_completes_runs_and_tasks(launch: Launch, line: str, expected: set[
     """Sourced as docs/commands.md says."""
     launch.up(launch.shell("true", workers=1))
     script = f"""
-        eval "$(_TFLAUNCH_COMPLETE=bash_source tflaunch)"
+        eval "$(tflaunch completion bash)"
         COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}
         _tflaunch_completion tflaunch; echo "${{COMPREPLY[@]}}"
     """

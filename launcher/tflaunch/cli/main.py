@@ -9,40 +9,32 @@ import click
 from tflaunch import __version__
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, TflaunchError
 
-_VERBS = (
-    "up",
-    "run",
-    "ps",
-    "logs",
-    "attach",
-    "wait",
-    "down",
-    "restart",
-    "kill",
-    "ls",
-    "prune",
-    "events",
-    "tensorboard",
-    "report",
-    "init",
-    "plan",
-    "check",
-    "doctor",
-    "env",
-    "render",
-    "schema",
-    "help",
-)
-"""The verbs, most important first; each is a module in this package, imported on use."""
+_GROUPS = {
+    "Run": ("up", "run"),
+    "Look at runs": ("ps", "logs", "attach", "wait", "ls", "events", "tensorboard", "report"),
+    "Act on runs": ("down", "restart", "kill", "prune"),
+    "Before a run": ("init", "check", "plan", "env", "doctor", "render", "schema"),
+    "Help": ("help", "completion"),
+}
+"""The verbs by what they are for; each is a module in this package, imported on use."""
+_VERBS = [verb for verbs in _GROUPS.values() for verb in verbs]
 _FOR_PROGRAMS = {"supervise": "_slurm"}
 
 
 class _Commands(click.Group):
-    """The commands, listed in the order of `_VERBS`."""
+    """The commands, listed in the groups of `_GROUPS`."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the names of the visible commands."""
-        return list(_VERBS)
+        return _VERBS
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each command does, group by group."""
+        width = max(map(len, _VERBS))
+        for title, verbs in _GROUPS.items():
+            with formatter.section(title):
+                commands = [self.get_command(context, verb) for verb in verbs]
+                formatter.write_dl([(f"{each.name:<{width}}", each.short_help or "") for each in commands if each])
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Return the command with this name, None if there is none."""
