@@ -47,7 +47,7 @@ def generate(chance: random.Random) -> bytes:
 def _damaged(line: bytes, chance: random.Random) -> bytes:
     try:
         value: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return mutate_bytes(line, chance)
     return as_json(mutate(value, chance)).replace(b"\n", b" ")
 

@@ -31,8 +31,8 @@ class DamagedRecordError(ValueError):
 class OtherFormatError(DamagedRecordError):
     """Error for a journal written by a version of tflaunch whose records have another form: the format."""
 
-    def __init__(self, form: object) -> None:
-        super().__init__(0, f"the journal has format {form!r}, not {JOURNAL_FORMAT}")
+    def __init__(self, form: int) -> None:
+        super().__init__(0, f"the journal has format {form}, not {JOURNAL_FORMAT}")
         self.form = form
 
 
@@ -73,8 +73,10 @@ def _check(record: Any, number: int) -> None:
     if "now" in record or kind == "plan":
         _require(_is_time(record.get("now")), "has a wrong time")
     if kind == "plan":
-        if record.get("format", 1) != JOURNAL_FORMAT:
-            raise OtherFormatError(record.get("format", 1))
+        form = record.get("format", 1)
+        _require(type(form) is int and 0 < form <= _MAX_CODE, "has a wrong format")
+        if form != JOURNAL_FORMAT:
+            raise OtherFormatError(form)
         _require(all(isinstance(record.get(name), str) for name in ("run", "logs")), "names no run or no logs")
         _require("\0" not in record["logs"] and isinstance(record.get("plan"), dict), "holds no plan")
     for name in _NUMBER_FIELDS.get(kind, ()):
