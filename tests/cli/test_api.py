@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import tflaunch
-import tflaunch.api
+import tflaunch.api.spec
 from support.launch import PATIENCE, Launch
 from tflaunch.clusterspec import model
 from tflaunch.clusterspec.model import written_fields
@@ -128,7 +128,7 @@ class TestMistakes:
         "wrong",
         [{"cluster": {"worker": 1}}, {"cluster": {"worker": 1}, "command": "true", "strategy": "no"}, "none.json"],
     )
-    def test_a_spec_that_cannot_run(self, wrong: tflaunch.api.SpecLike) -> None:
+    def test_a_spec_that_cannot_run(self, wrong: tflaunch.api.spec.SpecLike) -> None:
         with pytest.raises(tflaunch.SpecError):
             tflaunch.start(wrong)
         assert not Path(os.environ["TFLAUNCH_HOME"], "runs").exists()
@@ -267,7 +267,7 @@ class TestTheProgramEnds:
 
 
 def test_type_checkers_know_every_field() -> None:
-    source = ast.parse(Path(tflaunch.api.__file__).read_text())
+    source = ast.parse(Path(tflaunch.api.spec.__file__).read_text())
     inits = [node for node in ast.walk(source) if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
     init = max(inits, key=lambda node: len(node.args.kwonlyargs))
     assert {argument.arg for argument in init.args.kwonlyargs} == set(written_fields(model.Spec))

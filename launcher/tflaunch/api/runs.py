@@ -1,0 +1,257 @@
+"""`Run`: a run as programs watch and steer it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal as signals
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from tflaunch.api.values import Event, LogLine, Result, TaskResult
+from tflaunch.client import requests, runs, slurm_follow
+from tflaunch.client.follow import Follower, lost
+from tflaunch.client.observer import Observer, Outcome
+from tflaunch.client.status import current_status
+from tflaunch.core.job_state import Job
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.explain import status, summary
+from tflaunch.explain.run_status import Status
+from tflaunch.plan import selectors
+from tflaunch.slurm import batch
+from tflaunch.store.journal_reader import JournalReader
+from tflaunch.store.log_line import Line
+from tflaunch.store.log_reader import LogReader
+from tflaunch.store.log_writer import path_of, tail
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Run:
+    """A run: live, or ended.
+
+    As a context manager it stops a run that this program has started when the block is left, and waits for its end.
+    ``await run`` is `wait` without blocking the event loop.
+    """
+
+    def __init__(self, directory: Path, *, is_owned: bool = False) -> None:
+        self.directory = directory
+        """Its directory, which has its spec, plan, journal and logs."""
+        self._is_owned = is_owned
+
+    @property
+    def name(self) -> str:
+        """Its name, which is RUN on the command line."""
+        return self.directory.name
+
+    def __repr__(self) -> str:
+        return f"<tflaunch.Run {self.name}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._leave)
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        return asyncio.to_thread(self.wait).__await__()
+
+    def _leave(self) -> None:
+        if not self._is_owned:
+            return
+        if batch.not_begun(self.directory):
+            batch.cancel_run(self.directory)
+        else:
+            self.stop()
+
+    def status(self) -> Status:
+        """Return its status: what `tflaunch ps` shows.
+
+        Raises:
+            TflaunchError: it cannot be found out.
+        """
+        return current_status(self.directory)
+
+    def events(self) -> Iterator[Event]:
+        """Yield everything that has happened, and what happens until the run has ended.
+
+        Raises:
+            TflaunchError: the journal is damaged.
+        """
+        observer, journal = self._observe(), JournalReader(self.directory)
+        while True:
+            is_live = observer.outcome is Outcome.LIVE
+            for record in journal.new_records():
+                yield Event(record.pop("time"), record.pop("seq"), record.pop("kind"), record)
+            if not is_live:
+                return
+            observer.wait()
+
+    def logs(self, *tasks: str, follow: bool = False) -> Iterator[LogLine]:
+        """Yield lines of output, merged by time.
+
+        Args:
+            *tasks: which tasks, as on the command line: ``worker``, ``worker:1``, ``worker:0-3``, ``host=NAME``;
+                without any, all.
+            follow: whether to go on with what is written until the run has ended.
+
+        Raises:
+            TflaunchError: there is no such task.
+        """
+        observer = self._observe()
+        reader = LogReader(self.directory, observer.logs, self._select(tasks))
+        yield from map(_log_line, reader.read())
+        while follow and observer.outcome is Outcome.LIVE:
+            observer.wait()
+            yield from map(_log_line, reader.new_lines())
+        yield from map(_log_line, reader.rest())
+
+    def restart(self, *tasks: str) -> None:
+        """Restart tasks, or with none all that train; the restart budget is not charged.
+
+        Raises:
+            TflaunchError: the run has ended, or there is no such task.
+        """
+        requests.request_restart(self.directory, self._select(tasks) if tasks else [])
+
+    def signal(self, number: int, *tasks: str) -> None:
+        """Send a signal to tasks, or with none to all.
+
+        Raises:
+            TflaunchError: the run has ended, there is no such task, or none of them is running.
+        """
+        requests.request_signal(self.directory, signals.Signals(number), self._select(tasks))
+
+    def wait(self, timeout: float | None = None) -> Result:
+        """Wait until the run has ended, and return how it did.
+
+        Args:
+            timeout: most seconds to wait; the run goes on afterwards.
+
+        Raises:
+            TimeoutError: it has not ended by then.
+            TflaunchError: its supervisor was killed, or it was taken out of a queue.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+
+        def time_left() -> float | None:
+            if until is None:
+                return None
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"{self.name} has not ended within {timeout:g} s")
+            return left
+
+        def watch(observer: Observer) -> int:
+            observer.catch_up()
+            while observer.outcome is Outcome.LIVE:
+                observer.wait(time_left())
+                observer.catch_up()
+            return _exit_code_of(observer)
+
+        def pause(seconds: float) -> None:
+            time.sleep(min(time_left() or seconds, seconds))
+
+        slurm_follow.follow(self.directory, _ignore, watch, pause)
+        return _result_of(Observer(self.directory))
+
+    def stop(self, grace: float | None = None) -> Result:
+        """Stop it, wait until none of its processes is left, and return how it ended.
+
+        Args:
+            grace: seconds between TERM and KILL; by default, those of the spec.
+
+        Raises:
+            TflaunchError: its supervisor was killed.
+        """
+        if runs.is_live(self.directory):
+            requests.request_stop(self.directory, grace)
+        return self.wait()
+
+    def show(self) -> Result:
+        """Print its output and messages like `tflaunch up`, until it has ended; return how it did.
+
+        Raises:
+            TflaunchError: its supervisor was killed.
+        """
+        from tflaunch.tui.screen import Screen
+
+        observer = self._observe()
+        tasks = [process.task for process in observer.job.original.processes()]
+        screen = Screen(tasks)
+        try:
+            Follower(observer, screen, tasks).run(None)
+        finally:
+            screen.close()
+        return _result_of(observer)
+
+    def _observe(self) -> Observer:
+        """Return an observer of the run, once it has begun: a batch job may wait in a queue."""
+        slurm_follow.until_begun(self.directory, _ignore)
+        return Observer(self.directory)
+
+    def _select(self, tasks: tuple[str, ...]) -> list[str]:
+        return selectors.select_tasks(runs.plan_of(self.directory), list(tasks))
+
+
+def _log_line(line: Line) -> LogLine:
+    return LogLine(line.time, line.task, line.attempt, line.text.decode("utf-8", "replace"))
+
+
+def _result_of(observer: Observer) -> Result:
+    """Return how an observed run has ended.
+
+    Raises:
+        TflaunchError: its supervisor was killed.
+    """
+    observer.catch_up()
+    exit_code = _exit_code_of(observer)
+    job, logs = observer.job, observer.logs
+    text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count))
+    return Result(
+        run=job.run,
+        state=status.state_of_run(job, exit_code),
+        exit_code=exit_code,
+        culprit=None if job.culprit is None else job.culprit.name,
+        summary="\n".join([*observer.losses, text]),
+        tasks={process.task: _task_result(job, process.task, logs) for process in job.original.processes()},
+        logs=logs,
+    )
+
+
+def _exit_code_of(observer: Observer) -> int:
+    if observer.exit_code is None:
+        raise TflaunchError(lost(observer), EXIT_INTERNAL)
+    return observer.exit_code
+
+
+def _ignore(message: str) -> None:
+    """Do not show a message: a program asks for what it wants to know."""
+
+
+def _task_result(job: Job, name: str, logs: Path) -> TaskResult:
+    task = job.tasks[name]
+    return TaskResult(
+        task=name,
+        host=job.original.find(name).host,
+        attempt=task.attempt,
+        exit_code=task.code,
+        signal=task.signal,
+        step=task.reached.step,
+        epoch=task.reached.epoch,
+        metrics=dict(task.metrics),
+        log_path=path_of(logs, name),
+    )
