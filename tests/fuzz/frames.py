@@ -10,7 +10,7 @@ from typing import Any
 
 from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate_order
-from fuzz.stages import AgentConnector, Finished, Line, OutputWriter, Records, StillMailbox, check_sentence
+from fuzz.stages import AgentConnector, FileStore, Finished, Line, OutputWriter, Records, StillMailbox, check_sentence
 from support.specs import planned
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
@@ -22,6 +22,7 @@ from tflaunch.explain.status import StatusInputs, status
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.runtime.metrics import families
 from tflaunch_worker import wire
+from tflaunch_worker.function import OUTCOME
 
 _SPEC = {
     "cluster": {"worker": ["a:2222", "a:2223", "b:2224"]},
@@ -30,7 +31,7 @@ _SPEC = {
     "restart": {"max": 1, "backoff": [0, 0]},
     "timeouts": {"stall": 15, "lease": 30, "heartbeat": 5},
 }
-_PLAN = planned(_SPEC)
+_PLAN = planned(_SPEC)._replace(function="/function")
 _WITHOUT_STALL = planned({**_SPEC, "timeouts": {"lease": 30, "heartbeat": 5}, "restart": {"max": 0}})
 _HASH = "ab" * 32
 _CODE = Code(Path("/dev"), (File("null", 0o644, _HASH, 0),), ())
@@ -62,7 +63,7 @@ def check(case: bytes) -> None:
     terms = Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
     for host, lines in links.items():
         way, later = AgentConnector(lines[1:]), mailbox.call
-        sessions[host] = Session(host, way, terms, mailbox, words, later)  # type: ignore[arg-type]
+        sessions[host] = Session(host, way, terms, mailbox, words, FileStore(), later)  # type: ignore[arg-type]
         sessions[host].tell_measures(_check_measures)
     run = Run(
         step.begin_job("run", plan, mailbox.now()),
@@ -172,6 +173,10 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         said.append({"kind": "task_exited", **about, **ended})
         said.append({"kind": "output_lost", "task": task, "attempt": 0, "offset": 14, "size": 5})
         said.append({"kind": "output_ended", "task": task, "attempt": 0, "offset": 19})
+        left = {"task": task, "attempt": 0, "name": OUTCOME}
+        said.append({"kind": "file_left", **left, "size": 5})
+        bodies[len(said)] = b"value"
+        said.append({"kind": "file_read", **left, "offset": 0})
         said.append({"kind": "task_gone", **about})
     seq = 0
     for message in said:
@@ -193,6 +198,9 @@ _EXTRAS: tuple[dict[str, Any], ...] = (
     {"kind": "task_exited", "seq": 9, "task": "worker:2", "attempt": 0, "code": 3, "signal": None, "at": 1.5},
     {"kind": "files_wanted", "wanted": [[_HASH, 0]] * 9},
     {"kind": "part_taken"},
+    {"kind": "file_left", "task": "worker:0", "attempt": 0, "name": "../../x", "size": 5},
+    {"kind": "file_left", "task": "worker:0", "attempt": 0, "name": OUTCOME, "size": 2**40},
+    {"kind": "file_read", "task": "worker:0", "attempt": 0, "name": OUTCOME, "offset": 0},
     {"kind": "interrupted", "signal": 2, "seq": 5},
     {"kind": "host_lost", "host": "b", "reason": "x", "seq": 5},
     {"kind": any_value(random.Random(1)), "seq": Raw("1e999")},

@@ -38,7 +38,16 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
         "patience": 5,
     },
     {"kind": "set_cluster", "order": 4},
-    {"kind": "start_task", "order": 5, "task": "worker:0", "attempt": 0, "port": 2222, "stall": 15, **_COMMAND},
+    {
+        "kind": "start_task",
+        "order": 5,
+        "task": "worker:0",
+        "attempt": 0,
+        "port": 2222,
+        "stall": 15,
+        "left_files": {"outcome": 1000},
+        **_COMMAND,
+    },
     {
         "kind": "start_task",
         "order": 6,
@@ -52,6 +61,8 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "keep_alive", "sent": 1.0},
     {"kind": "acknowledge", "seen": 2, "streams": [["worker:0", 0, 0, False]]},
     {"kind": "measure"},
+    {"kind": "read_file", "task": "worker:0", "attempt": 0, "name": "outcome", "offset": 0},
+    {"kind": "release_file", "task": "worker:0", "attempt": 0, "name": "outcome"},
     {"kind": "signal_task", "task": "worker:0", "attempt": 0, "signal": 10},
     {"kind": "stop_task", "order": 7, "task": "worker:0", "attempt": 0, "grace": 1.0, "with_stacks": False},
     {"kind": "leave_marks", "token": "token", "directories": []},
@@ -116,6 +127,10 @@ class _Unjudged:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
+
+    def left_file(self, task: str, name: str) -> bytes:
+        """Return what a task has left."""
+        return b"value"
 
 
 class _Host(SimHost):

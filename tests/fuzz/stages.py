@@ -9,12 +9,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tflaunch.agents.left_files import LeftFile
 from tflaunch.agents.output import Times
 from tflaunch.core import events
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch_worker import wire
+from tflaunch_worker.function import MOST_BYTES, OUTCOME
 
 _HORIZON = 500.0  # simulated seconds after which a job is left to itself
 
@@ -212,6 +214,24 @@ class OutputWriter:
     def trouble(self) -> list[str]:
         """Report no trouble."""
         return []
+
+
+class FileStore:
+    """Accepts the files that were asked for, and checks them."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[LeftFile, int] = {}
+
+    def received(self, file: LeftFile) -> int | None:
+        """Return how many bytes are stored."""
+        return self._sizes.get(file, 0)
+
+    def append(self, file: LeftFile, data: bytes, *, is_last: bool) -> bool:
+        """Accept a part."""
+        assert file.name == OUTCOME, "a file that was not asked for"
+        self._sizes[file] = self._sizes.get(file, 0) + len(data)
+        assert self._sizes[file] <= MOST_BYTES, "a file that is too large"
+        return True
 
 
 class Records:

@@ -13,7 +13,7 @@ from simulator.hosts import SimHost
 from simulator.mailbox import SimMailbox, SupervisorDied
 from simulator.oracle import Oracle, SimWords
 from simulator.programs import Stage
-from simulator.shapes import draw_plan, draw_script
+from simulator.shapes import draw_plan, draw_script, with_files
 from simulator.world import Violation, World
 from tflaunch.agents import session as sessions
 from tflaunch.core import events, policy, step
@@ -100,7 +100,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.world = world = World(seed)
-        self.plan = plan = draw_plan(world.random)
+        self.plan = plan = with_files(seed, draw_plan(world.random))
         self.script = script = draw_script(world.random, plan)
         self.oracle = Oracle(world, plan, _AHEAD)
         self.stage = Stage(world, self.oracle, script, plan.strategy)
@@ -131,7 +131,7 @@ class History:
             self.connectors[name] = connector = kind(host, plan.timeouts.connect)
             aside = Aside(world, connector)
             self._asides.append(aside)
-            made[name] = sessions.Session(name, connector, terms, mailbox, words, aside.do)  # type: ignore[arg-type]
+            made[name] = sessions.Session(name, connector, terms, mailbox, words, self.oracle.files, aside.do)  # type: ignore[arg-type]
         code: Any = SimCode() if plan.sync is not None else None
         parts = Collaborators(mailbox, self.journal, words, made, lambda text: world.note("said:", text), "logs", code)
         return Run(self.job, parts)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tflaunch_worker import spawn, tf_config
 from tflaunch_worker.agent import task as tasks
+from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.agent.port_watch import PortWatch
 from tflaunch_worker.agent.ports import PortTaken
 from tflaunch_worker.agent.task import Task
@@ -81,6 +82,21 @@ class SimOffer:
             self._client.say("files_refused", reason="the disk is full")
         else:
             self._client.say("files_synced")
+
+
+class SimLeftFile:
+    """A file that an attempt has left (the `LeftFile` of an agent)."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read(self, offset: int) -> bytes:
+        """Return a part of it."""
+        return self._data[offset : offset + PART]
+
+    def remove(self) -> None:
+        """Nothing is left to close."""
 
 
 class SimMeasurer:
@@ -167,6 +183,15 @@ class SimAgentHost:
     def task_directory(self, name: str) -> str:
         """Return the directory of a task, which is never opened here."""
         return f"{self._host.directory}/tasks/{name}"
+
+    def find_left_file(self, task: str, name: str, most: int) -> SimLeftFile:
+        """Return a file of up to three parts: every attempt leaves one."""
+        data = self._host.oracle.left_file(task, name)
+        return SimLeftFile(data)
+
+    def forget_stale_files(self, task: str, names: Iterable[str]) -> None:
+        """An attempt begins, and has left nothing yet."""
+        self._host.oracle.left_nothing(task)
 
     def find_checkpoint(self, command: Command, since: float, found: Callable[[int], None]) -> None:
         """Programs here write no checkpoints; the search takes a while."""

@@ -14,7 +14,7 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.phases import Step
 from tflaunch.core.task_table import StateTable
 from tflaunch_worker import orphans
-from tflaunch_worker.agent import agent, lease, task, task_output
+from tflaunch_worker.agent import agent, lease, left_files, task, task_output
 
 
 class Mutation(NamedTuple):
@@ -185,6 +185,16 @@ def _obeys_twice(original: Any) -> Any:
     return lambda *_: True
 
 
+def _brought_at_once(original: Any) -> Any:
+    """A task counts as gone before its files are at home."""
+
+    def bring(self: Any, task: str, attempt: int, released: Callable[[], None]) -> None:
+        original(self, task, attempt, lambda: None)
+        released()
+
+    return bring
+
+
 MUTATIONS: Mapping[str, Mutation] = {
     "a restart before the old attempt is gone": Mutation(11, "I1", policy, "gang_alive", _nobody_lives),
     "a fence that is too short": Mutation(4, "I1", policy, "fence", _short_fence),
@@ -207,5 +217,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "an heir does not know what was kept": Mutation(22, "I6", output.Output, "_known", _remembers_nothing),
     "an agent does not wait for an heir": Mutation(274, "I8", agent.Agent, "_link_lost", _ends_all),
     "what was on its way is not sent again": Mutation(92, "protocol", task_output.Stream, "rewind", _does_nothing),
+    "a file is left behind": Mutation(7, "I9", left_files.LeftFiles, "bring", _brought_at_once),
+    "files are not announced again": Mutation(101, "I5", left_files.LeftFiles, "announce_all", _does_nothing),
     "orders are obeyed twice": Mutation(4, "protocol", agent.Agent, "_is_new", _obeys_twice),
 }

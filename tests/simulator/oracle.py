@@ -1,4 +1,4 @@
-"""The invariants I1 to I7 of the design, checked as the history proceeds.
+"""The invariants I1 to I9 of the design, checked as the history proceeds.
 
 I3 is judged when an attempt has failed and all its tasks are dead, and only if exactly one root cause took
 effect in it, the user did not interrupt, and no timeout was the reason. See `_judge`.
@@ -7,17 +7,20 @@ effect in it, the user did not interrupt, and no timeout was the reason. See `_j
 from __future__ import annotations
 
 import bisect
+import random
 from collections.abc import Callable
 from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.world import Violation, World
-from tflaunch.core.actions import Action, StartTask
-from tflaunch.core.events import Event, Interrupted, StopRequested
+from tflaunch.agents.left_files import LeftFile
+from tflaunch.core.actions import Action, StartTask, StopTask
+from tflaunch.core.events import Event, HostLeaving, Interrupted, StopRequested, TaskGone
 from tflaunch.core.job_state import Cause, Job, Phase, TaskPhase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
 from tflaunch.plan.model import Plan
+from tflaunch_worker.agent.left_files import PART
 
 if TYPE_CHECKING:
     from simulator.mailbox import SimMailbox
@@ -64,6 +67,10 @@ class Oracle:
         self._ended: set[tuple[str, int]] = set()
         self._ended_before: set[tuple[str, int]] = set()
         self._abandoned: set[tuple[str, int]] = set()
+        self.files = SimFiles()
+        self._left: dict[str, LeftFile] = {}
+        self._contents: dict[LeftFile, bytes] = {}
+        self._excused: set[str] = set()
         self._has_heir = False
         self._latest: dict[str, int] = {}
         self._interrupts = 0
@@ -177,6 +184,28 @@ class Oracle:
             raise Violation("I6", f"attempt {attempt} of {task} speaks after attempt {self._latest[task]}")
         self._latest[task] = attempt
 
+    # ---- I9: files that tasks leave
+
+    def left_nothing(self, task: str) -> None:
+        """An attempt begins."""
+        self._left.pop(task, None)
+
+    def left_file(self, task: str, name: str) -> bytes:
+        """An attempt has ended; return the file that it has left."""
+        file = self._left[task] = LeftFile(task, len(self._contents), name)
+        size = random.Random(f"{self.world.now} {task}").choice((0, 1, 1000, PART, PART + 1, 2 * PART + 7))
+        self._contents[file] = bytes(index % 251 for index in range(7 + len(self._contents))).ljust(size, b"x")[:size]
+        return self._contents[file]
+
+    def _check_file(self, event: TaskGone) -> None:
+        """What a task left is stored when the task counts as gone, unless nobody waited for it."""
+        file = self._left.pop(event.task, None)
+        if file is None or event.task in self._excused or self._is_given_up:
+            return
+        stored = self.files.complete.get(LeftFile(event.task, event.attempt, file.name))
+        if stored != self._contents[file]:
+            raise Violation("I9", f"{event.task} attempt {event.attempt} is gone, and its file is not here")
+
     # ---- I3: the culprit
 
     def cause(self, kind: str, name: str, host: str, code: int | None = None, number: int | None = None) -> None:
@@ -206,6 +235,11 @@ class Oracle:
             self._interrupts += 1
             self._is_given_up |= event.grace == 0
         self._check_starts(actions)
+        self._excused |= {action.task for action in actions if isinstance(action, StopTask) and not action.grace}
+        if isinstance(event, HostLeaving):
+            self._excused |= {process.task for process in job.plan.on_host(event.host)}
+        if isinstance(event, TaskGone):
+            self._check_file(event)
         if before.phase is not job.phase:
             self.world.note("job:", before.phase.value, "->", job.phase.value, news())
             self._check_phase(before, job)
@@ -326,6 +360,25 @@ class Oracle:
     def given_up(self) -> None:
         """From now on the supervisor need not know which processes live."""
         self._is_given_up = True
+
+
+class SimFiles:
+    """Stores the files that tasks leave (`LeftFileStore`), for all supervisors of a run."""
+
+    def __init__(self) -> None:
+        self.complete: dict[LeftFile, bytes] = {}
+        self._parts: dict[LeftFile, bytes] = {}
+
+    def received(self, file: LeftFile) -> int | None:
+        """Return how many bytes are stored, None if all are."""
+        return None if file in self.complete else len(self._parts.get(file, b""))
+
+    def append(self, file: LeftFile, data: bytes, *, is_last: bool) -> bool:
+        """Store a part."""
+        self._parts[file] = self._parts.get(file, b"") + data
+        if is_last:
+            self.complete[file] = self._parts.pop(file)
+        return True
 
 
 class SimWords:

@@ -67,6 +67,11 @@ def draw_plan(chance: random.Random) -> Plan:
     return _planned(json.dumps([cluster, {**fields, "restart": restart, "timeouts": timeouts}]))
 
 
+def with_files(seed: int, plan: Plan) -> Plan:
+    """Return the plan, in one of four histories with tasks that call a function, and so leave files."""
+    return plan._replace(function="/function") if random.Random(f"files {seed}").random() < 0.25 else plan
+
+
 def draw_script(chance: random.Random, plan: Plan) -> Script:
     """Draw the behaviour of its programs."""
     tasks = [process.task for process in plan.processes()]

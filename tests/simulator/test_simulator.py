@@ -14,7 +14,7 @@ SEEDS = range(1000)
 
 
 def test_the_invariants_hold_in_every_history() -> None:
-    """I1 to I8, in 1000 histories; `make simulate` plays many more."""
+    """I1 to I9, in 1000 histories; `make simulate` plays many more."""
     failed = [story(result) for seed in SEEDS if (result := play(seed)).violation]
     assert not failed, f"{len(failed)} histories failed, the first of them:\n{failed[0]}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.stages import AgentConnector, Line, OutputWriter, StillMailbox
+from fuzz.stages import AgentConnector, FileStore, Line, OutputWriter, StillMailbox
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core.events import Event, HostJoined, HostLost, LinkLost, LinkRestored, TaskExited, TaskStarted
@@ -25,9 +25,10 @@ class Host:
         self.lines = [Line() for _ in range(links)]
         self.mailbox = StillMailbox(self.lines)
         self.words = OutputWriter()
+        self.files = FileStore()
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
         way, later = AgentConnector(self.lines[1:]), self.mailbox.call
-        self.session = Session("a", way, terms, self.mailbox, self.words, later)  # type: ignore[arg-type]
+        self.session = Session("a", way, terms, self.mailbox, self.words, self.files, later)  # type: ignore[arg-type]
         self.session.join_over(self.lines[0])  # type: ignore[arg-type]
         self.events: list[Event] = []
         self.orders = 0

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from tflaunch.agents.left_files import LeftFile
 from tflaunch.core import events
 from tflaunch.core.events import Event
 from tflaunch_worker import fields
@@ -101,6 +102,7 @@ class ExpectedReplies:
         self._began_at = now
         self._event_count = 0
         self._started: set[tuple[str, int]] = set()
+        self._left_files: dict[LeftFile, int] = {}
         self._watched: set[tuple[str, int]] = set()
         self._ports: set[str] = set()
         self._names: set[str] = set()
@@ -112,6 +114,8 @@ class ExpectedReplies:
         match kind:
             case "start_task":
                 self._started.add((fields["task"], fields["attempt"]))
+                for name, most in fields.get("left_files", {}).items():
+                    self._left_files[LeftFile(fields["task"], fields["attempt"], name)] = most
                 if fields.get("stall"):
                     self._watched.add((fields["task"], fields["attempt"]))
             case "hold_ports":
@@ -128,6 +132,10 @@ class ExpectedReplies:
     def has_started(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start this attempt."""
         return (task, attempt) in self._started
+
+    def most_bytes(self, file: LeftFile) -> int | None:
+        """Return the maximum size of a file that a task may leave, None if the agent was not asked for it."""
+        return self._left_files.get(file)
 
     def check(self, event: events.Event) -> None:
         """Check that an event answers a command that the agent was sent.

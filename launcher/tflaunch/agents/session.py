@@ -14,6 +14,7 @@ from tflaunch.agents import replies
 from tflaunch.agents.clock_sync import HostClock
 from tflaunch.agents.file_sync import Upload
 from tflaunch.agents.frames import Frame, Frames
+from tflaunch.agents.left_files import FileStore, LeftFiles
 from tflaunch.agents.link_state import LinkHealth, LinkState, Takeover
 from tflaunch.agents.outbox import CommandOutbox
 from tflaunch.agents.output import KINDS, Output, OutputWriter
@@ -59,6 +60,7 @@ class Session:
         terms: Terms,
         mailbox: Mailbox,
         writer: OutputWriter,
+        files: FileStore,
         run_in_thread: Callable[[Callable[[], None]], None],
     ) -> None:
         """Prepare a session without connecting.
@@ -69,6 +71,7 @@ class Session:
             terms: sent to the agent when the session begins.
             mailbox: receives the events and watches the link.
             writer: stores the output.
+            files: stores the files that tasks leave.
             run_in_thread: runs a blocking function in another thread.
         """
         self.host = host
@@ -76,6 +79,7 @@ class Session:
         self._reconnector = Reconnector(connector, mailbox, run_in_thread, self._use)
         self._terms = terms
         self._mailbox = mailbox
+        self._files = files
         self._output = Output(writer, self._acknowledge_soon, self._ours, self._may_write)
         self._state = LinkState.CLOSED
         self._takeover = Takeover.NONE
@@ -92,6 +96,7 @@ class Session:
         self._expected = ExpectedReplies(self._mailbox.now())
         self._event_cursor = EventCursor()
         self._upload: Upload | None = None
+        self._left_files = LeftFiles(self._files, lambda frame: self._send((frame,)), self._expected.most_bytes)
         self._clock = HostClock()
 
     @property
@@ -324,6 +329,8 @@ class Session:
             raise ValueError(f"{kind[:40]!r} came before its greeting")
         elif kind in KINDS:
             self._output.read(message, body)
+        elif kind == "file_read":
+            self._left_files.read_part(message, body)
         elif kind in self._ANSWERS:
             self._ANSWERS[kind](self, message)
         else:
@@ -357,6 +364,7 @@ class Session:
             self._mailbox.put(events.HostJoined(self.host))
         self._state = LinkState.CONNECTED
         self._takeover = Takeover.NONE
+        self._left_files.begin_link()
         for task, attempt in self._outbox.silent_attempts(greeting.pulse.obeyed, greeting.streams):
             self._output.end(task, attempt)
         if not self._event_cursor.seen:
@@ -368,6 +376,9 @@ class Session:
             self._upload.offer()
         if self._is_leaving:
             self._say("leave", grace=0)
+
+    def _read_announcement(self, message: dict[str, Any]) -> None:
+        self._left_files.read_announcement(message)
 
     def _serve_upload(self, message: dict[str, Any]) -> None:
         if self._upload is None:
@@ -422,6 +433,7 @@ class Session:
     _ANSWERS: ClassVar = {
         "alive": _read_pulse,
         "measured": _read_measures,
+        "file_left": _read_announcement,
         "files_wanted": _serve_upload,
         "part_taken": _serve_upload,
     }

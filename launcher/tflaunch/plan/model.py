@@ -26,6 +26,9 @@ SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
 CODE_DIRECTORY = "${host:TFLAUNCH_CODE}"
 """Placeholder for the directory of the user's code on a host to which it is copied."""
 
+FUNCTION_DIRECTORY = ".tflaunch-function"
+"""Directory of the function that tasks call, inside the user's code on a host to which it is copied."""
+
 
 class TaskPlan(NamedTuple):
     """Plan of one process. ``unset`` are variables that it does not inherit.
@@ -137,12 +140,14 @@ class _Fields(NamedTuple):
     preflight: bool = True
     preload: tuple[str, ...] = ()
     retention: RetentionPlan = RetentionPlan()
+    function: str | None = None
 
 
 class Plan(_Fields):
     """Everything that `up` needs to run a job. Times are in seconds.
 
-    ``preload``: modules that each host imports once for its tasks (see `preloading`).
+    ``preload``: modules that each host imports once for its tasks (see `preloading`). ``function``: the directory on
+    this machine with the function that the tasks call, None if they run commands.
     """
 
     def processes(self) -> tuple[TaskPlan, ...]:

@@ -53,6 +53,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "preflight": plan.preflight,
         "preload": list(plan.preload),
         "retention": plan.retention._asdict(),
+        "function": plan.function,
     }
 
 
@@ -102,6 +103,7 @@ def _from_json(data: dict[str, Any]) -> Plan:
         preflight=data["preflight"],
         preload=tuple(data.get("preload", ())),
         retention=RetentionPlan(**data.get("retention", {})),
+        function=data.get("function"),
     )
 
 

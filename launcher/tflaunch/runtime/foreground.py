@@ -21,8 +21,6 @@ from tflaunch.runtime import wiring
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.wiring import Runtime
-from tflaunch.store.journal import Journal
-from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import AgentConnector, Link
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -128,7 +126,7 @@ def _last_words(run: Run, runtime: Runtime) -> int:
 
 def _result(run: Run, runtime: Runtime) -> tuple[list[str], int]:
     """Return the notes on lost data and on a drill's outcome, and the exit code."""
-    notes, injector = _losses(runtime.collaborators.log_sink, runtime.journal), runtime.injector
+    notes, injector = _losses(runtime), runtime.injector
     exit_code = run.exit_code
     if injector is not None:
         notes += injector.report(exit_code)
@@ -143,11 +141,11 @@ def _summary(run: Run, runtime: Runtime) -> str:
     )
 
 
-def _losses(log_sink: LogSink, journal: Journal) -> list[str]:
-    """Return messages about output and records lost because the disk was full."""
-    lines = log_sink.trouble()
-    if journal.lost:
-        lines.append(f"{journal.lost} records of the journal could not be written")
+def _losses(runtime: Runtime) -> list[str]:
+    """Return messages about output, files and records lost because the disk was full."""
+    lines = runtime.collaborators.log_sink.trouble() + runtime.left_files.trouble()
+    if runtime.journal.lost:
+        lines.append(f"{runtime.journal.lost} records of the journal could not be written")
     return lines
 
 

@@ -26,10 +26,11 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders, preloading, tensorboard
-from tflaunch.plan.model import Plan, TaskPlan, addresses
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, addresses
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
+from tflaunch_worker import function
 
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
@@ -210,6 +211,7 @@ class Run:
         plan = self._job.plan
         roles = visible_roles(plan.strategy, process.role)
         env = {**process.env, "TFLAUNCH_RUN": self._job.run, "TFLAUNCH_ATTEMPT": str(action.attempt)}
+        calls_function = plan.function is not None and process.role != SIDECAR
         return {
             "task": action.task,
             "attempt": action.attempt,
@@ -223,6 +225,7 @@ class Run:
             "exclusive": tensorboard.is_board(process),
             "preload": preloading.modules_for(plan, process),
             "stall": plan.timeouts.stall if policy.in_gang(process) else None,
+            "left_files": {function.OUTCOME: function.MOST_BYTES} if calls_function else {},
         }
 
     # ---- the end

@@ -17,6 +17,7 @@ from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.loop import Collaborators
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store.journal import Journal
+from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import RunDirectory
@@ -44,6 +45,7 @@ class Runtime(NamedTuple):
     service: Service
     injector: FaultInjector | None
     sink: OutputSink
+    left_files: LeftFileStore
 
 
 @contextmanager
@@ -81,10 +83,11 @@ def open_runtime(
         journal.record_plan(directory, kept, job.started_at)
     sink = config.sink([process.task for process in plan.processes()])
     log_sink = LogSink(directory.logs, Marks(directory.marks), directory.times, sink, mailbox)
+    left_files = LeftFileStore(directory.left_files)
     terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat, fencing)
     run_in_thread = _Threads()
     sessions = {
-        host: Session(host, connector, terms, mailbox, log_sink, run_in_thread.do)
+        host: Session(host, connector, terms, mailbox, log_sink, left_files, run_in_thread.do)
         for host, connector in connectors.items()
     }
     logs = str(directory.logs)
@@ -102,7 +105,7 @@ def open_runtime(
     config.begun()
     try:
         collaborators = Collaborators(mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watchers)
-        yield Runtime(collaborators, journal, service, injector, sink)
+        yield Runtime(collaborators, journal, service, injector, sink, left_files)
     finally:
         if metrics is not None:
             metrics.close()

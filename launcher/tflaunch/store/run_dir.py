@@ -72,6 +72,11 @@ def _require_own(path: Path, *, is_base: bool = False) -> None:
         raise TflaunchError(f"{path}: {error.strerror}; set TFLAUNCH_HOME", EXIT_INTERNAL) from None
 
 
+def left_files_in(run: Path) -> Path:
+    """Return the directory for files that the tasks of a run have left, given the run's directory."""
+    return run / "files"
+
+
 class RunDirectory:
     """The private directory of one run."""
 
@@ -116,6 +121,16 @@ class RunDirectory:
     def times(self) -> Path:
         """The path of the directory for the logs' time indices, created when needed."""
         return self.path / "times"
+
+    @property
+    def left_files(self) -> Path:
+        """The path of the directory for files that tasks have left, created when needed."""
+        return left_files_in(self.path)
+
+    @property
+    def function(self) -> Path:
+        """The path of the directory with the function that the tasks call, if they call one."""
+        return self.path / "function"
 
     def agent_directory(self, host: str) -> Path:
         """Return the directory of the agent on this machine that serves ``host``."""

@@ -14,6 +14,7 @@ import os
 from tflaunch_worker import host_vars, spawn, wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.lease import Lease
+from tflaunch_worker.agent.left_files import LeftFiles
 from tflaunch_worker.agent.ports import PortTaken
 from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
@@ -43,6 +44,7 @@ class Agent:
         self._loop = loop
         self._host = host
         self._link = SupervisorLink(loop, self._obey, self._link_lost)
+        self._left_files = LeftFiles(self._link, host.find_left_file)
         self._port_watch = host.watch_ports(self._port_opened)
         self._tasks: dict[str, Task] = {}
         self._stall_watches: dict[str, StallWatch] = {}
@@ -149,6 +151,7 @@ class Agent:
         self._watch_lease()
         about = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "is_leaving": self._is_leaving}
         self._link.greet(message["seen"], **about, **self._pulse(message))
+        self._left_files.announce_all()
 
     def _keep_alive(self, message: dict[str, Any]) -> None:
         """Renew the lease; the answer shows the supervisor that the link works both ways."""
@@ -220,6 +223,9 @@ class Agent:
             stream.finish()
             self._link.has_output(stream)
             return
+        files = message.get("left_files") or {}
+        self._host.forget_stale_files(name, files)
+        self._left_files.want(name, files)
         task = self._host.task(name, attempt, command, stream, self)
         self._tasks[name] = task
         if message["port"]:
@@ -234,6 +240,8 @@ class Agent:
         task = self._tasks.get(message["task"])
         if task is not None and task.attempt == message["attempt"]:
             task.stop(message["grace"], bool(message.get("with_stacks")))
+            if message["grace"] == 0:
+                self._left_files.give_up(task.name)
 
     def _signal_task(self, message: dict[str, Any]) -> None:
         task = self._tasks.get(message["task"])
@@ -256,6 +264,12 @@ class Agent:
             if progress:
                 tasks[name]["progress"] = progress
         self._link.answer("measured", time=self._loop.now(), tasks=tasks)
+
+    def _read_file(self, message: dict[str, Any]) -> None:
+        self._left_files.read(message)
+
+    def _release_file(self, message: dict[str, Any]) -> None:
+        self._left_files.release(message)
 
     def _leave(self, message: dict[str, Any]) -> None:
         self._end_all(message["grace"])
@@ -295,6 +309,11 @@ class Agent:
         counts = {name: int(value) for name in ("step", "epoch") if isinstance(value := known.get(name), (int, float))}
         return {**counts, "metrics": known.get("metrics") or {}}
 
+    def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
+        """Send home the files that a task has left; then, or when nobody takes them, call ``brought``."""
+        self._left_files.bring(task.name, task.attempt, brought)
+        self._stop_when_done()
+
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
         """Call ``found`` with the number of the newest checkpoint that a command has written, or 0 for none."""
         if self._is_leaving:
@@ -321,10 +340,14 @@ class Agent:
         self._is_leaving = True
         for task in list(self._tasks.values()):
             task.stop(grace)
+        if grace == 0:
+            self._left_files.give_up()
         self._stop_when_done()
 
     def _stop_when_done(self) -> None:
         """Stop the loop when no task lives and a connected supervisor has received everything."""
+        if self._is_leaving and not self._link.is_connected:
+            self._left_files.give_up()
         has_told = not self._link.is_connected or self._link.has_heard_all
         if self._is_leaving and has_told and all(task.is_gone for task in self._tasks.values()):
             self._loop.stop()
@@ -374,5 +397,7 @@ class Agent:
         "stop_task": _stop_task,
         "signal_task": _signal_task,
         "measure": _measure,
+        "read_file": _read_file,
+        "release_file": _release_file,
         "leave": _leave,
     }

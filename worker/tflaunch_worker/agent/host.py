@@ -10,6 +10,7 @@ import resource
 import sys
 
 from tflaunch_worker import CODE_NAME, TASKS_NAME, host_vars, linux, offload, spawn, tf_config
+from tflaunch_worker.agent import left_files
 from tflaunch_worker.agent.oom import OomWatch
 from tflaunch_worker.agent.peers import Listeners
 from tflaunch_worker.agent.port_watch import PortWatch
@@ -22,7 +23,7 @@ from tflaunch_worker.inspect.usage import Measurer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Iterable
 
     from tflaunch_worker.agent.checkpoints import Finder
     from tflaunch_worker.agent.files import Offer
@@ -100,6 +101,15 @@ class Host:
 
             self._checkpoints = Finder(self._loop, os.path.join(self.directory, TASKS_NAME))
         self._checkpoints.find(command.argv, command.workdir, since, found)
+
+    def find_left_file(self, task: str, name: str, most: int) -> left_files.LeftFile | None:
+        """Return the file that a task has left under a name, None if there is none of at most ``most`` bytes."""
+        return left_files.find_left_file(os.path.join(self.task_directory(task), name), most)
+
+    def forget_stale_files(self, task: str, names: Iterable[str]) -> None:
+        """Remove the files that an earlier attempt of a task may have left under these names."""
+        for name in names:
+            left_files.forget_stale(os.path.join(self.task_directory(task), name))
 
     def progress(self, came: Callable[[], None]) -> Progress | None:
         """Return a pipe for a task's progress reports, or None if none can be created."""

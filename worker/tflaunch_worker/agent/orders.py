@@ -65,6 +65,16 @@ def _peers(message: Mapping[str, Any], name: str) -> None:
         fields.integer(_named(peer, "host", "port"), "port", 1, 65535)
 
 
+def _file_name(message: Mapping[str, Any], name: str) -> None:
+    check_task_name(fields.text(message, name))
+
+
+def _wanted_files(message: Mapping[str, Any], name: str) -> None:
+    for file in fields.mapping(message, name):
+        check_task_name(file)
+        fields.integer(message[name], file)
+
+
 def _word(message: Mapping[str, Any], name: str) -> None:
     _check_word(fields.text(message, name, fields.LONGEST_TEXT), name)
 
@@ -173,6 +183,7 @@ _COMMAND: Dict[str, Check] = {
     "workdir": _word,
     "inherit": fields.flag,
 }
+_FILE: Dict[str, Check] = {"task": _task, "attempt": _attempt, "name": _file_name}
 _FIELDS: Dict[str, Dict[str, Check]] = {
     "hello": {
         "protocol": fields.integer,
@@ -191,6 +202,8 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "stop_task": {"task": _task, "attempt": _attempt, "grace": _seconds},
     "signal_task": {"task": _task, "attempt": _attempt, "signal": partial(fields.integer, least=1, most=64)},
     "measure": {},
+    "read_file": {**_FILE, "offset": fields.integer},
+    "release_file": _FILE,
     "leave": {"grace": _seconds},
     "offer_files": {"is_first": fields.flag, "is_last": fields.flag, "files": _files, "links": _links},
     "file_part": {"sha256": fields.text, "offset": fields.integer, "is_last": fields.flag},
@@ -208,4 +221,5 @@ _OPTIONAL: Dict[str, Check] = {
     "stall": _seconds,
     "preload": _words,
     "tf_config": _tf_config,
+    "left_files": _wanted_files,
 }

@@ -119,8 +119,12 @@ class SupervisorLink:
 
     def answer(self, kind: str, **fields: object) -> None:
         """Send a message that is discarded if the socket is lost."""
+        self.answer_with(b"", kind, **fields)
+
+    def answer_with(self, body: bytes, kind: str, **fields: object) -> None:
+        """Send a message with a body; it is discarded if the socket is lost."""
         if self._is_greeted:
-            self._out += wire.encode({"kind": kind, **fields})
+            self._out += wire.encode({"kind": kind, **fields}, body)
             self.flush()
 
     def greet(self, seen: int, **fields: object) -> None:

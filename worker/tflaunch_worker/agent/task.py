@@ -36,6 +36,9 @@ if TYPE_CHECKING:
         def reached(self, task: Task) -> dict[str, object]:
             """Return the training progress of a task: step, epoch and metrics, as far as known."""
 
+        def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
+            """Send home the files that a task has left; then call ``brought``."""
+
         def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
             """Call ``found`` with the number of the newest checkpoint that a command has written, or 0 for none."""
 
@@ -317,6 +320,9 @@ class Task:
         self._is_ending = True
         self._stream.finish()
         self._listener.has_output(self._stream)
+        self._listener.bring_files(self, self._find_checkpoint)
+
+    def _find_checkpoint(self) -> None:
         if self._has_failed:
             self._listener.find_checkpoint(self._command, self._began_at, self._gone)
         else:

@@ -1,0 +1,132 @@
+"""Bring home the files that a task leaves in its directory: announce them, and send the parts that are requested.
+
+A task counts as gone only when the supervisor has released its files, so that neither a lost link nor another
+supervisor loses one: every supervisor hears of them after the greeting, and asks for what it lacks.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+
+PART = 256 * 1024
+"""Maximum bytes of a file in one frame."""
+
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class LeftFile:
+    """A file of an ended attempt that no process writes to any more."""
+
+    def __init__(self, path: str, most: int) -> None:
+        """Open a file.
+
+        Raises:
+            OSError: it does not exist, or cannot be read.
+            ValueError: it is not a regular file, or has more than ``most`` bytes.
+        """
+        self._path = path
+        self._descriptor = os.open(path, _FLAGS)
+        found = os.fstat(self._descriptor)
+        self.size = found.st_size
+        if not stat.S_ISREG(found.st_mode) or self.size > most:
+            os.close(self._descriptor)
+            raise ValueError(f"{path} is not a regular file of at most {most} bytes")
+
+    def read(self, offset: int) -> bytes:
+        """Return a part of the file, empty if it can no longer be read."""
+        try:
+            return os.pread(self._descriptor, PART, offset)
+        except OSError:
+            return b""
+
+    def remove(self) -> None:
+        """Remove the file: the supervisor has it."""
+        os.close(self._descriptor)
+        forget_stale(self._path)
+
+
+def find_left_file(path: str, most: int) -> LeftFile | None:
+    """Return the file that a task has left at ``path``, None if there is none of at most ``most`` bytes."""
+    try:
+        return LeftFile(path, most)
+    except (OSError, ValueError):
+        return None
+
+
+def forget_stale(path: str) -> None:
+    """Remove what an earlier attempt may have left at ``path``."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # there is none; or it is a directory, which is never brought home
+
+
+class LeftFiles:
+    """The files of ended attempts that the supervisor has not released."""
+
+    def __init__(self, link: SupervisorLink, find: Callable[[str, str, int], LeftFile | None]) -> None:
+        """Announce files over ``link``; ``find`` returns a task's file by name, if it has at most so many bytes."""
+        self._link = link
+        self._find = find
+        self._wanted: dict[str, Mapping[str, int]] = {}
+        self._left: dict[tuple[str, int], dict[str, LeftFile]] = {}
+        self._released: dict[tuple[str, int], Callable[[], None]] = {}
+
+    def want(self, task: str, files: Mapping[str, int]) -> None:
+        """Bring home these files of a task's next attempt: name to the maximum number of bytes."""
+        self._wanted[task] = files
+
+    def bring(self, task: str, attempt: int, released: Callable[[], None]) -> None:
+        """Announce what an ended attempt has left; call ``released`` when the supervisor has all of it."""
+        found = {name: self._find(task, name, most) for name, most in self._wanted.pop(task, {}).items()}
+        left = {name: file for name, file in found.items() if file is not None}
+        if not left:
+            released()
+            return
+        self._left[(task, attempt)] = left
+        self._released[(task, attempt)] = released
+        self._announce(task, attempt)
+
+    def announce_all(self) -> None:
+        """Announce everything to a supervisor that has been greeted."""
+        for task, attempt in self._left:
+            self._announce(task, attempt)
+
+    def _announce(self, task: str, attempt: int) -> None:
+        for name, file in self._left[(task, attempt)].items():
+            self._link.answer("file_left", task=task, attempt=attempt, name=name, size=file.size)
+
+    def read(self, message: Mapping[str, Any]) -> None:
+        """Send a part of a file, empty if there is no such file any more."""
+        about = {name: message[name] for name in ("task", "attempt", "name", "offset")}
+        file = self._left.get((message["task"], message["attempt"]), {}).get(message["name"])
+        self._link.answer_with(b"" if file is None else file.read(message["offset"]), "file_read", **about)
+
+    def release(self, message: Mapping[str, Any]) -> None:
+        """Remove a file that the supervisor has, or does without."""
+        about = message["task"], message["attempt"]
+        file = self._left.get(about, {}).pop(message["name"], None)
+        if file is not None:
+            file.remove()
+            if not self._left[about]:
+                self._finish(about)
+
+    def give_up(self, task: str | None = None) -> None:
+        """Stop waiting for the supervisor to take the files of a task, by default of all tasks."""
+        for about in [about for about in self._left if task in (None, about[0])]:
+            for file in self._left.get(about, {}).values():
+                file.remove()
+            self._finish(about)
+
+    def _finish(self, about: tuple[str, int]) -> None:
+        if self._left.pop(about, None) is not None:
+            self._released.pop(about)()
