@@ -57,7 +57,7 @@ class TestGather:
         tree(tmp_path, "bin/train")
         (tmp_path / "bin/train").chmod(0o750)
         (file,) = gathered(tmp_path).files
-        assert file == ("bin/train", 0o750, hashlib.sha256(b"bin/train").hexdigest(), 9)
+        assert file == ("bin/train", 0o750, hashlib.sha256(b"bin/train").hexdigest(), 9, None)
 
     def test_only_the_named_paths_come(self, tmp_path: Path):
         """Directories and single files, without duplicates."""

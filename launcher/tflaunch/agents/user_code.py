@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.plan.model import SyncPlan
+from tflaunch.plan.model import FUNCTION_DIRECTORY, SyncPlan
 from tflaunch_worker import wire
+from tflaunch_worker.function import SEARCHED
 
 PART = 64 * 1024
 """Bytes of a file in one frame."""
@@ -24,12 +25,16 @@ _READ = 1024 * 1024
 
 
 class File(NamedTuple):
-    """A file: path relative to the spec's directory, permissions, SHA-256 and size of its content."""
+    """A file: path on hosts, permissions, SHA-256 and size of its content.
+
+    ``source``: where it is on this machine, None for a path relative to the spec's directory.
+    """
 
     path: str
     mode: int
     sha256: str
     size: int
+    source: Path | None = None
 
 
 class Part(NamedTuple):
@@ -66,11 +71,15 @@ class Code(NamedTuple):
         files = {file.sha256: file for file in self.files}
         for sha256, offset in wanted:
             file = files[sha256]
-            yield from _parts_of(self.directory / file.path, file, offset)
+            yield from _parts_of(file.source or self.directory / file.path, file, offset)
 
 
-def gather(sync: SyncPlan) -> Code:
-    """Return the files selected by a spec's ``sync``.
+def gather(sync: SyncPlan, function: Path | None = None) -> Code:
+    """Return the files selected by a spec's ``sync``, and those of the function that the tasks call.
+
+    Args:
+        sync: the selection.
+        function: the directory of that function, None if the tasks run commands.
 
     Raises:
         TflaunchError: a path does not exist or cannot be read, or there are too many files.
@@ -96,7 +105,19 @@ def gather(sync: SyncPlan) -> Code:
                 message = f"sync.paths: more than {_MOST_FILES} files; name fewer paths, or exclude some"
                 raise TflaunchError(message, EXIT_USAGE)
     _refuse_files_behind_links(files, links)
+    if function is not None:
+        files |= _in_function(function)
     return Code(root, tuple(files.values()), tuple(links.items()))
+
+
+def _in_function(directory: Path) -> dict[str, File]:
+    """Return the files of the function that the tasks call, by their paths on hosts."""
+    found = {}
+    for source in directory.rglob("*"):
+        path = f"{FUNCTION_DIRECTORY}/{source.relative_to(directory)}"
+        if source.is_file() and source.name != SEARCHED:
+            found[path] = _file(source, path)._replace(source=source)
+    return found
 
 
 def _refuse_files_behind_links(files: Iterable[str], links: Collection[str]) -> None:

@@ -3,102 +3,150 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from tflaunch.api import notebook
+from tflaunch.api.functions import Call, spec_of, with_function
 from tflaunch.api.runs import Run
-from tflaunch.api.spec import SpecLike, file_of
+from tflaunch.api.spec import SpecFields, SpecLike, file_of
 from tflaunch.api.values import Result
 from tflaunch.client import runs
 from tflaunch.clusterspec.spec_file import SpecFile
-from tflaunch.errors import TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.runtime import launch, plan_cache, supervisor_process
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def start(
-    spec: SpecLike,
+    spec: SpecLike | Callable[..., Any],
     *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
     timeout: float | None = None,
     directory: str | Path | None = None,
     detach: bool = False,
     on: Literal["slurm"] | None = None,
+    **fields: Unpack[SpecFields],
 ) -> Run:
     """Start a run, and return it once it has begun. Nothing is printed.
 
     Args:
-        spec: the spec, a mapping with its fields, or the path of its file.
+        spec: the spec, a mapping with its fields, or the path of its file; or a function that every task calls.
+        args: positional arguments of the function.
+        kwargs: keyword arguments of the function.
         timeout: limit in seconds for the whole job, restarts included: ``timeouts.deadline`` of the spec.
         directory: base of relative paths in the spec; by default the directory of its file, or else the current one.
         detach: whether the run goes on when this program ends.
         on: the scheduler to submit it to, as with `tflaunch up --on`; the run may wait in its queue. Such a run is
             stopped when a ``with`` block is left, but goes on if this program is killed.
+        **fields: the fields of the spec, for a function; ``command`` is its interpreter, by default ``python3``.
 
     Raises:
         SpecError: the spec is invalid; lists all problems.
-        TflaunchError: the run cannot begin.
+        TflaunchError: the run cannot begin, or the function cannot be sent.
     """
-    file = file_of(spec, None if directory is None else Path(directory))
+    call = Call(spec, args, kwargs or {}) if callable(spec) else None
+    if call is None and (args or kwargs or fields):
+        wrong = ", ".join(["args"] * bool(args) + ["kwargs"] * bool(kwargs) + list(fields))
+        raise TflaunchError(f"{wrong}: only a function is started with these; put fields into the spec", EXIT_USAGE)
+    file = file_of(spec_of(spec, fields) if callable(spec) else spec, None if directory is None else Path(directory))
     settings = [] if timeout is None else [f"timeouts.deadline={json.dumps(timeout)}"]
     if on is not None:
-        return Run(_submit(file, settings), is_owned=not detach)
+        return Run(_submit(file, settings, call), is_owned=not detach)
     plan = plan_cache.plan_spec(file, settings, is_detached=detach).plan
     run = launch.make_directory(plan, None, file.suffix, file.text.encode())
     try:
+        if call is not None:
+            call.write(run.function)
+            plan = with_function(plan, run.function)
         supervisor_process.start(plan, run, is_owned=not detach)
-    except TflaunchError:
+    except (OSError, TflaunchError) as error:
         shutil.rmtree(run.path, ignore_errors=True)  # nothing has run, and the message says why
+        if isinstance(error, OSError):
+            raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
         raise
     return Run(run.path, is_owned=not detach)
 
 
-def _submit(file: SpecFile, settings: Sequence[str]) -> Path:
-    """Submit a run to Slurm, and return its directory."""
+def _submit(file: SpecFile, settings: Sequence[str], call: Call | None) -> Path:
+    """Submit a run to Slurm, and return its directory.
+
+    Raises:
+        TflaunchError: it cannot be submitted, or is one of a function.
+    """
     from tflaunch.runtime import slurm_submission
     from tflaunch.runtime.slurm_submission import Order
 
+    if call is not None:
+        message = "on='slurm' takes a spec, not a function; submit a program that calls tflaunch.run(function)"
+        raise TflaunchError(message, EXIT_USAGE)
     order = Order(str(file.directory.absolute()), file.suffix, settings)
     return slurm_submission.submit_spec(file, order).directory.path
 
 
-def run(
-    spec: SpecLike,
+def run(  # noqa: PLR0913 - options, all of them named
+    spec: SpecLike | Callable[..., Any],
     *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
     timeout: float | None = None,
     directory: str | Path | None = None,
     on: Literal["slurm"] | None = None,
-    show: bool = False,
-    check: bool = False,
+    show: bool | None = None,
+    check: bool | None = None,
+    **fields: Unpack[SpecFields],
 ) -> Result:
-    """Run a spec to its end, and return how it ended. Ctrl-C stops the run before it is raised.
+    """Run a spec to its end, or call a function in every task of one; return how it ended.
+
+    Ctrl-C stops the run before it is raised.
 
     Args:
         spec: as in `start`.
+        args: as in `start`.
+        kwargs: as in `start`.
         timeout: as in `start`.
         directory: as in `start`.
         on: as in `start`.
-        show: whether to print output and messages like `tflaunch up`.
-        check: whether to raise if the run does not succeed.
+        show: whether to print output and messages like `tflaunch up`; by default only in a notebook.
+        check: whether to raise if the run does not succeed; by default only for a function.
+        **fields: as in `start`.
 
     Raises:
         SpecError: the spec is invalid; lists all problems.
         JobFailed: with ``check``, the run did not succeed.
+        Exception: with ``check``, the function of the task that failed first raised this one, caused by a `JobFailed`.
         TflaunchError: the run cannot begin, or its supervisor was killed.
     """
-    with start(spec, timeout=timeout, directory=directory, on=on) as started:
-        result = started.show() if show else started.wait()
-    return result.check() if check else result
+    with start(spec, args=args, kwargs=kwargs, timeout=timeout, directory=directory, on=on, **fields) as started:
+        result = started.show() if (notebook.is_running() if show is None else show) else started.wait()
+    return result.check() if (callable(spec) if check is None else check) else result
 
 
-async def run_async(spec: SpecLike, *, timeout: float | None = None, directory: str | Path | None = None) -> Result:
-    """Run a spec to its end without blocking the event loop; if the task is cancelled, the run is stopped.
+async def run_async(
+    spec: SpecLike | Callable[..., Any],
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    timeout: float | None = None,
+    directory: str | Path | None = None,
+    check: bool | None = None,
+    **fields: Unpack[SpecFields],
+) -> Result:
+    """Do the same as `run` without blocking the event loop; if the task is cancelled, the run is stopped.
 
-    Args and errors are those of `start`.
+    Arguments and errors are those of `run`. Nothing is printed.
     """
-    async with await asyncio.to_thread(start, spec, timeout=timeout, directory=directory) as started:
-        return await started
+    begun = functools.partial(start, spec, args=args, kwargs=kwargs, timeout=timeout, directory=directory, **fields)
+    async with await asyncio.to_thread(begun) as started:
+        result = await started
+    return result.check() if (callable(spec) if check is None else check) else result
 
 
 def attach(name: str | None = None) -> Run:

@@ -10,6 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from tflaunch.api import notebook
+from tflaunch.api.functions import Values
+from tflaunch.api.notebook import CellOutput
 from tflaunch.api.values import Event, LogLine, Result, TaskResult
 from tflaunch.client import requests, runs, slurm_follow
 from tflaunch.client.follow import Follower, lost
@@ -21,10 +24,14 @@ from tflaunch.explain import status, summary
 from tflaunch.explain.run_status import Status
 from tflaunch.plan import selectors
 from tflaunch.slurm import batch
+from tflaunch.store import left_files
 from tflaunch.store.journal_reader import JournalReader
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import path_of, tail
+from tflaunch.store.run_dir import left_files_in
+from tflaunch.tui.output_sink import OutputSink
+from tflaunch_worker import function
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -182,7 +189,7 @@ class Run:
         return self.wait()
 
     def show(self) -> Result:
-        """Print its output and messages like `tflaunch up`, until it has ended; return how it did.
+        """Print its output and messages like `tflaunch up`, in a notebook too, until it has ended; return how it did.
 
         Raises:
             TflaunchError: its supervisor was killed.
@@ -191,7 +198,7 @@ class Run:
 
         observer = self._observe()
         tasks = [process.task for process in observer.job.original.processes()]
-        screen = Screen(tasks)
+        screen: OutputSink = CellOutput(tasks) if notebook.is_running() else Screen(tasks)
         try:
             Follower(observer, screen, tasks).run(None)
         finally:
@@ -221,14 +228,17 @@ def _result_of(observer: Observer) -> Result:
     exit_code = _exit_code_of(observer)
     job, logs = observer.job, observer.logs
     text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count))
+    files = left_files_in(observer.directory)
+    tasks = {process.task: _task_result(job, process.task, logs, files) for process in job.original.processes()}
     return Result(
         run=job.run,
         state=status.state_of_run(job, exit_code),
         exit_code=exit_code,
         culprit=None if job.culprit is None else job.culprit.name,
         summary="\n".join([*observer.losses, text]),
-        tasks={process.task: _task_result(job, process.task, logs) for process in job.original.processes()},
+        tasks=tasks,
         logs=logs,
+        values=Values({name: task.outcome_path for name, task in tasks.items()}),
     )
 
 
@@ -242,7 +252,7 @@ def _ignore(message: str) -> None:
     """Do not show a message: a program asks for what it wants to know."""
 
 
-def _task_result(job: Job, name: str, logs: Path) -> TaskResult:
+def _task_result(job: Job, name: str, logs: Path, files: Path) -> TaskResult:
     task = job.tasks[name]
     return TaskResult(
         task=name,
@@ -254,4 +264,5 @@ def _task_result(job: Job, name: str, logs: Path) -> TaskResult:
         epoch=task.reached.epoch,
         metrics=dict(task.metrics),
         log_path=path_of(logs, name),
+        outcome_path=left_files.path_of(files, name, task.attempt, function.OUTCOME),
     )

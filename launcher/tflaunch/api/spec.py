@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import ValidationError
 
@@ -14,41 +14,47 @@ from tflaunch.clusterspec.problems import problems_in
 from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
 from tflaunch.errors import EXIT_INTERNAL, SpecError, TflaunchError
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _DEFAULT_NAME = "job"
 
 SpecLike = model.Spec | Mapping[str, Any] | str | Path
 """A spec, a mapping with the fields of one, or the path of a spec file."""
 
 
+class SpecFields(TypedDict, total=False):
+    """The fields of a spec with the types that are accepted; those of `model.Spec` are what becomes of them."""
+
+    cluster: Mapping[str, int | Sequence[str]]
+    command: str | Sequence[str]
+    name: str
+    strategy: str
+    discover: Mapping[str, str]
+    roles: Mapping[str, model.Role | Mapping[str, Any]]
+    sidecars: Mapping[str, model.Sidecar | Mapping[str, Any]]
+    tensorboard: str
+    hosts: Mapping[str, model.Host | Mapping[str, Any] | str]
+    env: Mapping[str, str | int | float]
+    workdir: str
+    restart: model.Restart | Mapping[str, Any]
+    timeouts: model.Timeouts | Mapping[str, Any]
+    retention: model.Retention | Mapping[str, Any]
+    success: Literal["chief", "all"]
+    legacy_keras: Literal["auto"] | bool
+    sync: model.Sync | Mapping[str, Any]
+    elastic: model.Elastic | Mapping[str, Any]
+    preload: Sequence[str]
+    container: model.Container | Mapping[str, Any]
+    slurm: Mapping[str, str | int | bool]
+
+
 class Spec(model.Spec):
     """A cluster spec. Its fields are those of a spec file, and are checked as those of a file are."""
 
-    if TYPE_CHECKING:  # the types that are accepted; those of the fields are what becomes of them
+    if TYPE_CHECKING:
 
-        def __init__(  # noqa: PLR0913
-            self,
-            *,
-            cluster: Mapping[str, int | Sequence[str]] = ...,
-            command: str | Sequence[str] = ...,
-            name: str = ...,
-            strategy: str = ...,
-            discover: Mapping[str, str] = ...,
-            roles: Mapping[str, model.Role | Mapping[str, Any]] = ...,
-            sidecars: Mapping[str, model.Sidecar | Mapping[str, Any]] = ...,
-            tensorboard: str = ...,
-            hosts: Mapping[str, model.Host | Mapping[str, Any] | str] = ...,
-            env: Mapping[str, str | int | float] = ...,
-            workdir: str = ...,
-            restart: model.Restart | Mapping[str, Any] = ...,
-            timeouts: model.Timeouts | Mapping[str, Any] = ...,
-            success: Literal["chief", "all"] = ...,
-            legacy_keras: Literal["auto"] | bool = ...,
-            sync: model.Sync | Mapping[str, Any] = ...,
-            elastic: model.Elastic | Mapping[str, Any] = ...,
-            preload: Sequence[str] = ...,
-            container: model.Container | Mapping[str, Any] = ...,
-            slurm: Mapping[str, str | int | bool] = ...,
-        ) -> None: ...
+        def __init__(self, **fields: Unpack[SpecFields]) -> None: ...
 
     else:
 

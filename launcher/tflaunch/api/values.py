@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tflaunch.api.functions import Values, raised_in
 from tflaunch.errors import TflaunchError
 
 
@@ -54,6 +56,7 @@ class TaskResult(NamedTuple):
         epoch: the same for the epoch.
         metrics: the metrics that it reported last, by name.
         log_path: the file with its output.
+        outcome_path: the file with what its function returned or raised; missing if it did neither.
     """
 
     task: str
@@ -65,6 +68,7 @@ class TaskResult(NamedTuple):
     epoch: int
     metrics: Mapping[str, float]
     log_path: Path
+    outcome_path: Path
 
     @property
     def log(self) -> str:
@@ -86,6 +90,8 @@ class Result(NamedTuple):
         summary: what happened, in a few lines: the same as on a terminal.
         tasks: how each task ended, sidecars included.
         logs: the directory of the logs.
+        values: what each task's function returned in its last attempt; tasks that did not return have none. A value
+            is unpickled when it is used, which can execute code of the host that sent it.
     """
 
     run: str
@@ -95,21 +101,30 @@ class Result(NamedTuple):
     summary: str
     tasks: Mapping[str, TaskResult]
     logs: Path
+    values: Values
 
     def check(self) -> Result:
         """Return this result if the run succeeded.
 
         Raises:
             JobFailed: it did not.
+            Exception: the function of the culprit raised this one; its cause is the `JobFailed`.
         """
-        if self.exit_code:
-            raise JobFailed(self)
-        return self
+        if not self.exit_code:
+            return self
+        culprit = self.tasks.get(self.culprit or "")
+        error, trace = (None, "") if culprit is None else raised_in(culprit.outcome_path)
+        failure = JobFailed(self, trace)
+        if error is None:
+            raise failure
+        raise error from failure
 
 
 class JobFailed(TflaunchError):
-    """A run did not succeed; the message is its summary."""
+    """A run did not succeed; the message is its summary, and the traceback of the function that failed first."""
 
-    def __init__(self, result: Result) -> None:
-        super().__init__(result.summary, result.exit_code)
+    def __init__(self, result: Result, trace: str = "") -> None:
+        is_shown = textwrap.indent(trace.rstrip(), "    ") in result.summary
+        message = result.summary if is_shown else f"{result.summary}\n\ntraceback of {result.culprit}:\n{trace}"
+        super().__init__(message, result.exit_code)
         self.result = result

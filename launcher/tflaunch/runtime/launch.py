@@ -154,4 +154,4 @@ def code_for_hosts(plan: Plan) -> Code | None:
         return None
     from tflaunch.agents.user_code import gather
 
-    return gather(plan.sync)
+    return gather(plan.sync, None if plan.function is None else Path(plan.function))

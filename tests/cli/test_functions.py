@@ -1,0 +1,378 @@
+"""Functions as tasks: `tflaunch.run(function)`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import tflaunch
+from support.launch import PATIENCE, Launch
+from tflaunch_worker import function as caller
+
+pytestmark = pytest.mark.cli
+
+ALONE: dict[str, Any] = {"cluster": {"worker": 1}, "strategy": "none", "restart": {"max": 0}, "timeout": PATIENCE}
+PAIR: dict[str, Any] = {**ALONE, "cluster": {"worker": 2}}
+
+
+class OwnError(Exception):
+    """An exception whose class the tasks cannot import."""
+
+
+class Unpicklable:
+    """What no pickler takes."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a live connection")
+
+
+def own_name(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """Return the task's name and its arguments."""
+    return os.environ["TFLAUNCH_TASK"], args, kwargs
+
+
+def wait_or_fail() -> None:
+    """Fail in worker:1; the others wait."""
+    if os.environ["TFLAUNCH_TASK"] == "worker:1":
+        raise OwnError("no data in shard 1")
+    time.sleep(PATIENCE)
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFLAUNCH_HOME", str(launch.home))
+    monkeypatch.chdir(launch.directory)
+
+
+class TestValues:
+    def test_what_each_task_returned(self, capfd: pytest.CaptureFixture[str]) -> None:
+        result = tflaunch.run(own_name, args=(1, "two"), kwargs={"three": [3]}, **PAIR)
+        given = (1, "two"), {"three": [3]}
+        assert dict(result.values) == {"worker:0": ("worker:0", *given), "worker:1": ("worker:1", *given)}
+        assert result.run.startswith("own_name-")
+        assert capfd.readouterr() == ("", "")
+
+    def test_a_closure_and_an_instance_of_an_own_class(self) -> None:
+        base = 40
+        result = tflaunch.run(lambda more: OwnError(base + more), args=(2,), **ALONE)
+        (value,) = result.values.values()
+        assert (type(value), value.args) == (OwnError, (42,))
+        assert result.run.startswith("lambda-")
+
+    def test_a_task_that_does_not_return_has_none(self) -> None:
+        def serve_or_return() -> str:
+            if os.environ["TFLAUNCH_TASK"].startswith("ps"):
+                time.sleep(PATIENCE)
+            return "trained"
+
+        cluster = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
+        result = tflaunch.run(serve_or_return, **{**ALONE, "cluster": cluster, "strategy": "parameter_server"})
+        assert (result.values["chief:0"], result.exit_code) == ("trained", 0)
+        with pytest.raises(KeyError):
+            result.values["ps:0"]
+
+    def test_a_value_of_many_parts(self) -> None:
+        result = tflaunch.run(lambda: bytes(range(256)) * 20_000, **PAIR)
+        assert dict(result.values) == dict.fromkeys(("worker:0", "worker:1"), bytes(range(256)) * 20_000)
+
+    def test_the_last_attempt_counts(self, tmp_path: Path) -> None:
+        def fail_first() -> str:
+            if os.environ["TFLAUNCH_ATTEMPT"] == "0" and os.environ["TFLAUNCH_TASK"] == "worker:1":
+                deadline = time.monotonic() + PATIENCE
+                while not (tmp_path / "worker:0").exists() and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                raise OwnError("at first")
+            (tmp_path / os.environ["TFLAUNCH_TASK"]).touch()
+            return os.environ["TFLAUNCH_ATTEMPT"]
+
+        result = tflaunch.run(fail_first, **{**PAIR, "restart": {"max": 1, "backoff": [0, 0]}})
+        assert set(result.values.values()) == {"1"}
+
+    def test_a_file_of_an_earlier_attempt_does_not_count(self) -> None:
+        """The first attempt leaves a value and then dies; the second one leaves nothing."""
+
+        def leave_once() -> None:
+            if os.environ["TFLAUNCH_ATTEMPT"] == "0":
+                Path(os.environ["TFLAUNCH_TASK_DIR"], caller.OUTCOME).write_bytes(b'{"kind": "returned"}\nN.')
+                os.kill(os.getpid(), signal.SIGKILL)
+            sys.exit(0)
+
+        result = tflaunch.run(leave_once, **{**ALONE, "restart": {"max": 1, "backoff": [0, 0]}})
+        assert (result.exit_code, result.tasks["worker:0"].attempt, len(result.values)) == (0, 1, 0)
+
+
+class TestFailures:
+    def test_the_culprit_s_own_exception(self) -> None:
+        with pytest.raises(OwnError, match="no data in shard 1") as raised:
+            tflaunch.run(wait_or_fail, **PAIR)
+        failed = raised.value.__cause__
+        assert isinstance(failed, tflaunch.JobFailed)
+        assert (failed.result.culprit, failed.exit_code) == ("worker:1", 1)
+        assert "in wait_or_fail\n" in str(failed)
+        assert caller.PROGRAM not in str(failed)
+
+    def test_no_exception_when_none_is_wanted(self) -> None:
+        result = tflaunch.run(wait_or_fail, check=False, **PAIR)
+        assert (result.culprit, len(result.values)) == ("worker:1", 0)
+
+    def test_an_exception_that_cannot_be_pickled(self) -> None:
+        def fail() -> None:
+            raise ValueError(Unpicklable())
+
+        with pytest.raises(tflaunch.JobFailed, match="ValueError: <"):
+            tflaunch.run(fail, **ALONE)
+
+    def test_an_exception_that_cannot_be_unpickled(self) -> None:
+        class Picky(Exception):
+            def __init__(self, one: int, two: int) -> None:
+                super().__init__(f"{one} and {two}")
+
+        def fail() -> None:
+            raise Picky(1, 2)
+
+        with pytest.raises(tflaunch.JobFailed, match="Picky: 1 and 2"):
+            tflaunch.run(fail, **ALONE)
+
+    def test_a_signal(self) -> None:
+        with pytest.raises(tflaunch.JobFailed, match="worker:0 was killed by SIGKILL") as failed:
+            tflaunch.run(lambda: os.kill(os.getpid(), signal.SIGKILL), **ALONE)
+        assert failed.value.__cause__ is None
+
+
+class TestMistakes:
+    """Each ends in one sentence with place and remedy."""
+
+    def test_a_function_that_cannot_be_pickled(self, launch: Launch) -> None:
+        lock = threading.Lock()
+        with pytest.raises(tflaunch.TflaunchError, match=r"train cannot be sent to the tasks: .*lock.*; create what"):
+            tflaunch.run(named("train", lambda: lock), **ALONE)
+        assert not (launch.home / "runs").exists()
+
+    @pytest.mark.parametrize(
+        ("function", "sentence"),
+        [
+            (
+                lambda: [Unpicklable()],
+                r"what train returned \(list\) cannot be pickled: a live connection; return",
+            ),
+            (lambda: bytes(65 * 2**20), r"what train returned is too large \(65 MiB, and the limit is 63 MiB\); save"),
+        ],
+    )
+    def test_a_value_that_cannot_be_sent(self, function: Callable[[], Any], sentence: str) -> None:
+        with pytest.raises(tflaunch.JobFailed, match=sentence) as failed:
+            tflaunch.run(named("train", function), **ALONE)
+        assert "Traceback" not in str(failed.value)
+
+    def test_a_value_that_cannot_be_used_here(self) -> None:
+        def strange() -> Any:
+            sys.path.insert(0, os.environ["TFLAUNCH_TASK_DIR"])
+            Path(os.environ["TFLAUNCH_TASK_DIR"], "only_there.py").write_text("class Thing: pass")
+            import only_there  # type: ignore[import-not-found]
+
+            return only_there.Thing()
+
+        result = tflaunch.run(strange, **ALONE)
+        with pytest.raises(tflaunch.TflaunchError, match=r"worker:0 returned cannot be used here: .*only_there"):
+            result.values["worker:0"]
+
+    def test_another_version_of_python(self, tmp_path: Path) -> None:
+        other = tmp_path / "python3.8"
+        program = "import sys, runpy; sys.version_info = (3, 8, 1); runpy.run_path(sys.argv[1], run_name='__main__')"
+        other.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}" "$@"\n')
+        other.chmod(0o755)
+        with pytest.raises(
+            tflaunch.JobFailed, match=r"is Python 3\.8, and a function sent by Python .*hosts\.X\.python"
+        ):
+            tflaunch.run(own_name, command=str(other), **ALONE)
+
+    def test_cloudpickle_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "cloudpickle", None)
+        with pytest.raises(tflaunch.TflaunchError, match="not installed here; pip install cloudpickle"):
+            tflaunch.run(own_name, **ALONE)
+
+    def test_a_module_that_the_tasks_lack(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "lib" / "helpers.py").write_text("def half(x): return x / 2")
+        monkeypatch.syspath_prepend(tmp_path / "lib")
+        import helpers  # type: ignore[import-not-found]
+
+        assert tflaunch.run(lambda: helpers.half(4), **ALONE).values["worker:0"] == 2  # found as it is here
+        monkeypatch.setattr(sys, "path", sys.path[1:])
+        with pytest.raises(
+            tflaunch.JobFailed, match=r"cannot be called on .*'helpers'; install it there, or copy your"
+        ):
+            tflaunch.run(lambda: helpers.half(4), **ALONE)
+
+    def test_fields_beside_a_spec(self) -> None:
+        with pytest.raises(tflaunch.TflaunchError, match="args, cluster: only a function"):
+            tflaunch.run({"command": "true"}, args=(1,), cluster={"worker": 1})
+
+    def test_a_wrong_field(self) -> None:
+        with pytest.raises(tflaunch.SpecError, match="did you mean 'cluster'"):
+            tflaunch.run(own_name, clutser={"worker": 1})  # type: ignore[call-arg]
+
+    def test_slurm(self) -> None:
+        with pytest.raises(tflaunch.TflaunchError, match="takes a spec, not a function"):
+            tflaunch.run(own_name, on="slurm", **ALONE)
+
+
+class TestHowItIsCalled:
+    def test_asyncio(self) -> None:
+        async def both() -> list[Any]:
+            runs = (tflaunch.run_async(own_name, args=(number,), **ALONE) for number in (1, 2))
+            return [result.values["worker:0"][1] for result in await asyncio.gather(*runs)]
+
+        assert asyncio.run(both()) == [(1,), (2,)]
+
+    def test_threads(self) -> None:
+        found: list[Any] = []
+
+        def one(number: int) -> None:
+            found.append(tflaunch.run(own_name, args=(number,), **ALONE).values["worker:0"][1])
+
+        threads = [threading.Thread(target=one, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == [(0,), (1,), (2,)]
+
+    def test_start(self) -> None:
+        with tflaunch.start(wait_or_fail, **PAIR) as run:
+            result = run.wait()
+        with pytest.raises(OwnError):
+            result.check()
+
+    def test_a_script(self, launch: Launch) -> None:
+        script = launch.directory / "train.py"
+        script.write_text(
+            "import tflaunch\n"
+            "def train():\n    return helper()\n"
+            "def helper():\n    return 7\n"
+            "if __name__ == '__main__':\n"
+            "    print(dict(tflaunch.run(train, cluster={'worker': 1}, strategy='none').values))\n"
+        )
+        said = subprocess.check_output([sys.executable, script], env=launch.env, text=True, timeout=PATIENCE)
+        assert said == "{'worker:0': 7}\n"
+
+
+class TestHosts:
+    """Hosts that are not like this machine: `docker exec` is this machine with another environment."""
+
+    EXEC = '#!/bin/sh\nshift 3\nexec env -i HOME={home} PATH=/usr/bin:/bin TFLAUNCH_HOME={home}/own "$@"\n'
+
+    @pytest.fixture
+    def fields(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+        directory, home = launch.directory / "bin", launch.directory / "container"
+        for made in (directory, home):
+            made.mkdir()
+        (directory / "docker").write_text(self.EXEC.format(home=home))
+        (directory / "docker").chmod(0o755)
+        launch.env["PATH"] = f"{directory}:{launch.env['PATH']}"
+        monkeypatch.setenv("PATH", launch.env["PATH"])
+        hosts = {name: {"docker": name, "python": bare_python()} for name in ("c1", "c2")}
+        return {**PAIR, "cluster": {"worker": ["c1", "c2"]}, "hosts": hosts}
+
+    def test_nothing_needs_to_be_installed_there(self, fields: dict[str, Any]) -> None:
+        def look() -> tuple[str, str]:
+            import cloudpickle
+
+            return os.environ["TFLAUNCH_TASK"], cloudpickle.__file__
+
+        values = tflaunch.run(look, **fields).values
+        assert [name for name, _ in values.values()] == ["worker:0", "worker:1"]
+        assert all("/.tflaunch-function/cloudpickle/" in path for _, path in values.values())
+
+    def test_own_modules_are_copied_by_sync(self, launch: Launch, fields: dict[str, Any]) -> None:
+        (launch.directory / "shared.py").write_text("def half(x): return x / 2")
+
+        def use() -> float:
+            import shared  # type: ignore[import-not-found]
+
+            half: float = shared.half(4)
+            return half
+
+        result = tflaunch.run(use, **{**fields, "sync": {"paths": ["shared.py"]}})
+        assert set(result.values.values()) == {2}
+
+    def test_an_exception(self, fields: dict[str, Any]) -> None:
+        with pytest.raises(OwnError):
+            tflaunch.run(wait_or_fail, **fields)
+
+    def test_another_supervisor_brings_the_value_home(self, launch: Launch, fields: dict[str, Any]) -> None:
+        """The task ends while the run has no supervisor."""
+        go = launch.directory / "go"
+
+        def return_when_told() -> bytes:
+            while not Path(go).exists():
+                time.sleep(0.01)
+            return b"x" * 1_000_000
+
+        run = tflaunch.start(return_when_told, detach=True, **{**fields, "timeouts": {"lease": 60}})
+        for _ in take(run, "task_started", 2):
+            pass
+        (supervisor,) = [process for process in launch.survivors() if process.cmdline()[-1:] == [run.name]]
+        tasks = [process for process in psutil.process_iter() if f"{launch.directory}/container" in calling(process)]
+        supervisor.kill()
+        go.touch()
+        assert len(tasks) == 2
+        assert not psutil.wait_procs(tasks, timeout=PATIENCE)[1]
+        ended = launch.run("up", "--resume", run.name)
+        assert ended.returncode == 0, ended.stderr
+        assert {len(value) for value in run.wait().values.values()} == {1_000_000}
+        assert launch.survivors() == []
+
+
+def test_what_a_host_sends_is_checked(tmp_path: Path) -> None:
+    """A damaged file is no value."""
+    from tflaunch.api.functions import Values, raised_in
+
+    path = tmp_path / "outcome"
+    for content in (b"", b"{", b"[]\n", b'{"kind": "returned"', b'{"kind": 3}\nN.', b'{"kind": "raised"}\nN.'):
+        path.write_bytes(content)
+        assert (len(Values({"worker:0": path})), raised_in(path)) == (0, (None, ""))
+    path.write_bytes(b'{"kind": "raised", "traceback": "text"}\nN.')
+    assert raised_in(path) == (None, "text")
+    path.write_bytes(b'{"kind": "returned"}\nnothing')
+    with pytest.raises(tflaunch.TflaunchError, match="worker:0 returned cannot be used here"):
+        Values({"worker:0": path})["worker:0"]
+
+
+def named(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the function with another name."""
+    function.__name__ = name
+    return function
+
+
+def calling(process: psutil.Process) -> str:
+    """Return the program of a process that calls a function, else ""."""
+    try:
+        return next((word for word in process.cmdline() if word.endswith(f"/{caller.PROGRAM}")), "")
+    except psutil.Error:
+        return ""
+
+
+def bare_python() -> str:
+    """Return an interpreter of this version without this environment's packages."""
+    return os.path.realpath(sys.executable)
+
+
+def take(run: tflaunch.Run, kind: str, count: int) -> Any:
+    """Yield events of a kind until there were as many as asked for."""
+    for event in run.events():
+        if event.kind == kind:
+            yield event
+            count -= 1
+            if not count:
+                return
