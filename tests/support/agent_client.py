@@ -52,13 +52,13 @@ class Talk:
         """Renew the lease."""
         self.say("keep_alive", clock="test", sent=time.monotonic())
 
-    def start(self, task: str, *argv: str, attempt: int = 0, port: int = 0, **env: str) -> None:
+    def start(self, task: str, *argv: str, attempt: int = 0, port: int = 0, left_files: Any = None, **env: str) -> None:
         """Start a task in the root directory."""
         # The run's name must be unique: an agent recognizes by it what a task left behind.
         env = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt), **env}
         command = {"argv": argv, "env": env, "unset": ["http_proxy"], "workdir": "/", "inherit": True}
         command["preload"] = PRELOADED
-        self.say("start_task", task=task, attempt=attempt, port=port, **command)
+        self.say("start_task", task=task, attempt=attempt, port=port, left_files=left_files, **command)
 
     def wait_for(self, kind: str, task: str | None = None) -> dict[str, Any]:
         """Wait for the first message of a kind, about a task if given, and return it."""

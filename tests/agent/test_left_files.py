@@ -1,0 +1,79 @@
+"""Files that tasks leave, with a real agent: a task is gone when the supervisor has them, or nobody waits for them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from support.agent_client import PATIENCE, Agent, Talk, wait_gone
+
+pytestmark = pytest.mark.agent
+
+TASK = "worker:0"
+WANTED = {"outcome": 1000}
+LEAVE = 'printf "%s" "$TFLAUNCH_ATTEMPT: value" >"$TFLAUNCH_TASK_DIR/outcome"'
+
+
+def release(talk: Talk, attempt: int = 0) -> None:
+    talk.say("release_file", task=TASK, attempt=attempt, name="outcome")
+
+
+def is_gone(talk: Talk) -> bool:
+    return any(message["kind"] == "task_gone" for message in talk.heard)
+
+
+def test_it_waits_for_another_link(agent: Agent) -> None:
+    """Each supervisor hears of the file until one has it."""
+    agent.talk.hello(lease=60)
+    agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
+    announced = agent.talk.wait_for("file_left")
+    assert (announced["task"], announced["attempt"], announced["name"], announced["size"]) == (TASK, 0, "outcome", 8)
+    assert not is_gone(agent.talk)
+    agent.link.close()
+    again = agent.reconnect()
+    again.hello(lease=60)
+    assert again.wait_for("file_left") == announced
+    again.say("read_file", task=TASK, attempt=0, name="outcome", offset=3)
+    assert again.wait_for("file_read")["offset"] == 3
+    assert not is_gone(again)
+    release(again)
+    again.wait_for("task_gone")
+    assert not (agent.directory / "tasks" / "worker-0" / "outcome").exists()
+    again.say("leave", grace=0)
+    again.acknowledge((TASK, 0, 0, True))
+    wait_gone(agent.guard.pid)  # before the link is closed, and "leave" perhaps lost with it
+
+
+def test_the_next_attempt_starts_without_it(agent: Agent) -> None:
+    """What a killed agent or a task without a wish left there is not taken for the next attempt's."""
+    agent.talk.hello()
+    agent.talk.start(TASK, "sh", "-c", LEAVE)
+    agent.talk.wait_for("task_gone")
+    agent.talk.heard.clear()
+    agent.talk.start(TASK, "true", attempt=1, left_files=WANTED)
+    agent.talk.wait_for("task_gone")
+    assert not any(message["kind"] == "file_left" for message in agent.talk.heard)
+
+
+def test_a_kill_does_not_wait(agent: Agent) -> None:
+    """The second Ctrl-C ends a task whose file is on a slow link."""
+    agent.talk.hello()
+    agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
+    agent.talk.wait_for("file_left")
+    agent.talk.say("stop_task", task=TASK, attempt=0, grace=0)
+    agent.talk.wait_for("task_gone")
+    agent.talk.say("read_file", task=TASK, attempt=0, name="outcome", offset=0)
+    agent.talk.wait_for("file_read")  # without data, so that its reader goes on
+
+
+def test_the_lease_does_not_wait(agent: Agent) -> None:
+    """Without a supervisor nobody will ever take the file."""
+    agent.talk.hello(lease=1, grace=0.2)
+    guard, _ = agent.pids()
+    agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
+    agent.talk.wait_for("file_left")
+    lost = time.monotonic()
+    agent.link.close()
+    wait_gone(guard)
+    assert time.monotonic() - lost < PATIENCE / 2
