@@ -55,6 +55,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
         "attempt": 0,
         "port": 2223,
         "preload": [],
+        "warm": {"recipe": "4f", "idle": 60.0},
         "tf_config": _TF_CONFIG,
         **_COMMAND,
     },

@@ -46,6 +46,7 @@ _MORE = {
     "tensorboard": "logs",
     "slurm": {"partition": "gpu", "nodes": 2},
     "preload": ["json"],
+    "warm": "10m",
     "container": {"image": "train", "resources": {"cpu": 2, "gpu": 1}},
 }
 _SIDECARS = {"sidecars": {"a": {"command": ["serve"], "required": True}, "b": {"command": "x", "env": {"A": 1}}}}

@@ -322,6 +322,8 @@ class TestProcesses:
         """It runs, but gains nothing."""
         (warning,) = problems_of(SMALLEST_LOCAL, preload=["tensorflow"], command=command)
         assert (warning.severity, warning.where) == ("warning", "preload")
+        (warning,) = problems_of(SMALLEST_LOCAL, warm="10m", command=command)
+        assert (warning.severity, warning.where) == ("warning", "warm")
         assert "does nothing for 'command'" in warning.message
 
 

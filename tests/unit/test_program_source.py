@@ -185,3 +185,24 @@ def test_a_plan_says_who_will_be_preloaded_as_far_as_is_known() -> None:
     ]
     assert serialize.from_json(shown) == plan
     assert preloading.prospect(planned(SMALLEST_LOCAL), plan.tasks[0]) is None
+
+
+def test_what_warm_servers_are_for() -> None:
+    """The first of a host's tasks, TensorFlow by default; not in containers, and not for commands of no Python."""
+    spec = {**SMALLEST_LOCAL, "cluster": {"worker": 2}, "warm": "10m", "command": ["python", "train.py"]}
+    plan = planned(spec)
+    assert (plan.preload, plan.warm) == (("tensorflow",), 600.0)
+    recipe = preloading.warm_recipe(plan, "localhost")
+    assert recipe is not None
+    assert [preloading.warm_order(plan, task) for task in plan.tasks] == [{"recipe": recipe, "idle": 600.0}] * 2
+    for change in ({"preload": ["json"]}, {"env": {"A": "1"}}, {"command": ["python3", "train.py"]}):
+        assert preloading.warm_recipe(planned({**spec, **change}), "localhost") not in (None, recipe)
+    for change in ({"name": "other"}, {"command": ["python", "eval.py"]}, {"env": {"TFLAUNCH_X": "1"}}):
+        assert preloading.warm_recipe(planned({**spec, **change}), "localhost") == recipe
+    for off in ({"warm": 0}, {"command": ["sh", "train.sh"]}):
+        assert preloading.warm_recipe(planned({**spec, **off}), "localhost") is None
+    assert not planned({**spec, "warm": 0}).preload
+    there = {**spec, "cluster": {"worker": ["h1:22", "h2:22"]}, "hosts": {"h1": {"docker": "c"}, "h2": {"ssh": "u@h2"}}}
+    known = [preloading.warm_recipe(planned(there), host) for host in ("h1", "h2")]
+    assert known[0] is None
+    assert known[1] not in (None, recipe)

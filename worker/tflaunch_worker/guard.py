@@ -8,6 +8,12 @@ starts anything, and so does every command that inspects the run (`orphans`).
 
 Usage: python -c '<import and call main>' SOCKET-DESCRIPTOR DIRECTORY TITLE
 
+A warm server (`forkserver.warm_server`) forks guard and agent, which then execute `main_with_agent` and
+`main_of_agent`. The only differences: the agent exists before its guard runs, so it waits until the guard holds the
+lock, and it has a child that has imported modules.
+
+At its end the agent names what it leaves behind on purpose, processes that become warm servers; the guard spares them.
+
 While it lives it holds a lock in the directory, so that a host has at most one agent per run.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
@@ -25,6 +31,11 @@ import time
 
 from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans
 from tflaunch_worker.agent.daemon import serve
+from tflaunch_worker.forkserver.messages import receive_message, send_message
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tflaunch_worker.forkserver.pool import WarmZygote
 
 _LOCK_TRIES, _LOCK_WAIT = 20, 0.005  # a process that only checks the lock holds it for a moment
 _OTHERS_PATIENCE = 1.0  # seconds for orphans of other agents to die
@@ -45,30 +56,87 @@ def guard(directory: str, descriptor: int) -> None:
     """
     os.set_inheritable(descriptor, False)  # it is for us, not for the tasks
     umask = os.umask(0o077)
-    _detach(directory)
-    if _lock(directory):
-        _kill_orphans(directory)
-    linux.adopt_orphans()
+    _prepare(directory)
     parent = os.getpid()
+    channel, theirs = socket.socketpair()
     agent = os.fork()
     if agent == 0:
-        _run_agent(directory, descriptor, umask, parent)
+        channel.close()
+        _run_agent(directory, descriptor, umask, parent, theirs)
+    theirs.close()
     os.close(descriptor)
+    _guard_until_end(directory, agent, channel)
+
+
+def main_with_agent() -> None:
+    """Guard an agent that exists already. Arguments: a socket to it, its pid, the directory and a title."""
+    gc.set_threshold(50_000)
+    channel, agent, directory = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
+    channel.set_inheritable(False)
+    os.umask(0o077)
+    lock = _prepare(directory)
+    send_message(channel, {"kind": "guarded"}, [lock])
+    _guard_until_end(directory, agent, channel)
+
+
+def main_of_agent() -> None:
+    """Run the agent in this process, whose parent becomes its guard.
+
+    Arguments: sockets to the guard, to the first client and to the child that has imported modules; the pid of this
+    child, and the key of its tasks; the directory and a title.
+    """
+    from tflaunch_worker.forkserver.pool import WarmZygote  # other agents import it when they need it
+
+    gc.set_threshold(50_000)
+    channel, link, zygote_link, zygote = map(int, sys.argv[1:5])
+    for descriptor in (channel, link, zygote_link):
+        os.set_inheritable(descriptor, False)
+    directory, umask = sys.argv[6], os.umask(0o077)
+    theirs = socket.socket(fileno=channel)
+    receive_message(theirs)  # it has a descriptor of the lock, which stays open
+    _detach(directory)
+    _run_agent(directory, link, umask, os.getppid(), theirs, WarmZygote(zygote, zygote_link, sys.argv[5]))
+
+
+def _prepare(directory: str) -> int:
+    """Become the only guard in a directory, without a terminal; return the descriptor of the lock."""
+    _detach(directory)
+    was_there, lock = _lock(directory)
+    if was_there:
+        _kill_orphans(directory)
+    linux.adopt_orphans()
+    return lock
+
+
+def _guard_until_end(directory: str, agent: int, channel: socket.socket) -> None:
+    """Guard the agent until it exits, then kill what it has left. Never returns."""
     _pass_on_term(agent)
     orphans.sweep(patience=_OTHERS_PATIENCE)  # of other runs, while the agent already works
     status = _wait_for(agent)
-    _kill_the_rest()
+    _kill_the_rest(_spared(channel) if status == 0 else set())
     _tidy(directory)
     os._exit(0 if status == 0 else 1)  # nothing is left to clean up, and the user waits for this exit
 
 
-def _run_agent(directory: str, descriptor: int, umask: int, parent: int) -> None:
-    """Run the agent in this fork. Never returns."""
+def _spared(channel: socket.socket) -> set[int]:
+    """Return the children of the agent that may outlive it."""
+    try:
+        return set(receive_message(channel)[0]["spared"])
+    except (OSError, EOFError, ValueError, LookupError):
+        return set()  # it was not asked to keep any
+
+
+def _run_agent(
+    directory: str, descriptor: int, umask: int, parent: int, channel: socket.socket, warm: WarmZygote | None = None
+) -> None:
+    """Run the agent in this process. Never returns."""
     code = 1
     try:
         linux.die_with_parent(signal.SIGTERM)
         if os.getppid() == parent:
-            serve(directory, socket.socket(fileno=descriptor), umask)
+            spared = serve(directory, socket.socket(fileno=descriptor), umask, warm)
+            if spared and os.getppid() == parent:
+                send_message(channel, {"spared": spared})
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -90,10 +158,10 @@ def _detach(directory: str) -> None:
     os.close(log)
 
 
-def _lock(directory: str) -> bool:
+def _lock(directory: str) -> tuple[bool, int]:
     """Hold the lock until this process and the agent have ended; remove an earlier agent's socket.
 
-    Returns whether an earlier agent was killed: only then its lock file is still there.
+    Returns whether an earlier agent was killed: only then its lock file is still there; and the lock's descriptor.
     """
     path = os.path.join(directory, LOCK_NAME)
     was_there = os.path.exists(path)
@@ -108,7 +176,7 @@ def _lock(directory: str) -> bool:
     else:
         sys.exit("another agent of this run still lives on this host")
     _remove(os.path.join(directory, SOCKET_NAME))
-    return was_there
+    return was_there, lock
 
 
 def _kill_orphans(directory: str) -> None:
@@ -166,13 +234,15 @@ def _wait_for(agent: int) -> int:
             return status
 
 
-def _kill_the_rest() -> None:
+def _kill_the_rest(spared: set[int]) -> None:
     """Kill every process that we have adopted, and those that we adopt as they die."""
     while True:
-        left = linux.descendants(os.getpid(), without=0)
+        left = [pid for pid in linux.descendants(os.getpid(), without=0) if pid not in spared]
         killed = [_kill(pid) for pid in left]
         if left and not any(killed):
             return  # we may not kill any of them: they have changed their user
+        if not left and spared:
+            return  # the wait below would be for these
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:

@@ -256,8 +256,17 @@ def memory() -> dict[str, int]:
 
 def shared_memory(pid: int) -> int:
     """Return how many bytes of a process's memory are shared; slow, since every page is visited."""
+    return _memory_sum(pid, "Shared_Clean", "Shared_Dirty")
+
+
+def proportional_memory(pid: int) -> int:
+    """Return a process's memory in bytes, with its part of each shared page; slow, since every page is visited."""
+    return _memory_sum(pid, "Pss")
+
+
+def _memory_sum(pid: int, *names: str) -> int:
     known = dict(line.split(":", 1) for line in (read(f"/proc/{pid}/smaps_rollup") or "").splitlines()[1:])
-    return sum(int(known[name].split()[0]) * 1024 for name in ("Shared_Clean", "Shared_Dirty") if name in known)
+    return sum(int(known[name].split()[0]) * 1024 for name in names if name in known)
 
 
 def environment_of(pid: int) -> set[bytes]:

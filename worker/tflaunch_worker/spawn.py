@@ -35,6 +35,7 @@ class Command:
         workdir: the working directory.
         modules: the task may be forked from a process that has imported these (see `forkserver`).
         argv0: the ``argv[0]`` that the program gets; "" for the name in ``argv``.
+        warm: how the process with these modules outlives the run; None if it does not.
         preload: how it was started: the modules imported beforehand, or "no: " and the reason; "" without any.
         facts: what is reported to the supervisor about this host with the start.
     """
@@ -47,8 +48,17 @@ class Command:
         self.workdir = workdir
         self.modules = modules
         self.argv0 = argv0
+        self.warm: WarmOrder | None = None
         self.preload = ""
         self.facts: dict[str, object] = {}
+
+
+class WarmOrder:
+    """How a zygote outlives its run as a warm server: the path of its socket, and its idle limit in seconds."""
+
+    def __init__(self, path: str, idle: float) -> None:
+        self.path = path
+        self.idle = idle
 
 
 class Child:

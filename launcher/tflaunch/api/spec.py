@@ -45,6 +45,7 @@ class SpecFields(TypedDict, total=False):
     sync: model.Sync | Mapping[str, Any]
     elastic: model.Elastic | Mapping[str, Any]
     preload: Sequence[str]
+    warm: str | float
     container: model.Container | Mapping[str, Any]
     slurm: Mapping[str, str | int | bool]
 

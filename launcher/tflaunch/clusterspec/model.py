@@ -231,6 +231,10 @@ class Spec(_Part):
     preload: Annotated[tuple[Text, ...], list_of('a list of modules such as ["tensorflow"]')] = Field(
         default=(), description="modules that each host imports once for all its tasks"
     )
+    warm: Omittable[Duration] = Field(
+        default=None,
+        description='how long a process with these modules (default: ["tensorflow"]) stays unused for later runs',
+    )
     container: Container = Field(default_factory=Container, description="how tasks run in containers")
     slurm: Annotated[Mapping[OptionName, OptionValue], object_of('an object such as {"partition": "gpu"}')] = Field(
         default={}, description="long options of sbatch; true for one without a value"

@@ -430,7 +430,7 @@ def _preload(spec: Spec) -> Iterator[Problem]:
         if not all(part.isidentifier() for part in module.split(".")):
             message = f"{module!r} is not a valid module name"
             yield _error(f"preload[{index}]", message, 'write for example "tensorflow"')
-    if not spec.preload:
+    if not (spec.preload or spec.warm):
         return
     from tflaunch_worker.forkserver import program_source  # slow to import, and few specs need it
 
@@ -438,7 +438,7 @@ def _preload(spec: Spec) -> Iterator[Problem]:
     for where, command in {"command": spec.command, **commands}.items():
         if command and (reason := program_source.check_command(list(command))):
             message = f"does nothing for {where!r}: {reason}"
-            yield _warning("preload", message, "remove it, or run Python directly")
+            yield _warning("preload" if spec.preload else "warm", message, "remove it, or run Python directly")
 
 
 _RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (

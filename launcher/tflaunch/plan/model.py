@@ -139,6 +139,7 @@ class _Fields(NamedTuple):
     elastic: ElasticPlan | None = None
     preflight: bool = True
     preload: tuple[str, ...] = ()
+    warm: float | None = None
     retention: RetentionPlan = RetentionPlan()
     function: str | None = None
 
@@ -146,8 +147,9 @@ class _Fields(NamedTuple):
 class Plan(_Fields):
     """Everything that `up` needs to run a job. Times are in seconds.
 
-    ``preload``: modules that each host imports once for its tasks (see `preloading`). ``function``: the directory on
-    this machine with the function that the tasks call, None if they run commands.
+    ``preload``: modules that each host imports once for its tasks (see `preloading`). ``warm``: how long the processes
+    that have imported them stay unused after the run; None if they end with it. ``function``: the directory on this
+    machine with the function that the tasks call, None if they run commands.
     """
 
     def processes(self) -> tuple[TaskPlan, ...]:
@@ -185,6 +187,11 @@ class Plan(_Fields):
     def is_local(self, host: str) -> bool:
         """Whether a host of the plan is the machine on which tflaunch runs."""
         return host in self._hosts_by_name and self._hosts_by_name[host].is_local
+
+    def is_warm_host(self, host: str) -> bool:
+        """Return whether processes may outlive the run on a host: not in a job or container that is not theirs."""
+        known = self._hosts_by_name.get(host)
+        return known is not None and known.docker is None and known.engine is None
 
     # Indexes are built once, because a scan of all tasks for each task would be quadratic.
 

@@ -30,6 +30,7 @@ from tflaunch.plan.model import (
 from tflaunch.plan.tf_config import has_cluster, members
 
 _PYTHONS = ("python", "python3")
+_WARM_BY_DEFAULT = ("tensorflow",)
 
 
 def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
@@ -66,7 +67,8 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         lease=lease,
         sync=None if spec.sync is None else SyncPlan(str(directory), spec.sync.paths, spec.sync.exclude),
         elastic=None if spec.elastic is None else ElasticPlan(**dict(spec.elastic)),
-        preload=spec.preload,
+        preload=spec.preload or (_WARM_BY_DEFAULT if spec.warm else ()),
+        warm=spec.warm or None,
         retention=RetentionPlan(**dict(spec.retention)),
     )
     return resolve(unresolved, {})

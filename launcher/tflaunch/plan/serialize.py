@@ -52,6 +52,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "elastic": None if plan.elastic is None else plan.elastic._asdict(),
         "preflight": plan.preflight,
         "preload": list(plan.preload),
+        "warm": plan.warm,
         "retention": plan.retention._asdict(),
         "function": plan.function,
     }
@@ -102,6 +103,7 @@ def _from_json(data: dict[str, Any]) -> Plan:
         elastic=None if elastic is None else ElasticPlan(**elastic),
         preflight=data["preflight"],
         preload=tuple(data.get("preload", ())),
+        warm=data.get("warm"),
         retention=RetentionPlan(**data.get("retention", {})),
         function=data.get("function"),
     )

@@ -224,6 +224,7 @@ class Run:
             "port": self._job.ports.get(action.task, 0),
             "exclusive": tensorboard.is_board(process),
             "preload": preloading.modules_for(plan, process),
+            "warm": preloading.warm_order(plan, plan.find(action.task)),
             "stall": plan.timeouts.stall if policy.in_gang(process) else None,
             "left_files": {function.OUTCOME: function.MOST_BYTES} if calls_function else {},
         }

@@ -71,11 +71,19 @@ class Stream(Protocol):
 
 
 def request(
-    mode: str, run: str, host: HostPlan, agent: Archive, patience: float, holds: bool = False
+    mode: str,
+    run: str,
+    host: HostPlan,
+    agent: Archive,
+    patience: float,
+    *,
+    holds: bool = False,
+    warm: str | None = None,
 ) -> dict[str, object]:
     """Return the request to `tflaunch_worker.boot`, to ``start`` a run's agent or to ``resume`` it.
 
-    ``holds``: the agent ends with the command that starts it, so that command must outlive the link.
+    ``holds``: the agent ends with the command that starts it, so that command must outlive the link. ``warm``: the
+    recipe of the tasks for which a warm server may start it (see `plan.preloading`).
     """
     return {
         "mode": mode,
@@ -87,6 +95,7 @@ def request(
         "size": len(agent.data),
         "patience": patience / 2,
         "holds": holds,
+        "warm": warm,
         "names": [tflaunch_worker.SOCKET_NAME, tflaunch_worker.LOCK_NAME, tflaunch_worker.LOG_NAME],
     }
 

@@ -100,7 +100,7 @@ class CommandConnector:
         link = CommandLink(self._access.words)
         try:
             request = bootstrap.request(
-                mode, connectors.run, self._host, connectors.archive, connectors.patience, self._access.holds
+                mode, connectors.run, self._host, connectors.archive, connectors.patience, holds=self._access.holds
             )
             bootstrap.Boot(link, self._host, end).bring(request, connectors.archive)
         except BaseException:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFound
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.plan import preloading
 from tflaunch.plan.model import HostPlan, Plan
 from tflaunch.transport.base import AgentConnector
 from tflaunch.transport.local import LocalConnector
@@ -32,7 +33,9 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
         TflaunchError: a host needs a discovery engine that is not installed here.
     """
     found: dict[str, AgentConnector] = {
-        host.host: LocalConnector(directory.agent_directory(host.host), directory.run)
+        host.host: LocalConnector(
+            directory.agent_directory(host.host), directory.run, preloading.warm_recipe(plan, host.host)
+        )
         for host in plan.hosts
         if host.is_local
     }
@@ -46,7 +49,13 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
         from tflaunch.transport.ssh import SshConnectors  # paramiko takes a tenth of a second to import
 
         ssh = SshConnectors(directory.run, plan.timeouts.connect)
-        found.update({host.host: ssh.connector_to(host) for host in plan.hosts if host.host not in found})
+        found.update(
+            {
+                host.host: ssh.connector_to(host, preloading.warm_recipe(plan, host.host))
+                for host in plan.hosts
+                if host.host not in found
+            }
+        )
     return found
 
 

@@ -16,6 +16,8 @@ from tflaunch_worker import linux, orphans
 from tflaunch_worker.linux import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
+# -I -S: nothing in the user's environment can change which agent starts, or how fast.
+_PYTHON = (sys.executable, "-I", "-S")
 _TITLE = "tflaunch-agent:"
 _LAST_WORDS = 300
 _END_PATIENCE = 10.0
@@ -24,15 +26,17 @@ _END_PATIENCE = 10.0
 class LocalConnector:
     """Starts a run's guard and agent on this machine."""
 
-    def __init__(self, directory: Path, run: str) -> None:
+    def __init__(self, directory: Path, run: str, warm: str | None = None) -> None:
         """Prepare to start guard and agent.
 
         Args:
             directory: a private directory for the agent's socket, spools and log; created if it is missing.
             run: the run's name, shown in process lists.
+            warm: the recipe of the tasks for which a warm server may start them (see `plan.preloading`).
         """
         self._directory = directory
         self._run = run
+        self._warm = warm
         self.guard: subprocess.Popen[bytes] | None = None
         self._guard_end: int | None = None
 
@@ -44,11 +48,18 @@ class LocalConnector:
         """
         ours, theirs = socket.socketpair()
         root = str(Path(tflaunch_worker.__file__).parent.parent)
-        # -I -S: nothing in the user's environment can change which agent starts, or how fast.
-        python = [sys.executable, "-I", "-S", "-c", _BOOT.format(root=root)]
-        argv = [*python, str(theirs.fileno()), str(self._directory), f"{_TITLE}{self._run}"]
+        argv = [
+            *_PYTHON,
+            "-c",
+            _BOOT.format(root=root),
+            str(theirs.fileno()),
+            str(self._directory),
+            f"{_TITLE}{self._run}",
+        ]
         try:
             private_files.make_directories(self._directory)
+            if self._is_started_warm(theirs):
+                return LocalLink(ours)
             self.guard = subprocess.Popen(
                 argv, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.DEVNULL
             )
@@ -59,6 +70,16 @@ class LocalConnector:
             theirs.close()
         self._guard_end = linux.open_pidfd(self.guard.pid)
         return LocalLink(ours)
+
+    def _is_started_warm(self, link: socket.socket) -> bool:
+        """Have a warm server start guard and agent; return whether it did."""
+        if self._warm is None:
+            return False
+        from tflaunch_worker.forkserver import warm_client  # most runs are not warm
+
+        path = warm_client.socket_path(str(self._directory), self._warm, os.environ)
+        self._guard_end = warm_client.request_guard(path, _PYTHON, str(self._directory), f"{_TITLE}{self._run}", link)
+        return self._guard_end is not None
 
     def resume(self) -> LocalLink:
         """Connect to the agent's socket, or wait for the guard, which outlives the agent and every task.

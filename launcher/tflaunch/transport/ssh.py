@@ -35,9 +35,9 @@ class SshConnectors:
         self._config: SshConfig | None = None
         self._lock = threading.Lock()
 
-    def connector_to(self, host: HostPlan) -> SshConnector:
-        """Return the connector for a host."""
-        return SshConnector(self, host)
+    def connector_to(self, host: HostPlan, warm: str | None = None) -> SshConnector:
+        """Return the connector for a host; ``warm`` is as in `bootstrap.request`."""
+        return SshConnector(self, host, warm)
 
     def target(self, host: HostPlan) -> Target:
         """Return how to connect to a host, by the user's SSH configuration.
@@ -54,9 +54,10 @@ class SshConnectors:
 class SshConnector:
     """Reaches the agent of one host over SSH."""
 
-    def __init__(self, connectors: SshConnectors, host: HostPlan) -> None:
+    def __init__(self, connectors: SshConnectors, host: HostPlan, warm: str | None) -> None:
         self._connectors = connectors
         self._host = host
+        self._warm = warm
 
     def open(self) -> SshLink:
         """Start an agent.
@@ -85,7 +86,9 @@ class SshConnector:
         try:
             channel = transport.open_session(timeout=max(end - time.monotonic(), 0.1))
             connectors = self._connectors
-            request = bootstrap.request(mode, connectors.run, self._host, connectors.archive, connectors.patience)
+            request = bootstrap.request(
+                mode, connectors.run, self._host, connectors.archive, connectors.patience, warm=self._warm
+            )
             bootstrap.Boot(_Channel(channel), self._host, end).bring(request, connectors.archive)
             return SshLink(transport, channel)
         except (paramiko.SSHException, EOFError, OSError) as error:

@@ -56,6 +56,7 @@ class Agent:
         self._obeyed = 0
         self._offer: Offer | None = None
         self._is_leaving = False
+        self._was_dismissed = False
         self._watch_lease()
 
     # ---- called by the agent's process
@@ -93,6 +94,10 @@ class Agent:
     def disconnect(self) -> None:
         """Close the connection to the supervisor."""
         self._link.disconnect()
+
+    def keep_warm(self) -> list[int]:
+        """Let processes outlive the run that later runs can use, if the supervisor has ended this one."""
+        return self._host.keep_warm() if self._was_dismissed else []
 
     def drain(self) -> None:
         """Stop the tasks with their grace period, then exit: the host is being drained."""
@@ -272,6 +277,7 @@ class Agent:
         self._left_files.release(message)
 
     def _leave(self, message: dict[str, Any]) -> None:
+        self._was_dismissed = True
         self._end_all(message["grace"])
 
     # ---- called by tasks (implements the listener of `Task`)

@@ -15,22 +15,28 @@ from tflaunch_worker.agent.agent import Agent
 from tflaunch_worker.agent.host import Host
 from tflaunch_worker.event_loop import Loop
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tflaunch_worker.forkserver.pool import WarmZygote
 
-def serve(directory: str, connection: socket.socket, umask: int) -> None:
-    """Run the agent of this host until the run ends or the lease expires.
+
+def serve(directory: str, connection: socket.socket, umask: int, warm: WarmZygote | None = None) -> list[int]:
+    """Run the agent of this host until the run ends or the lease expires; return the pids of what outlives it.
 
     Args:
         directory: the agent's private directory.
         connection: its first client.
         umask: the umask that tasks get.
+        warm: a child that has imported modules already.
     """
     loop = Loop()
-    agent = Agent(loop, Host(directory, loop, umask))
+    agent = Agent(loop, Host(directory, loop, umask, warm))
     _listen(directory, loop, agent)
     _watch_signals(loop, agent)
     agent.connect(connection)
     loop.run()
     agent.disconnect()
+    return agent.keep_warm()
 
 
 def _listen(directory: str, loop: Loop, agent: Agent) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
     from tflaunch_worker.agent.task import Listener
     from tflaunch_worker.event_loop import Loop
-    from tflaunch_worker.forkserver.pool import ZygotePool
+    from tflaunch_worker.forkserver.pool import WarmZygote, ZygotePool
 
 # Variables by which a plan refers to paths and values that only the host knows.
 _SERVER = "TFLAUNCH_SERVER"
@@ -46,7 +46,7 @@ class Host:
     ``directory`` is the agent's own. ``cluster``: role to the addresses of its tasks, on all hosts.
     """
 
-    def __init__(self, directory: str, loop: Loop, umask: int) -> None:
+    def __init__(self, directory: str, loop: Loop, umask: int, warm: WarmZygote | None = None) -> None:
         self.directory = directory
         self.cluster: dict[str, list[str]] = {}
         self.ports = Ports()
@@ -64,6 +64,7 @@ class Host:
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
+        self._warm = warm
         self._zygotes: ZygotePool | None = None
         self._checkpoints: Finder | None = None
 
@@ -87,8 +88,12 @@ class Host:
         if self._zygotes is None:
             from tflaunch_worker.forkserver.pool import ZygotePool  # most runs preload nothing
 
-            self._zygotes = ZygotePool(self._loop, self.measurer.forks)
+            self._zygotes = ZygotePool(self._loop, self.measurer.forks, self._warm)
         return self._zygotes
+
+    def keep_warm(self) -> list[int]:
+        """Let the processes that have imported modules outlive the run where it asks for that; return their pids."""
+        return [] if self._zygotes is None else self._zygotes.keep_warm()
 
     def evidence(self, pid: int) -> str:
         """Return what is known about why a process was killed, or "" for nothing."""
@@ -166,8 +171,15 @@ class Host:
         self._choose_keras(argv, env)
         modules = tuple(str(module) for module in message.get("preload", ()))
         command = spawn.Command(argv, env, host_vars.expand_path(message["workdir"], known), modules)
+        if modules and message.get("warm") is not None:
+            command.warm = self._warm_order(**message["warm"])
         command.facts = self._facts(argv, env)
         return command
+
+    def _warm_order(self, recipe: str, idle: float) -> spawn.WarmOrder:
+        from tflaunch_worker.forkserver import warm_client  # most runs are not warm
+
+        return spawn.WarmOrder(warm_client.socket_path(self.directory, recipe, self._environ), idle)
 
     def _facts(self, argv: list[str], env: dict[str, str]) -> dict[str, object]:
         """Return facts that may differ silently between hosts: the command's TensorFlow, and the GPUs."""

@@ -173,6 +173,14 @@ def _programs(message: Mapping[str, Any], name: str) -> None:
             _words(program, "preload")
 
 
+def _warm(message: Mapping[str, Any], name: str) -> None:
+    order = fields.mapping(message, name)
+    if order.keys() != {"recipe", "idle"}:
+        raise ValueError(f"{name!r} must hold recipe and idle")
+    fields.text(order, "recipe")
+    fields.number(order, "idle", least=0.0)
+
+
 _attempt = partial(fields.integer, most=2**31)
 _patience = partial(fields.number, least=0.0, most=_LONGEST_PATIENCE)
 _seconds = partial(fields.number, least=0.0)
@@ -220,6 +228,7 @@ _OPTIONAL: Dict[str, Check] = {
     "with_stacks": fields.flag,
     "stall": _seconds,
     "preload": _words,
+    "warm": _warm,
     "tf_config": _tf_config,
     "left_files": _wanted_files,
 }

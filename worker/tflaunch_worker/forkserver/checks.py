@@ -30,7 +30,7 @@ def check_program(request: dict[str, Any], modules_before: set[str]) -> tuple[st
         modules_before: the modules that this process needs for itself.
     """
     argv, workdir = request["argv"], request["workdir"]
-    reason = _reason_in_process()
+    reason = reason_in_process()
     if reason:
         return reason, set()
     python_path = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(":") if place]
@@ -38,7 +38,10 @@ def check_program(request: dict[str, Any], modules_before: set[str]) -> tuple[st
     path = [*sys.path, *_package_directories(argv[index])] if kind == program_source.MODULE else sys.path
     reason, imported = program_source.check_source(argv, workdir, python_path, path, request["env"])
     name, directory = argv[index], workdir
-    if kind == program_source.MODULE and (name in sys.modules or f"{name}.__main__" in sys.modules):
+    is_package = hasattr(sys.modules.get(name), "__path__")  # then its __main__ is the program
+    if kind == program_source.MODULE and (
+        (name in sys.modules and not is_package) or f"{name}.__main__" in sys.modules
+    ):
         reason = reason or f"{name} itself has been imported"
     if kind == program_source.SCRIPT:
         directory = os.path.dirname(os.path.realpath(os.path.join(workdir, name)))
@@ -56,7 +59,7 @@ def _package_directories(module: str) -> list[str]:
     return found
 
 
-def _reason_in_process() -> str:
+def reason_in_process() -> str:
     """Return why this process must not be forked, or "" if it may."""
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:

@@ -11,6 +11,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import array
+import hashlib
 import json
 import os
 import signal
@@ -18,7 +19,8 @@ import socket
 from collections import deque
 
 from tflaunch_worker import linux, spawn
-from tflaunch_worker.forkserver import program_source
+from tflaunch_worker.forkserver import program_source, warm_client
+from tflaunch_worker.forkserver.messages import encode_message, receive_message, send_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,18 +40,35 @@ _CODE = (
     "from tflaunch_worker.forkserver import server; server.main()"
 )
 _IMPORT_TIMEOUT = 120.0  # seconds
+_STAY_PATIENCE = 3.0  # seconds for a zygote to look at all files that it has imported
 _REAP_INTERVAL = 0.05  # seconds
 _READ = 64 * 1024
 _GO = b"g"
 
 
+class WarmZygote:
+    """A child of the agent that a warm server has forked: its pid, the connection to it, and the key of its tasks."""
+
+    def __init__(self, pid: int, link: int, key: str) -> None:
+        self.pid = pid
+        self.link = link
+        self.key = key
+
+
 class ZygotePool:
     """The zygotes of this host."""
 
-    def __init__(self, loop: Loop, forks: set[int]) -> None:
-        """Create the pool; pids of forked tasks are added to ``forks``."""
+    def __init__(self, loop: Loop, forks: set[int], warm: WarmZygote | None = None) -> None:
+        """Create the pool.
+
+        Args:
+            loop: the agent's.
+            forks: gets the pids of forked tasks.
+            warm: a zygote that exists already.
+        """
         self._loop = loop
         self._forks = forks
+        self._warm = warm
         self._zygotes: dict[tuple[object, ...], Zygote] = {}
         self._unusable: dict[tuple[object, ...], str] = {}
 
@@ -97,8 +116,20 @@ class ZygotePool:
             if not has_answered:
                 self._unusable[key] = "the process that imports for it has died of that"
 
-        self._zygotes[key] = Zygote(self._loop, command, path, settings, on_ended)
+        if self._warm is not None and self._warm.key == _warm_key(command, path):
+            link, pid, self._warm = socket.socket(fileno=self._warm.link), self._warm.pid, None
+        else:
+            link, child = _start_import(command, path, settings)
+            pid = child.pid
+            _discard_output(self._loop, child)
+        self._zygotes[key] = Zygote(self._loop, pid, link, on_ended)
+        self._zygotes[key].warm_key = _warm_key(command, path) if command.warm is not None else ""
+        self._zygotes[key].warm = command.warm
         return self._zygotes[key]
+
+    def keep_warm(self) -> list[int]:
+        """Let the zygotes that may outlive this agent do so, once the loop has ended; return their pids."""
+        return [zygote.pid for zygote in self._zygotes.values() if zygote.keep_warm()]
 
 
 class PendingFork:
@@ -166,45 +197,18 @@ class PendingFork:
 class Zygote:
     """A process that imports modules, with the requests sent to it."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        command: spawn.Command,
-        path: str,
-        settings: spawn.ProcessSettings,
-        on_ended: Callable[[bool], None],
-    ) -> None:
-        """Start a zygote for tasks like ``command``; calls ``on_ended`` with whether it has ever answered.
-
-        Raises:
-            OSError: the system refuses another process.
-        """
+    def __init__(self, loop: Loop, pid: int, link: socket.socket, on_ended: Callable[[bool], None]) -> None:
+        """Use a child of this process as a zygote; calls ``on_ended`` with whether it has ever answered."""
+        self.pid = pid
+        self.warm: spawn.WarmOrder | None = None
+        self.warm_key = ""
         self._loop = loop
         self._on_ended = on_ended
         self._has_answered = False
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
-        link, theirs = socket.socketpair()
-        try:
-            theirs.set_inheritable(True)
-            arguments = ["-c", _CODE, str(theirs.fileno()), ",".join(command.modules)]
-            env = {name: value for name, value in command.env.items() if name not in _TASK_VARIABLES}
-            own = spawn.Command(
-                [path, *_unbuffered_flag(command.argv), *arguments],
-                {**env, **_FEWER_THREADS},
-                command.workdir,
-                argv0=command.argv[0],
-            )
-            self._child = spawn.start_process(own, settings)
-        except OSError:
-            link.close()
-            raise
-        finally:
-            theirs.close()
         link.setblocking(False)
         self._link = link
         loop.watch(link.fileno(), self._on_link_ready)
-        loop.watch(self._child.output, self._discard_output)
-        loop.watch(self._child.start_report, self._close_start_report)
 
     def request_fork(
         self, command: spawn.Command, on_started: Callable[[spawn.Child], None], on_refused: Callable[[str], None]
@@ -218,11 +222,10 @@ class Zygote:
         report, report_end = socket.socketpair()
         report.setblocking(False)
         _set_preload(command, ",".join(command.modules))
-        fields = {"argv": command.argv, "env": command.env, "workdir": command.workdir}
-        request = json.dumps(fields).encode("ascii")
-        self._unsent.append((len(request).to_bytes(4, "big") + request, [output_end, report_end.detach()]))
+        fields = {"kind": "fork", "argv": command.argv, "env": command.env, "workdir": command.workdir}
+        self._unsent.append((encode_message(fields), [output_end, report_end.detach()]))
         pending = PendingFork(self._loop, output, report, on_started, on_refused)
-        timer = self._loop.call_at(self._loop.now() + _IMPORT_TIMEOUT, lambda: _kill_process(self._child.pid))
+        timer = self._loop.call_at(self._loop.now() + _IMPORT_TIMEOUT, lambda: _kill_process(self.pid))
 
         def on_answer(has_answered: bool) -> None:
             timer.cancel()
@@ -231,6 +234,18 @@ class Zygote:
         pending.on_answer = on_answer
         self._send_requests()
         return pending
+
+    def keep_warm(self) -> bool:
+        """Ask the zygote to become a warm server; return whether it did, and lives on when this process ends."""
+        if self.warm is None or not self.warm_key:
+            return False
+        order = {"kind": "stay", "path": self.warm.path, "idle": self.warm.idle, "key": self.warm_key}
+        self._link.settimeout(_STAY_PATIENCE)
+        try:
+            send_message(self._link, order)
+            return bool(receive_message(self._link)[0]["kind"] == "warm")
+        except (OSError, EOFError, ValueError, LookupError):
+            return False
 
     def _on_link_ready(self) -> None:
         """Send requests when the link is writable, and notice its end.
@@ -272,26 +287,58 @@ class Zygote:
         """
         self._loop.forget(self._link.fileno())
         self._link.close()
-        kill_and_reap(self._loop, self._child.pid)
+        kill_and_reap(self._loop, self.pid)
         for _, descriptors in self._unsent:
             for descriptor in descriptors:
                 os.close(descriptor)
         self._unsent.clear()
         self._on_ended(self._has_answered)
 
-    def _discard_output(self) -> None:
-        """Discard the zygote's output, so that it never blocks; tasks write the imports' output themselves."""
+
+def _start_import(
+    command: spawn.Command, path: str, settings: spawn.ProcessSettings
+) -> tuple[socket.socket, spawn.Child]:
+    """Start a process that imports the modules of a task; return the connection to it.
+
+    Raises:
+        OSError: the system refuses another process.
+    """
+    link, theirs = socket.socketpair()
+    try:
+        theirs.set_inheritable(True)
+        arguments = ["-c", _CODE, str(theirs.fileno()), ",".join(command.modules)]
+        env = {name: value for name, value in command.env.items() if name not in _TASK_VARIABLES}
+        own = spawn.Command(
+            [path, *_unbuffered_flag(command.argv), *arguments],
+            {**env, **_FEWER_THREADS},
+            command.workdir,
+            argv0=command.argv[0],
+        )
+        return link, spawn.start_process(own, settings)
+    except OSError:
+        link.close()
+        raise
+    finally:
+        theirs.close()
+
+
+def _discard_output(loop: Loop, child: spawn.Child) -> None:
+    """Discard a zygote's output, so that it never blocks; tasks write the imports' output themselves."""
+
+    def discard() -> None:
         try:
-            data = os.read(self._child.output, _READ)
+            data = os.read(child.output, _READ)
         except BlockingIOError:
             return
         if not data:
-            self._loop.forget(self._child.output)
-            os.close(self._child.output)
+            close(child.output)
 
-    def _close_start_report(self) -> None:
-        self._loop.forget(self._child.start_report)
-        os.close(self._child.start_report)
+    def close(descriptor: int) -> None:
+        loop.forget(descriptor)
+        os.close(descriptor)
+
+    loop.watch(child.output, discard)
+    loop.watch(child.start_report, lambda: close(child.start_report))
 
 
 def kill_and_reap(loop: Loop, pid: int) -> None:
@@ -321,3 +368,15 @@ def _zygote_key(command: spawn.Command, path: str) -> tuple[object, ...]:
 
 def _unbuffered_flag(argv: list[str]) -> list[str]:
     return ["-u"] if argv[1:2] == ["-u"] else []
+
+
+def _warm_key(command: spawn.Command, path: str) -> str:
+    """Return a hash of the properties that tasks of different runs must share to be forked from the same zygote.
+
+    Returns "" if they depend on the working directory.
+    """
+    if not all(place.startswith("/") for place in command.env.get("PYTHONPATH", "/").split(":")):
+        return ""
+    env = {name: value for name, value in warm_client.without_noise(command.env).items() if name not in _TASK_VARIABLES}
+    known = [path, command.argv[0], _unbuffered_flag(command.argv), command.modules, sorted(env.items())]
+    return hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()

@@ -4,6 +4,8 @@ It runs in the tasks' own interpreter, started by the agent (`pool`) as::
 
     python -c 'import sys; sys.path[…] = [ROOT]; from … import server; server.main()' SOCKET MODULES
 
+or it is a fork of a warm server (`warm_server`), which it may become itself at the end of the run.
+
 A fork is a child of the agent, not of this process. It sends the agent its pid, waits for permission, and takes on the
 state that the interpreter would have if it had been started with the task's command (`become`). Tasks that must not be
 forked are refused with the reason (`checks`).
@@ -13,22 +15,17 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-import array
 import gc
 import importlib
-import json
 import os
 import socket
 import sys
 import tempfile
+import time
 
 from tflaunch_worker.forkserver import become, checks, clone, process_title
+from tflaunch_worker.forkserver.messages import receive_message
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-_LENGTH_BYTES = 4
 _MAX_IMPORT_OUTPUT = 64 * 1024
 _MAX_REASON = 500
 _NEVER = 2**31 - 1  # a threshold that the collector never reaches; not 0, which a module might set
@@ -41,9 +38,21 @@ def main() -> None:
     del sys.path[0]  # our own entry; a program gets its own first entry
     modules_before = set(sys.modules)
     modules = sys.argv[2].split(",")
+    imported_at = time.time_ns()
     import_output, failure = _prepare(modules)
     while True:
-        request, (output, report) = _receive_request(link)
+        try:
+            request, descriptors = receive_message(link)
+        except EOFError:
+            os._exit(0)  # the agent has ended
+        if request["kind"] == "stay":
+            if failure:
+                os._exit(0)
+            from tflaunch_worker.forkserver import warm_server  # most zygotes end with their run
+
+            link = warm_server.stay(link, request, modules, imported_at)
+            continue
+        output, report = descriptors
         reason, imported = (failure, set()) if failure else checks.check_program(request, modules_before)
         agent = os.getppid()
         pid = -1
@@ -112,26 +121,3 @@ def _refuse(report: int, reason: str) -> None:
         os.write(report, f"no: {line}\n".encode("utf-8", "replace"))
     except OSError:
         pass  # the task was cancelled
-
-
-def _receive_request(link: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Wait for a request and its descriptors; exit when the agent has ended."""
-    head, ancillary, _, _ = link.recvmsg(_LENGTH_BYTES, socket.CMSG_SPACE(2 * array.array("i").itemsize))
-    descriptors = array.array("i")
-    for _, _, data in ancillary:
-        descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    if len(head) < _LENGTH_BYTES:
-        head += _receive_bytes(link, _LENGTH_BYTES - len(head))
-    return json.loads(_receive_bytes(link, int.from_bytes(head, "big"))), list(descriptors)
-
-
-def _receive_bytes(link: socket.socket, count: int) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        more = link.recv(count - len(data))
-        if not more:
-            os._exit(0)
-        data += more
-    return bytes(data)

@@ -1,0 +1,201 @@
+"""Find warm servers (`warm_server`), and ask them for a run's guard.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+
+from tflaunch_worker import linux
+from tflaunch_worker.forkserver import fingerprint
+from tflaunch_worker.forkserver.messages import receive_message, send_message
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, Sequence
+
+    from tflaunch_worker.forkserver.messages import Message
+
+DIRECTORY = "TFLAUNCH_WARM_DIR"
+"""Variable with the directory of the servers' sockets; by default, it is in the home of tflaunch."""
+OWNER_NAME = "owner"
+"""File there with the pid of a process with which the servers end; without it, only the idle limit ends them."""
+GO = b"g"
+"""Tells the fork of a server to go on as the guard."""
+FAILED = b"!"
+"""What it answers if it cannot."""
+
+_DEFAULT_NAME = "warm"
+_SUFFIX = ".sock"
+_PATIENCE = 2.0  # seconds for a server to answer; its checks of TensorFlow's 3,000 files take 0.02 s
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_OWN_PREFIX = "TFLAUNCH_"
+_NOISE = frozenset(
+    (
+        *("_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "WINDOWID", "PYTEST_CURRENT_TEST"),
+        *("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "XDG_SESSION_ID"),
+    )
+)
+"""Variables that differ between runs and change nothing that a module does while it is imported."""
+
+
+def boot_code(root: str, function: str) -> bytes:
+    """Return the program that calls a function of `tflaunch_worker.guard`, found in ``root``."""
+    code = f"import sys; sys.path.insert(0, {root!r}); from tflaunch_worker import guard; guard.{function}()"
+    return code.encode("utf-8", "surrogateescape")
+
+
+def without_noise(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that imports may depend on."""
+    return {name: value for name, value in environ.items() if name not in _NOISE and not name.startswith(_OWN_PREFIX)}
+
+
+def servers_directory(home: str, environ: Mapping[str, str]) -> str:
+    """Return the directory of the servers' sockets, which only this user can enter."""
+    return environ.get(DIRECTORY) or os.path.join(home, _DEFAULT_NAME)
+
+
+def socket_path(agent_directory: str, recipe: str, environ: Mapping[str, str]) -> str:
+    """Return the path of the server for tasks with a recipe.
+
+    Args:
+        agent_directory: the directory of an agent, HOME/runs/RUN/agents/HOST.
+        recipe: a hash of everything in the plan that decides what is imported, and how.
+        environ: the environment of the agent.
+    """
+    home = agent_directory
+    for _ in range(4):
+        home = os.path.dirname(home)
+    known = [recipe, _ROOT, sorted(without_noise(environ).items()), _own_version()]
+    name = hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()[:16]
+    return os.path.join(servers_directory(home, environ), name + _SUFFIX)
+
+
+def _own_version() -> list[list[object]]:
+    """Return what changes when this package does: a server has the modules of its time in memory."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    found = []
+    for directory in (os.path.dirname(package), package):
+        for entry in os.scandir(directory):
+            if entry.name.endswith(".py"):
+                status = entry.stat()
+                found.append([entry.name, status.st_size, status.st_mtime_ns, status.st_ino])
+    return sorted(found)
+
+
+def request_guard(path: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
+    """Have a server start a run's guard and agent; return the guard's pidfd, or None if it does not.
+
+    Args:
+        path: the server's socket.
+        python: the interpreter for guard and agent, with its options.
+        directory: the agent's private directory, which exists.
+        title: for people who list processes.
+        link: the socket to the agent's first client, which stays open here.
+    """
+    server = _connect(path)
+    if server is None:
+        return None
+    with server:
+        try:
+            send_message(server, _guard_request(python, directory, title), [link.fileno()])
+            answer, descriptors = receive_message(server)
+            if answer["kind"] != "guard" or len(descriptors) != 1:
+                return None
+            server.sendall(GO)
+            if server.recv(1) == b"":  # the connection closes when the guard's program is executed
+                return descriptors[0]
+        except (OSError, EOFError, ValueError, LookupError):
+            pass  # it was killed, or does not answer
+    return None
+
+
+def _guard_request(python: Sequence[str], directory: str, title: str) -> Message:
+    """Return a request for a guard like one that this process would start."""
+    return {
+        "kind": "guard",
+        "python": [_text(os.fsencode(word)) for word in (*python, "-c")],
+        "root": _ROOT,
+        "directory": _text(os.fsencode(directory)),
+        "title": _text(os.fsencode(title)),
+        "cwd": os.getcwd(),
+        "umask": _umask(),
+        "env": {_text(name): _text(value) for name, value in os.environb.items()},
+        "traits": fingerprint.process_traits(),
+    }
+
+
+def _text(data: bytes) -> str:
+    return data.decode("latin-1")
+
+
+def _umask() -> int:
+    """Return this process's umask; the system call that returns it also changes it, for all threads."""
+    status = linux.read("/proc/self/status") or ""
+    return int(status.partition("\nUmask:")[2].split(None, 1)[0], 8)
+
+
+def _connect(path: str) -> socket.socket | None:
+    """Return a connection to a server of this user, or None without one."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(_PATIENCE)
+    directory, name = os.path.split(path)
+    try:
+        with linux.short_path(directory) as short:
+            connection.connect(f"{short}/{name}")
+        if linux.is_same_user(connection):
+            return connection
+    except OSError:
+        pass
+    connection.close()
+    return None
+
+
+def ask(path: str, request: Message) -> Message | None:
+    """Return a server's answer to a request; None if no server lives there."""
+    connection = _connect(path)
+    if connection is None:
+        return None
+    with connection:
+        try:
+            send_message(connection, request)
+            return receive_message(connection)[0]
+        except (OSError, EOFError, ValueError):
+            return None
+
+
+def living_servers(directory: str) -> dict[str, Message]:
+    """Return the status of all servers whose sockets are in a directory, by the paths of these."""
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith(_SUFFIX))
+    except OSError:
+        return {}
+    paths = [os.path.join(directory, name) for name in names]
+    answers = ((path, ask(path, {"kind": "status"})) for path in paths)
+    return {path: answer for path, answer in answers if answer is not None}
+
+
+def end_oldest(directory: str, most: int) -> None:
+    """End the servers that were not used for the longest time, until at most ``most`` are left."""
+    found = sorted(living_servers(directory).items(), key=lambda item: float(item[1]["idle_left"]))
+    for path, _ in found[: max(len(found) - most, 0)]:
+        ask(path, {"kind": "stop"})
+
+
+def open_owner(directory: str) -> int | None:
+    """Return the pidfd of the process with which the servers in a directory end, or None if there is no such file.
+
+    Raises:
+        ProcessLookupError: that process has ended.
+    """
+    text = linux.read(os.path.join(directory, OWNER_NAME))
+    if text is None:
+        return None
+    owner = linux.open_pidfd(int(text))
+    if owner is None:
+        raise ProcessLookupError
+    return owner
