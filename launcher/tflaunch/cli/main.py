@@ -12,7 +12,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, TflaunchError
 _GROUPS = {
     "Run": ("up", "run"),
     "Look at runs": ("ps", "logs", "attach", "wait", "ls", "events", "tensorboard", "report"),
-    "Act on runs": ("down", "restart", "kill", "prune"),
+    "Act on runs": ("down", "restart", "kill", "warm", "prune"),
     "Before a run": ("init", "check", "plan", "env", "doctor", "render", "schema"),
     "Help": ("help", "completion"),
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tflaunch.cli._select import run_argument
-from tflaunch.cli._spec import json_option
+from tflaunch.cli._spec import json_option, say
 
 if TYPE_CHECKING:
     from tflaunch.explain.run_status import Status
@@ -35,7 +35,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     Example:
       tflaunch ps --watch
     """
-    from tflaunch.client import runs
+    from tflaunch.client import runs, warm_servers
     from tflaunch.client.status import current_status
     from tflaunch.tui import redraw
     from tflaunch.tui.layout import table
@@ -51,6 +51,8 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     if not everything and current.exit_code is None:
         current = current._replace(tasks=tuple(task for task in current.tasks if task.state != "succeeded"))
     click.echo(table(current), nl=False)
+    if note := warm_servers.in_one_line(warm_servers.living()):
+        say(note)
 
 
 def _statuses(directory: Path) -> Iterator[Status]:

@@ -1,0 +1,141 @@
+"""`warm` in a spec, and what `tflaunch warm` and `ps` say of the processes that it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agent_client import wait_gone
+from support.launch import Launch, read_until
+
+pytestmark = pytest.mark.cli
+
+PROGRAM = "import os, mine; print('imported by', mine.pid, mine.value)"
+
+
+@pytest.fixture
+def spec(launch: Launch) -> Iterator[Path]:
+    """A spec whose tasks import a module that is kept; its servers are ended."""
+    module = launch.directory / "lib/mine.py"
+    module.parent.mkdir()
+    module.write_text("import os\npid, value = os.getpid(), 'one'\n")
+    launch.preload = []
+    launch.env["PYTHONPATH"] = str(module.parent)
+    command = [sys.executable, "-c", PROGRAM]
+    yield launch.spec(cluster={"worker": 2}, command=command, preload=["mine"], warm="1m")
+    launch.run("warm", "--stop")
+
+
+def run(launch: Launch, spec: Path, *arguments: str) -> set[str]:
+    """Run a job; return what its tasks print."""
+    ended = launch.up(spec, *arguments)
+    assert ended.returncode == 0, ended.stderr
+    return {line.partition("imported by ")[2] for line in ended.stdout.splitlines()}
+
+
+def servers(launch: Launch) -> list[dict[str, Any]]:
+    """Return what `tflaunch warm --json` shows."""
+    shown: list[dict[str, Any]] = json.loads(launch.run("warm", "--json").stdout)
+    return shown
+
+
+def test_a_later_run_finds_everything_imported(launch: Launch, spec: Path) -> None:
+    """`warm` lists what the first run has left, `ps` says what it costs, and `warm --stop` ends it."""
+    assert launch.run("warm").stderr.startswith("tflaunch: no warm servers")
+    first = run(launch, spec)
+    (server,) = servers(launch)
+    assert first == {f"{server['pid']} one"}
+    assert (server["modules"], server["uses"]) == (["mine"], 0)
+    assert server["memory_bytes"] > 1_000_000
+    assert 0 < server["idle_left"] <= 60
+    assert run(launch, spec) == first
+    assert run(launch, spec, "--name", "other") == first
+    assert servers(launch)[0]["uses"] == 2
+    assert f"{sys.executable}  mine " in launch.run("warm").stdout
+    assert "tflaunch: 1 warm server uses " in launch.run("ps").stderr
+    assert launch.run("warm", "--stop").stderr == "tflaunch: ended 1 warm server\n"
+    wait_gone(server["pid"])
+    assert run(launch, spec) != first
+
+
+def test_without_warm_nothing_is_kept_or_used(launch: Launch, spec: Path) -> None:
+    run(launch, spec)
+    (server,) = servers(launch)
+    data = json.loads(spec.read_text())
+    del data["warm"]
+    spec.write_text(json.dumps(data))
+    assert f"{server['pid']} one" not in run(launch, spec)
+    launch.run("warm", "--stop")
+    run(launch, spec)
+    assert not servers(launch)
+
+
+def test_a_change_is_noticed(launch: Launch, spec: Path) -> None:
+    """Of the module, of the plan, and of the environment of the command."""
+    run(launch, spec)
+    (launch.directory / "lib/mine.py").write_text("import os\npid, value = os.getpid(), 'two'\n")
+    (second,) = run(launch, spec)
+    assert second.endswith(" two")
+    assert second not in run(launch, spec, "--set", "env.MODE=x")
+    launch.env["MODE"] = "y"
+    assert second not in run(launch, spec)
+    assert len(servers(launch)) == 3
+    del launch.env["MODE"]
+    assert run(launch, spec) == {second}
+
+
+def test_a_killed_task_is_restarted_from_it(launch: Launch, spec: Path) -> None:
+    """Restarts fork from the run's own process, whether the server lives or not."""
+    run(launch, spec)
+    (server,) = servers(launch)
+    text = f"{PROGRAM}; import sys, time; sys.stdout.flush(); time.sleep(300 * (os.environ['TFLAUNCH_ATTEMPT'] == '0'))"
+    up = launch.start("up", spec, "--set", f"command={json.dumps([sys.executable, '-c', text])}")
+    read_until(up, f"imported by {server['pid']} one", count=2)
+    os.kill(server["pid"], signal.SIGKILL)
+    os.kill(launch.status()["tasks"][1]["pid"], signal.SIGKILL)
+    out, err = up.communicate(timeout=60)
+    assert up.returncode == 0, err
+    assert out.count(f"imported by {server['pid']} one") == 2
+    assert [left["pid"] for left in servers(launch)] != [server["pid"]]
+
+
+@pytest.mark.parametrize("victim", ["SIGKILL", "SIGINT"])
+def test_nothing_but_the_server_is_left_when_the_launcher_ends(launch: Launch, spec: Path, victim: str) -> None:
+    run(launch, spec)
+    (server,) = servers(launch)
+    text = f"{PROGRAM}; import sys, time; sys.stdout.flush(); time.sleep(300)"
+    up = launch.start("up", spec, "--set", f"command={json.dumps([sys.executable, '-c', text])}")
+    read_until(up, f"imported by {server['pid']} one", count=2)
+    up.send_signal(getattr(signal, victim))
+    up.wait()
+    for process in launch.survivors():
+        if process.pid != server["pid"]:
+            wait_gone(process.pid)
+    assert [process.pid for process in launch.survivors()] == [server["pid"]]
+
+
+@pytest.mark.tensorflow
+def test_tensorflow_is_kept_by_default(launch: Launch) -> None:
+    """Without `preload`, what is kept is TensorFlow; a cluster that is forked from it forms as usual."""
+    text = (
+        "import os, tensorflow as tf\n"
+        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+        "one = strategy.run(tf.function(lambda: tf.constant(1.0)))\n"
+        "print('sum', float(strategy.reduce('SUM', one, axis=None)))"
+    )
+    spec = launch.spec(cluster={"worker": 2}, command=[sys.executable, "-c", text], warm="2m")
+    try:
+        for uses in range(2):
+            ended = launch.up(spec)
+            assert ended.stdout.count("sum 2.0") == 2, ended.stderr
+            (server,) = servers(launch)
+            assert (server["modules"], server["uses"]) == (["tensorflow"], uses)
+    finally:
+        launch.run("warm", "--stop")
