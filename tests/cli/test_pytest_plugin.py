@@ -228,6 +228,45 @@ def test_nothing_is_left_when_pytest_is_ended(project: Project, how: signal.Sign
     wait_until(lambda: not project.processes())
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_pytest_is_ended_in_a_later_test(project: Project, how: signal.Signals) -> None:
+    """What was kept for later tests ends, too."""
+    process = project.start("@pytest.mark.tflaunch(worker=2)\ndef test_first(): pass\n" + HANGS.format(timeout=120))
+    wait_until(lambda: len(os.listdir(project.marks)) == 2)
+    assert any("tflaunch-warm" in " ".join(found.cmdline()) for found in project.processes())
+    process.send_signal(how)
+    process.communicate(timeout=PATIENCE)
+    wait_until(lambda: not project.processes())
+
+
+def test_what_a_test_has_imported_is_kept_for_the_next(project: Project) -> None:
+    """For this session only; a test that sets a variable which is read during imports is started as usual."""
+    tests = """
+from tflaunch_worker.forkserver import warm_client
+
+@pytest.fixture(autouse=True)
+def uses(tflaunch_home, number):
+    yield
+    if "TFLAUNCH_TASK" not in os.environ:
+        servers = warm_client.living_servers(os.environ["TFLAUNCH_WARM_DIR"]).values()
+        pathlib.Path(os.environ["MARKS"], str(number)).write_text(str([server["uses"] for server in servers]))
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.tflaunch(worker=2)
+def test_number(number):
+    assert os.environ.get("TFLAUNCH_PRELOAD", "none") == PRELOAD
+"""
+
+    def uses(preload: str, text: str) -> list[str]:
+        code, out = project.run(f"PRELOAD = {preload!r}\n{text}{tests}")
+        assert code == 0, out
+        assert not project.processes()
+        return [(project.marks / str(number)).read_text() for number in range(3)]
+
+    assert uses("pytest", "") == ["[0]", "[1]", "[2]"]
+    assert uses("none", "def later(): os.environ['TF_X'] = '1'\n") == ["[]", "[]", "[]"]
+
+
 def test_it_costs_nothing_until_it_is_used() -> None:
     slow = ("click", "pydantic", "psutil", "tensorflow")
     program = f"import sys, tflaunch.testing; print([name for name in {slow} if name in sys.modules])"
