@@ -27,6 +27,7 @@ import readers
 import recovery
 import scale
 import startup
+import warm
 from parts import Bench, Part
 from process_tree import forked
 
@@ -42,6 +43,7 @@ PARTS: dict[str, Part] = {
     "failure": failure.PART,
     "idle": idle.PART,
     "first_step": first_step.PART,
+    "warm": warm.PART,
     "recovery": recovery.PART,
     "fan_out": fan_out.PART,
     "readers": readers.PART,

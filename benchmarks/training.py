@@ -18,6 +18,7 @@ from process_tree import ProcessTree, Started, Stuck
 
 SCRIPT = "a shell script, one `&` for each"
 PRELOAD = "tflaunch up --preload"
+WARM = "tflaunch up, warm"
 WAYS = (SCRIPT, TFLAUNCH, PRELOAD)
 VICTIM = 1  # not the leader, without which TensorFlow has no coordinator
 LIMIT = 120.0
@@ -111,7 +112,8 @@ def _argv(directory: Path, way: str, count: int) -> list[str]:
         "restart": {"backoff": [0, 0]},  # the restart loop does not wait either
     }
     (directory / "job.json").write_text(json.dumps(spec))
-    return [peers.tflaunch(), "up", *(["--preload"] if way == PRELOAD else []), "job.json"]
+    options = {PRELOAD: ["--preload"], WARM: ["--set", "warm=10m"]}
+    return [peers.tflaunch(), "up", *options.get(way, []), "job.json"]
 
 
 def _script(count: int) -> str:
