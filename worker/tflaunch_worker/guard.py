@@ -135,7 +135,9 @@ def _run_agent(
         linux.die_with_parent(signal.SIGTERM)
         if os.getppid() == parent:
             spared = serve(directory, socket.socket(fileno=descriptor), umask, warm)
-            if spared and os.getppid() == parent:
+            if os.getppid() != parent or linux.is_exiting(parent):
+                orphans.sweep(directory, is_held=True)  # the dying guard adopts nothing, and we look only below it
+            elif spared:
                 send_message(channel, {"spared": spared})
         code = 0
     except BaseException:

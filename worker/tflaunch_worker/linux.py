@@ -23,6 +23,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SYS_PIDFD_SEND_SIGNAL, _SYS_PIDFD_OPEN = 424, 434  # the same numbers on every architecture
 _PUNCTUAL = -10
+_PF_EXITING = 0x4  # of linux/sched.h
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 """File that exists where NVIDIA's driver is loaded."""
 
@@ -185,6 +186,12 @@ def _children_by_scan(pid: int) -> list[int]:
     """Return a process's children by scanning /proc, for kernels built without the ``children`` file."""
     processes = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [process for process in processes if _stat_field(process, 1) == pid]
+
+
+def is_exiting(pid: int) -> bool:
+    """Return whether a process is gone, or has begun to exit and adopts no others any more."""
+    flags = _stat_field(pid, 6)
+    return flags is None or bool(flags & _PF_EXITING)
 
 
 def session_of(pid: int) -> int | None:

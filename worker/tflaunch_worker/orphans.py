@@ -32,8 +32,8 @@ def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE
 
     Args:
         directory: consider only orphans of the agent with this directory; "" for those of all agents of this user.
-        is_held: this process holds the lock in ``directory`` and has not started anything yet, so that all of its
-            agent's processes are orphans.
+        is_held: this process holds the lock in ``directory`` and has no tasks, so that all of its agent's processes
+            are orphans.
         patience: time limit in seconds.
     """
     until = time.monotonic() + patience
