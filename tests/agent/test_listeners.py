@@ -30,7 +30,7 @@ def test_both_sources_know_a_listener_by_its_inode(server: socket.socket) -> Non
     port = server.getsockname()[1]
     inode = os.fstat(server.fileno()).st_ino
     for found in (list(listening_sockets.from_kernel(server.family)), list(listening_sockets.from_tables())):
-        assert found.count((port, inode)) == 1
+        assert found.count(listening_sockets.Listener(port, inode, server.getsockname()[0])) == 1
     assert port in listening_sockets.ports()
     assert f"pid {os.getpid()} (" in (listening_sockets.owner(port) or "")
     assert listening_sockets.is_listening(port, os.getsid(0))

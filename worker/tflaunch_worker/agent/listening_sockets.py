@@ -13,30 +13,35 @@ import os
 import re
 import socket
 import struct
+from collections import namedtuple
 
-from tflaunch_worker import linux
+from tflaunch_worker import linux, netlink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Collection, Iterator
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
-_REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
-_ERROR, _DONE = 2, 3
 _LISTEN = 10  # TCP_LISTEN in the kernel's numbering of states
-_HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, sender
 _QUESTION = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states, any socket
-_ANSWER = struct.Struct("=4x2s62xI")  # struct inet_diag_msg: the port in network order, ..., the inode
-_RECEIVE = 64 * 1024
+_ANSWER = struct.Struct("=B3x2s2x16s44xI")  # struct inet_diag_msg: family, port in network order, address, inode
 _LONGEST_COMMAND = 120  # characters
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
-_PATIENCE = 1.0  # seconds; the answer arrives at once or never
 
 
-def ports() -> set[int]:
-    """Return the TCP ports on which any process of this machine listens."""
-    return {port for port, _ in _all()}
+Listener = namedtuple("Listener", ["port", "inode", "address"])
+"""A socket that listens: its port, its inode and the address that it is bound to."""
+
+
+def listeners(port: int, without: Collection[int] = ()) -> list[Listener]:
+    """Return the sockets that listen on a port, except those with the inodes ``without``."""
+    return [found for found in _all() if found.port == port and found.inode not in without]
+
+
+def ports(without: Collection[int] = ()) -> set[int]:
+    """Return the TCP ports on which any process listens, by other sockets than those with the inodes ``without``."""
+    return {found.port for found in _all() if found.inode not in without}
 
 
 def is_listening(port: int, session: int) -> bool:
@@ -49,13 +54,14 @@ def is_listening(port: int, session: int) -> bool:
 def owner(port: int) -> str | None:
     """Return ``"pid 12 (python train.py)"`` for a port's process, with its run if tflaunch started it.
 
-    That is the process listening on the port, or else a task of this user for which the port is held; None if unknown.
+    That is a task of this user for which the port is held, where its agent may listen, too, or else the process that
+    listens on the port; None if unknown.
     """
     links = _links(port)
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
-    pid = next((name for name in pids if links and _holds_any(name, links)), None)
-    if pid is None and not links:
-        pid = next((name for name in pids if _is_held_for(name, port)), None)
+    pid = next((name for name in pids if _is_held_for(name, port)), None)
+    if pid is None and links:
+        pid = next((name for name in pids if _holds_any(name, links)), None)
     if pid is None:
         return None
     run = _variables(pid).get("TFLAUNCH_RUN", "")
@@ -97,7 +103,7 @@ def _is_held_for(pid: str, port: int) -> bool:
 
 def _links(port: int) -> set[str]:
     """Return the /proc link targets of descriptors of the sockets that listen on a port."""
-    return {f"socket:[{inode}]" for listening, inode in _all() if listening == port}
+    return {f"socket:[{found.inode}]" for found in listeners(port)}
 
 
 def _holds_any(pid: str, links: set[str]) -> bool:
@@ -114,39 +120,30 @@ def _holds_any(pid: str, links: set[str]) -> bool:
     return False
 
 
-def _all() -> list[tuple[int, int]]:
-    """Return (port, inode) of every listening TCP socket."""
+def _all() -> list[Listener]:
+    """Return every listening TCP socket."""
     try:
         return [*from_kernel(socket.AF_INET), *from_kernel(socket.AF_INET6)]
     except (OSError, AttributeError):  # AttributeError: this is not Linux
         return list(from_tables())
 
 
-def from_kernel(family: int) -> Iterator[tuple[int, int]]:
-    """Yield (port, inode) from sock_diag; raises OSError if the kernel or its permissions do not allow it."""
+def from_kernel(family: int) -> Iterator[Listener]:
+    """Yield listeners from sock_diag; raises OSError if the kernel or its permissions do not allow it."""
     question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 1 << _LISTEN)
-    header = _HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 0, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
-        kernel.settimeout(_PATIENCE)
-        kernel.send(header + question)
-        while True:
-            data = kernel.recv(_RECEIVE)
-            start = 0
-            while start < len(data):
-                length, kind, _, _, _ = _HEADER.unpack_from(data, start)
-                if kind == _DONE:
-                    return
-                if kind == _ERROR:
-                    raise OSError("the kernel has no sock_diag for TCP")
-                port, inode = _ANSWER.unpack_from(data, start + _HEADER.size)
-                yield int.from_bytes(port, "big"), inode
-                start += (length + 3) & ~3
+    for message in netlink.dump(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
+        found, port, address, inode = _ANSWER.unpack_from(message)
+        packed = address[:4] if found == socket.AF_INET else address
+        yield Listener(int.from_bytes(port, "big"), inode, socket.inet_ntop(found, packed))
 
 
-def from_tables() -> Iterator[tuple[int, int]]:
-    """Yield port and inode of each TCP listener in the kernel's tables of text, which every kernel has."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+def from_tables() -> Iterator[Listener]:
+    """Yield the TCP listeners in the kernel's tables of text, which every kernel has."""
+    for table, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
         for line in (linux.read(table) or "").splitlines()[1:]:
             words = line.split()
             if len(words) > 9 and int(words[3], 16) == _LISTEN:
-                yield int(words[1].rpartition(":")[2], 16), int(words[9])
+                address, _, port = words[1].rpartition(":")
+                numbers = [int(address[place : place + 8], 16) for place in range(0, len(address), 8)]
+                packed = struct.pack(f"={len(numbers)}I", *numbers)
+                yield Listener(int(port, 16), int(words[9]), socket.inet_ntop(family, packed))

@@ -1,0 +1,42 @@
+"""Ask the kernel for a list over netlink(7).
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+_REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
+_ERROR, _DONE = 2, 3
+_HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, sender
+_RECEIVE = 64 * 1024
+_PATIENCE = 1.0  # seconds; the answer arrives at once or never
+
+
+def dump(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
+    """Yield the messages of the answer, without their headers.
+
+    Raises:
+        OSError: the kernel or its permissions do not allow it.
+    """
+    header = _HEADER.pack(_HEADER.size + len(question), kind, _REQUEST_DUMP, 0, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as kernel:
+        kernel.settimeout(_PATIENCE)
+        kernel.send(header + question)
+        while True:
+            data = kernel.recv(_RECEIVE)
+            start = 0
+            while start < len(data):
+                length, answer, _, _, _ = _HEADER.unpack_from(data, start)
+                if answer == _DONE:
+                    return
+                if answer == _ERROR:
+                    raise OSError("the kernel does not answer this question")
+                yield data[start + _HEADER.size : start + length]
+                start += (length + 3) & ~3
