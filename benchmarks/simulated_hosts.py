@@ -75,7 +75,7 @@ class _Agent:
         self._obeyed = message.get("order", self._obeyed)
         match message["kind"]:
             case "hello":
-                self._answer("greeted", message, streams=[], is_leaving=False)
+                self._answer("greeted", message, streams=[], addresses=["127.0.0.1"], is_leaving=False)
             case "keep_alive":
                 self._answer("alive", message)
             case "look_up_names":

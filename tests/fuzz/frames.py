@@ -37,7 +37,15 @@ _HASH = "ab" * 32
 _CODE = Code(Path("/dev"), (File("null", 0o644, _HASH, 0),), ())
 _SIZE = struct.Struct("!I")
 _PULSE = {"obeyed": 0, "sent": 0.0, "time": 7.5}
-_GREETING = {"kind": "greeted", "protocol": wire.PROTOCOL, "pid": 9, "is_leaving": False, "streams": [], **_PULSE}
+_GREETING = {
+    "kind": "greeted",
+    "protocol": wire.PROTOCOL,
+    "pid": 9,
+    "is_leaving": False,
+    "streams": [],
+    "addresses": ["10.0.0.1", "::1"],
+    **_PULSE,
+}
 
 Message = tuple[dict[str, Any], bytes]
 
@@ -152,6 +160,7 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
             "seq": 0,
             "ports": {task: 2222 + index for task, index in zip(tasks, indices, strict=True)},
         },
+        {"kind": "peer_seen", "seq": 0, "source": "10.0.0.9"},
         {"kind": "peers_probed", "seq": 0, "failed": {}},
         {"kind": "alive", **_PULSE},
     ]
@@ -160,6 +169,8 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         about = {"seq": 0, "task": task, "attempt": 0}
         said.append({"kind": "task_started", **about, "pid": 77, "at": 3.5, "preload": ""})
         said.append({"kind": "port_opened", **about})
+        said.append({"kind": "outsider_refused", "seq": 0, "task": task, "source": "10.9.9.9"})
+        said.append({"kind": "port_unfenced", "seq": 0, "task": task, "reason": "not allowed"})
         bodies[len(said)] = b"step 1\nstep 2\n"
         said.append({"kind": "output", "task": task, "attempt": 0, "offset": 0, "times": [[0, 3.5], [7, 3.75]]})
         said.append({"kind": "output_stalled", **about})

@@ -18,6 +18,7 @@ _SECONDS = 20.0
 _ENV = {"TFLAUNCH_RUN": "run", "TFLAUNCH_TASK": "worker:0", "TFLAUNCH_ATTEMPT": "0"}
 _COMMAND = {"argv": ["train"], "env": _ENV, "unset": ["http_proxy"], "workdir": "/", "inherit": True}
 _CLUSTER = {"worker": ["a:2222", "a:2223"]}
+_ADDRESSES = ["10.0.0.1", "fd00::1"]
 _TF_CONFIG = {"roles": ["chief", "worker"], "role": "worker", "index": 1}
 _PORTS = {"worker:0": 2222, "worker:1": 2223}
 _HELLO = {
@@ -35,12 +36,14 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
         "ports": _PORTS,
         "peers": {"worker:2": ["b", 2224]},
         "run": "run",
+        "secret": "secret",
         "patience": 5,
     },
     {"kind": "set_cluster", "order": 4},
+    {"kind": "set_fence", "order": 5},
     {
         "kind": "start_task",
-        "order": 5,
+        "order": 6,
         "task": "worker:0",
         "attempt": 0,
         "port": 2222,
@@ -50,7 +53,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     },
     {
         "kind": "start_task",
-        "order": 6,
+        "order": 7,
         "task": "worker:1",
         "attempt": 0,
         "port": 2223,
@@ -65,9 +68,13 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "read_file", "task": "worker:0", "attempt": 0, "name": "outcome", "offset": 0},
     {"kind": "release_file", "task": "worker:0", "attempt": 0, "name": "outcome"},
     {"kind": "signal_task", "task": "worker:0", "attempt": 0, "signal": 10},
-    {"kind": "stop_task", "order": 7, "task": "worker:0", "attempt": 0, "grace": 1.0, "with_stacks": False},
+    {"kind": "stop_task", "order": 8, "task": "worker:0", "attempt": 0, "grace": 1.0, "with_stacks": False},
     {"kind": "leave_marks", "token": "token", "directories": []},
-    {"kind": "look", "order": 8},
+    {"kind": "look", "order": 9},
+)
+_BODIES = (
+    ({"kind": "set_cluster", "order": 4}, _CLUSTER),
+    ({"kind": "set_fence", "order": 5}, _ADDRESSES),
 )
 
 
@@ -82,8 +89,9 @@ def generate(chance: random.Random) -> bytes:
     frames = []
     for message in messages:
         head = as_json(message)
-        if message == {"kind": "set_cluster", "order": 4}:
-            body = as_json(mutate(_CLUSTER, chance) if chance.random() < 0.3 else _CLUSTER)
+        carried: Any = next((body for about, body in _BODIES if message == about), None)
+        if carried is not None:
+            body = as_json(mutate(carried, chance) if chance.random() < 0.3 else carried)
         else:
             body = chance.randbytes(9) if chance.random() < 0.1 else b""
         frames.append(struct.pack("!II", len(head), len(body)) + head + body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tflaunch_worker import spawn, tf_config
@@ -24,6 +24,9 @@ class SimPorts:
 
     def __init__(self, host: SimHost) -> None:
         self._host = host
+
+    def holder(self, task: str) -> None:
+        """Return nothing: there are no sockets."""
 
     def hold(self, task: str, port: int) -> int:
         """Hold a port.
@@ -110,11 +113,59 @@ class SimMeasurer:
 class SimListeners:
     """Stands in for tasks on their ports."""
 
-    def listen(self, ports: dict[str, int], run: str) -> None:
+    def listen(self, ports: dict[str, int], run: str, secret: str, seen: Callable[[str], None]) -> None:
         """Every peer can be reached here."""
 
     def close(self) -> None:
         """Nothing was opened."""
+
+
+class SimFence:
+    """Guards simulated ports; now and then it cannot, and outsiders come."""
+
+    def __init__(self, host: SimHost, loop: SimLoop) -> None:
+        self.counts: dict[str, int] = {}
+        self._host = host
+        self._loop = loop
+        self._admitted: tuple[str, ...] | None = None
+        self._tasks: dict[str, None] = {}
+
+    def tell_refused(self, tell: Callable[[str, str], None]) -> None:
+        """Remember whom to tell."""
+        self._tell = tell
+
+    def admit(self, addresses: Sequence[str]) -> str:
+        """Admit these addresses."""
+        self._admitted = tuple(addresses)
+        return "" if addresses else "the addresses of a host are not known"
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks whose ports are guarded."""
+        return list(self._tasks)
+
+    def lacks(self, source: str) -> bool:
+        """Return whether connections from an address are refused."""
+        return self._admitted is not None and source not in self._admitted
+
+    def guard(self, task: str, holder: object) -> str:
+        """Guard a port, if the agent was told for whom."""
+        if self._admitted is None:
+            return ""
+        self._host.oracle.guarded(task, self._host.address, self._admitted)
+        if self._host.world.chance(0.02):
+            return "the kernel does not allow it"
+        self._tasks[task] = None
+        if self._host.world.chance(0.05):
+            self.counts[task] = self.counts.get(task, 0) + 1
+            self._loop.call_at(
+                self._loop.now() + self._host.world.within(0.01, 1.0), lambda: self._tell(task, "10.9.9.9")
+            )
+        return ""
+
+    def leave(self, task: str) -> None:
+        """Guard a port no longer."""
+        self._tasks.pop(task, None)
 
 
 class SimPendingFork:
@@ -164,12 +215,21 @@ class SimAgentHost:
         self.ports = SimPorts(host)
         self.measurer = SimMeasurer()
         self.listeners = SimListeners()
+        self.fence = SimFence(host, loop)
         self._host = host
         self._loop = loop
         self._zygotes = SimZygotePool(host, loop)
 
-    def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
-        """Return an object that calls ``opened(task)`` when a task listens on its port."""
+    def addresses(self) -> list[str]:
+        """Return the addresses of the host."""
+        return ["127.0.0.1", self._host.address]
+
+    def fence_gap(self, task: str, port: int) -> str:
+        """Return why connections can reach a task past the fence."""
+        return ""
+
+    def watch_ports(self, opened: Callable[[str, int], None]) -> PortWatch:
+        """Return an object that calls ``opened(task, port)`` when a task listens on its port."""
         return PortWatch(self._loop, opened)
 
     def stream(self, task: str, attempt: int) -> Stream:
@@ -220,7 +280,7 @@ class SimAgentHost:
         self._loop.call_at(self._loop.now() + wait, lambda: found(dict.fromkeys(names, address)))
 
     def probe_peers(
-        self, peers: dict[str, Any], run: str, patience: float, tried: Callable[[dict[str, str]], None]
+        self, peers: dict[str, Any], run: str, secret: str, patience: float, tried: Callable[[dict[str, str]], None]
     ) -> None:
         """Connect to other hosts' tasks."""
         failed = dict.fromkeys(peers, "timed out") if self._host.has_closed_ports else {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import signal
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +63,11 @@ class SimHost:
     def clock(self) -> float:
         """Return this host's monotonic time."""
         return self.clock_ahead + self.world.now * self.clock_rate
+
+    @property
+    def address(self) -> str:
+        """The address of the host's network interface."""
+        return str(ipaddress.ip_address(0x0A000000 + zlib.crc32(self.name.encode()) % 0xFFFFFF))
 
     @property
     def directory(self) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -153,7 +153,7 @@ class _Listeners:
     """listeners, as `PortWatch` uses it."""
 
     @staticmethod
-    def ports() -> set[int]:
+    def ports(without: Collection[int] = ()) -> set[int]:
         return current.host.open_ports
 
     @staticmethod

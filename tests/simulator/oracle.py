@@ -1,4 +1,4 @@
-"""The invariants I1 to I9 of the design, checked as the history proceeds.
+"""The invariants I1 to I10 of the design, checked as the history proceeds.
 
 I3 is judged when an attempt has failed and all its tasks are dead, and only if exactly one root cause took
 effect in it, the user did not interrupt, and no timeout was the reason. See `_judge`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -98,6 +98,13 @@ class Oracle:
     def living(self) -> list[Process]:
         """Return all processes that live."""
         return [process for processes in self._living.values() for process in processes]
+
+    # ---- I10: the fence
+
+    def guarded(self, task: str, address: str, admitted: Sequence[str]) -> None:
+        """A host guards the port of a task that it starts, and has this address."""
+        if address not in admitted:
+            raise Violation("I10", f"{task} is guarded against its own host")
 
     # ---- I6: output
 

@@ -89,7 +89,16 @@ class Host:
         hello = self.read_frame()
         _play(AT_LOOK if hello["kind"] == "look" else AT_HELLO, self)
         pulse = {"obeyed": 0, "sent": hello.get("sent"), "time": 1.0}
-        self.frame({"kind": "greeted", "protocol": hello.get("protocol"), "is_leaving": False, "streams": [], **pulse})
+        self.frame(
+            {
+                "kind": "greeted",
+                "protocol": hello.get("protocol"),
+                "is_leaving": False,
+                "streams": [],
+                "addresses": ["127.0.0.1"],
+                **pulse,
+            }
+        )
         _play(AFTER_GREETING, self)
         while True:
             self.answer(self.read_frame())
@@ -226,7 +235,9 @@ AFTER_GREETING: dict[str, Callable[..., None]] = {
     "huge-frames": _huge_frames,
     "unknown-kind": _say({"kind": "host_lost", "seq": 1, "reason": "x"}),
     "kind-list": _say(b'{"kind":["x"]}'),
-    "two-greetings": _say({"kind": "greeted", "is_leaving": False, "streams": [], "obeyed": 0, "sent": 0, "time": 1.0}),
+    "two-greetings": _say(
+        {"kind": "greeted", "is_leaving": False, "streams": [], "addresses": [], "obeyed": 0, "sent": 0, "time": 1.0}
+    ),
 }
 
 

@@ -36,7 +36,7 @@ class Host:
     def greets(self) -> None:
         """Let the agent greet."""
         pulse = {"obeyed": self.orders, "sent": 0.0, "time": 1.0}
-        self.says(wire.encode({"kind": "greeted", "is_leaving": False, "streams": [], **pulse}))
+        self.says(wire.encode({"kind": "greeted", "is_leaving": False, "streams": [], "addresses": [], **pulse}))
 
     def says(self, *frames: bytes) -> None:
         """Let the agent send raw data over its current link."""
@@ -117,7 +117,17 @@ EXIT: dict[str, Any] = {"kind": "task_exited", "seq": 1, "task": "worker:0", "at
         wire.encode({"kind": "host_lost", "seq": 1, "reason": "x"}),
         wire.encode({"kind": "alive", "obeyed": 9, "sent": 0.0, "time": 1.0}),
         wire.encode({"kind": "alive", "obeyed": 0, "sent": 1e9, "time": 1.0}),
-        wire.encode({"kind": "greeted", "is_leaving": False, "streams": [], "obeyed": 0, "sent": 0.0, "time": 1.0}),
+        wire.encode(
+            {
+                "kind": "greeted",
+                "is_leaving": False,
+                "streams": [],
+                "addresses": [],
+                "obeyed": 0,
+                "sent": 0.0,
+                "time": 1.0,
+            }
+        ),
         wire.encode({"kind": "measured", "time": 1.0, "tasks": [1]}),
         wire.encode({"kind": "output", "task": "worker:1", "attempt": 0, "offset": 0, "times": [[0, 1.0]]}, b"x"),
         wire.encode({"kind": "output", "task": "worker:0", "attempt": 0, "offset": 0, "times": []}, b"x"),

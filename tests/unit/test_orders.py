@@ -18,7 +18,7 @@ def test_a_frame_is_that_of_the_message() -> None:
     for number, body in enumerate((BODY, b"", b"short"), 1):
         frame = orders.add("set_cluster", body, more="ä")
         assert b"".join(frame) == wire.encode({"kind": "set_cluster", "order": number, "more": "ä"}, body)
-    assert orders.last_body == b"short"
+    assert orders.last_bodies == {"set_cluster": b"short"}
 
 
 def test_a_body_is_kept_once() -> None:

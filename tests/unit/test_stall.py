@@ -58,7 +58,7 @@ class Conversation:
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
         self.session = Session("a", line, terms, self.mailbox, None, None, lambda _: None)  # type: ignore[arg-type]
         self.session.join_over(line)
-        self.says("greeted", streams=[], is_leaving=False, **self.pulse())
+        self.says("greeted", streams=[], addresses=[], is_leaving=False, **self.pulse())
 
     def pulse(self) -> dict[str, float]:
         """Return an agent's message about its clock and its progress."""

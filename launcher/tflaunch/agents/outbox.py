@@ -10,7 +10,7 @@ from tflaunch_worker import wire
 
 
 class CommandOutbox:
-    """The commands sent to an agent since its start, and the ``last_body`` that one of them had.
+    """The commands sent to an agent since its start; ``last_bodies`` maps a kind to the last body of that kind.
 
     ``are_kept``: keep them, as the link may be restored.
     """
@@ -20,14 +20,15 @@ class CommandOutbox:
         self._waiting: deque[tuple[int, Frame]] = deque()
         self._starts: dict[tuple[str, int], int] = {}
         self._last = 0
-        self.last_body = b""
+        self.last_bodies: dict[str, bytes] = {}
 
     def add(self, kind: str, body: bytes = b"", /, **fields: object) -> Frame:
         """Number the next command and return its frame; commands of many agents can share a body."""
         self._last += 1
         head = wire.encode_head({"kind": kind, "order": self._last, **fields}, len(body))
         frame = (head, body) if body else (head,)
-        self.last_body = body or self.last_body
+        if body:
+            self.last_bodies[kind] = body
         if kind == "start_task":
             self._starts[(str(fields["task"]), int(str(fields["attempt"])))] = self._last
         if self._are_kept:

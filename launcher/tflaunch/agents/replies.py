@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from tflaunch.agents.left_files import LeftFile
@@ -13,6 +14,7 @@ from tflaunch_worker import fields
 
 _LONGEST_NAME = 1000
 _MOST_ATTEMPTS = 2**31
+_MOST_ADDRESSES = 256
 
 
 class Pulse(NamedTuple):
@@ -31,11 +33,13 @@ class Greeting(NamedTuple):
     """The reply to ``hello``.
 
     ``is_leaving``: the agent is stopping its tasks on its own. ``streams``: task and attempt of every output it holds.
+    ``addresses``: those of its host, separated by spaces.
     """
 
     is_leaving: bool
     streams: tuple[tuple[str, int], ...]
     pulse: Pulse
+    addresses: str = ""
 
 
 class LiveTasks(NamedTuple):
@@ -69,7 +73,9 @@ def read_greeting(message: Mapping[str, Any], last_order: int, now: float) -> Gr
                 streams.append((task[:_LONGEST_NAME], attempt))
             case _:
                 raise ValueError("'streams' must hold pairs of a task and an attempt")
-    return Greeting(fields.flag(message, "is_leaving"), tuple(streams), read_pulse(message, last_order, now))
+    addresses = " ".join(str(ip_address(address)) for address in fields.texts(message, "addresses")[:_MOST_ADDRESSES])
+    is_leaving = fields.flag(message, "is_leaving")
+    return Greeting(is_leaving, tuple(streams), read_pulse(message, last_order, now), addresses)
 
 
 def read_live_tasks(message: Mapping[str, Any]) -> LiveTasks:
@@ -107,6 +113,7 @@ class ExpectedReplies:
         self._ports: set[str] = set()
         self._names: set[str] = set()
         self._peers: set[str] = set()
+        self._has_probed = False
         self._has_offered_files = False
 
     def note(self, kind: str, fields: dict[str, Any]) -> None:
@@ -124,6 +131,7 @@ class ExpectedReplies:
                 self._names.update(fields["names"])
             case "probe_peers":
                 self._peers.update(fields["peers"])
+                self._has_probed = True
 
     def note_files(self) -> None:
         """Remember that the user's code was offered."""
@@ -162,6 +170,10 @@ class ExpectedReplies:
                 _check_names("the names", event.found, self._names)
             case events.PeersProbed():
                 _check_names("the peers", event.failed, self._peers)
+            case events.OutsiderRefused() | events.PortUnfenced():
+                _check_names("the fence of", [event.task], self._ports)
+            case events.PeerSeen() if not self._has_probed:
+                raise ValueError("it was not asked to look for peers")
             case events.FilesSynced() | events.FilesRefused() if not self._has_offered_files:
                 raise ValueError("it was not offered any files")
 

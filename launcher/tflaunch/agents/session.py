@@ -243,8 +243,15 @@ class Session:
 
     def set_cluster(self, addresses: bytes) -> None:
         """Send the addresses of all tasks, as JSON, unless the agent already has them."""
-        if addresses != self._outbox.last_body:
-            self.order("set_cluster", addresses)
+        self._order_if_new("set_cluster", addresses)
+
+    def set_fence(self, addresses: bytes) -> None:
+        """Send the addresses from which connections may reach tasks, as JSON, unless the agent already has them."""
+        self._order_if_new("set_fence", addresses)
+
+    def _order_if_new(self, kind: str, body: bytes) -> None:
+        if body != self._outbox.last_bodies.get(kind):
+            self.order(kind, body)
 
     def signal(self, task: str, attempt: int, number: int) -> None:
         """Send a signal to a task, if its agent is connected."""
@@ -361,7 +368,7 @@ class Session:
         if self._state.has_joined:
             self._mailbox.put(events.LinkRestored(self.host, greeting.is_leaving))
         else:
-            self._mailbox.put(events.HostJoined(self.host))
+            self._mailbox.put(events.HostJoined(self.host, greeting.addresses))
         self._state = LinkState.CONNECTED
         self._takeover = Takeover.NONE
         self._left_files.begin_link()

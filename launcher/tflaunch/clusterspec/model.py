@@ -33,6 +33,7 @@ from tflaunch.clusterspec.validators import (
     Volume,
     list_of,
     not_a_number,
+    not_private,
     object_of,
 )
 from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, RoleName, Strategy
@@ -234,6 +235,10 @@ class Spec(_Part):
     warm: Omittable[Duration] = Field(
         default=None,
         description='how long a process with these modules (default: ["tensorflow"]) stays unused for later runs',
+    )
+    network: Annotated[Literal["fenced", "fenced-or-fail", "open"], not_private] = Field(
+        default="fenced",
+        description="who may connect to the tasks' ports: the cluster's hosts (fenced), or everybody (open)",
     )
     container: Container = Field(default_factory=Container, description="how tasks run in containers")
     slurm: Annotated[Mapping[OptionName, OptionValue], object_of('an object such as {"partition": "gpu"}')] = Field(

@@ -215,6 +215,17 @@ def _check_not_number(value: object) -> object:
 not_a_number = BeforeValidator(_check_not_number)
 """For a choice with true and false, because they equal 1 and 0 in Python."""
 
+
+def _check_not_private(value: object) -> object:
+    if value == "private":
+        hint = "write fenced, which keeps other hosts out, or open"
+        raise InvalidValue("cannot be private: other users of the same hosts cannot be kept out", hint)
+    return value
+
+
+not_private = BeforeValidator(_check_not_private)
+"""For the choice of a network, because its documentation elsewhere may promise more than there is."""
+
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
 Flag = Annotated[bool, Field(strict=True)]
 Duration = Annotated[

@@ -54,6 +54,12 @@ class ProbePeers(NamedTuple):
     peers: dict[str, tuple[str, int]]
 
 
+class UpdateFence(NamedTuple):
+    """Tell a host that the addresses have changed from which connections may reach its tasks."""
+
+    host: str
+
+
 class StartTask(NamedTuple):
     """Start an attempt of a task according to the job's plan."""
 
@@ -75,4 +81,4 @@ class StopTask(NamedTuple):
     with_stacks: bool = False
 
 
-Action = JoinHost | AbandonHost | SendFiles | LookUpNames | HoldPorts | ProbePeers | StartTask | StopTask
+Action = JoinHost | AbandonHost | SendFiles | LookUpNames | HoldPorts | ProbePeers | UpdateFence | StartTask | StopTask

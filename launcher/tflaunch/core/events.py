@@ -5,6 +5,7 @@ are the fields here (``host`` is added by the session that read the frame).
 """
 
 import functools
+import ipaddress
 import re
 import typing
 from collections.abc import Callable, Mapping
@@ -39,13 +40,19 @@ Seconds = Annotated[float, Range(0, _LONGEST_TIME)]
 Metric = Annotated[float, Range(-(2.0**63), 2.0**63)]
 Reason = Annotated[str, Line(1000)]
 Addresses = Annotated[str, Line(4000)]
+OwnAddresses = Annotated[str, Line(20_000)]
+IpAddress = Annotated[str, Line(50)]
 """Types of fields, checked for every event that comes from an agent or a journal."""
 
 
 class HostJoined(NamedTuple):
-    """The agent on a host is ready."""
+    """The agent on a host is ready.
+
+    ``addresses`` are those of its network interfaces, separated by spaces; "" if unknown.
+    """
 
     host: str
+    addresses: OwnAddresses = ""
 
 
 class HostUnreachable(NamedTuple):
@@ -113,10 +120,11 @@ class NamesResolved(NamedTuple):
 
 
 class PortsHeld(NamedTuple):
-    """A host holds these ports: task to port."""
+    """A host holds these ports: task to port. ``addresses`` is as in `HostJoined`; they may have changed since."""
 
     host: str
     ports: dict[str, Port]
+    addresses: OwnAddresses = ""
 
 
 class PortsRefused(NamedTuple):
@@ -131,6 +139,29 @@ class PeersProbed(NamedTuple):
 
     host: str
     failed: dict[str, Reason]
+
+
+class PeerSeen(NamedTuple):
+    """Another host of the run has come from an address that the fence does not admit yet."""
+
+    host: str
+    source: IpAddress
+
+
+class OutsiderRefused(NamedTuple):
+    """The fence of a task has refused a connection, the first one from this address on this host."""
+
+    host: str
+    task: str
+    source: IpAddress
+
+
+class PortUnfenced(NamedTuple):
+    """Connections from everywhere can reach a task."""
+
+    host: str
+    task: str
+    reason: Reason
 
 
 class TaskStarted(NamedTuple):
@@ -267,6 +298,9 @@ Event = (
     | PortsHeld
     | PortsRefused
     | PeersProbed
+    | PeerSeen
+    | OutsiderRefused
+    | PortUnfenced
     | TaskStarted
     | TaskNotStarted
     | PortOpened
@@ -290,6 +324,9 @@ _SAID_BY_AGENTS = (
     PortsHeld,
     PortsRefused,
     PeersProbed,
+    PeerSeen,
+    OutsiderRefused,
+    PortUnfenced,
     TaskStarted,
     TaskNotStarted,
     PortOpened,
@@ -351,6 +388,11 @@ def _checked(event: Any) -> Any:
     """Check that the fields of an event are consistent with each other."""
     if isinstance(event, TaskExited) and (event.code is None) == (event.signal is None):
         raise ValueError("a task exits by a code or by a signal")
+    if isinstance(event, PeerSeen | OutsiderRefused):
+        ipaddress.ip_address(event.source)
+    if isinstance(event, HostJoined | PortsHeld):
+        for address in event.addresses.split():
+            ipaddress.ip_address(address)
     return event
 
 

@@ -59,7 +59,7 @@ def _on_joining_news(job: Job, event: HostJoined | HostUnreachable, now: float) 
     job = job._replace(join_by=policy.join_limit(job.plan, now))
     if isinstance(event, HostUnreachable):
         return not_reached(job, event.host, event.reason, now)
-    job = job.with_host(event.host, phase=HostPhase.CONNECTED, joined_at=now)
+    job = job.with_host(event.host, phase=HostPhase.CONNECTED, joined_at=now, addresses=event.addresses)
     return welcome(job, event.host) if job.phase is Phase.RUNNING else (job, [])
 
 

@@ -67,7 +67,7 @@ class HostState(NamedTuple):
     the others' names (`NAMES`), or whether it can reach them (`PEERS`). ``is_drained``: it leaves because its host
     is being drained. ``failures`` counts consecutive losses of a host that had joined; ``joined_at`` is when it
     last joined; ``retry_at`` is when to try it again while the job runs without it. ``code`` is the directory with
-    the user's code on the host, "" if none was copied.
+    the user's code on the host, "" if none was copied. ``addresses`` is as in `events.HostJoined`.
     """
 
     host: str
@@ -81,6 +81,7 @@ class HostState(NamedTuple):
     joined_at: float = 0.0
     retry_at: float | None = None
     code: str = ""
+    addresses: str = ""
 
     @property
     def tags(self) -> tuple[Hashable, ...]:
@@ -262,6 +263,18 @@ class Restarts(NamedTuple):
     no_retry_reason: str = ""
 
 
+class PortFence(NamedTuple):
+    """What hosts have reported about the fence around the tasks' ports.
+
+    ``seen`` are addresses of the cluster that its hosts do not know as their own; ``refused`` are those from which
+    connections were refused; ``flaw`` says why connections from everywhere can reach a task, "" if none does.
+    """
+
+    seen: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    flaw: str = ""
+
+
 class Job(NamedTuple):
     """State of a run. Times are seconds of the supervisor's clock.
 
@@ -284,6 +297,7 @@ class Job(NamedTuple):
     join_by: float = 0.0
     ports: Mapping[str, int] = {}
     preflight: Preflight = Preflight()
+    port_fence: PortFence = PortFence()
     excluded_hosts: tuple[str, ...] = ()
     formation: Formation = Formation()
     culprit: Culprit | None = None

@@ -40,6 +40,8 @@ class Measure(NamedTuple):
     progress: Progress | None
     shared_bytes: float | None = None
     """The part of ``rss_bytes`` shared with other processes; known for forked tasks (`preload`) only."""
+    refused: float | None = None
+    """Number of connections to its port from outside the cluster that were refused, in all attempts."""
 
 
 def from_wire(tasks: object) -> dict[str, Measure]:
@@ -68,6 +70,7 @@ def _measure(task: str, known: Mapping[str, Any]) -> Measure:
         gpu_percent=_number(known.get("gpu_percent")),
         progress=None if progress is None else _progress(_mapping(progress)),
         shared_bytes=_number(known.get("shared_bytes")),
+        refused=_number(known.get("refused")),
     )
 
 

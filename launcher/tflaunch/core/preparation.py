@@ -36,6 +36,7 @@ def on_preparation(
             problems = preflight.name_problems(event.host, event.found)
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
         case PortsHeld():
+            job = job.with_host(event.host, addresses=event.addresses) if event.addresses else job
             return _on_ports_held(job, event), []
         case PortsRefused() if tensorboard.NAME in event.refused and _has_board(
             job

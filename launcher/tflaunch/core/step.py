@@ -25,10 +25,13 @@ from tflaunch.core.events import (
     NamesResolved,
     OutputResumed,
     OutputStalled,
+    OutsiderRefused,
+    PeerSeen,
     PeersProbed,
     PortOpened,
     PortsHeld,
     PortsRefused,
+    PortUnfenced,
     RestartRequested,
     StopRequested,
     Superseded,
@@ -52,6 +55,7 @@ from tflaunch.core.job_state import (
     TaskState,
 )
 from tflaunch.core.phases import Step, advance, fail, hold_tensorboard_port, stop, stop_all, stop_gang
+from tflaunch.core.port_fence import on_fence_event, updates
 from tflaunch.core.preparation import on_preparation
 from tflaunch.core.restart_budget import Reached
 from tflaunch.core.task_table import StateTable
@@ -90,9 +94,10 @@ def step(job: Job, event: Event, now: float) -> Step:
     """Return the job after ``event`` at ``now``, and the actions to take."""
     if job.phase is Phase.ENDED:
         return job, []
+    before = job
     job, actions = _react(job, event, now)
     job, more = advance(job, now)
-    return job, actions + more
+    return job, [*actions, *more, *updates(before, job)]
 
 
 def next_deadline(job: Job) -> float | None:
@@ -131,12 +136,10 @@ def _react(job: Job, event: Event, now: float) -> Step:
             return on_host_event(job, event, now)
         case FilesSynced() | FilesRefused() | NamesResolved() | PortsHeld() | PortsRefused() | PeersProbed():
             return on_preparation(job, event, now)
-        case Interrupted():
-            return _on_interrupt(job, event, now)
-        case StopRequested():
-            return _on_stop_requested(job, event, now)
-        case RestartRequested():
-            return _on_restart_requested(job, event, now)
+        case PeerSeen() | OutsiderRefused() | PortUnfenced():
+            return on_fence_event(job, event, now)
+        case Interrupted() | StopRequested() | RestartRequested():
+            return _on_request(job, event, now)
         case TimePassed():
             return _on_time(job, now)
         case FaultInjected() | Superseded():
@@ -250,6 +253,16 @@ def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
 
 
 # ---- users and time
+
+
+def _on_request(job: Job, event: Interrupted | StopRequested | RestartRequested, now: float) -> Step:
+    match event:
+        case Interrupted():
+            return _on_interrupt(job, event, now)
+        case StopRequested():
+            return _on_stop_requested(job, event, now)
+        case RestartRequested():
+            return _on_restart_requested(job, event, now)
 
 
 def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:

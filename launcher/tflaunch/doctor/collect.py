@@ -185,11 +185,12 @@ def _hold_ports(visit: _Visit, interview: AgentRpc) -> None:
 def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, Any]]:
     """Return what each host is to probe: the tasks on hosts that hold their ports."""
     ports = {task: port for visit in visits for task, port in visit.ports.items()}
+    secret = os.urandom(16).hex()
     wanted = {}
     for host, action in preflight.peers_to_try(planning.resolve(plan, ports)).items():
         mine = {task: port for task, port in action.ports.items() if task in ports}
         others = {task: place for task, place in action.peers.items() if task in ports}
-        wanted[host] = {"ports": mine, "peers": others, "run": run}
+        wanted[host] = {"ports": mine, "peers": others, "run": run, "secret": secret}
     return wanted
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tflaunch.core import policy
+from tflaunch.core import policy, port_fence
 from tflaunch.core.events import (
     Event,
     LinkLost,
     LinkRestored,
+    OutsiderRefused,
     PortOpened,
+    PortUnfenced,
     TaskExited,
     TaskGone,
     TaskNotStarted,
@@ -22,6 +24,9 @@ from tflaunch.explain.summary import describe, describe_exit
 from tflaunch.explain.wording import counted, listed
 from tflaunch.plan import preloading, tensorboard
 from tflaunch.plan.gpu_shares import gpus_given
+from tflaunch.plan.model import FENCED_OR_FAIL
+
+_MOST_OUTSIDERS = 16
 
 
 class Logs(NamedTuple):
@@ -49,6 +54,8 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
         lines += _return_news(before, event, after)
     if isinstance(event, LinkLost | LinkRestored):
         lines += _host_news(before, event, after)
+    if isinstance(event, OutsiderRefused | PortUnfenced):
+        lines += _fence_news(before, event, after)
     lines += _given_up(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
         lines += _task_news(before, event, after, logs)
@@ -59,6 +66,19 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
     if is_running and before.phase is not Phase.RUNNING and after.attempt:
         lines.append(f"{summary.restart_name(after)} starts" + _without(after))
     return lines
+
+
+def _fence_news(before: Job, event: OutsiderRefused | PortUnfenced, after: Job) -> list[str]:
+    """Return a message about an address at its first refused connection, or about the first task without a fence."""
+    if isinstance(event, PortUnfenced):
+        is_news = not before.port_fence.flaw and after.plan.network != FENCED_OR_FAIL
+        return [f"warning: {port_fence.flaw_of(event)}"] if is_news else []
+    if event.source in before.port_fence.refused or len(before.port_fence.refused) >= _MOST_OUTSIDERS:
+        return []
+    task = f"{event.task} on {event.host}"
+    about = f"refused a connection from {event.source} to {task}, as that address is not one of the cluster's hosts"
+    learnt = "" if after.plan.preflight else "leave out --no-preflight, which would have found it, or "
+    return [f'{about}; if it belongs to the cluster, {learnt}set "network": "open"']
 
 
 def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:

@@ -52,6 +52,8 @@ class TaskStatus(NamedTuple):
     metrics: Mapping[str, float] | None = None
     cpu_percent: float | None = None
     """Recent CPU usage, in percent of one CPU."""
+    refused_connections: float | None = None
+    """Number of connections to its port from outside the cluster that were refused, None for none."""
     last_line: str | None = None
     """The last line of its output; the supervisor does not tell it, as readers have the log."""
 

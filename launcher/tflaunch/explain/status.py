@@ -189,6 +189,7 @@ def _measured(shown: TaskStatus, measure: Measure, task: TaskState, inputs: Stat
         gpu_percent=measure.gpu_percent,
         gpu_bytes=measure.gpu_bytes,
         cpu_percent=_cpu(measure, task, inputs),
+        refused_connections=measure.refused,
     )
     progress = measure.progress
     if progress is None:

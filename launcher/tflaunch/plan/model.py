@@ -19,6 +19,9 @@ AUTO = "auto"
 SIDECAR = "sidecar"
 """The role of processes outside TF_CONFIG, which have names of their own."""
 
+FENCED, FENCED_OR_FAIL, OPEN = "fenced", "fenced-or-fail", "open"
+"""Who may reach the tasks' ports: the cluster's hosts; the same, or the job does not run; everybody."""
+
 DEFAULT_LEASE = 30.0
 SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
 """Placeholder for the path of TensorFlow's standard server on a host that is not this machine."""
@@ -142,6 +145,7 @@ class _Fields(NamedTuple):
     warm: float | None = None
     retention: RetentionPlan = RetentionPlan()
     function: str | None = None
+    network: str = FENCED
 
 
 class Plan(_Fields):

@@ -70,6 +70,7 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         preload=spec.preload or (_WARM_BY_DEFAULT if spec.warm else ()),
         warm=spec.warm or None,
         retention=RetentionPlan(**dict(spec.retention)),
+        network=spec.network,
     )
     return resolve(unresolved, {})
 

@@ -13,6 +13,7 @@ from typing import Any
 from tflaunch.clusterspec.values import ROLES, STRATEGIES, Address
 from tflaunch.plan import preloading
 from tflaunch.plan.model import (
+    OPEN,
     SIDECAR,
     ElasticPlan,
     HostPlan,
@@ -55,6 +56,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "warm": plan.warm,
         "retention": plan.retention._asdict(),
         "function": plan.function,
+        "network": plan.network,
     }
 
 
@@ -106,6 +108,7 @@ def _from_json(data: dict[str, Any]) -> Plan:
         warm=data.get("warm"),
         retention=RetentionPlan(**data.get("retention", {})),
         function=data.get("function"),
+        network=data.get("network", OPEN),  # missing in runs of earlier versions
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tflaunch.agents.session import Session
-from tflaunch.core import policy, replay, step
+from tflaunch.core import policy, port_fence, replay, step
 from tflaunch.core.actions import (
     AbandonHost,
     Action,
@@ -19,6 +20,7 @@ from tflaunch.core.actions import (
     SendFiles,
     StartTask,
     StopTask,
+    UpdateFence,
 )
 from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
@@ -78,6 +80,8 @@ class Run:
         self._collaborators = collaborators
         self._cut_short_by: int | None = None
         self._cluster: tuple[Plan | None, bytes] = None, b""
+        self._fence: tuple[object, bytes] = None, b""
+        self._secret = os.urandom(16).hex()
 
     @property
     def job(self) -> Job:
@@ -170,7 +174,6 @@ class Run:
 
     def _perform(self, action: Action) -> None:
         session = self._collaborators.sessions[action.host]
-        log_sink = self._collaborators.log_sink
         match action:
             case JoinHost():
                 session.join()
@@ -184,22 +187,38 @@ class Run:
             case HoldPorts():
                 session.order("hold_ports", ports=action.ports, exclusive=action.exclusive)
             case ProbePeers():
-                about = {"ports": action.ports, "peers": action.peers, "run": self._job.run}
+                self._set_fence(session)
+                about = {"ports": action.ports, "peers": action.peers, "run": self._job.run, "secret": self._secret}
                 session.order("probe_peers", **about, patience=self._job.plan.timeouts.connect)
+            case UpdateFence():
+                self._set_fence(session)
             case StartTask():
-                log_sink.begin(action.task, action.attempt)
-                plan = self._job.plan
-                process = placeholders.fill(plan.find(action.task), plan, self._job.run, str(action.attempt))
-                if has_cluster(plan.strategy):
-                    session.set_cluster(self._addresses(plan))
-                session.order("start_task", **self._start_order(action, process))
+                self._start(session, action)
             case StopTask():
                 session.order("stop_task", **_all_but_host(action))
+
+    def _start(self, session: Session, action: StartTask) -> None:
+        self._collaborators.log_sink.begin(action.task, action.attempt)
+        plan = self._job.plan
+        process = placeholders.fill(plan.find(action.task), plan, self._job.run, str(action.attempt))
+        if has_cluster(plan.strategy):
+            session.set_cluster(self._addresses(plan))
+        self._set_fence(session)
+        session.order("start_task", **self._start_order(action, process))
 
     def _abandon(self, session: Session, tasks: Iterable[str]) -> None:
         session.abandon()
         for task in tasks:
             self._collaborators.log_sink.abandon(task)
+
+    def _set_fence(self, session: Session) -> None:
+        """Tell an agent from which addresses connections may reach its tasks, if they are fenced."""
+        if not port_fence.is_fenced(self._job.plan):
+            return
+        known = self._job.hosts, self._job.port_fence.seen
+        if self._fence[0] != known:
+            self._fence = known, json.dumps(port_fence.admitted(self._job), separators=(",", ":")).encode("ascii")
+        session.set_fence(self._fence[1])
 
     def _addresses(self, plan: Plan) -> bytes:
         """Return the addresses of a plan's tasks as JSON, always the same object for the same plan."""

@@ -27,6 +27,7 @@ _OF_TASKS: tuple[tuple[str, Callable[[TaskStatus], float | None], str], ...] = (
     ("step", lambda task: task.step, "Training step, as the task reports it."),
     ("steps_per_second", lambda task: task.steps_per_second, "Training steps per second."),
     ("epoch", lambda task: task.epoch, "Epoch, as the task reports it."),
+    ("refused_connections", lambda task: task.refused_connections, "Connections from outside the cluster, refused."),
 )
 
 

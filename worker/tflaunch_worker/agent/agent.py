@@ -46,6 +46,7 @@ class Agent:
         self._link = SupervisorLink(loop, self._obey, self._link_lost)
         self._left_files = LeftFiles(self._link, host.find_left_file)
         self._port_watch = host.watch_ports(self._port_opened)
+        host.fence.tell_refused(self._outsider_refused)
         self._tasks: dict[str, Task] = {}
         self._stall_watches: dict[str, StallWatch] = {}
         self._progress: dict[str, Progress] = {}
@@ -128,6 +129,10 @@ class Agent:
                 cluster = orders.read_cluster(body)
                 if self._is_new(message):
                     self._host.cluster = cluster
+            elif message["kind"] == "set_fence":
+                addresses = orders.read_addresses(body)
+                if self._is_new(message):
+                    self._admit(addresses)
             elif order is None:
                 self._link.refuse(f"unknown order {message['kind'][:40]!r}")
             elif self._is_new(message):
@@ -155,7 +160,7 @@ class Agent:
         self._grace = message["grace"]
         self._watch_lease()
         about = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "is_leaving": self._is_leaving}
-        self._link.greet(message["seen"], **about, **self._pulse(message))
+        self._link.greet(message["seen"], **about, addresses=self._host.addresses(), **self._pulse(message))
         self._left_files.announce_all()
 
     def _keep_alive(self, message: dict[str, Any]) -> None:
@@ -184,7 +189,7 @@ class Agent:
         if refused:
             self._link.say("ports_refused", refused=refused)
         else:
-            self._link.say("ports_held", ports=held)
+            self._link.say("ports_held", ports=held, addresses=" ".join(self._host.addresses()))
             for task in held:
                 self._host.task_directory(task)  # now, while the supervisor is still compiling TF_CONFIG
 
@@ -194,13 +199,13 @@ class Agent:
     def _probe_peers(self, message: dict[str, Any]) -> None:
         """Listen on the ports of this host's tasks until they start, and connect to the other hosts' tasks."""
         try:
-            self._host.listeners.listen(message["ports"], message["run"])
+            self._host.listeners.listen(message["ports"], message["run"], message["secret"], self._peer_seen)
         except OSError as error:
             failed = dict.fromkeys(message["peers"], f"this host cannot listen: {error.strerror}")
             self._link.say("peers_probed", failed=failed)
             return
         found = lambda failed: self._link.say("peers_probed", failed=failed)  # noqa: E731
-        self._host.probe_peers(message["peers"], message["run"], message["patience"], found)
+        self._host.probe_peers(message["peers"], message["run"], message["secret"], message["patience"], found)
 
     def _take_files(self, message: dict[str, Any], body: bytes) -> None:
         """Handle an offer of files, or a part of a file."""
@@ -234,6 +239,8 @@ class Agent:
         task = self._host.task(name, attempt, command, stream, self)
         self._tasks[name] = task
         if message["port"]:
+            if not message.get("exclusive"):
+                self._tell_unfenced(name, self._host.fence.guard(name, self._host.ports.holder(name)))
             self._port_watch.add(name, message["port"], (lambda: task.pid) if message.get("exclusive") else None)
         if progress is not None:
             self._progress[name] = progress
@@ -265,6 +272,9 @@ class Agent:
         tasks: dict[str, dict[str, object]] = {}
         for name, known in figures.items():
             tasks[name] = {"attempt": self._tasks[name].attempt, **known}
+            refused = self._host.fence.counts.get(name)
+            if refused:
+                tasks[name]["refused"] = refused
             progress = self._known_progress(self._tasks[name])
             if progress:
                 tasks[name]["progress"] = progress
@@ -330,6 +340,7 @@ class Agent:
     def has_gone(self, task: Task) -> None:
         """Forget a task whose last process is dead."""
         self._port_watch.remove(task.name)
+        self._host.fence.leave(task.name)
         watch, progress = self._stall_watches.pop(task.name, None), self._progress.pop(task.name, None)
         if watch is not None:
             watch.cancel()
@@ -337,8 +348,29 @@ class Agent:
             progress.close()
         self._stop_when_done()
 
-    def _port_opened(self, name: str) -> None:
+    def _port_opened(self, name: str, port: int) -> None:
         self._link.say("port_opened", task=name, attempt=self._tasks[name].attempt)
+        self._tell_unfenced(name, self._host.fence_gap(name, port))
+
+    # ---- the fence
+
+    def _admit(self, addresses: list[str]) -> None:
+        """Let connections from these addresses reach the tasks, and no others."""
+        guarded = self._host.fence.tasks
+        flaw = self._host.fence.admit(addresses)
+        for task in guarded:
+            self._tell_unfenced(task, flaw)
+
+    def _tell_unfenced(self, task: str, flaw: str) -> None:
+        if flaw:
+            self._link.say("port_unfenced", task=task, reason=flaw)
+
+    def _peer_seen(self, source: str) -> None:
+        if self._host.fence.lacks(source):
+            self._link.say("peer_seen", source=source)
+
+    def _outsider_refused(self, task: str, source: str) -> None:
+        self._link.say("outsider_refused", task=task, source=source)
 
     # ---- shutdown
 

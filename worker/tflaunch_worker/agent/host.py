@@ -10,7 +10,8 @@ import resource
 import sys
 
 from tflaunch_worker import CODE_NAME, TASKS_NAME, host_vars, linux, offload, spawn, tf_config
-from tflaunch_worker.agent import left_files
+from tflaunch_worker.agent import interfaces, left_files, listening_sockets
+from tflaunch_worker.agent.fence import Fence, why_unavailable
 from tflaunch_worker.agent.oom import OomWatch
 from tflaunch_worker.agent.peers import Listeners
 from tflaunch_worker.agent.port_watch import PortWatch
@@ -49,7 +50,8 @@ class Host:
     def __init__(self, directory: str, loop: Loop, umask: int, warm: WarmZygote | None = None) -> None:
         self.directory = directory
         self.cluster: dict[str, list[str]] = {}
-        self.ports = Ports()
+        self.fence = Fence(loop)
+        self.ports = Ports(self.fence.leave)
         self._loop = loop
         self._environ = dict(os.environ)
         self._library = _library()
@@ -68,9 +70,21 @@ class Host:
         self._zygotes: ZygotePool | None = None
         self._checkpoints: Finder | None = None
 
-    def watch_ports(self, opened: Callable[[str], None]) -> PortWatch:
-        """Return a watch that calls ``opened(task)`` when a task listens on its port."""
-        return PortWatch(self._loop, opened)
+    def watch_ports(self, opened: Callable[[str, int], None]) -> PortWatch:
+        """Return a watch that calls ``opened(task, port)`` when a task listens on its port."""
+        return PortWatch(self._loop, opened, self.fence.inodes)
+
+    def addresses(self) -> list[str]:
+        """Return the addresses of this machine's network interfaces; [] if unknown."""
+        return interfaces.addresses()
+
+    def why_unfenced(self) -> str:
+        """Return why the ports of tasks cannot be fenced here, or "" if they can."""
+        return why_unavailable()
+
+    def fence_gap(self, task: str, port: int) -> str:
+        """Return why connections can reach a task that listens on its port past the fence, or ""."""
+        return self.fence.gap(task, listening_sockets.listeners(port, without=self.fence.inodes()))
 
     def stream(self, task: str, attempt: int) -> Stream:
         """Return the stream that keeps an attempt's output."""
@@ -139,7 +153,12 @@ class Host:
         offload.run_in_fork(self._loop, lambda: peers.look_up_names(names), answered)
 
     def probe_peers(
-        self, peers: dict[str, list[object]], run: str, patience: float, tried: Callable[[dict[str, str]], None]
+        self,
+        peers: dict[str, list[object]],
+        run: str,
+        secret: str,
+        patience: float,
+        tried: Callable[[dict[str, str]], None],
     ) -> None:
         """Connect to other hosts' tasks; call ``tried`` with those that cannot be reached, and the reasons."""
         from tflaunch_worker.agent import peers as others  # a run on one host has no peers
@@ -147,7 +166,7 @@ class Host:
         def answered(failed: dict[str, str] | None) -> None:
             tried(dict.fromkeys(peers, "it could not be tried") if failed is None else failed)
 
-        offload.run_in_fork(self._loop, lambda: others.probe_all(peers, run, patience), answered)
+        offload.run_in_fork(self._loop, lambda: others.probe_all(peers, run, secret, patience), answered)
 
     def command(self, task: str, message: dict[str, Any], progress: Progress | None) -> spawn.Command:
         """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe.

@@ -5,6 +5,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import socket
 from functools import partial
 
 from tflaunch_worker import fields, wire
@@ -119,6 +120,23 @@ def read_cluster(body: bytes) -> Dict[str, List[str]]:
     return cluster
 
 
+def read_addresses(body: bytes) -> List[str]:
+    """Return the body of ``set_fence``: the addresses of the cluster's hosts.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    addresses = wire.parse(body)
+    if type(addresses) is not list or any(type(address) is not str for address in addresses):
+        raise ValueError("the addresses must be a list of texts")
+    for address in addresses:
+        try:
+            socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+        except (OSError, UnicodeError) as error:  # a lone surrogate is no address, either
+            raise ValueError(f"{address[:60]!r} is not an address") from error
+    return addresses
+
+
 def _tf_config(message: Mapping[str, Any], name: str) -> None:
     place = fields.mapping(message, name)
     if place.keys() != {"roles", "role", "index"}:
@@ -205,7 +223,7 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "acknowledge": {"seen": fields.integer, "streams": _streams},
     "hold_ports": {"ports": _ports},
     "look_up_names": {"names": _words},
-    "probe_peers": {"ports": _ports, "peers": _peers, "run": _word, "patience": _patience},
+    "probe_peers": {"ports": _ports, "peers": _peers, "run": _word, "secret": _word, "patience": _patience},
     "start_task": {"task": _task, "attempt": _attempt, "port": partial(fields.integer, most=65535), **_COMMAND},
     "stop_task": {"task": _task, "attempt": _attempt, "grace": _seconds},
     "signal_task": {"task": _task, "attempt": _attempt, "signal": partial(fields.integer, least=1, most=64)},

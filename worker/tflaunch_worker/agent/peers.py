@@ -1,12 +1,15 @@
 """Check before the start that the tasks' hosts reach each other: each resolves names, listens briefly and connects.
 
 Otherwise a port closed by a firewall, or a name that resolves to another machine, would make TensorFlow wait silently.
+A caller also proves that it knows the run's secret, so that the address that it comes from, which may be that of a
+router, is known to belong to the cluster.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import selectors
 import socket
@@ -14,9 +17,11 @@ import threading
 import time
 from functools import partial
 
+from tflaunch_worker.agent.fence import plain
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional
+    from typing import Callable, Dict, List, Optional, Set
 
     from tflaunch_worker.event_loop import Loop
 
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
 _BACKLOG = 1024
 _LOOK_AGAIN = 0.05  # seconds before a refused connection is retried: the other host may not listen yet
 _LONGEST = 256
+_CHALLENGE = 33  # bytes: hexadecimal digits and the end of the line
+_PROOF = 64  # bytes
+_MOST_SOURCES = 1024
 SOMETHING_ELSE = "something else answers there"
 
 
@@ -34,15 +42,22 @@ class Listeners:
         self._loop = loop
         self._sockets: Dict[int, socket.socket] = {}
 
-    def listen(self, ports: Dict[str, int], run: str) -> None:
-        """Listen for these tasks.
+    def listen(self, ports: Dict[str, int], run: str, secret: str, seen: Callable[[str], None]) -> None:
+        """Listen for these tasks. Call ``seen`` with each address from which a caller comes that knows the secret.
 
         Raises:
             OSError: a port cannot be listened on.
         """
+        sources: Set[str] = set()
+
+        def proven(source: str) -> None:
+            if source not in sources and len(sources) < _MOST_SOURCES:
+                sources.add(source)
+                seen(source)
+
         for task, port in ports.items():
             listener = _listener(port)
-            self._watch(listener, partial(self._greet, listener, _words(run, task)))
+            self._watch(listener, partial(self._greet, listener, _words(run, task), secret, proven))
 
     def close(self) -> None:
         """Stop listening, so that the tasks can use the ports."""
@@ -60,29 +75,47 @@ class Listeners:
         self._sockets[one.fileno()] = one
         self._loop.watch(one.fileno(), call)
 
-    def _greet(self, listener: socket.socket, words: bytes) -> None:
-        """Send run and task.
+    def _greet(self, listener: socket.socket, words: bytes, secret: str, proven: Callable[[str], None]) -> None:
+        """Send run, task and a challenge.
 
         The caller closes first, so that no connection in TIME_WAIT remains on the task's port.
         """
         try:
-            connection, _ = listener.accept()
+            connection, address = listener.accept()
         except OSError:
             return
-        self._watch(connection, partial(self._dismiss, connection))
+        challenge = os.urandom(_CHALLENGE // 2).hex().encode("ascii")
+        proof = _proof(secret, challenge)
+        self._watch(connection, partial(self._hear, connection, proof, partial(proven, plain(address[0]))))
         try:
-            connection.send(words)
+            connection.send(words + challenge + b"\n")
         except OSError:
             pass  # the caller has already disconnected
 
-    def _dismiss(self, connection: socket.socket) -> None:
+    def _hear(self, connection: socket.socket, proof: bytes, proven: Callable[[], None]) -> None:
+        """Take a caller's proof; close the connection once the caller has."""
+        try:
+            heard = connection.recv(_PROOF)
+        except OSError:
+            heard = b""
+        if heard:
+            if heard == proof:  # each challenge has one answer, so the time of the comparison tells nothing
+                proven()
+            return
         del self._sockets[connection.fileno()]
         self._loop.forget(connection.fileno())
         connection.close()
 
 
+def _proof(secret: str, challenge: bytes) -> bytes:
+    import hashlib  # these cost every agent milliseconds, and only runs on several hosts need them
+    import hmac
+
+    return hmac.new(secret.encode("utf-8"), challenge, hashlib.sha256).hexdigest().encode("ascii")
+
+
 def _words(run: str, task: str) -> bytes:
-    return "{} {}\n".format(run, task).encode("utf-8")[-_LONGEST:]
+    return "{} {} ".format(run, task).encode("utf-8")[-_LONGEST:]
 
 
 def _listener(port: int) -> socket.socket:
@@ -106,9 +139,10 @@ def _listener(port: int) -> socket.socket:
 class _Probe:
     """Attempts to connect to a task's address, repeated until the time is up."""
 
-    def __init__(self, task: str, host: str, port: int, words: bytes) -> None:
+    def __init__(self, task: str, host: str, port: int, words: bytes, secret: str) -> None:
         self.task = task
         self.words = words
+        self._secret = secret
         self.heard = b""
         self.result: Optional[str] = None
         self.again_at = 0.0
@@ -135,17 +169,27 @@ class _Probe:
         """Handle received data, or a refused connection."""
         assert self.socket is not None
         try:
-            data = self.socket.recv(_LONGEST)
+            data = self.socket.recv(_LONGEST + _CHALLENGE)
         except OSError as error:
             self.reason = (error.strerror or str(error)).lower()
             self.end(selector)
             self.again_at = now + _LOOK_AGAIN
             return
         self.heard += data
-        if data and len(self.heard) < len(self.words):
+        if data and len(self.heard) < len(self.words) + _CHALLENGE:
             return
+        is_ours = self.heard.startswith(self.words) and self.heard.endswith(b"\n")
+        if is_ours:
+            self._prove(self.heard[len(self.words) : -1])
         self.end(selector)
-        self.result = "" if self.heard == self.words else SOMETHING_ELSE
+        self.result = "" if is_ours else SOMETHING_ELSE
+
+    def _prove(self, challenge: bytes) -> None:
+        assert self.socket is not None
+        try:
+            self.socket.send(_proof(self._secret, challenge))
+        except OSError:
+            pass  # it has answered, which is what the check is about
 
     def end(self, selector: selectors.BaseSelector) -> None:
         """Close the connection."""
@@ -155,15 +199,16 @@ class _Probe:
             self.socket = None
 
 
-def probe_all(peers: Dict[str, List[object]], run: str, patience: float) -> Dict[str, str]:
+def probe_all(peers: Dict[str, List[object]], run: str, secret: str, patience: float) -> Dict[str, str]:
     """Return the tasks that cannot be reached, with the reason.
 
     Args:
         peers: task to its host and port.
         run: the run that the tasks belong to.
+        secret: known to the hosts of the run only.
         patience: time limit in seconds.
     """
-    tries = [_Probe(task, str(host), int(str(port)), _words(run, task)) for task, (host, port) in peers.items()]
+    tries = [_Probe(task, str(host), int(str(port)), _words(run, task), secret) for task, (host, port) in peers.items()]
     until = time.monotonic() + patience  # does not include the time for resolving names
     selector = selectors.DefaultSelector()
     while True:

@@ -13,7 +13,7 @@ from tflaunch_worker.agent import listening_sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Callable, Collection
 
     from tflaunch_worker.event_loop import Loop
 
@@ -23,10 +23,14 @@ _GIVE_UP = 3600.0  # seconds; TensorFlow itself waits no longer for a missing pe
 
 
 class PortWatch:
-    """Calls ``opened(task)`` once for each watched task that listens on its port."""
+    """Calls ``opened(task, port)`` once for each watched task that listens on its port."""
 
-    def __init__(self, loop: Loop, opened: Callable[[str], None]) -> None:
+    def __init__(
+        self, loop: Loop, opened: Callable[[str, int], None], ours: Callable[[], Collection[int]] = frozenset
+    ) -> None:
+        """Watch nothing yet; ``ours`` returns the inodes of the agent's own sockets that listen on tasks' ports."""
         self._loop = loop
+        self._ours = ours
         self._opened = opened
         self._waiting: dict[str, tuple[int, Callable[[], int] | None]] = {}
         self._since = 0.0
@@ -65,8 +69,8 @@ class PortWatch:
 
     def _look_now(self) -> None:
         self._looked_at = self._loop.now()
-        open_ports = listening_sockets.ports() if self._waiting else set()
+        open_ports = listening_sockets.ports(self._ours()) if self._waiting else set()
         for task, (port, session) in list(self._waiting.items()):
             if port in open_ports and (session is None or listening_sockets.is_listening(port, session())):
                 del self._waiting[task]
-                self._opened(task)
+                self._opened(task, port)

@@ -1,9 +1,9 @@
 """Hold the ports of tasks, from before their start until the end of the run.
 
-A held port is a socket that is bound, with SO_REUSEPORT, but never listens. It accepts no connections and keeps other
-processes from binding the port, but not the task itself: TensorFlow's gRPC server binds with SO_REUSEPORT when
-TF_GRPC_REUSE_PORT=true (measured with TensorFlow 2.21). So nothing can take a port between the moment it is chosen and
-the moment the task listens on it.
+A held port is a socket that is bound, with SO_REUSEPORT. It keeps other processes from binding the port, but not the
+task itself: TensorFlow's gRPC server binds with SO_REUSEPORT when TF_GRPC_REUSE_PORT=true (measured with TensorFlow
+2.21). So nothing can take a port between the moment it is chosen and the moment the task listens on it. The socket
+listens only as part of the fence (`fence`).
 
 For a program that binds its port exclusively on 127.0.0.1, as TensorBoard does, the port is held on another loopback
 address only. That keeps it from other agents, but another process may still take it before that program listens. Then
@@ -44,8 +44,10 @@ class PortTaken(Exception):
 class Ports:
     """The ports that this agent holds, by task."""
 
-    def __init__(self) -> None:
+    def __init__(self, released: Callable[[str], None] | None = None) -> None:
+        """Hold nothing yet. ``released`` is called with a task before its port is released."""
         self._held: dict[str, Tuple[int, socket.socket]] = {}
+        self._released = released
 
     def hold(self, task: str, port: int) -> int:
         """Hold a port for a task and return its number; 0 chooses one.
@@ -84,7 +86,13 @@ class Ports:
         """Release the port of a task; has no effect if it has none."""
         held = self._held.pop(task, None)
         if held is not None:
+            if self._released is not None:
+                self._released(task)
             held[1].close()
+
+    def holder(self, task: str) -> socket.socket | None:
+        """Return the socket that holds a task's port, None if it has none."""
+        return self._held[task][1] if task in self._held else None
 
 
 def _chosen() -> Iterator[int]:

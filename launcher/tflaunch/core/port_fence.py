@@ -1,0 +1,69 @@
+"""The fence: from which addresses connections may reach the tasks, and what hosts report about it. Pure."""
+
+from __future__ import annotations
+
+from tflaunch.core.actions import Action, UpdateFence
+from tflaunch.core.events import OutsiderRefused, PeerSeen, PortUnfenced
+from tflaunch.core.job_state import Cause, Culprit, HostPhase, Job, Phase
+from tflaunch.core.phases import Step, fail
+from tflaunch.plan.model import FENCED_OR_FAIL, OPEN, Plan
+from tflaunch.plan.tf_config import has_cluster
+
+MOST_SOURCES = 256
+"""Maximum of addresses that are kept of those that hosts have seen."""
+
+REMEDY = '"network": "open" lets everybody through'
+
+
+def is_fenced(plan: Plan) -> bool:
+    """Whether the ports of a plan's tasks are to be fenced."""
+    return plan.network != OPEN and has_cluster(plan.strategy)
+
+
+def admitted(job: Job) -> list[str]:
+    """Return the addresses of the cluster, sorted; [] if a host does not know its own."""
+    present = [host for host in job.hosts.values() if host.phase not in (HostPhase.DOWN, HostPhase.JOINING)]
+    if not all(host.addresses for host in present):
+        return []
+    return sorted({address for host in present for address in host.addresses.split()}.union(job.port_fence.seen))
+
+
+def updates(before: Job, after: Job) -> list[Action]:
+    """Return requests to follow a change of the cluster's addresses while tasks run.
+
+    A host also gets the addresses with each task that it starts, if they have changed.
+    """
+    if before.hosts is after.hosts and before.port_fence is after.port_fence:
+        return []
+    if after.phase not in (Phase.RUNNING, Phase.SAVING, Phase.DRAINING) or not is_fenced(after.plan):
+        return []
+    if admitted(before) == admitted(after):
+        return []
+    busy = {after.plan.find(task.task).host for task in after.alive()}
+    present = (HostPhase.CONNECTED, HostPhase.DISCONNECTED)
+    return [UpdateFence(host) for host in after.hosts_in(*present) if host in busy]
+
+
+def on_fence_event(job: Job, event: PeerSeen | OutsiderRefused | PortUnfenced, now: float) -> Step:
+    """Return the job after a host has reported something about its fence."""
+    fence = job.port_fence
+    match event:
+        case PeerSeen():
+            return job._replace(port_fence=fence._replace(seen=_with(fence.seen, event.source))), []
+        case OutsiderRefused():
+            return job._replace(port_fence=fence._replace(refused=_with(fence.refused, event.source))), []
+        case PortUnfenced():
+            job = job._replace(port_fence=fence._replace(flaw=fence.flaw or flaw_of(event)))
+            if job.plan.network != FENCED_OR_FAIL or job.phase is not Phase.RUNNING:
+                return job, []
+            message = f"{flaw_of(event)}; {REMEDY}"
+            return fail(job, Culprit(Cause.PORTS, event.host, job.attempt, None, None, message), now, may_retry=False)
+
+
+def flaw_of(event: PortUnfenced) -> str:
+    """Return what is wrong with the fence of a task, as users read it."""
+    return f"connections from everywhere can reach {event.task} on {event.host}: {event.reason}"
+
+
+def _with(known: tuple[str, ...], address: str) -> tuple[str, ...]:
+    return known if address in known or len(known) >= MOST_SOURCES else (*known, address)

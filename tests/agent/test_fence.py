@@ -1,0 +1,272 @@
+"""The fence of a real agent: connections from outside the cluster are reset before its tasks see them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from support.agent_client import Agent
+from tflaunch_worker import event_loop, wire
+from tflaunch_worker.agent import fence as fences
+from tflaunch_worker.agent import interfaces, listening_sockets, peers
+from tflaunch_worker.agent.ports import Ports
+
+pytestmark = pytest.mark.agent
+
+CLUSTER = ["127.0.0.1", "::1"]
+OUTSIDER = "127.0.0.2"
+SERVER = """
+import socket, sys
+family = socket.AF_INET if sys.argv[2:] else socket.AF_INET6
+s = socket.socket(family)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+if family == socket.AF_INET6:
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+s.bind((sys.argv[2] if sys.argv[2:] else "", int(sys.argv[1])))
+s.listen()
+while True:
+    connection, address = s.accept()
+    connection.sendall(b"hello")
+    connection.close()
+"""
+needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+
+
+def answer(port: int, source: str) -> bytes:
+    """Connect from an address of this machine; return what arrives, b"" if the connection is refused or reset."""
+    family, target = (socket.AF_INET6, "::1") if ":" in source else (socket.AF_INET, "127.0.0.1")
+    with socket.socket(family) as caller:
+        caller.settimeout(10)
+        caller.bind((source, 0))
+        try:
+            caller.connect((target, port))
+            return caller.recv(100)
+        except (ConnectionRefusedError, ConnectionResetError):
+            return b""
+
+
+def hold(agent: Agent, addresses: list[str]) -> int:
+    """Have a port held and fenced; return it."""
+    agent.talk.say("hold_ports", ports={"worker:0": 0})
+    port = int(agent.talk.wait_for("ports_held")["ports"]["worker:0"])
+    admit(agent, addresses)
+    return port
+
+
+def admit(agent: Agent, addresses: list[str]) -> None:
+    """Send the addresses of the cluster."""
+    body = json.dumps(addresses).encode()
+    agent.talk.connection.sendall(wire.encode({"kind": "set_fence"}, body))
+
+
+def ends(agent: Agent, attempt: int) -> None:
+    """Stop an attempt, and wait until it is gone."""
+    agent.talk.say("stop_task", task="worker:0", attempt=attempt, grace=0)
+    agent.talk.wait_until(lambda: any(m["kind"] == "task_gone" and m["attempt"] == attempt for m in agent.talk.heard))
+
+
+def opened(agent: Agent, attempt: int) -> None:
+    """Wait until an attempt listens."""
+    agent.talk.wait_until(lambda: any(m["kind"] == "port_opened" and m["attempt"] == attempt for m in agent.talk.heard))
+
+
+@needs_ipv6
+def test_outsiders_never_reach_a_task(agent: Agent) -> None:
+    """Before it listens, while it does, after it has ended, and across restarts at the same port."""
+    agent.talk.hello()
+    port = hold(agent, CLUSTER)
+    for attempt in range(3):
+        agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), attempt=attempt, port=port)
+        assert answer(port, OUTSIDER) == b""
+        opened(agent, attempt)
+        for _ in range(20):
+            assert answer(port, OUTSIDER) == b""
+            assert answer(port, "127.0.0.1") == answer(port, "::1") == b"hello"
+        ends(agent, attempt)
+        assert answer(port, OUTSIDER) == b""
+    refused = [message for message in agent.talk.heard if message["kind"] == "outsider_refused"]
+    assert [(one["task"], one["source"]) for one in refused] == [("worker:0", OUTSIDER)]
+    assert not [message for message in agent.talk.heard if message["kind"] == "port_unfenced"]
+
+
+@needs_ipv6
+def test_refused_connections_are_counted(agent: Agent) -> None:
+    """The first of each of 16 addresses is told at once, all are counted."""
+    agent.talk.hello()
+    port = hold(agent, CLUSTER)
+    agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), port=port)
+    opened(agent, 0)
+    for number in range(2, 32):
+        assert answer(port, f"127.0.0.{number}") == b""
+    answer(port, OUTSIDER)
+    agent.talk.say("measure")
+    assert agent.talk.wait_for("measured")["tasks"]["worker:0"]["refused"] == 31
+    assert sum(message["kind"] == "outsider_refused" for message in agent.talk.heard) == 16
+
+
+@needs_ipv6
+def test_the_fence_follows_the_cluster(agent: Agent) -> None:
+    """A host that joins is let in, one that is lost is kept out, while a task listens."""
+    agent.talk.hello()
+    port = hold(agent, CLUSTER)
+    agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), port=port)
+    opened(agent, 0)
+    admit(agent, [*CLUSTER, OUTSIDER])
+    agent.talk.say("measure")
+    agent.talk.wait_for("measured")
+    assert answer(port, OUTSIDER) == b"hello"
+    admit(agent, CLUSTER)
+    agent.talk.heard.clear()
+    agent.talk.say("measure")
+    agent.talk.wait_for("measured")
+    assert answer(port, OUTSIDER) == b""
+
+
+@needs_ipv6
+@pytest.mark.parametrize(("address", "is_exposed"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_a_task_outside_of_the_group_is_reported(agent: Agent, address: str, is_exposed: bool) -> None:
+    """A program that listens with IPv4 only is not protected; one that only this machine reaches needs no fence."""
+    agent.talk.hello()
+    port = hold(agent, CLUSTER)
+    agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), address, port=port)
+    opened(agent, 0)
+    agent.talk.say("measure")
+    agent.talk.wait_for("measured")
+    told = [message["reason"] for message in agent.talk.heard if message["kind"] == "port_unfenced"]
+    assert told == (["its program listens on 0.0.0.0, not on ::"] if is_exposed else [])
+
+
+def test_without_addresses_everybody_is_let_in(agent: Agent) -> None:
+    """One host does not know its own: the task is reported, and goes on."""
+    agent.talk.hello()
+    port = hold(agent, [])
+    agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), port=port)
+    assert agent.talk.wait_for("port_unfenced")["reason"] == "the addresses of a host are not known"
+    opened(agent, 0)
+    assert answer(port, OUTSIDER) == b"hello"
+
+
+def test_an_open_network_has_no_fence(agent: Agent) -> None:
+    """No addresses are sent then, and nothing listens before the task does."""
+    agent.talk.hello()
+    agent.talk.say("hold_ports", ports={"worker:0": 0})
+    port = int(agent.talk.wait_for("ports_held")["ports"]["worker:0"])
+    agent.talk.start("worker:0", "sleep", "300", port=port)
+    agent.talk.wait_for("task_started")
+    assert port not in listening_sockets.ports()
+
+
+def test_the_greeting_has_the_addresses_of_the_interfaces(agent: Agent) -> None:
+    """As the kernel tells them to `ip`."""
+    told = agent.talk.hello()["addresses"]
+    shown = json.loads(subprocess.check_output(["ip", "-j", "address"]))
+    known = {(info["local"], info["scope"]) for link in shown for info in link.get("addr_info", []) if "local" in info}
+    assert set(told) == {"127.0.0.1", "::1"} | {
+        address for address, scope in known if scope != "link" and not address.startswith("127.")
+    }
+    assert told == interfaces.addresses()
+
+
+def test_the_owner_of_a_fenced_port_is_the_task(agent: Agent) -> None:
+    """Not the agent, whose socket listens, too."""
+    agent.talk.hello()
+    port = hold(agent, CLUSTER)
+    config = {"cluster": {"worker": [f"h:{port}"]}, "task": {"type": "worker", "index": 0}}
+    agent.talk.start("worker:0", "sleep", "300", port=port, TF_CONFIG=json.dumps(config))
+    pid = agent.talk.wait_for("task_started")["pid"]
+    assert f", pid {pid} (sleep 300)" in (listening_sockets.owner(port) or "")
+
+
+@pytest.fixture
+def fence() -> Iterator[tuple[fences.Fence, Ports, int]]:
+    """A fence around one port, outside of any agent, whose loop is not running."""
+    made = fences.Fence(event_loop.Loop())
+    ports = Ports(made.leave)
+    yield made, ports, ports.hold("worker:0", 0)
+    ports.release("worker:0")
+
+
+@needs_ipv6
+def test_a_peer_waits_for_a_task_that_does_not_listen_yet(agent: Agent) -> None:
+    """A connection that succeeded would make it believe that the task is ready; without a task, it is refused."""
+    agent.talk.hello()
+    port = hold(agent, CLUSTER)
+    for attempt in range(2):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 10)
+        agent.talk.start("worker:0", "sleep", "300", attempt=attempt, port=port)
+        agent.talk.wait_until(
+            lambda: any(m["kind"] == "task_started" and m["attempt"] == attempt for m in agent.talk.heard)  # noqa: B023
+        )
+        with pytest.raises(TimeoutError):
+            socket.create_connection(("127.0.0.1", port), 0.2)
+        ends(agent, attempt)
+
+
+def test_a_kernel_that_does_not_allow_it_is_told(
+    fence: tuple[fences.Fence, Ports, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The port is then held as without a fence."""
+    made, ports, port = fence
+    monkeypatch.setattr(fences, "_SO_ATTACH_REUSEPORT_CBPF", 999)
+    made.admit(CLUSTER)
+    reason = "the kernel does not allow it: Protocol not available"
+    assert made.guard("worker:0", ports.holder("worker:0")) == fences.why_unavailable() == reason
+    assert port not in listening_sockets.ports()
+
+
+def test_too_many_addresses_are_told(fence: tuple[fences.Fence, Ports, int]) -> None:
+    """Every other address of a network, which no range can join."""
+    made, ports, _ = fence
+    many = [f"10.{number // 128 // 256}.{number // 128 % 256}.{number % 128 * 2}" for number in range(5000)]
+    reason = "the 5000 addresses of the hosts are more than the kernel takes"
+    assert made.admit(many) == made.guard("worker:0", ports.holder("worker:0")) == reason
+
+
+def test_a_flood_does_not_stop_the_agent(agent: Agent) -> None:
+    """While others try to connect without pause, orders are obeyed."""
+    agent.talk.hello()
+    port = hold(agent, CLUSTER)
+    agent.talk.start("worker:0", "sleep", "300", port=port)
+    agent.talk.wait_for("task_started")
+    flood = (
+        "import socket, sys\n"
+        "while True:\n"
+        "    try: socket.create_connection(('127.0.0.1', int(sys.argv[1])), 10, ('127.0.0.2', 0)).close()\n"
+        "    except OSError: pass\n"
+    )
+    floods = [subprocess.Popen([sys.executable, "-c", flood, str(port)]) for _ in range(4)]
+    try:
+        agent.talk.wait_for("outsider_refused")
+        for _ in range(20):
+            agent.talk.heard.clear()
+            asked = time.monotonic()
+            agent.talk.keep_alive()
+            agent.talk.wait_for("alive")
+            assert time.monotonic() - asked < 5
+    finally:
+        for one in floods:
+            one.kill()
+            one.wait()
+
+
+def test_a_peer_from_an_unknown_address_proves_that_it_belongs_to_the_run(agent: Agent) -> None:
+    """As behind a router that changes addresses; who does not know the run's secret proves nothing."""
+    agent.talk.hello()
+    port = hold(agent, ["192.0.2.1"])
+    about = {"ports": {"worker:0": port}, "peers": {}, "run": "run", "patience": 0}
+    agent.talk.say("probe_peers", **about, secret="the run's own")
+    agent.talk.wait_for("peers_probed")
+    there: dict[str, list[object]] = {"worker:0": ["127.0.0.1", port]}
+    assert peers.probe_all(there, "run", "guessed", 10) == {}
+    agent.talk.keep_alive()
+    agent.talk.wait_for("alive")
+    assert not [message for message in agent.talk.heard if message["kind"] == "peer_seen"]
+    assert peers.probe_all(there, "run", "the run's own", 10) == {}
+    assert agent.talk.wait_for("peer_seen")["source"] == "127.0.0.1"

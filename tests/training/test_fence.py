@@ -1,0 +1,167 @@
+"""Outsiders never reach real TensorFlow: not before it listens, not while it does, and not across restarts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.launch import LONG, PATIENCE, Launch
+from tflaunch_worker.agent.ports import Ports
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.usefixtures("shared_import"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+PROGRAMS = Path(__file__).parent / "programs"
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+OUTSIDER, INSIDER = "127.0.0.2", "127.0.0.1"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+"""What a gRPC client sends first; a server answers with its settings."""
+
+RESTARTS = 3 if LONG else 1
+CONNECTIONS = 10_000 if LONG else 300
+PAUSE = 0.0005 if LONG else 0.02
+"""Seconds between two connections, so that they are spread over the run."""
+
+
+def call(port: int, source: str) -> str:
+    """Connect from an address of this machine; return ``refused``, ``reset`` or ``answered``."""
+    with socket.socket() as caller:
+        caller.settimeout(60)
+        caller.bind((source, 0))
+        try:
+            caller.connect((INSIDER, port))
+            caller.sendall(PREFACE)
+            return "answered" if caller.recv(100) else "reset"
+        except ConnectionRefusedError:
+            return "refused"
+        except (ConnectionResetError, BrokenPipeError):
+            return "reset"
+
+
+@contextmanager
+def calls(ports: Sequence[int], source: str) -> Iterator[Counter[str]]:
+    """Connect to the ports in turn until the end of the block, at least `CONNECTIONS` times; yield what came of it."""
+    found: Counter[str] = Counter()
+    is_over = threading.Event()
+
+    def call_all() -> None:
+        while not is_over.is_set() or found.total() < CONNECTIONS:
+            found[call(ports[found.total() % len(ports)], source)] += 1
+            time.sleep(PAUSE)
+
+    caller = threading.Thread(target=call_all)
+    caller.start()
+    try:
+        yield found
+    finally:
+        is_over.set()
+        caller.join()
+    assert found.total() >= CONNECTIONS, found
+
+
+def fixed_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago, known before the run."""
+    ports = Ports()
+    held = {str(number): ports.hold(str(number), 0) for number in range(count)}
+    for name in held:
+        ports.release(name)
+    return list(held.values())
+
+
+def mirrored(launch: Launch, ports: Sequence[int], **fields: Any) -> Path:
+    """Write a spec of two mirrored workers, of which one fails in each attempt but the last."""
+    fault = f"if task == 'worker:1' and step == 3 * (attempt + 1) and attempt < {RESTARTS}: os._exit(7)"
+    return launch.spec(
+        cluster={"worker": [f"localhost:{port}" for port in ports]},
+        command=["python", str(PROGRAMS / "mirrored.py"), str(3 * RESTARTS + 5), fault],
+        env=QUIET,
+        restart={"max": RESTARTS, "backoff": [0, 0]},
+        **fields,
+    )
+
+
+def final_weight(launch: Launch) -> str:
+    """Return the weight after the last step."""
+    return re.findall(r"weight (\d+)", launch.log("worker:0"))[-1]
+
+
+def test_outsiders_never_reach_mirrored_workers(launch: Launch) -> None:
+    """Nor do their connections change the training; in an open network they reach it."""
+    ports = fixed_ports(2)
+    with calls(ports, OUTSIDER) as found:
+        ended = launch.up(mirrored(launch, ports))
+    assert ended.returncode == 0, ended.stderr
+    assert found["answered"] == 0, found
+    assert found["reset"] > 0, found
+    assert [r["attempt"] for r in launch.journal() if r["kind"] == "task_started" and r["task"] == "worker:0"] == [
+        *range(RESTARTS + 1)
+    ]
+    told = f"refused a connection from {OUTSIDER} to worker:"
+    assert ended.stderr.count(told) == 1, ended.stderr
+    assert final_weight(launch) == str(2 * (3 * RESTARTS + 5))
+    assert "warning: connections from everywhere" not in ended.stderr
+
+
+@pytest.mark.skipif(not LONG, reason="trains once more: TFLAUNCH_TEST_LONG=1")
+def test_in_an_open_network_they_reach_them(launch: Launch) -> None:
+    """The same calls find the servers; the weights are the same."""
+    ports = fixed_ports(2)
+    with calls(ports, OUTSIDER) as found:
+        ended = launch.up(mirrored(launch, ports, network="open"))
+    assert ended.returncode == 0, ended.stderr
+    assert found["answered"] > 0, found
+    assert final_weight(launch) == str(2 * (3 * RESTARTS + 5))
+
+
+def test_outsiders_never_reach_parameter_servers(launch: Launch) -> None:
+    """A worker restarts alone at its address, and the chief finds it again."""
+    os.mkfifo(launch.directory / "fifo")
+    ports = fixed_ports(3)
+    roles = {"ps": {"server": True}, "worker": {"command": ["python", str(PROGRAMS / "server.py"), "fifo"]}}
+    cluster = {role: [f"localhost:{port}"] for role, port in zip(("chief", "worker", "ps"), ports, strict=True)}
+    command = ["python", str(PROGRAMS / "chief.py")]
+    written = launch.spec(cluster=cluster, command=command, roles=roles, env=QUIET, restart={"backoff": [0, 0]})
+
+    def steps() -> int:
+        return launch.log("chief:0").count("step ") if list(launch.home.glob("runs/*/logs/chief-0.log")) else 0
+
+    with calls(ports, OUTSIDER) as found:
+        running = launch.start("up", written)
+        wait_until(lambda: steps() > 2)
+        for _ in range(RESTARTS):
+            before = steps()
+            (launch.directory / "fifo").write_text("42")
+            wait_until(lambda: steps() > before + 2)  # noqa: B023
+        assert call(ports[1], INSIDER) == "answered"
+        (launch.directory / "enough").touch()
+        _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert found["answered"] == 0, found
+    assert found["reset"] > 0, found
+    assert err.count("it restarts alone") == RESTARTS
+    assert "warning: connections from everywhere" not in err
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll a condition."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)

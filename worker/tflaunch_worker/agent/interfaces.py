@@ -1,0 +1,52 @@
+"""Find the addresses of this machine's network interfaces, from which its connections come.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from tflaunch_worker import netlink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+_NETLINK_ROUTE = 0
+_GET_ADDRESS = 22  # RTM_GETADDR
+_ABOUT = struct.Struct("=BBBBI")  # struct ifaddrmsg: family, prefix, flags, scope, interface
+_ATTRIBUTE = struct.Struct("=HH")  # struct rtattr: length, type
+_ADDRESS, _LOCAL = 1, 2
+_LINK = 253  # the scope of addresses that are unique on one network only
+_LOOPBACK = ("127.0.0.1", "::1")
+MOST = 256
+
+
+def addresses() -> List[str]:
+    """Return the addresses of all interfaces without those valid on one link only; [] if unknown."""
+    found = set(_LOOPBACK)
+    try:
+        for message in netlink.dump(_NETLINK_ROUTE, _GET_ADDRESS, _ABOUT.pack(socket.AF_UNSPEC, 0, 0, 0, 0)):
+            address = _address(message)
+            if address and not address.startswith("127."):
+                found.add(address)
+    except (OSError, AttributeError):  # AttributeError: this is not Linux
+        return []
+    return sorted(found)[:MOST]
+
+
+def _address(message: bytes) -> str:
+    """Return the address in a message of the kernel, "" for one of no use to us."""
+    family, _, _, scope, _ = _ABOUT.unpack_from(message)
+    if scope == _LINK or family not in (socket.AF_INET, socket.AF_INET6):
+        return ""
+    known = {}
+    place = _ABOUT.size
+    while place + _ATTRIBUTE.size <= len(message):
+        length, kind = _ATTRIBUTE.unpack_from(message, place)
+        known[kind] = message[place + _ATTRIBUTE.size : place + length]
+        place += max((length + 3) & ~3, _ATTRIBUTE.size)
+    packed = known.get(_LOCAL) or known.get(_ADDRESS)  # with a peer, _ADDRESS is the other end's
+    return socket.inet_ntop(family, packed) if packed else ""
