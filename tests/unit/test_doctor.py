@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.specs import clustered
-from tflaunch.doctor.findings import CHECKS, Finding, Host, findings, unchecked
+from tflaunch.doctor.findings import CHECKS, Finding, Host, findings, reachable_by, unchecked
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
@@ -65,6 +65,7 @@ FAULTS = [
     (B._replace(names={"a": ""}), "names", "error", "does not know the name 'a'"),
     (B._replace(refused={"worker:1": "port 2222 is in use by pid 7"}), "ports", "error", "in use by pid 7"),
     (B._replace(unreached={"worker:0": "timed out"}), "peers", "error", "cannot reach worker:0 at a:2222: timed out"),
+    (with_facts(unfenced="the kernel does not allow it"), "fence", "warning", "the kernel does not allow it"),
     (B._replace(offset=-130.0), "clock", "warning", "130 s behind"),
     (with_facts(disk={"/job": 2**20}), "disk", "warning", "1 MiB are free at /job"),
     (with_facts(memory={"total": 2**30, "available": 2**27}), "memory", "warning", "128 MiB of memory"),
@@ -89,6 +90,32 @@ def test_each_fault_is_found_by_name(host: Host, check: str, severity: str, word
 def test_every_check_can_find_something() -> None:
     """No check is listed that can only pass."""
     assert {fault[1] for fault in FAULTS} | {"proxies", "tensorboard"} == set(CHECKS)  # the last: see test_board.py
+
+
+@pytest.mark.parametrize(("network", "severity"), [("fenced", "warning"), ("fenced-or-fail", "error")])
+def test_a_fence_that_is_required_must_be_possible(network: str, severity: str) -> None:
+    """Otherwise the job would not run."""
+    (finding,) = found(with_facts(unfenced="no"), clustered(CLUSTER, network=network))
+    assert (finding.check, finding.severity) == ("fence", severity)
+
+
+@pytest.mark.parametrize(
+    ("fields", "who"),
+    [
+        ({}, "the cluster's hosts"),
+        ({"network": "open"}, "everybody"),
+        ({"strategy": "none"}, "the cluster's hosts"),
+        ({"cluster": {"worker": 2}}, "this machine"),
+    ],
+)
+def test_who_could_reach_a_task_is_told(fields: dict[str, Any], who: str) -> None:
+    """On a host on which ports can be fenced."""
+    plan = clustered(**{"cluster": CLUSTER, **fields})
+    host = plan.hosts[0].host
+    assert reachable_by(plan, Host(host, facts=FACTS))["worker:0"] == who
+    assert [finding.check for finding in findings(plan, {host: Host(host, facts=FACTS)})] == (
+        ["fence"] if who == "everybody" else []
+    )
 
 
 def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:

@@ -22,6 +22,7 @@ from tflaunch.errors import EXIT_PREFLIGHT
 
 if TYPE_CHECKING:
     from tflaunch.doctor.findings import Finding, Host
+    from tflaunch.plan.model import Plan
 
 
 @click.command(cls=CommandAfterDashes, short_help="Check the hosts of a spec before running it.")
@@ -47,7 +48,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     plan = prepare.make_plan(file.source, file.directory, loaded)
     warn(spec, warnings)
     from tflaunch.doctor import collect
-    from tflaunch.doctor.findings import findings, unchecked
+    from tflaunch.doctor.findings import findings, reachable_by, unchecked
     from tflaunch.plan import placeholders
     from tflaunch.runtime import launch
 
@@ -60,12 +61,25 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
             "ok": is_ok,
             "findings": [finding._asdict() for finding in found],
             "not_checked": unchecked(plan, hosts),
-            "hosts": [host._asdict() for host in hosts.values()],
+            "hosts": [{**host._asdict(), "reachable_by": reachable_by(plan, host)} for host in hosts.values()],
         }
         click.echo(json.dumps(shown, indent=2))
     else:
         click.echo(_table(found, hosts, unchecked(plan, hosts)), nl=False)
+        click.echo(_ports(plan, hosts), nl=False)
     return 0 if is_ok else EXIT_PREFLIGHT
+
+
+def _ports(plan: Plan, hosts: Mapping[str, Host]) -> str:
+    """Return one line per group of tasks that the same machines could reach, for those that have a port."""
+    from tflaunch.doctor.findings import NOBODY, reachable_by
+    from tflaunch.explain.wording import listed
+
+    groups: dict[str, list[str]] = {}
+    for host in hosts.values():
+        for task, who in reachable_by(plan, host).items() if host.reason is None else ():
+            groups.setdefault(who, []).append(task)
+    return "".join(f"{listed(tasks)}: can be reached by {who}\n" for who, tasks in groups.items() if who != NOBODY)
 
 
 def _table(found: Sequence[Finding], hosts: Mapping[str, Host], unchecked: Mapping[str, str]) -> str:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tflaunch.core import policy, preflight
+from tflaunch.core import policy, port_fence, preflight
 from tflaunch.explain.wording import counted, listed
 from tflaunch.plan import tensorboard
 from tflaunch.plan.gpu_shares import gpus_given
-from tflaunch.plan.model import AUTO, Plan, TaskPlan
+from tflaunch.plan.model import AUTO, FENCED_OR_FAIL, OPEN, Plan, TaskPlan
+from tflaunch.plan.tf_config import has_cluster
 
 _GIB = 2**30
 _LITTLE_DISK = _GIB
 _LITTLE_MEMORY = _GIB // 2  # per task: TensorFlow alone takes that much
 _FEW_FILES = 1024
+NOBODY, THIS_MACHINE, CLUSTER, EVERYBODY = "nobody", "this machine", "the cluster's hosts", "everybody"
+"""Who could reach the port of a task."""
 _MOST_OFFSET = 2.0  # seconds between clocks
 CHECKS = (
-    "reach", "program", "python", "tensorflow", "keras", "names", "ports", "peers", "proxies", "clock", "disk",
+    "reach", "program", "python", "tensorflow", "keras", "names", "ports", "peers", "fence", "proxies", "clock", "disk",
     "memory", "gpus", "files", "checkpoints", "tensorboard",
 )  # fmt: skip
 """The names of all checks, in display order."""
@@ -59,6 +62,7 @@ def findings(plan: Plan, hosts: Mapping[str, Host]) -> list[Finding]:
     found = [_reach(host) for host in hosts.values() if host.reason is not None]
     for host in there:
         found += [*_programs(host), *_packages(plan, host), *_names(host), *_ports(host), *_peers(plan, host)]
+        found += _fence(plan, host)
         found += [*_clock(host), *_room(plan, host)]
     found += [*_differing_programs(there), *_skew(there), *_proxies(plan), *_gpus(plan, there), *_checkpoints(there)]
     found += _board(plan, reached)
@@ -195,6 +199,33 @@ def _peers(plan: Plan, host: Host) -> Iterator[Finding]:
         message = f"cannot reach {task} at {place}: {reason}"
         hint = "open the port between the hosts, or give hosts.X.address"
         yield Finding("peers", "error", host.host, message, hint)
+
+
+def _fence(plan: Plan, host: Host) -> Iterator[Finding]:
+    exposed = [task for task, who in reachable_by(plan, host).items() if who == EVERYBODY]
+    if exposed and plan.network == OPEN:
+        message = "everybody who reaches this host can run code in them through their ports"
+        yield Finding("fence", "warning", f"{host.host} ({listed(exposed)})", message, 'leave out "network": "open"')
+    elif exposed:
+        severity = "error" if plan.network == FENCED_OR_FAIL else "warning"
+        message = f"their ports cannot be fenced: {host.facts.get('unfenced')}"
+        hint = "keep others out with a firewall, or use another kernel"
+        yield Finding("fence", severity, f"{host.host} ({listed(exposed)})", message, hint)
+
+
+def reachable_by(plan: Plan, host: Host) -> dict[str, str]:
+    """Return, for each task and sidecar on a host, who could reach its port: nobody if it has none."""
+    inside = THIS_MACHINE if len(plan.hosts) == 1 else CLUSTER
+    is_fenced = port_fence.is_fenced(plan) and not host.facts.get("unfenced")
+    found = {}
+    for process in plan.on_host(host.host):
+        if tensorboard.is_board(process):
+            found[process.task] = THIS_MACHINE
+        elif process.address is None or not has_cluster(plan.strategy):
+            found[process.task] = NOBODY
+        else:
+            found[process.task] = inside if is_fenced else EVERYBODY
+    return found
 
 
 def _proxies(plan: Plan) -> Iterator[Finding]:

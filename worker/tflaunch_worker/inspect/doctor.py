@@ -66,6 +66,7 @@ class DoctorService:
             if facts is not None:
                 for number, problem in sorted(problems.items()):
                     facts["programs"].insert(number, {"problem": problem})
+                facts["unfenced"] = self._host.why_unfenced()
             self._link.answer("examined", facts=facts)
 
         offload.run_in_fork(self._loop, lambda: host_facts.examine(directory, commands, files, probe), answered)
