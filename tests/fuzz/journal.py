@@ -59,11 +59,13 @@ def check(case: bytes) -> None:
         (path / JOURNAL_NAME).write_bytes(case)
         try:
             records, job = journal.read_job(path)
-            first_and_last_record(path)
+            found = first_and_last_record(path)
         except TflaunchError as error:
             check_sentence(str(error))
             return
     assert records
+    assert found is not None
+    check_sentence(str(found[1].get("state")))  # which `ls` and `prune` show as it is
     shown = status(job, StatusInputs(epoch=0.0, logs="logs", is_alive=False, now=1e6))
     check_sentence(shown.reason or "")
     wire.parse(json.dumps(shown.as_json(), allow_nan=False), max_values=1 << 20)

@@ -11,6 +11,7 @@ from tflaunch.core.job_state import Job
 _LATEST = 2.0**40  # seconds: beyond any clock, yet safe for arithmetic with times
 _NUMBER_FIELDS = {"ended": ("exit_code",), "supervisor": ("number",)}
 _MAX_CODE, _MAX_SIGNAL = 255, 64
+_ENDINGS = ("succeeded", "failed", "stopped", "interrupted")  # see `explain.status.state_of_run`
 
 JOURNAL_FORMAT = 2
 """Version of the records, named in the first one. Journals without a format are those of tflaunch 0.1."""
@@ -83,7 +84,7 @@ def _check(record: Any, number: int) -> None:
         _require(type(record.get(name)) is int and 0 <= record[name] <= _MAX_CODE, f"has a wrong {name}")
     losses = record.get("losses", [])
     _require(isinstance(losses, list) and all(isinstance(text, str) for text in losses), "has wrong losses")
-    _require(isinstance(record.get("state", ""), str) or kind != "ended", "has a wrong state")
+    _require(kind != "ended" or record.get("state") in (None, *_ENDINGS), "has a wrong state")
     event = events.from_record(record)
     if event is not None:
         _require("now" in record, "has no time of the supervisor's")
