@@ -114,12 +114,13 @@ def test_it_takes_another_port_than_one_that_is_busy(launch: Launch) -> None:
     with busy(6006):
         spec = launch.spec(cluster={"worker": 1}, strategy="none", command=UNTIL_GO, tensorboard="logs/")
         assert launch.run("up", "-d", spec).returncode == 0
-        attached = Said(launch.start("attach"))
-        port = int(attached.until(URL, PATIENCE)[1])
+        attached = launch.start("attach")
+        port = int(Said(attached).until(URL, PATIENCE)[1])
         assert port != 6006
         assert answers(port)
     (launch.directory / "go").touch()
     assert launch.run("wait").returncode == 0
+    assert attached.wait(PATIENCE) == 0
     assert not launch.survivors()
     assert not answers(port)
 
