@@ -46,6 +46,7 @@ class SpecFields(TypedDict, total=False):
     elastic: model.Elastic | Mapping[str, Any]
     preload: Sequence[str]
     warm: str | float
+    network: Literal["fenced", "fenced-or-fail", "open"]
     container: model.Container | Mapping[str, Any]
     slurm: Mapping[str, str | int | bool]
 
