@@ -7,6 +7,7 @@ from typing import Any
 from tflaunch.core import events
 from tflaunch.core.events import Event, TaskExited, TaskNotStarted
 from tflaunch.core.job_state import Job
+from tflaunch.printable import printable
 
 _LATEST = 2.0**40  # seconds: beyond any clock, yet safe for arithmetic with times
 _NUMBER_FIELDS = {"ended": ("exit_code",), "supervisor": ("number",)}
@@ -24,9 +25,9 @@ class DamagedRecordError(ValueError):
     """Error for a record that no supervisor can have written: its number, from 0, and the reason."""
 
     def __init__(self, number: int, reason: str) -> None:
-        super().__init__(f"record {number}: {reason}")
         self.number = number
-        self.reason = reason
+        self.reason = printable(reason)  # it may quote the record
+        super().__init__(f"record {number}: {self.reason}")
 
 
 class OtherFormatError(DamagedRecordError):
