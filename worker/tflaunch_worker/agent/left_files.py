@@ -74,7 +74,7 @@ class LeftFiles:
     """The files of ended attempts that the supervisor has not released."""
 
     def __init__(self, link: SupervisorLink, find: Callable[[str, str, int], LeftFile | None]) -> None:
-        """Announce files over ``link``; ``find`` returns a task's file by name, if it has at most so many bytes."""
+        """Announce files over ``link``; ``find`` returns a task's file by name, unless it is larger than allowed."""
         self._link = link
         self._find = find
         self._wanted: dict[str, Mapping[str, int]] = {}
