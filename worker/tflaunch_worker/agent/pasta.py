@@ -1,0 +1,114 @@
+"""A way out of a private network for any protocol: the program pasta, on hosts where it is installed.
+
+Pasta gives the network an interface, and repeats outside what tasks send there; it lets no connection in. A process of
+ours in the network, the keeper, shows pasta the namespaces, and kills it when the agent ends: pasta changes its
+privileges, after which the kernel no longer signals it when its parent dies.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+
+from tflaunch_worker import linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable, NoReturn
+
+PATIENCE = 2.0
+"""Seconds in which pasta has to connect a network; it takes about 0.01."""
+_INTERVAL = 0.002  # seconds
+_NOTHING_COMES_IN = ("--tcp-ports=none", "--udp-ports=none")
+_NO_LOOPBACK_OF_THE_HOST = ("--tcp-ns=none", "--udp-ns=none", "--no-map-gw")
+_INTERFACE = "--ns-ifname=pasta"
+_ADDRESSES = ("--address=169.254.90.2", "--netmask=30", "--gateway=169.254.90.1")
+"""Link-local, for the network would otherwise have the host's address, and not reach services there."""
+_OWN_SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
+
+
+def connect(namespaces: Iterable[int]) -> bool:
+    """Connect a network with the world for as long as this process lives; return whether that was possible.
+
+    Args:
+        namespaces: descriptors of the namespaces to enter, in this order; the last is that of the network.
+    """
+    program = shutil.which("pasta")
+    if program is None:
+        return False
+    ours, theirs = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _be_keeper(program, list(namespaces), theirs, parent)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as answer:
+        is_connected = answer.read(1) == b"1"
+    if not is_connected:
+        os.waitpid(pid, 0)
+    return is_connected
+
+
+def _be_keeper(program: str, namespaces: list[int], answer: int, parent: int) -> NoReturn:
+    try:
+        signal.set_wakeup_fd(-1)
+        linux.close_all_but([*namespaces, answer])
+        signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)
+        keeper = os.getpid()
+        entered, enter = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _be_pasta(program, keeper, len(namespaces) > 1, entered, enter)
+        for namespace in namespaces:
+            linux.enter_namespace(namespace)
+        linux.drop_capabilities()
+        linux.die_with_parent(signal.SIGTERM)
+        os.close(enter)
+        try:
+            if os.getppid() == parent and _is_connected(pid):
+                os.write(answer, b"1")
+                os.close(answer)
+                signal.sigwait(_OWN_SIGNALS)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    except BaseException as error:
+        os.write(2, f"{error!r}\n".encode("utf-8", "replace"))
+    finally:
+        os._exit(0)
+
+
+def _is_connected(pid: int) -> bool:
+    """Wait until pasta has made a default route in this network; return False if it ends before, or takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        routes = (linux.read("/proc/self/net/route") or "").splitlines()[1:]
+        if any(route.split()[1] == "00000000" for route in routes):
+            return True
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return False
+        time.sleep(_INTERVAL)
+    return False
+
+
+def _be_pasta(program: str, keeper: int, has_user_namespace: bool, entered: int, enter: int) -> NoReturn:
+    """Become pasta, quietly, when the keeper has entered the network and closed ``enter``."""
+    try:
+        linux.die_with_parent(signal.SIGKILL)  # until it changes its privileges
+        os.close(enter)
+        os.read(entered, 1)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nothing, descriptor)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # pasta of 2023 does not start where Python has it ignored
+        as_root = ["--netns-only", "--runas=0:0"]  # another user could not open the namespace
+        user = [f"--userns=/proc/{keeper}/ns/user"] if has_user_namespace else as_root
+        network = ["--config-net", _INTERFACE, *_NOTHING_COMES_IN, *_NO_LOOPBACK_OF_THE_HOST, *_ADDRESSES]
+        os.execv(program, [program, "--foreground", "--quiet", *network, *user, f"--netns=/proc/{keeper}/ns/net"])
+    finally:
+        os._exit(1)

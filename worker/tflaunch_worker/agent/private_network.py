@@ -1,0 +1,152 @@
+"""A network for the tasks of this host, which no other process of the host can reach.
+
+It is a network namespace with a loopback interface and nothing else. Root makes it directly. An ordinary user needs a
+user namespace around it, in which the user keeps its id, so that tasks create files as ever. The namespaces live as
+long as their descriptors here; tasks join them before their programs are executed (`spawn`). The way out is a proxy
+(`egress`), whose socket listens inside, and on hosts that have it `pasta`; tasks on other hosts of the run are reached
+through the `relay`.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import struct
+
+from tflaunch_worker import linux
+from tflaunch_worker.agent import egress, pasta
+from tflaunch_worker.forkserver.messages import receive_message, send_message
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Iterable, NoReturn
+
+_LOOPBACK = b"lo"
+_GET_FLAGS, _SET_FLAGS, _IS_UP = 0x8913, 0x8914, 0x1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
+_FLAGS = struct.Struct("16sH22x")  # struct ifreq: name and flags
+_BACKLOG = 128
+_FORBIDDING = (
+    ("user/max_user_namespaces", "0"),
+    ("kernel/unprivileged_userns_clone", "0"),
+    ("kernel/apparmor_restrict_unprivileged_userns", "1"),
+)
+"""Settings below /proc/sys with the values by which a host forbids what an ordinary user needs."""
+
+
+class NoPrivateNetwork(Exception):
+    """Raised where a private network cannot be made; the message says why."""
+
+
+class PrivateNetwork:
+    """A network with its namespaces, and a proxy that leads out of it.
+
+    ``namespaces``: descriptors of the namespaces that a task joins, in this order.
+    """
+
+    def __init__(self, namespaces: tuple[int, ...], listener: socket.socket) -> None:
+        self.namespaces = namespaces
+        self._listener = listener
+        self._proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self._has_proxy = False
+
+    def change_environment(self, env: dict[str, str], others: Iterable[str]) -> None:
+        """Make a task use the proxy for all that is not in the network, which has also the addresses ``others``.
+
+        The proxy is started for the first task, and ends with this process. Proxies in that task's environment lie
+        between ours and the rest of the world.
+        """
+        if not self._has_proxy:
+            egress.start_proxy(self._listener, env)
+            self._listener.close()
+            self._has_proxy = True
+        for name in (*egress.PROXIES, *egress.NO_PROXIES):
+            env.pop(name, None)
+        env.update(dict.fromkeys(egress.PROXIES[:4], self._proxy))
+        env.update(dict.fromkeys(egress.NO_PROXIES, ",".join(("localhost", "127.0.0.1", "::1", *others))))
+
+
+def open_network() -> PrivateNetwork:
+    """Make a network, with an interface to the world where pasta can make one.
+
+    Raises:
+        NoPrivateNetwork: this host does not allow it.
+    """
+    descriptors = _ask_fork(_make_namespaces)
+    listener = socket.socket(fileno=descriptors.pop(0))
+    pasta.connect(descriptors)
+    return PrivateNetwork(tuple(descriptors), listener)
+
+
+def why_unavailable() -> str:
+    """Return why tasks cannot have a private network on this host, or "" if they can."""
+    try:
+        descriptors = _ask_fork(_make_namespaces)
+    except NoPrivateNetwork as reason:
+        return str(reason)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return ""
+
+
+def _ask_fork(make: Callable[[socket.socket], None]) -> list[int]:
+    """Call a function in a fork, as this process must not change its own namespaces; return what it sends."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        pid = os.fork()
+        if pid == 0:
+            _make_and_exit(make, theirs)
+        theirs.close()
+        try:
+            message, descriptors = receive_message(ours)
+        except EOFError:
+            message, descriptors = {"reason": "the process that makes it has died"}, []
+        os.waitpid(pid, 0)
+    if "reason" in message:
+        raise NoPrivateNetwork(str(message["reason"]))
+    return descriptors
+
+
+def _make_and_exit(make: Callable[[socket.socket], None], channel: socket.socket) -> NoReturn:
+    try:
+        signal.set_wakeup_fd(-1)
+        make(channel)
+    except OSError as error:
+        send_message(channel, {"reason": _reason(error)})
+    except BaseException as error:
+        os.write(2, f"{error!r}\n".encode("utf-8", "replace"))
+    finally:
+        os._exit(0)
+
+
+def _make_namespaces(channel: socket.socket) -> None:
+    """Move to new namespaces, and send their descriptors, after that of a socket that listens there."""
+    kinds = ["net"]
+    try:
+        linux.enter_new_namespaces(linux.NEW_NETWORK)
+    except OSError:
+        user, group = os.geteuid(), os.getegid()
+        linux.enter_new_namespaces(linux.NEW_USER | linux.NEW_NETWORK)
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+        kinds.insert(0, "user")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        name, flags = _FLAGS.unpack(fcntl.ioctl(control, _GET_FLAGS, _FLAGS.pack(_LOOPBACK, 0)))
+        fcntl.ioctl(control, _SET_FLAGS, _FLAGS.pack(name, flags | _IS_UP))
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(_BACKLOG)
+    namespaces = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in kinds]
+    send_message(channel, {}, [listener.fileno(), *namespaces])
+
+
+def _reason(error: OSError) -> str:
+    """Return what keeps this user from making the namespaces."""
+    for setting, value in _FORBIDDING:
+        if (linux.read(f"/proc/sys/{setting}") or "").strip() == value:
+            return f"this host does not let users make namespaces: {setting.replace('/', '.')} is {value}"
+    return f"this host, or the container that it is, does not let users make namespaces: {error.strerror}"
