@@ -1,0 +1,139 @@
+"""Call kubectl, with the user's own configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tflaunch.plan.model import POD_CONTAINER, KubernetesPlan
+from tflaunch.printable import printable
+
+_PATIENCE = 30.0  # seconds
+_LONGEST = 600  # characters of an error
+_ADVICE = "; if you choose to ignore these errors"
+_NEEDED = (
+    *((verb, kind) for kind in ("services", "statefulsets.apps") for verb in ("create", "get", "list", "delete")),
+    *((verb, "pods") for verb in ("get", "list", "delete")),
+    ("create", "pods/exec"),
+)
+_PREFIXES = ("error: ", "Error from server ")
+
+
+class KubectlError(Exception):
+    """Raised when a kubectl command fails; the message is one sentence."""
+
+
+def exec_command(cluster: KubernetesPlan, pod: str) -> list[str]:
+    """Return the argv prefix that runs a command in a pod, connected to its input and output."""
+    return cluster.command("exec", "--stdin", pod, f"--container={POD_CONTAINER}", "--")
+
+
+def run_kubectl(cluster: KubernetesPlan, *arguments: str, given: str = "", patience: float = _PATIENCE) -> str:
+    """Return the output of a kubectl command.
+
+    Args:
+        cluster: the cluster, context and namespace.
+        arguments: the command without `kubectl`.
+        given: its standard input.
+        patience: its time limit, in seconds.
+
+    Raises:
+        KubectlError: it cannot be run, or fails.
+    """
+    done = _run(cluster, arguments, given, patience)
+    if done.returncode != 0:
+        raise KubectlError(_reason(done.stderr) or f"`kubectl {arguments[0]}` ended with code {done.returncode}")
+    return done.stdout
+
+
+def _run(
+    cluster: KubernetesPlan, arguments: tuple[str, ...], given: str = "", patience: float = _PATIENCE
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            cluster.command(*arguments),
+            input=given,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=patience,
+            check=False,
+            start_new_session=True,  # Ctrl-C is handled here
+        )
+    except FileNotFoundError:
+        raise KubectlError("`kubectl` is not installed here, or not on the PATH; install it") from None
+    except OSError as error:
+        raise KubectlError(f"`kubectl` cannot be run: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise KubectlError(f"`kubectl {arguments[0]}` did not end within {patience:g} s") from None
+
+
+def run_for_json(
+    cluster: KubernetesPlan, *arguments: str, given: str = "", patience: float = _PATIENCE
+) -> dict[str, Any]:
+    """Return the object that a kubectl command prints as JSON; arguments and errors are those of `run_kubectl`."""
+    printed = run_kubectl(cluster, *arguments, "--output=json", given=given, patience=patience)
+    try:
+        found = json.loads(printed)
+    except ValueError as error:
+        raise KubectlError(f"`kubectl {arguments[0]}` did not print JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise KubectlError(f"`kubectl {arguments[0]}` did not print an object")
+    return found
+
+
+@contextmanager
+def readable_answer() -> Iterator[None]:
+    """Turn the errors of code that reads an answer of an unexpected form into a `KubectlError`."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError) as error:
+        raise KubectlError(f"its answer has an unexpected form: {error!r:.100}") from None
+
+
+def missing_permissions(cluster: KubernetesPlan) -> list[str]:
+    """Return what a run needs and the user may not do, such as ``create pods/exec``.
+
+    Raises:
+        KubectlError: kubectl cannot be run, or Kubernetes does not answer.
+    """
+    missing = []
+    for verb, resource in _NEEDED:
+        done = _run(cluster, ("auth", "can-i", verb, resource))
+        if not done.stdout.startswith(("yes", "no")):
+            raise KubectlError(_reason(done.stderr) or "`kubectl auth can-i` gave no answer")
+        if done.stdout.startswith("no"):
+            missing.append(f"{verb} {resource}")
+    return missing
+
+
+def pinned(cluster: KubernetesPlan) -> KubernetesPlan:
+    """Return the cluster with the context and namespace that kubectl would choose now, so that they stay the same.
+
+    Raises:
+        KubectlError: kubectl has no configuration, or not this context.
+    """
+    config = cluster.config or os.environ.get("KUBECONFIG") or None
+    if config is not None:
+        config = os.pathsep.join(os.path.abspath(path) if path else "" for path in config.split(os.pathsep))
+    cluster = cluster._replace(config=config)
+    view = run_for_json(cluster, "config", "view", "--minify")
+    with readable_answer():
+        contexts = view.get("contexts") or []
+        if not contexts:  # in a pod, kubectl finds its cluster without a configuration
+            return cluster
+        namespace = cluster.namespace or contexts[0].get("context", {}).get("namespace") or "default"
+        return cluster._replace(context=contexts[0]["name"], namespace=namespace)
+
+
+def _reason(errors: str) -> str:
+    """Return the error in kubectl's output, without the parts that every error has."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    said = "; ".join(lines[-3:])
+    for prefix in _PREFIXES:
+        said = said.removeprefix(prefix)
+    return printable(said.partition(_ADVICE)[0], _LONGEST)

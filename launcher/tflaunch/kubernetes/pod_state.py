@@ -1,0 +1,115 @@
+"""Interpret what Kubernetes returns about pods: whether they run, what they wait for, why they ended. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from tflaunch.plan.model import POD_CONTAINER
+
+_IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+_JUST_STARTING = ("ContainerCreating", "PodInitializing")
+_OOM = "OOMKilled"
+ROUTINE = ("controller", "scheduler", "start", "deletion")
+"""Values of `PodState.waits_for` that every pod goes through."""
+
+
+class PodState(NamedTuple):
+    """What Kubernetes knows of a pod.
+
+    ``uid`` is that of the pod, and ``container`` the ID of its container while it runs; "" if there is none.
+    ``waits_for``: a keyword for what it waits for, and ``reason`` the same as a sentence; "" if it can be used.
+    ``ended``: why its container or the pod ended last, "" if it did not.
+    """
+
+    uid: str = ""
+    container: str = ""
+    waits_for: str = ""
+    reason: str = ""
+    ended: str = ""
+
+
+def read_pods(
+    items: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]], names: Iterable[str]
+) -> dict[str, PodState]:
+    """Return the state of the pods with these names.
+
+    Args:
+        items: the run's pods and StatefulSets, as the API returns them.
+        events: the warnings about them.
+        names: pods that should exist.
+    """
+    known = list(items)
+    pods = {item["metadata"]["name"]: item for item in known if item["kind"] == "Pod"}
+    sets = {item["metadata"]["name"]: item["metadata"]["uid"] for item in known if item["kind"] == "StatefulSet"}
+    warnings = {event["involvedObject"].get("uid"): event for event in events}  # the last one of each object
+    return {
+        name: _state(pods[name], warnings) if name in pods else _missing(name.rpartition("-")[0], sets, warnings)
+        for name in names
+    }
+
+
+def _missing(group: str, sets: Mapping[str, str], warnings: Mapping[Any, Mapping[str, Any]]) -> PodState:
+    if group not in sets:
+        return PodState(waits_for="deleted", reason=f"StatefulSet {group} was deleted")
+    if warning := warnings.get(sets[group]):
+        return PodState(waits_for="refused", reason=f"its pod is refused: {_message(warning)}")
+    return PodState(waits_for="controller", reason=f"its pod was not made yet by StatefulSet {group}")
+
+
+def _state(pod: Mapping[str, Any], warnings: Mapping[Any, Mapping[str, Any]]) -> PodState:
+    status, about = pod.get("status", {}), pod["metadata"]
+    container: Mapping[str, Any] = next(
+        (one for one in status.get("containerStatuses", []) if one["name"] == POD_CONTAINER), {}
+    )
+    running = container.get("containerID", "") if "running" in container.get("state", {}) else ""
+    waits_for, reason = "", ""
+    if "deletionTimestamp" in about:
+        waits_for, reason = "deletion", "its pod is being deleted"
+    elif not running:
+        waits_for, reason = _why_not_running(status, container, warnings.get(about["uid"]))
+    return PodState(about["uid"], running, waits_for, reason, _end(status, container))
+
+
+def _why_not_running(
+    status: Mapping[str, Any], container: Mapping[str, Any], warning: Mapping[str, Any] | None
+) -> tuple[str, str]:
+    """Return what a pod waits for, as a keyword and as a sentence."""
+    ended = _end(status, container)
+    if status.get("phase") == "Failed":
+        return "failed", f"its pod has failed: {ended or 'no reason is given'}"
+    scheduled: Mapping[str, Any] = next(
+        (one for one in status.get("conditions", []) if one["type"] == "PodScheduled"), {}
+    )
+    if scheduled.get("status") != "True":
+        why = scheduled.get("message") or "the scheduler has not seen it yet"
+        return scheduled.get("reason", "scheduler"), f"its pod has no node: {why}"
+    waiting = container.get("state", {}).get("waiting", {})
+    reason = waiting.get("reason", "ContainerCreating")
+    if reason in _IMAGE_REASONS:
+        return "image", f"its image {container.get('image', '')!r} cannot be pulled: {waiting.get('message') or reason}"
+    if reason in _JUST_STARTING and warning is not None:
+        return "creation", f"its container cannot be made: {_message(warning)}"
+    if reason in _JUST_STARTING:
+        return "start", "its container is being made, or its image pulled"
+    about = "; ".join(filter(None, (waiting.get("message"), ended)))
+    return reason, f"its container does not run: {reason}{f': {about}' if about else ''}"
+
+
+def _end(status: Mapping[str, Any], container: Mapping[str, Any]) -> str:
+    """Return why a pod or its container ended; "" if neither did."""
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return f"{status['reason']}: {status.get('message', '')}".strip(": ")
+    disruption = next((one for one in status.get("conditions", []) if one["type"] == "DisruptionTarget"), None)
+    if disruption is not None:
+        return f"{disruption.get('reason', 'disrupted')}: {disruption.get('message', '')}".strip(": ")
+    end = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
+    if end is None:
+        return ""
+    if end.get("reason") == _OOM:
+        return "its container had too little memory (OOMKilled); raise container.resources.memory"
+    return f"its container ended with code {end.get('exitCode')} ({end.get('reason', 'no reason')})"
+
+
+def _message(event: Mapping[str, Any]) -> str:
+    return f"{event.get('reason', '')}: {event.get('message', '')}"

@@ -1,0 +1,63 @@
+"""Query the state of a run's pods, once for all threads that wait for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from tflaunch.kubernetes import kubectl, pod_state
+from tflaunch.kubernetes.kubectl import KubectlError
+from tflaunch.kubernetes.pod_state import PodState
+from tflaunch.plan.model import RUN_LABEL, KubernetesPlan
+
+_FRESH = 1.0  # seconds
+_PATIENCE = 10.0  # seconds for an answer
+
+
+class PodWatch:
+    """Caches the state of a run's pods for a second."""
+
+    def __init__(self, cluster: KubernetesPlan, run: str, pods: Sequence[str]) -> None:
+        """Prepare to ask; ``pods`` are the names of those of the run."""
+        self._cluster = cluster
+        self._run = run
+        self._names = tuple(pods)
+        self._lock = threading.Lock()
+        self._asked_at = float("-inf")
+        self._states: dict[str, PodState] = {}
+        self._failure = ""
+
+    def look_at(self, pod: str) -> PodState:
+        """Return the state of a pod, at most a second old.
+
+        Raises:
+            KubectlError: Kubernetes did not answer, at most a second ago.
+        """
+        with self._lock:
+            if time.monotonic() - self._asked_at >= _FRESH:
+                try:
+                    with kubectl.readable_answer():
+                        self._states, self._failure = self._ask(), ""
+                except KubectlError as error:
+                    self._failure = str(error)
+                self._asked_at = time.monotonic()
+            if self._failure:
+                raise KubectlError(self._failure)
+            return self._states[pod]
+
+    def _ask(self) -> dict[str, PodState]:
+        label = f"--selector={RUN_LABEL}={self._run}"
+        items = self._list("pods,statefulsets", label)
+        states = pod_state.read_pods(items, [], self._names)
+        if all(state.container for state in states.values()):
+            return states
+        try:
+            warnings = self._list("events", "--field-selector=type=Warning", "--sort-by=.lastTimestamp")
+        except KubectlError:
+            return states  # the user may not read events
+        return pod_state.read_pods(items, warnings, self._names)
+
+    def _list(self, *words: str) -> list[dict[str, object]]:
+        found = kubectl.run_for_json(self._cluster, "get", *words, patience=_PATIENCE)
+        return list(found.get("items", []))

@@ -1,0 +1,171 @@
+"""Hosts that are pods: their names, and the objects from which Kubernetes makes them. Pure.
+
+Each task has a pod. The pods of a role belong to one StatefulSet, which replaces a pod under the same name, and a
+headless Service gives each name an address before its pod is ready.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tflaunch.clusterspec.model import Container, Host, Kubernetes, Spec
+from tflaunch.clusterspec.values import Address
+from tflaunch.errors import Problem
+from tflaunch.plan import placement
+from tflaunch.plan.gpu_shares import gpus_given
+from tflaunch.plan.model import POD, POD_CONTAINER, SIDECAR, KubernetesPlan, TaskPlan
+
+_SIGNS = re.compile(r"[^a-z0-9]+")
+_LONGEST_NAME = 40  # names of StatefulSets (with role and revision) and of runs are label values: 63 characters
+_TIME_TO_LEAVE = 10  # seconds for an agent to exit once its tasks have ended
+
+
+def label(name: str) -> str:
+    """Turn a name into a valid Kubernetes name: a DNS label that begins with a letter."""
+    text = _SIGNS.sub("-", name.lower()).strip("-")
+    return text if text[:1].isalpha() else f"job-{text}"
+
+
+def problems(spec: Spec) -> Iterator[Problem]:
+    """Find what keeps the tasks of a spec from running in pods."""
+    if spec.discover or spec.pool is not None:
+        message = "would look for hosts, and each task gets a pod of its own"
+        yield Problem("error", "discover" if spec.discover else "hosts.discover", message, "give numbers of tasks")
+    if spec.container.image is None:
+        message = "is missing, and pods need an image with Python"
+        yield Problem("error", "container.image", message, "add --image NAME, or write it into the spec")
+    if len(label(spec.name)) > _LONGEST_NAME:
+        message = f"{spec.name!r} is too long for the names of pods, which begin with it"
+        yield Problem("error", "name", message, f"use at most {_LONGEST_NAME} letters")
+    if spec.sync is None:
+        yield from _missing_code(spec)
+    seen = {label(role): role for role in spec.cluster}
+    for name in spec.sidecars:
+        if (other := seen.setdefault(label(name), name)) != name:
+            message = f"is {label(name)!r} as a pod, like {other!r}"
+            yield Problem("error", f"sidecars.{name}", message, "rename it")
+
+
+def _missing_code(spec: Spec) -> Iterator[Problem]:
+    """Find tasks that would start in a directory of this machine."""
+    for role, addresses in spec.cluster.items():
+        settings = spec.roles.get(role)
+        for address in addresses:
+            chosen = (settings and settings.workdir) or spec.host(address.host).workdir or spec.workdir or "."
+            if not chosen.startswith(("/", "~", "${host:")):
+                message = "is missing, and pods do not have the files beside the spec"
+                hint = 'write "sync": {} to copy them, or an absolute path in the image as "workdir"'
+                yield Problem("error", "sync", message, hint)
+                return
+
+
+def placed(spec: Spec) -> Spec:
+    """Return the spec with a pod as the host of every task and sidecar.
+
+    Hosts in the spec only say which settings a task has: ``env``, ``gpus``, ``python`` and ``workdir``.
+    """
+    job = label(spec.name)
+    hosts: dict[str, Host] = {}
+
+    def pod(group: str, index: int, host: str) -> str:
+        name = f"{job}-{label(group)}-{index}"
+        settings = spec.host(host).only("env", "gpus", "python", "workdir")
+        hosts[name] = settings.model_copy(update={"engine": POD, "address": f"{name}.{job}"})
+        return name
+
+    cluster = {
+        role: tuple(Address(pod(role, index, address.host), address.port) for index, address in enumerate(addresses))
+        for role, addresses in spec.cluster.items()
+    }
+    sidecars = {
+        name: sidecar.model_copy(update={"host": pod(name, 0, sidecar.host)}) for name, sidecar in spec.sidecars.items()
+    }
+    return placement.with_gpus(spec.model_copy(update={"cluster": cluster, "sidecars": sidecars, "hosts": hosts}))
+
+
+def cluster_plan(spec: Spec, processes: Sequence[TaskPlan], grace: float) -> KubernetesPlan | None:
+    """Return the plan of the objects for the processes of a `placed` spec; None if it is not for Kubernetes."""
+    kubernetes = spec.kubernetes
+    if kubernetes is None:
+        return None
+    job = label(spec.name)
+    groups: dict[str, list[TaskPlan]] = {}
+    for process in processes:
+        groups.setdefault(process.host.rpartition("-")[0], []).append(process)
+    about = {"labels": labels(job), "annotations": {}}
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": job, **about},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels(job)},
+    }
+    sets = [_stateful_set(name, job, kubernetes, spec, tasks, grace) for name, tasks in groups.items()]
+    return KubernetesPlan(
+        job, json.dumps([service, *sets]), kubernetes.pending, kubernetes.context, kubernetes.namespace
+    )
+
+
+def labels(job: str) -> dict[str, str]:
+    """Return the labels of everything that belongs to a job."""
+    return {"app.kubernetes.io/name": job, "app.kubernetes.io/managed-by": "tflaunch"}
+
+
+def _stateful_set(
+    name: str, job: str, kubernetes: Kubernetes, spec: Spec, tasks: Sequence[TaskPlan], grace: float
+) -> dict[str, Any]:
+    first = next(task for task in tasks if task.role != SIDECAR or len(tasks) == 1)
+    own = {**labels(job), "tflaunch/group": name}
+    about = {"labels": {**kubernetes.labels, **own}, "annotations": dict(kubernetes.annotations)}
+    count = len({task.host for task in tasks})
+    pod = {**kubernetes.pod, **_pod(spec, first, grace, kubernetes.pod.get("volumes", []))}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, **about},
+        "spec": {
+            "replicas": count,
+            "serviceName": job,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": own},
+            "template": {"metadata": about, "spec": pod},
+        },
+    }
+
+
+def _pod(spec: Spec, task: TaskPlan, grace: float, more_volumes: Sequence[Any]) -> dict[str, Any]:
+    """Return the fields of a pod's spec that tflaunch sets; the arguments of its command are added at the start."""
+    settings = spec.container
+    container: dict[str, Any] = {
+        "name": POD_CONTAINER,
+        "image": settings.image,
+        "command": [spec.host(task.host).python or "python3"],
+    }
+    if limits := _limits(settings, gpus_given(task.env)):
+        container["resources"] = {"limits": limits}
+    volumes = [(f"volume-{number}", *item) for number, item in enumerate(settings.volumes.items())]
+    if volumes:
+        container["volumeMounts"] = [{"name": name, "mountPath": path} for name, path, _ in volumes]
+    pod: dict[str, Any] = {
+        "terminationGracePeriodSeconds": math.ceil(grace) + _TIME_TO_LEAVE,
+        "containers": [container],
+    }
+    if volumes or more_volumes:
+        pod["volumes"] = [*more_volumes, *({"name": name, **volume_source(source)} for name, _, source in volumes)]
+    return pod
+
+
+def _limits(container: Container, gpus: int) -> dict[str, Any]:
+    resources = container.resources
+    limits: dict[str, Any] = {"cpu": resources.cpu, "memory": resources.memory, "nvidia.com/gpu": gpus or None}
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def volume_source(source: str) -> dict[str, Any]:
+    """Return the source of a volume: a path on the host, or the name of a claim."""
+    return (
+        {"hostPath": {"path": source}} if source.startswith("/") else {"persistentVolumeClaim": {"claimName": source}}
+    )
