@@ -1,0 +1,1 @@
+"""The page: what runs are doing, in a browser on this machine."""

@@ -1,0 +1,178 @@
+"""Follow a run in a thread, for all pages that show it: its status, its timeline and its messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tflaunch.client.observer import ObservedStep, Observer, Outcome
+from tflaunch.client.status import current_status
+from tflaunch.errors import TflaunchError
+from tflaunch.explain.explanation import explain_run
+from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.explain.run_status import Status
+from tflaunch.explain.timeline import Timeline
+from tflaunch.store.log_writer import tail
+from tflaunch.store.samples import SampleRecorder
+
+_POLL = 1.0  # seconds between two reads of a run in which nothing changes
+_MIN_INTERVAL = 0.3  # seconds between two reads of a run in which much changes
+_PER_TASK = 0.002  # seconds more for each task: their status takes time to make, to send and to draw
+_POLL_LOST = 10.0  # seconds between two reads of a run without supervisor, which query its hosts
+_MOST_MESSAGES = 500
+
+
+class Piece(NamedTuple):
+    """What a page shows of a run, as JSON; no two of a feed have the same ``version``."""
+
+    version: int
+    text: str
+
+
+class RunFeed:
+    """Follows one run until it ends.
+
+    ``pieces`` are the newest ``status``, ``timeline`` and, if the run cannot be read, ``trouble``. A run that is live
+    is followed, and what its tasks use is recorded, also when its last page was closed.
+    """
+
+    def __init__(self, directory: Path, loop: asyncio.AbstractEventLoop) -> None:
+        self.directory = directory
+        self.pieces: dict[str, Piece] = {}
+        self.is_over = False
+        """Whether nothing will change any more."""
+        self._loop = loop
+        self._pages: set[asyncio.Event] = set()
+        self._version = 0
+        self._recorder: SampleRecorder | None = None
+        self._messages: list[tuple[float, str]] = []
+        self._timeline = Timeline()
+        self._thread = threading.Thread(target=self._watch, name=f"watch {directory.name}", daemon=True)
+        self._thread.start()
+
+    def enter(self) -> asyncio.Event:
+        """Return an event that is set whenever a piece has changed or a task has written output."""
+        changed = asyncio.Event()
+        self._pages.add(changed)
+        return changed
+
+    def leave(self, changed: asyncio.Event) -> None:
+        """Forget a page."""
+        self._pages.discard(changed)
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether a page shows the run."""
+        return bool(self._pages)
+
+    # ---- in the thread
+
+    def _watch(self) -> None:
+        try:
+            while not self.is_over:
+                try:
+                    self._follow()
+                except (TflaunchError, OSError) as error:
+                    self._publish("trouble", {"sentence": str(error)})
+                    self.is_over = not self.directory.exists()  # it was removed
+                if not self.is_over:
+                    time.sleep(_POLL)
+        finally:
+            if self._recorder is not None:
+                self._recorder.close()
+            self._wake()
+
+    def _follow(self) -> None:
+        """Follow the run until it ends or loses its supervisor.
+
+        Raises:
+            TflaunchError: it has no journal yet, or a damaged one.
+        """
+        observer = Observer(self.directory)
+        self._timeline, self._messages = Timeline(), []
+        try:
+            while True:
+                self._take(observer)
+                if observer.outcome is not Outcome.LIVE:
+                    self.is_over = observer.outcome is Outcome.ENDED
+                    if not self.is_over:
+                        self._wait_for_page()
+                    return
+                observer.wait(_POLL)
+        finally:
+            if observer.client is not None:
+                observer.client.close()
+
+    def _wait_for_page(self) -> None:
+        """Wait before the next read of a run without supervisor, until a page shows it."""
+        time.sleep(_POLL_LOST)
+        while not self._pages:
+            time.sleep(_POLL)
+
+    def _take(self, observer: Observer) -> None:
+        """Publish how the run is now, and wait a little."""
+        steps = observer.catch_up()
+        for step in steps:
+            self._note(observer, step)
+        current = current_status(self.directory)
+        observer.catch_up()  # may have ended in between
+        logs = observer.logs
+        explained = explain_run(observer.job, current, lambda task, count: tail(logs, task, count))
+        if observer.outcome is Outcome.LIVE:
+            self._record(current)
+        if steps or "timeline" not in self.pieces:
+            self._publish("timeline", {**self._timeline.as_json(), "messages": self._messages[-_MOST_MESSAGES:]})
+        self._publish("status", {**current.as_json(), "explanation": explained.as_json(), "now": time.time()})
+        self.pieces.pop("trouble", None)
+        if observer.outcome is Outcome.LIVE:
+            time.sleep(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
+
+    def _note(self, observer: Observer, step: ObservedStep) -> None:
+        self._timeline.add(step.before, step.event, step.job, step.now, observer.epoch)
+        logs = Logs(str(observer.logs), lambda task, count: tail(observer.logs, task, count))
+        said = messages_about(step.before, step.event, step.job, step.now, logs)
+        self._messages += [(round(step.now + observer.epoch, 3), message) for message in said]
+
+    def _record(self, current: Status) -> None:
+        """Record what the tasks use, unless another process does or there is no room: only charts need it."""
+        with suppress(OSError):
+            if self._recorder is None:
+                self._recorder = SampleRecorder(self.directory, len(current.tasks))
+            self._recorder.add(current, time.time())
+
+    def _publish(self, name: str, value: dict[str, Any]) -> None:
+        text = json.dumps(value, separators=(",", ":"))
+        earlier = self.pieces.get(name)
+        if earlier is None or earlier.text != text:
+            self._version += 1
+            self.pieces[name] = Piece(self._version, text)
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the server has ended
+            self._loop.call_soon_threadsafe(self._wake_pages)
+
+    def _wake_pages(self) -> None:
+        for changed in self._pages:
+            changed.set()
+
+
+class Feeds:
+    """The feeds of all runs that pages have shown."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[Path, RunFeed] = {}
+
+    def of(self, directory: Path) -> RunFeed:
+        """Return the feed of a run; call it in the server's event loop."""
+        for path, feed in list(self._feeds.items()):
+            if feed.is_over and not feed.has_pages:
+                del self._feeds[path]
+        if directory not in self._feeds:
+            self._feeds[directory] = RunFeed(directory, asyncio.get_running_loop())
+        return self._feeds[directory]

@@ -1,0 +1,78 @@
+// The frame: which page is shown, keys, light and dark.
+import { dialog, h, show } from "./parts.js";
+import { runPage } from "./run.js";
+import { runsPage } from "./runs.js";
+import { taskPage } from "./task.js";
+
+const main = document.getElementById("main");
+const KEYS = [
+  ["/", "filter or search"], ["j k ↑ ↓", "choose a row"], ["Enter", "open it"], ["Esc, b", "one level up"],
+  ["1 … 6", "views of a run"], ["f", "follow the log"], ["t", "light or dark"], ["?", "these keys"],
+];
+let page = null;
+let shown = "";
+
+function route() {
+  const [run, second, third] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const key = JSON.stringify(second === "task" ? [run, third] : [run]);
+  if (key !== shown) {
+    page?.close();
+    main.replaceChildren();
+    if (!run) page = runsPage(main);
+    else page = second === "task" && third ? taskPage(main, run, third) : runPage(main, run);
+    shown = key;
+    main.focus({ preventScroll: true });
+    window.scrollTo(0, 0);
+  }
+  page.setTab?.(second ?? "tasks");
+  document.title = `${page.title} · tflaunch`;
+  show(document.getElementById("path"), page.path.map(([text, href]) => [h("span", {}, "/"), h("a", { href }, text)]).flat());
+}
+
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  localStorage.setItem("theme", name);
+  page?.repaint?.();
+}
+
+function otherTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const current = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
+  setTheme(current === "dark" ? "light" : "dark");
+}
+
+function showKeys() {
+  if (document.querySelector("dialog")) return;
+  dialog("Keys", [h("dl", { className: "keys" }, KEYS.map(([key, does]) => [h("dt", {}, key), h("dd", {}, does)]))]);
+}
+
+function up() {
+  const parts = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean);
+  location.hash = `#/${parts.length > 1 ? parts[0] : ""}`;
+}
+
+document.addEventListener("keydown", (event) => {
+  const isTyping = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName);
+  if (event.key === "Escape" && isTyping) event.target.blur();
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog")) return;
+  const keys = {
+    "/": () => page.search?.focus(), "?": showKeys, t: otherTheme, f: () => page.follow?.(), b: up, Escape: up,
+    j: () => page.focus?.focus(), k: () => page.focus?.focus(), ArrowDown: () => page.focus?.focus(),
+  };
+  const act = keys[event.key];
+  const tab = /^[1-6]$/.test(event.key) ? page.tabHref?.(Number(event.key) - 1) : null;
+  if (tab) location.hash = tab;
+  else if (act) act();
+  else return;
+  event.preventDefault();
+  if (["j", "k", "ArrowDown"].includes(event.key)) page.focus?.dispatchEvent(new KeyboardEvent("keydown", { key: event.key }));
+});
+
+const theme = localStorage.getItem("theme");
+if (theme) document.documentElement.dataset.theme = theme;
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page?.repaint?.());
+document.getElementById("theme").addEventListener("click", otherTheme);
+document.getElementById("keys").addEventListener("click", showKeys);
+addEventListener("hashchange", route);
+
+route();

@@ -1,0 +1,78 @@
+// What the server says: requests, and streams that end when the tab is hidden, as browsers allow six per server.
+
+const UNSEEN = 20000; // milliseconds
+
+export async function get(path) {
+  return answered(await fetch(path));
+}
+
+export async function post(path, body = {}) {
+  return answered(await fetch(path, { method: "POST", body: JSON.stringify(body) }));
+}
+
+async function answered(response) {
+  if (response.status === 403) throw new Error("tflaunch web was started again: open the link that it printed");
+  const found = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  if (!response.ok) throw new Error(found.error);
+  return found;
+}
+
+export const apiOf = (run) => `/api/runs/${encodeURIComponent(run)}`;
+
+export class Stream {
+  constructor(path, handlers) {
+    Object.assign(this, { path, handlers, source: null, isOver: false });
+    this.look = () => {
+      clearTimeout(this.timer);
+      if (document.hidden) this.timer = setTimeout(() => this.pause(), UNSEEN);
+      else this.resume();
+    };
+    document.addEventListener("visibilitychange", this.look);
+    this.look();
+  }
+
+  resume() {
+    if (this.source || this.isOver) return;
+    this.source = new EventSource(this.path);
+    this.source.onopen = () => {
+      said("live", "connected");
+      this.handlers.open?.();
+    };
+    this.source.onerror = () => this.failed();
+    for (const [name, handler] of Object.entries(this.handlers)) {
+      if (name !== "open") this.source.addEventListener(name, (event) => handler(JSON.parse(event.data)));
+    }
+    this.source.addEventListener("over", () => {
+      this.isOver = true;
+      this.pause();
+      said("ended");
+    });
+  }
+
+  pause() {
+    this.source?.close();
+    this.source = null;
+  }
+
+  async failed() {
+    if (this.source?.readyState === EventSource.CLOSED) {
+      this.pause();
+      said("refused", "closed: open the link that tflaunch web printed");
+    } else {
+      said("waiting", "no answer; is tflaunch web running?");
+    }
+  }
+
+  close() {
+    this.isOver = true;
+    clearTimeout(this.timer);
+    document.removeEventListener("visibilitychange", this.look);
+    this.pause();
+  }
+}
+
+function said(state, text = state) {
+  const place = document.getElementById("link");
+  place.className = state;
+  place.textContent = text;
+}

@@ -1,0 +1,279 @@
+// Building blocks: elements, words for numbers, dialogs, and lists that hold only the rows in view.
+
+export function h(tag, props = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name in element && name !== "list") element[name] = value;
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// Replace what is in an element only if it reads differently: a selection and the focus outlive most updates.
+export function show(element, ...children) {
+  const fresh = h(element.tagName, {}, ...children);
+  if (fresh.innerHTML !== element.innerHTML) element.replaceChildren(...fresh.childNodes);
+}
+
+export function duration(seconds) {
+  const whole = Math.max(Math.floor(seconds), 0);
+  const two = (value) => String(value).padStart(2, "0");
+  if (whole < 60) return `${whole}s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)}m${two(whole % 60)}s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)}h${two(Math.floor((whole % 3600) / 60))}m`;
+  return `${Math.floor(whole / 86400)}d${two(Math.floor((whole % 86400) / 3600))}h`;
+}
+
+export function memory(size) {
+  if (size === null || size === undefined) return "";
+  const units = ["", "K", "M", "G", "T", "P"];
+  let power = 0;
+  while (size >= 1000 && power < units.length - 1) [size, power] = [size / 1024, power + 1];
+  return (size > 0 && size < 10 && power ? size.toFixed(1) : size.toFixed(0)) + units[power];
+}
+
+export const count = (value) => (value === null || value === undefined ? "" : Math.round(value).toString());
+export const percent = (value) => (value === null || value === undefined ? "" : `${Math.round(value)}%`);
+
+export function rate(value) {
+  if (value === null || value === undefined) return "";
+  return value >= 100 ? `${value.toFixed(0)}/s` : `${value.toPrecision(3)}/s`;
+}
+
+export function significant(value) {
+  if (value === null || value === undefined) return "";
+  if (value && (Math.abs(value) < 0.001 || Math.abs(value) >= 1e7)) return value.toExponential(2);
+  return Math.abs(value) < 1000 ? value.toPrecision(4) : value.toFixed(0);
+}
+
+export function clock(time, withDate = false) {
+  const at = new Date(time * 1000);
+  const words = at.toLocaleTimeString([], { hour12: false });
+  return withDate ? `${at.toLocaleDateString([], { day: "numeric", month: "short" })} ${words}` : words;
+}
+
+export function ago(seconds) {
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit} ago`;
+  }
+  return `${Math.max(Math.floor(seconds), 0)} s ago`;
+}
+
+// Begin a sentence with a capital, but leave the name of a task as it is.
+export const capital = (text) => (/^\S*:/.test(text) ? text : text[0].toUpperCase() + text.slice(1));
+
+export const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
+const TONES = {
+  good: ["succeeded"],
+  bad: ["failed", "lost", "unreadable", "down"],
+  busy: ["running", "connected"],
+  warn: ["starting", "waiting", "stopping", "restarting", "disconnected", "not listening", "joining", "preparing",
+    "saving", "draining", "backing off", "backing_off", "leaving", "queued"],
+};
+
+export function tone(state) {
+  return Object.keys(TONES).find((name) => TONES[name].includes(state)) ?? "calm";
+}
+
+export const stateOf = (task) => (task.state === "waiting" && task.listening === false ? "not listening" : task.state);
+
+export function badge(state, text = state) {
+  return h("span", { className: `badge ${tone(state)}` }, text.replaceAll("_", " "));
+}
+
+// Write a state into a badge that exists already.
+export function setBadge(element, state) {
+  setText(element, state.replaceAll("_", " "));
+  element.className = `badge ${tone(state)}`;
+}
+
+export function copyable(command) {
+  const button = h("button", {
+    className: "copy", title: "Copy",
+    onclick: async () => {
+      await navigator.clipboard.writeText(command);
+      button.textContent = "copied";
+      setTimeout(() => (button.textContent = "copy"), 1500);
+    },
+  }, "copy");
+  return h("span", { className: "command" }, h("code", {}, command), button);
+}
+
+export function dialog(title, body, actions = []) {
+  const box = h("dialog", { onclose: () => box.remove() },
+    h("form", { method: "dialog" },
+      h("h2", {}, title), ...body,
+      h("div", { className: "actions" },
+        h("button", { value: "", autofocus: !actions.length }, actions.length ? "Cancel" : "Close"), ...actions)));
+  document.body.append(box);
+  box.showModal();
+  return box;
+}
+
+// Ask before `act`; its error is shown where it was asked.
+export function confirmed(title, sentence, verb, act, extra = []) {
+  const trouble = h("p", { className: "trouble", role: "alert" });
+  const button = h("button", {
+    type: "button", className: "danger",
+    onclick: async () => {
+      button.disabled = true;
+      try {
+        await act();
+        box.close();
+      } catch (error) {
+        trouble.textContent = error.message;
+        button.disabled = false;
+      }
+    },
+  }, verb);
+  const box = dialog(title, [h("p", {}, sentence), ...extra, trouble], [button]);
+  button.focus();
+}
+
+// A list of any length in which only the rows in view exist: `create()` makes a row, `update(row, item, index)` fills it.
+export class VirtualList {
+  constructor({ rowHeight, create, update, open = null, label, head = null }) {
+    Object.assign(this, { rowHeight, create, update, open, items: [], rows: [], chosen: -1 });
+    this.headHeight = head ? rowHeight : 0;
+    this.space = h("div", { className: "space" });
+    this.element = h("div", { className: "virtual", tabIndex: 0, "aria-label": label }, head, this.space);
+    this.element.addEventListener("scroll", () => this.draw(), { passive: true });
+    this.element.addEventListener("keydown", (event) => this.key(event));
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.element);
+  }
+
+  set(items) {
+    this.items = items;
+    this.space.style.height = `${items.length * this.rowHeight}px`;
+    this.draw();
+  }
+
+  draw() {
+    const top = this.element.scrollTop;
+    const first = Math.max(Math.floor(top / this.rowHeight) - 4, 0);
+    const last = Math.min(Math.ceil((top + this.element.clientHeight) / this.rowHeight) + 4, this.items.length);
+    while (this.rows.length < last - first) {
+      const row = this.create();
+      row.classList.add("row");
+      if (this.open) row.addEventListener("click", (event) => {
+        if (!event.target.closest("a, button")) this.open(this.items[row.at]);
+      });
+      this.rows.push(row);
+      this.space.append(row);
+    }
+    this.rows.forEach((row, slot) => {
+      const at = first + slot;
+      row.hidden = at >= last;
+      if (row.hidden) return;
+      row.at = at;
+      row.style.transform = `translateY(${at * this.rowHeight}px)`;
+      row.classList.toggle("chosen", at === this.chosen);
+      this.update(row, this.items[at], at);
+    });
+  }
+
+  choose(at) {
+    this.chosen = Math.min(Math.max(at, 0), this.items.length - 1);
+    const top = this.chosen * this.rowHeight;
+    if (top < this.element.scrollTop) this.element.scrollTop = top;
+    const below = top + this.rowHeight + this.headHeight - this.element.clientHeight;
+    if (below > this.element.scrollTop) this.element.scrollTop = below;
+    this.draw();
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !this.open) return;
+    const steps = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 15, PageUp: -15 };
+    if (event.key in steps) this.choose(this.chosen + steps[event.key]);
+    else if (event.key === "Enter" && this.chosen >= 0) this.open(this.items[this.chosen]);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  get atEnd() {
+    const { scrollTop, clientHeight, scrollHeight } = this.element;
+    return scrollTop + clientHeight >= scrollHeight - this.rowHeight;
+  }
+
+  toEnd() {
+    this.element.scrollTop = this.element.scrollHeight;
+    this.draw();
+  }
+
+  close() {
+    this.observer.disconnect();
+  }
+}
+
+// A table of any length: columns are {name, title, width, cell(item), sort(item), wide, number, badge, href(item)}.
+export class Table {
+  constructor({ columns, open, label, empty }) {
+    Object.assign(this, { columns, empty, items: [], order: null, down: false });
+    this.template = columns.map((column) => column.width).join(" ");
+    this.narrow = columns.filter((column) => !column.wide).map((column) => column.width).join(" ");
+    this.head = h("div", { className: "row head" }, columns.map((column) =>
+      h("button", {
+        className: [column.wide && "wide", column.number && "number"].filter(Boolean).join(" "),
+        onclick: () => this.sortBy(column),
+      }, column.title)));
+    this.list = new VirtualList({
+      rowHeight: 34, open, label, head: this.head,
+      create: () => h("div", {}, columns.map((column) => h(column.href ? "a" : "span", {
+        className: [column.wide && "wide", column.number && "number"].filter(Boolean).join(" "),
+      }, column.badge ? h("span") : ""))),
+      update: (row, item) => columns.forEach((column, at) => {
+        const cell = row.children[at];
+        const text = column.cell(item) ?? "";
+        if (column.badge) setBadge(cell.firstChild, text);
+        else setText(cell, text);
+        if (column.href) cell.href = column.href(item);
+        if (column.hint) cell.title = text;
+      }),
+    });
+    this.none = h("p", { className: "empty" }, empty);
+    this.element = h("div", { className: "table" }, this.list.element, this.none);
+    this.element.style.setProperty("--columns", this.template);
+    this.element.style.setProperty("--narrow", this.narrow);
+  }
+
+  sortBy(column) {
+    if (this.order === column) this.down = !this.down;
+    else [this.order, this.down] = [column, Boolean(column.number)];
+    [...this.head.children].forEach((button, at) => {
+      const order = this.columns[at] === column ? (this.down ? "descending" : "ascending") : "none";
+      button.setAttribute("aria-sort", order);
+    });
+    this.list.element.scrollTop = 0;
+    this.set(this.items);
+  }
+
+  set(items) {
+    this.items = items;
+    let shown = items;
+    if (this.order) {
+      const of = this.order.sort ?? this.order.cell;
+      const sign = this.down ? -1 : 1;
+      shown = [...items].sort((a, b) => {
+        const [x, y] = [of(a) ?? "", of(b) ?? ""];
+        return x === y ? 0 : (typeof x === typeof y ? (x < y ? -1 : 1) : typeof x === "number" ? 1 : -1) * sign;
+      });
+    }
+    this.none.hidden = items.length > 0;
+    this.list.element.hidden = items.length === 0;
+    this.list.element.style.setProperty("--rows", Math.min(items.length, 16));
+    this.list.set(shown);
+  }
+
+  close() {
+    this.list.close();
+  }
+}
