@@ -3,37 +3,60 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# All directories of tests, three at a time on two cores: `training` and `examples` are busy, `ssh` and `slurm` mostly
-# wait, and what only thinks comes last, in short pieces.
-FIRST := training ssh slurm examples cli docker package
+# All directories of tests, four at a time on two cores: `training` and `cli` are busy, `ssh`, `docker` and `slurm` mostly
+# wait; the shortest come last.
+FIRST := ssh training cli docker slurm web examples unit api package
 # Processes of these tests look like orphans, which the agents of all others would kill.
 ALONE := orphans
-NOT_TESTS := support __pycache__ $(ALONE)
+# The Kubernetes of these tests takes 8 minutes to build.
+NIGHTLY := kubernetes
+NOT_TESTS := support __pycache__ $(ALONE) $(NIGHTLY)
 TESTS := $(FIRST) $(filter-out $(FIRST) $(NOT_TESTS),$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
+INSTALL := $(BIN)/python -m pip install
 RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help demo test test-preload lint check fuzz simulate matrix nightly benchmark clean
+define AFTER_DEMO
+
+Two jobs have trained: two mirrored workers, which ended with the same weights, and a chief with two workers and a
+parameter server. Try next:
+
+  $(BIN)/tflaunch ls                                    the runs, how long they took and how far they came
+  $(BIN)/tflaunch logs mnist_multi_worker worker:1      what a task has written
+  $(BIN)/tflaunch up cluster_specs/mnist_multi_worker.json --drill "kill worker:1 after 5s"
+                                                     a worker dies, and the training goes on
+  $(BIN)/tflaunch init                                  a spec for your own program
+endef
+export AFTER_DEMO
+
+.PHONY: help demo test test-preload docs lint check fuzz simulate matrix nightly benchmark dist clean
 
 help: ## Show this help.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1: /' | sort
 
 # The environment is made anew when its requirements change, and only then.
 $(VENV)/.ready: pyproject.toml
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[tensorflow,dev]"
-	touch $@
+	@echo "Installing tflaunch, TensorFlow and what the tests need into $(VENV); this takes a minute or two."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@($(INSTALL) --upgrade pip && $(INSTALL) --editable ".[tensorflow,dev]") >$(VENV)/install.log 2>&1 \
+		|| (tail -n 30 $(VENV)/install.log; echo "The installation failed; all it said is in $(VENV)/install.log."; exit 1)
+	@touch $@
 
 demo: $(VENV)/.ready ## Train twice on this machine: two mirrored workers; chief, two workers and a ps.
-	$(RUN) tflaunch up cluster_specs/mnist_multi_worker.json
-	$(RUN) tflaunch up cluster_specs/mnist_parameter_server.json
+	@$(RUN) tflaunch up cluster_specs/mnist_multi_worker.json
+	@echo
+	@$(RUN) tflaunch up cluster_specs/mnist_parameter_server.json
+	@echo "$$AFTER_DEMO"
 
-test: $(VENV)/.ready lint ## Run all tests, three directories of them at a time.
-	$(MAKE) test-$(ALONE)
-	$(MAKE) --jobs 3 --output-sync=target --keep-going $(TESTS:%=test-%)
+test: $(VENV)/.ready ## Run lint and all tests, four directories of them at a time.
+	$(MAKE) --jobs 2 --output-sync=target lint test-$(ALONE)
+	$(MAKE) --jobs 4 --output-sync=target --keep-going $(TESTS:%=test-%)
 
 test-%: $(VENV)/.ready
 	$(RUN) pytest tests/$*
+
+docs: $(VENV)/.ready ## Build the documents as a site in build/site, which can be read and searched without a server.
+	$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
+	@echo "file://$(CURDIR)/build/site/index.html"
 
 lint: $(VENV)/.ready ## Check style, types and which package imports which.
 	$(BIN)/ruff check --no-cache .
@@ -43,18 +66,18 @@ lint: $(VENV)/.ready ## Check style, types and which package imports which.
 	$(BIN)/lint-imports
 
 test-preload: $(VENV)/.ready ## Run the tests once more, with every Python task forked instead of started.
-	$(RUN) TFLAUNCH_TEST_PRELOAD=json,decimal pytest -m "(agent or cli or ssh) and not tensorflow"
+	$(RUN) TFLAUNCH_TEST_PRELOAD=json,decimal pytest -m "(agent or cli or api or ssh) and not tensorflow"
 	$(RUN) TFLAUNCH_TEST_PRELOAD=tensorflow pytest -m tensorflow
 
 check: lint ## Run only the tests that need no TensorFlow, container or wheel.
-	$(RUN) pytest -m "(unit or fuzz or simulator or agent or cli or ssh) and not tensorflow"
+	$(RUN) pytest -m "(unit or fuzz or simulator or agent or cli or web or api or ssh) and not tensorflow"
 
 CASES ?= 100000
 fuzz: $(VENV)/.ready ## Give every border CASES hostile inputs (100,000).
 	$(RUN) PYTHONPATH=tests python -m fuzz --cases $(CASES) --jobs 2
 
 simulate: $(VENV)/.ready ## Play 100,000 random histories of the real core in a simulated world.
-	$(RUN) PYTHONPATH=tests python -m simulator --seeds 0:100000 --jobs 2
+	$(RUN) PYTHONPATH=tests python -m simulator --seeds 0:100000 --jobs 2 --coverage $(VENV)/coverage.md
 
 matrix: ## Train with every Python and TensorFlow that installs here, and write the table in docs/compatibility.md.
 	$(PYTHON) tests/matrix.py
@@ -63,10 +86,20 @@ nightly: matrix simulate ## Run what takes a night: matrix, simulate, and all te
 	$(RUN) TFLAUNCH_TEST_RESTARTS=10000 pytest tests/cli/test_endurance.py
 	$(RUN) TFLAUNCH_TEST_KILLS=20 pytest tests/examples/test_examples.py -k killed_again_and_again
 	$(RUN) TFLAUNCH_TEST_KILLS=30 pytest tests/cli/test_orphans.py
-	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_PRELOAD= pytest tests/training tests/examples tests/package tests/ssh tests/unit/test_walk.py tests/agent/test_warm_servers.py
+	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_PRELOAD= pytest tests/training tests/examples tests/package tests/ssh tests/unit/test_walk.py tests/agent/test_warm_servers.py $(NIGHTLY:%=tests/%)
 
 benchmark: $(VENV)/.ready ## Measure tflaunch side by side with other launchers, and write docs/benchmarks.md.
 	$(RUN) python benchmarks/run.py
+
+# A source distribution has times, owners and the order of files in it; a wheel has modes.
+dist: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+dist: $(VENV)/.ready ## Build wheel and source distribution in dist, the same bytes from the same commit.
+	rm -rf build/source dist && mkdir -p build/source
+	git archive HEAD | (umask 022; tar -x --no-same-permissions -C build/source)
+	umask 022; $(BIN)/python -m build --outdir dist build/source >build/dist.log 2>&1 || (cat build/dist.log; exit 1)
+	cd build && tar -xzf ../dist/*.tar.gz && tar --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 \
+		--numeric-owner --mode=u=rwX,go=rX -c tflaunch-*/ | gzip -n >$$(echo ../dist/*.tar.gz) && rm -r tflaunch-*/
+	$(BIN)/twine check --strict dist/*
 
 clean: ## Remove the environment and what was built.
 	rm -rf $(VENV) build dist launcher/*.egg-info worker/*.egg-info .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from tflaunch.errors import Problem, SpecError, TflaunchError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Event",

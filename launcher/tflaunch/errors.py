@@ -26,6 +26,16 @@ class Problem(NamedTuple):
     message: str
     hint: str
 
+    @classmethod
+    def error(cls, where: str, message: str, hint: str) -> Problem:
+        """Return a problem because of which the job cannot run."""
+        return cls("error", where, message, hint)
+
+    @classmethod
+    def warning(cls, where: str, message: str, hint: str) -> Problem:
+        """Return a problem with which the job runs, but probably not as intended."""
+        return cls("warning", where, message, hint)
+
     def sentence(self) -> str:
         """Return the problem as one line of text."""
         place = f"{self.where}: " if self.where else ""

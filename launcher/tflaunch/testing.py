@@ -62,9 +62,7 @@ def tflaunch_home(
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End the session's warm servers."""
     if _SERVERS in session.config.stash:
-        from tflaunch.client import warm_servers
-
-        warm_servers.stop_in(str(session.config.stash[_SERVERS]))
+        warm_client.stop_servers(str(session.config.stash[_SERVERS]))
 
 
 @pytest.fixture
@@ -111,6 +109,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     fields = dict(marker.kwargs)
     if marker.args:
         pytest.fail(f"@pytest.mark.{MARKER} takes names only, such as worker=2", pytrace=False)
+    if plural := next((f"{role}s" for role in ROLES if f"{role}s" in fields), None):
+        pytest.fail(f"@pytest.mark.{MARKER}: unknown field {plural!r}; did you mean {plural[:-1]!r}?", pytrace=False)
     timeout = float(fields.pop("timeout", _TIMEOUT))
     counts = tuple(int(fields.pop(role, int(role == "worker"))) for role in ROLES)
     reports = Path(os.environ["TFLAUNCH_HOME"], "reports")

@@ -347,6 +347,7 @@ def _stay(connection: socket.socket, guard: int) -> None:
 def _pass_both_ways(connection: socket.socket, hung_up: Callable[[], None]) -> None:
     """Pass bytes until the other end of a socket closes; call ``hung_up`` when our input ends."""
     nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup(2)  # where one of the outputs is closed, containerd ends the input of a `kubectl exec`
     os.dup2(nothing, 2)
 
     def pass_in() -> None:

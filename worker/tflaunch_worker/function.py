@@ -22,7 +22,8 @@ PROGRAM = "call.py"
 """Name of the copy of this file."""
 
 ABOUT = "about.json"
-"""File with the function's name and the version of Python that pickled it."""
+"""File with the function's name and the version of Python that pickled it, and for `preload` with the modules that it
+imports, and a reason why others must not be imported before it ("" without any)."""
 
 SEARCHED = "searched.json"
 """File with the directories in which the sending program searches modules; missing on other machines."""
@@ -43,10 +44,10 @@ _HEAD = 1024 * 1024  # bytes, enough for the line of JSON
 def main() -> None:
     """Call the function and leave its outcome."""
     directory = os.path.dirname(os.path.abspath(__file__))
-    about = _read(directory, ABOUT)
+    about = read_file(directory, ABOUT)
     _require_version(about["python"])
     cloudpickle = importlib.import_module("cloudpickle")  # beside this file, whose directory is the first in sys.path
-    searched = _read(directory, SEARCHED) if os.path.exists(os.path.join(directory, SEARCHED)) else []
+    searched = read_searched(directory)
     sys.path[0] = os.getcwd()  # as for a program that is started there; and our files must not hide the user's modules
     sys.path += [path for path in searched if path not in sys.path]
     function, args, kwargs = _load(directory, about["name"])
@@ -60,7 +61,13 @@ def main() -> None:
     _leave_value(cloudpickle, about["name"], value)
 
 
-def _read(directory: str, name: str) -> Any:
+def read_searched(directory: str) -> list[str]:
+    """Return the directories in which the sending program searches modules; none on other machines."""
+    return list(read_file(directory, SEARCHED)) if os.path.exists(os.path.join(directory, SEARCHED)) else []
+
+
+def read_file(directory: str, name: str) -> Any:
+    """Return what a file in the function's directory holds."""
     with open(os.path.join(directory, name), encoding="utf-8") as file:
         return json.load(file)
 

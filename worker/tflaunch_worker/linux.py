@@ -5,6 +5,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import functools
 import os
@@ -17,12 +18,16 @@ from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Iterator
+    from typing import Callable, Iterable, Iterator
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_CAPABILITIES = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 _SYS_PIDFD_SEND_SIGNAL, _SYS_PIDFD_OPEN = 424, 434  # the same numbers on every architecture
 _PUNCTUAL = -10
+NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
+"""Kinds of namespaces: CLONE_NEWUSER, CLONE_NEWNET."""
 _PF_EXITING = 0x4  # of linux/sched.h
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 """File that exists where NVIDIA's driver is loaded."""
@@ -58,6 +63,52 @@ def die_with_parent(signal_number: int) -> bool:
     return _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
+def enter_new_namespaces(kinds: int) -> None:
+    """Move this process to new namespaces of these kinds (`NEW_USER`, `NEW_NETWORK`).
+
+    Raises:
+        OSError: this user may not do that, or the system has none.
+    """
+    _call("unshare", kinds)
+
+
+def enter_namespace(descriptor: int) -> None:
+    """Move this process, which must have one thread, to a namespace.
+
+    Raises:
+        OSError: this user may not do that.
+    """
+    _call("setns", descriptor, 0)
+
+
+def drop_capabilities() -> None:
+    """Drop all capabilities, so that processes of this user without capabilities may open this one's /proc files.
+
+    Raises:
+        OSError: the system has none.
+    """
+    import ctypes
+
+    header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0), (ctypes.c_uint32 * 6)()
+    _call("capset", header, none)
+    _prctl(_PR_SET_DUMPABLE, 1)  # a process that has entered a user namespace is not
+
+
+def _call(name: str, *arguments: object) -> None:
+    """Call a function of the C library.
+
+    Raises:
+        OSError: it fails, or does not exist.
+    """
+    function = _c_function(name)
+    if function is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if function(*arguments) != 0:
+        import ctypes
+
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
 def be_punctual() -> int:
     """Raise this process's scheduling priority where that is allowed; return its previous niceness.
 
@@ -71,6 +122,17 @@ def be_punctual() -> int:
     except OSError:
         pass  # only root may do this
     return before
+
+
+def close_all_but(kept: Iterable[int]) -> None:
+    """Close the descriptors of this process, a fork, by which ends of pipes and connections would stay open."""
+    known = {0, 1, 2, *kept}
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor not in known:
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass  # it was that of the list itself
 
 
 def forbid_core_file(pid: int) -> None:

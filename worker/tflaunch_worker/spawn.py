@@ -31,10 +31,13 @@ class Command:
 
     Attributes:
         argv: the program and its arguments.
-        env: the whole environment.
+        env: the whole environment, without secrets.
         workdir: the working directory.
+        secrets: the rest of the environment, which only the task's own process gets.
+        namespaces: descriptors of the namespaces that the process joins (see `agent.private_network`).
         modules: the task may be forked from a process that has imported these (see `forkserver`).
         argv0: the ``argv[0]`` that the program gets; "" for the name in ``argv``.
+        search: if the task calls a function, directories in which it searches modules after its interpreter's own.
         warm: how the process with these modules outlives the run; None if it does not.
         preload: how it was started: the modules imported beforehand, or "no: " and the reason; "" without any.
         facts: what is reported to the supervisor about this host with the start.
@@ -48,6 +51,9 @@ class Command:
         self.workdir = workdir
         self.modules = modules
         self.argv0 = argv0
+        self.search: list[str] | None = None
+        self.secrets: dict[str, str] = {}
+        self.namespaces: tuple[int, ...] = ()
         self.warm: WarmOrder | None = None
         self.preload = ""
         self.facts: dict[str, object] = {}
@@ -167,6 +173,8 @@ def _become_task(command: Command, output: int, report: int, agent: int, setting
     stage = _SETUP
     try:
         os.setsid()
+        for namespace in command.namespaces:
+            linux.enter_namespace(namespace)
         linux.die_with_parent(signal.SIGKILL)
         if os.getppid() != agent:
             os._exit(NOT_EXECUTABLE)  # the agent died before the line above took effect
@@ -200,7 +208,7 @@ def _execute(command: Command) -> None:
     failure = OSError(errno.ENOENT, "")
     for place in places:
         try:
-            os.execve(place + name, [command.argv0 or name, *command.argv[1:]], command.env)
+            os.execve(place + name, [command.argv0 or name, *command.argv[1:]], {**command.env, **command.secrets})
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

@@ -113,6 +113,7 @@ class ExpectedReplies:
         self._ports: set[str] = set()
         self._names: set[str] = set()
         self._peers: set[str] = set()
+        self._has_private_network = False
         self._has_probed = False
         self._has_offered_files = False
 
@@ -127,6 +128,7 @@ class ExpectedReplies:
                     self._watched.add((fields["task"], fields["attempt"]))
             case "hold_ports":
                 self._ports.update(fields["ports"])
+                self._has_private_network = self._has_private_network or bool(fields.get("private"))
             case "look_up_names":
                 self._names.update(fields["names"])
             case "probe_peers":
@@ -162,10 +164,11 @@ class ExpectedReplies:
                 | events.TaskGone()
             ):
                 self._check_attempt(event.task, event.attempt, self._started)
-            case events.PortsHeld():
-                _check_names("ports of", event.ports, self._ports)
-            case events.PortsRefused():
-                _check_names("ports of", event.refused, self._ports)
+            case events.PortsHeld() | events.PortsRefused():
+                told = event.ports if isinstance(event, events.PortsHeld) else event.refused
+                _check_names("ports of", told, self._ports)
+            case events.NetworkRefused() if not self._has_private_network:
+                raise ValueError("it was not asked for a private network")
             case events.NamesResolved():
                 _check_names("the names", event.found, self._names)
             case events.PeersProbed():

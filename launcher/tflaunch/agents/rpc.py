@@ -6,10 +6,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tflaunch.agents.file_sync import Upload
-from tflaunch.core import events
+from tflaunch.agents.left_files import LeftFile
+from tflaunch.core import event_records
 from tflaunch.printable import printable
 from tflaunch.transport.base import Link, LinkError
 from tflaunch_worker import wire
+from tflaunch_worker.agent.left_files import PART
 
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
@@ -29,7 +31,7 @@ class AgentRpc:
         """
         self._link = link
         self._decoder = wire.Decoder()
-        self._heard: list[dict[str, Any]] = []
+        self._heard: list[tuple[dict[str, Any], bytes]] = []
         self._order = 0
         terms = {"run": run, "lease": 0.0, "grace": 0.0, "fencing": 0, "seen": 0}
         link.socket.setblocking(True)
@@ -48,6 +50,20 @@ class AgentRpc:
         Raises:
             LinkError: the agent does not answer in time, or the link is lost.
         """
+        return self._ask(kind, *answers, wait=wait, **fields)[0]
+
+    def read_file(self, file: LeftFile, offset: int, wait: float) -> bytes:
+        """Return a part of a file that the agent has listed, empty if it can no longer be read.
+
+        Raises:
+            LinkError: the agent does not answer in time, or with something else, or the link is lost.
+        """
+        about, part = self._ask("read_file", "file_read", wait=wait, **file._asdict(), offset=offset)
+        if not {**file._asdict(), "offset": offset}.items() <= about.items() or len(part) > PART:
+            raise LinkError("its agent broke the protocol: it sends a part of a file that was not requested")
+        return part
+
+    def _ask(self, kind: str, *answers: str, wait: float, **fields: Any) -> tuple[dict[str, Any], bytes]:
         self._order += 1
         self._say(kind, order=self._order, **fields)
         return self._hear(answers, wait)
@@ -64,7 +80,7 @@ class AgentRpc:
         upload = Upload(code, self._send)
         upload.offer()
         while True:
-            message = self._hear(("part_taken", "files_wanted", "files_synced", "files_refused"), wait)
+            message, _ = self._hear(("part_taken", "files_wanted", "files_synced", "files_refused"), wait)
             if message["kind"] == "files_synced":
                 return
             if message["kind"] == "files_refused":
@@ -87,13 +103,13 @@ class AgentRpc:
         except OSError as error:
             raise LinkError(f"its agent hung up: {error}") from None
 
-    def _hear(self, kinds: tuple[str, ...], patience: float) -> dict[str, Any]:
+    def _hear(self, kinds: tuple[str, ...], patience: float) -> tuple[dict[str, Any], bytes]:
         until = time.monotonic() + patience
         while True:
-            for message in self._heard:
+            for number, (message, body) in enumerate(self._heard):
                 if message["kind"] in kinds:
-                    self._heard.remove(message)
-                    return _checked(message)
+                    del self._heard[number]
+                    return _checked(message), body
                 if message["kind"] == "refused":
                     raise LinkError(f"its agent does not understand: {printable(str(message.get('reason')), 200)}")
             if len(self._heard) > _MOST_UNASKED:
@@ -104,7 +120,7 @@ class AgentRpc:
         self._link.socket.settimeout(max(until - time.monotonic(), 0.01))
         try:
             data = self._link.socket.recv(_RECEIVE)
-            self._heard += [message for message, _ in self._decoder.feed(data)]
+            self._heard += self._decoder.feed(data)
         except TimeoutError:
             raise LinkError("its agent did not answer in time") from None
         except (OSError, wire.WireError) as error:
@@ -119,9 +135,9 @@ def _checked(message: dict[str, Any]) -> dict[str, Any]:
     Raises:
         LinkError: the event is malformed.
     """
-    if not events.is_of_agents(message["kind"]):
+    if not event_records.is_of_agents(message["kind"]):
         return message
     try:
-        return {**message, **events.from_agent("", message)._asdict()}
+        return {**message, **event_records.from_agent("", message)._asdict()}
     except ValueError as error:
         raise LinkError(f"its agent broke the protocol: {error}") from None

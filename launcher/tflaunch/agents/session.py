@@ -20,11 +20,12 @@ from tflaunch.agents.outbox import CommandOutbox
 from tflaunch.agents.output import KINDS, Output, OutputWriter
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import EventCursor, ExpectedReplies
-from tflaunch.core import events, measures
+from tflaunch.core import event_records, events, measures
+from tflaunch.core.evidence import Evidence, read_evidence
 from tflaunch.core.measures import Measure
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
-from tflaunch.transport.base import AgentConnector, Link
+from tflaunch.transport.base import AgentConnector, DelayTeller, Link
 from tflaunch_worker import fields, wire
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class Session:
         self._is_acknowledging = False
         self._frames: Frames | None = None
         self._tell_measures: Callable[[dict[str, Measure], float], None] | None = None
+        self._tell_evidence: Callable[[Evidence | None], None] | None = None
+        if isinstance(connector, DelayTeller):
+            connector.tell_delay(lambda reason: mailbox.call(lambda: self._note_delay(reason)))
         self._forget_agent()
 
     def _forget_agent(self) -> None:
@@ -146,7 +150,7 @@ class Session:
                 self._state = LinkState.RECONNECTING
             case events.HostUnreachable() | events.HostLost():
                 self._state = LinkState.CLOSED
-            case _ if events.is_from_agent(event) and self._state.has_joined:
+            case _ if event_records.is_from_agent(event) and self._state.has_joined:
                 self._event_cursor.recall()
 
     def resume(self) -> None:
@@ -159,6 +163,10 @@ class Session:
             self._reconnector.find_or_start(self._unreachable)
 
     # ---- the link
+
+    def _note_delay(self, reason: str) -> None:
+        if self._state is LinkState.STARTING:
+            self._mailbox.put(events.HostDelayed(self.host, printable(reason)))
 
     def _unreachable(self, reason: str) -> None:
         self._state = LinkState.CLOSED
@@ -249,6 +257,13 @@ class Session:
         """Send the addresses from which connections may reach tasks, as JSON, unless the agent already has them."""
         self._order_if_new("set_fence", addresses)
 
+    def set_network(self, network: bytes, is_due: bool) -> None:
+        """Send what a host needs to join the private networks, as JSON, if it ``is_due`` or the agent lacks it."""
+        if is_due:
+            self.order("set_network", network)
+        else:
+            self._order_if_new("set_network", network)
+
     def _order_if_new(self, kind: str, body: bytes) -> None:
         if body != self._outbox.last_bodies.get(kind):
             self.order(kind, body)
@@ -270,6 +285,16 @@ class Session:
         The time is of our monotonic clock, in seconds.
         """
         self._tell_measures = tell
+
+    def gather_evidence(self) -> bool:
+        """Ask where the processes of the tasks are (see `tell_evidence`); return whether the agent is connected."""
+        if self._is_greeted:
+            self._say("gather_evidence")
+        return self._is_greeted
+
+    def tell_evidence(self, tell: Callable[[Evidence | None], None]) -> None:
+        """Call ``tell`` with each task's evidence of a reply to `gather_evidence`, and with None at its end."""
+        self._tell_evidence = tell
 
     def cut(self, seconds: float) -> None:
         """Close the link, and reconnect only after ``seconds``: for fault injection."""
@@ -345,7 +370,7 @@ class Session:
 
     def _read_event(self, message: dict[str, Any]) -> None:
         number = fields.integer(message, "seq", 1)
-        event = events.from_agent(self.host, message)
+        event = event_records.from_agent(self.host, message)
         self._expected.check(event)
         if not self._event_cursor.is_new(number):
             return
@@ -416,6 +441,15 @@ class Session:
         if self._tell_measures is not None:
             self._tell_measures(known, moment)
 
+    def _read_evidence(self, message: dict[str, Any]) -> None:
+        evidence = read_evidence(message)
+        if self._tell_evidence is not None and self._expected.has_started(evidence.task, evidence.attempt):
+            self._tell_evidence(evidence)
+
+    def _end_evidence(self, _: dict[str, Any]) -> None:
+        if self._tell_evidence is not None:
+            self._tell_evidence(None)
+
     def _ours(self, theirs: float) -> float:
         """Convert a time of the agent's clock to ours."""
         return self._clock.ours(theirs)
@@ -440,6 +474,8 @@ class Session:
     _ANSWERS: ClassVar = {
         "alive": _read_pulse,
         "measured": _read_measures,
+        "evidence": _read_evidence,
+        "evidence_complete": _end_evidence,
         "file_left": _read_announcement,
         "files_wanted": _serve_upload,
         "part_taken": _serve_upload,

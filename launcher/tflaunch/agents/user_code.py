@@ -91,7 +91,9 @@ def gather(sync: SyncPlan, function: Path | None = None) -> Code:
     for name in sync.paths:
         start = root / name
         if _kind(start) is None:
-            raise TflaunchError(f"sync.paths: {start} does not exist", EXIT_USAGE)
+            raise TflaunchError(
+                f"sync.paths: {start} does not exist; correct it: paths are relative to the spec's file", EXIT_USAGE
+            )
         if not _is_below(real_root, start.parent if start != root else start):
             message = f"sync.paths: {start} lies behind a link that leads out of {root}; name a path inside"
             raise TflaunchError(message, EXIT_USAGE)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
 import re
 import shutil
+import subprocess
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.plan.model import CODE_DIRECTORY, FUNCTION_DIRECTORY, Plan
+from tflaunch.plan.model import FUNCTION_PROGRAM, Plan
 from tflaunch_worker import function as caller
 from tflaunch_worker import wire
 
-_PROGRAM = f"{CODE_DIRECTORY}/{FUNCTION_DIRECTORY}/{caller.PROGRAM}"
 _MOST_HEAD = 1024 * 1024  # bytes
+_TELL_PATH = "import json, sys; print(json.dumps(sys.path))"
+_PATIENCE = 10.0  # seconds for an interpreter to start
 _pickling = threading.Lock()  # which modules are pickled by value is a setting of the whole process
 
 
@@ -32,23 +35,12 @@ def spec_of(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str
     python = fields.get("command", "python3")
     interpreter = [python] if isinstance(python, str) else list(python)
     defaults = {"name": name or "function", "sync": {"paths": []}}
-    return {**defaults, **fields, "command": [*interpreter, _PROGRAM]}
+    return {**defaults, **fields, "command": [*interpreter, FUNCTION_PROGRAM]}
 
 
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a function, or of the type of another callable."""
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def with_function(plan: Plan, directory: Path) -> Plan:
-    """Return the plan of `spec_of` with the function in ``directory`` on this machine."""
-
-    def argv(words: tuple[str, ...], host: str) -> tuple[str, ...]:
-        here = str(directory / caller.PROGRAM)
-        return tuple(here if word == _PROGRAM and plan.is_like_here(host) else word for word in words)
-
-    tasks = tuple(task._replace(argv=argv(task.argv, task.host)) for task in plan.tasks)
-    return plan._replace(tasks=tasks, function=str(directory))
 
 
 # ---- sending
@@ -63,29 +55,69 @@ class Call:
         Raises:
             TflaunchError: they cannot be pickled, or cloudpickle is not installed.
         """
+        from tflaunch.api import function_code  # slow to import
+
+        self.searched = [os.path.abspath(entry) for entry in sys.path if _is_place(entry)]
+        """The directories in which this program searches modules."""
         self._name = name_of(function)
         self._cloudpickle = _import_cloudpickle()
         try:
             with _by_value(self._cloudpickle, function):
-                self._data = self._cloudpickle.dumps((function, tuple(args), dict(kwargs)))
+                self._data, sent = _pickle(self._cloudpickle, (function, tuple(args), dict(kwargs)))
         except Exception as error:
             message = f"{self._name} cannot be sent to the tasks: {error}; create what cannot be pickled inside of it"
             raise TflaunchError(message, EXIT_USAGE) from error
+        self.imports = function_code.find_imports(sent, self._data)
+        """The modules that tasks may import for it."""
+        self.reason = function_code.reason_against_preload(sent, self._data)
+        """Why no module must be imported before it, "" if it may be."""
+
+    def places_beside(self, plan: Plan) -> list[str]:
+        """Return where this program searches modules and the interpreter of a plan's tasks, as far as known, does not.
+
+        Only what tasks fork from depends on it, so that functions and programs can be forked from the same process.
+        """
+        task = next((task for task in plan.tasks if plan.is_like_here(task.host)), None)
+        if task is None or not plan.preload:
+            return self.searched
+        env = {name: value for name, value in {**os.environ, **task.env}.items() if name not in task.unset}
+        try:
+            command = [task.argv[0], "-c", _TELL_PATH]
+            told = subprocess.run(
+                command, env=env, cwd=task.workdir, capture_output=True, timeout=_PATIENCE, check=True
+            )
+            own = json.loads(told.stdout)
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return self.searched
+        return [place for place in self.searched if place not in own]
 
     def write(self, directory: Path) -> None:
         """Write everything that a task needs to call it into a new directory.
 
         Raises:
-            OSError: there is no room for it.
+            TflaunchError: there is no room for it.
         """
-        directory.mkdir(mode=0o700)
-        shutil.copyfile(caller.__file__, directory / caller.PROGRAM)
         package = Path(self._cloudpickle.__file__ or "").parent
-        shutil.copytree(package, directory / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-        about = {"name": self._name, "python": list(sys.version_info[:2])}
-        (directory / caller.ABOUT).write_text(json.dumps(about))
-        (directory / caller.SEARCHED).write_text(json.dumps([os.path.abspath(path) for path in sys.path]))
-        (directory / caller.CALL).write_bytes(self._data)
+        about = {
+            "name": self._name,
+            "python": list(sys.version_info[:2]),
+            "imports": sorted(self.imports),
+            "reason": self.reason and f"{self._name} {self.reason}",
+        }
+        try:
+            directory.mkdir(mode=0o700)
+            shutil.copyfile(caller.__file__, directory / caller.PROGRAM)
+            shutil.copytree(package, directory / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+            (directory / caller.ABOUT).write_text(json.dumps(about))
+            (directory / caller.SEARCHED).write_text(json.dumps(self.searched))
+            (directory / caller.CALL).write_bytes(self._data)
+        except OSError as error:
+            raise TflaunchError(f"{directory}: {error.strerror}", EXIT_INTERNAL) from None
+
+
+def _is_place(entry: str) -> bool:
+    """Whether an entry of `sys.path` is a place; editable installs add names that only their own hooks know."""
+    return os.path.isabs(entry) or os.path.exists(entry or os.curdir)
 
 
 def _import_cloudpickle() -> ModuleType:
@@ -96,6 +128,22 @@ def _import_cloudpickle() -> ModuleType:
         raise TflaunchError(message, EXIT_USAGE) from None
     module: ModuleType = cloudpickle
     return module
+
+
+def _pickle(cloudpickle: Any, value: object) -> tuple[bytes, list[FunctionType]]:
+    """Return a value pickled, and the functions in it that are pickled by value."""
+    sent: list[FunctionType] = []
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+        def reducer_override(self, value: object) -> Any:
+            reduced = super().reducer_override(value)
+            if isinstance(value, FunctionType) and reduced is not NotImplemented:
+                sent.append(value)
+            return reduced
+
+    file = io.BytesIO()
+    Pickler(file).dump(value)
+    return file.getvalue(), sent
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tflaunch.api import notebook
-from tflaunch.api.functions import Call, spec_of, with_function
+from tflaunch.api.functions import Call, spec_of
 from tflaunch.api.runs import Run
 from tflaunch.api.spec import SpecFields, SpecLike, file_of
 from tflaunch.api.values import Result
@@ -65,7 +65,7 @@ def start(
     try:
         if call is not None:
             call.write(run.function)
-            plan = with_function(plan, run.function)
+            plan = plan.with_function(run.function, call.places_beside(plan))
         supervisor_process.start(plan, run, is_owned=not detach)
     except (OSError, TflaunchError) as error:
         shutil.rmtree(run.path, ignore_errors=True)  # nothing has run, and the message says why
@@ -79,16 +79,14 @@ def _submit(file: SpecFile, settings: Sequence[str], call: Call | None) -> Path:
     """Submit a run to Slurm, and return its directory.
 
     Raises:
-        TflaunchError: it cannot be submitted, or is one of a function.
+        SpecError: the spec is invalid; lists all problems.
+        TflaunchError: it cannot be submitted.
     """
     from tflaunch.runtime import slurm_submission
     from tflaunch.runtime.slurm_submission import Order
 
-    if call is not None:
-        message = "on='slurm' takes a spec, not a function; submit a program that calls tflaunch.run(function)"
-        raise TflaunchError(message, EXIT_USAGE)
     order = Order(str(file.directory.absolute()), file.suffix, settings)
-    return slurm_submission.submit_spec(file, order).directory.path
+    return slurm_submission.submit_spec(file, order, None if call is None else call.write).directory.path
 
 
 def run(  # noqa: PLR0913 - options, all of them named
@@ -136,6 +134,7 @@ async def run_async(
     kwargs: Mapping[str, Any] | None = None,
     timeout: float | None = None,
     directory: str | Path | None = None,
+    on: Literal["slurm"] | None = None,
     check: bool | None = None,
     **fields: Unpack[SpecFields],
 ) -> Result:
@@ -143,7 +142,9 @@ async def run_async(
 
     Arguments and errors are those of `run`. Nothing is printed.
     """
-    begun = functools.partial(start, spec, args=args, kwargs=kwargs, timeout=timeout, directory=directory, **fields)
+    begun = functools.partial(
+        start, spec, args=args, kwargs=kwargs, timeout=timeout, directory=directory, on=on, **fields
+    )
     async with await asyncio.to_thread(begun) as started:
         result = await started
     return result.check() if (callable(spec) if check is None else check) else result

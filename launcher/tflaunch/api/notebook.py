@@ -1,8 +1,10 @@
-"""Show a run in a notebook: lines as in a terminal, written to the cell's output."""
+"""Show a run in a notebook: the state of its tasks, kept up to date, and below it their lines as in a terminal."""
 
 from __future__ import annotations
 
+import html
 import sys
+from typing import Any
 
 from tflaunch.explain.run_status import Status
 from tflaunch.printable import printable
@@ -17,15 +19,19 @@ def is_running() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-class CellOutput:
-    """Prints a run in the cell that is executing (an `OutputSink`)."""
+_COLUMNS = 110  # what fits into a cell of a usual width
 
-    is_live = False
+
+class CellOutput:
+    """Shows a run in the cell that is executing (an `OutputSink`)."""
+
+    is_live = True
     shows_output = True
 
     def __init__(self, tasks: list[str]) -> None:
-        """Print the output of these tasks, each line after its task's name."""
+        """Show these tasks, and their output, each line after its task's name."""
         self._width = max(map(len, tasks), default=0)
+        self._view: Any = None
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
         """Print complete lines of a task."""
@@ -37,7 +43,17 @@ class CellOutput:
         """Do nothing: only complete lines are shown."""
 
     def update(self, status: Status) -> None:
-        """Do nothing: the display is not live."""
+        """Show this status in place of the last one; a front end without HTML shows text."""
+        from IPython.display import display
+
+        from tflaunch.tui.layout import table
+
+        text = table(status, _COLUMNS)
+        shown = {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
+        if self._view is None:
+            self._view = display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._view.update(shown, raw=True)
 
     def say(self, message: str, is_failure: bool = False) -> None:
         """Print a message of tflaunch."""

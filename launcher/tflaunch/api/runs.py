@@ -30,7 +30,6 @@ from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import path_of, tail
 from tflaunch.store.run_dir import left_files_in
-from tflaunch.tui.output_sink import OutputSink
 from tflaunch_worker import function
 
 if TYPE_CHECKING:
@@ -198,11 +197,16 @@ class Run:
 
         observer = self._observe()
         tasks = [process.task for process in observer.job.original.processes()]
-        screen: OutputSink = CellOutput(tasks) if notebook.is_running() else Screen(tasks)
-        try:
-            Follower(observer, screen, tasks).run(None)
-        finally:
-            screen.close()
+        if notebook.is_running():
+            cell = CellOutput(tasks)
+            Follower(observer, cell, tasks).run(None)
+            cell.update(current_status(self.directory))
+        else:
+            screen = Screen(tasks)
+            try:
+                Follower(observer, screen, tasks).run(None)
+            finally:
+                screen.close()
         return _result_of(observer)
 
     def _observe(self) -> Observer:

@@ -36,19 +36,23 @@ class SpecFields(TypedDict, total=False):
     tensorboard: str
     hosts: Mapping[str, model.Host | Mapping[str, Any] | str]
     env: Mapping[str, str | int | float]
+    secrets: Mapping[str, model.Secret | Mapping[str, str]]
     workdir: str
     restart: model.Restart | Mapping[str, Any]
     timeouts: model.Timeouts | Mapping[str, Any]
     retention: model.Retention | Mapping[str, Any]
+    notify: model.Notify | Mapping[str, Any]
     success: Literal["chief", "all"]
     legacy_keras: Literal["auto"] | bool
     sync: model.Sync | Mapping[str, Any]
+    collect: Sequence[str]
     elastic: model.Elastic | Mapping[str, Any]
     preload: Sequence[str]
     warm: str | float
-    network: Literal["fenced", "fenced-or-fail", "open"]
+    network: Literal["fenced", "fenced-or-fail", "private", "open"]
     container: model.Container | Mapping[str, Any]
     slurm: Mapping[str, str | int | bool]
+    kubernetes: model.Kubernetes | Mapping[str, Any]
 
 
 class Spec(model.Spec):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from tflaunch.cli._spec import say
+from tflaunch.cli._spec import WholeNumber, say
 
 _FIRST_PORT = 1024
 """The lowest port that a worker can use without privileges."""
@@ -19,14 +19,14 @@ _PYTHON = re.compile(r"python[\d.]*")
 
 _OPTIONS = (
     click.option(
-        "-n", "--workers", "--worker", "workers", type=click.IntRange(0), metavar="N",
+        "-n", "--workers", "--worker", "workers", type=WholeNumber(0), metavar="N",
         help="Number of workers; default: one per host.",
     ),
     click.option(
         "-H", "--hosts", metavar="H1,H2",
         help="Hosts, in the order in which they are filled; h1:4 is 4 workers on h1. Default: this machine.",
     ),
-    click.option("--ps", type=click.IntRange(0), default=0, metavar="N", help="Number of parameter servers."),
+    click.option("--ps", type=WholeNumber(0), default=0, metavar="N", help="Number of parameter servers."),
     click.option("--chief", is_flag=True, help="Add a chief, on the first host."),
     click.option("--evaluator", is_flag=True, help="Add an evaluator, on the first host."),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from tflaunch.cli._spec import name_option
+from tflaunch.cli._spec import WholeNumber, name_option, quiet_option, verbose_option
 
 PRELOADED = "tensorflow"
 """The module that --preload imports."""
@@ -25,16 +25,21 @@ _OPTIONS = (
     click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write task logs to DIR."),
     click.option(
         "--metrics-port",
-        type=click.IntRange(0, 65535),
+        type=WholeNumber(0, 65535),
         metavar="PORT",
         help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",
     ),
     click.option(
         "--preflight/--no-preflight", default=True, help="Check before the start that the hosts can reach each other."
     ),
+    click.option("--web", is_flag=True, help="Show the run in a browser, too: print a link to a page about it."),
     click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running."),
+    verbose_option,
+    quiet_option,
     click.option("--keep", is_flag=True, hidden=True, expose_value=False, callback=_refuse_keep, help="Removed."),
-    click.option("--preload", is_flag=True, help=f"Import {PRELOADED} once per host, and fork the tasks of that."),
+    click.option(
+        "--preload", is_flag=True, help=f"Import {PRELOADED} once per host; fork the tasks from that process."
+    ),
 )
 
 
@@ -46,7 +51,10 @@ class LaunchOptions(NamedTuple):
     metrics_port: int | None
     preflight: bool
     detach: bool
+    verbose: bool
+    quiet: bool
     preload: bool
+    web: bool
 
 
 def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:

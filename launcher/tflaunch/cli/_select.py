@@ -13,6 +13,8 @@ from tflaunch.errors import TflaunchError
 
 _TASK_OR_HOST = re.compile(r"chief|worker|ps|evaluator|.*:.*|host=.*")
 """Matches what cannot be a run: a run's name has no colon."""
+_MISSPELT_TASK = re.compile(r"(chief|worker|ps|evaluator)s?[-_./]?\d*")
+"""Matches what is meant as a task, if no run has that name."""
 
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -66,7 +68,8 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
             return runs.find_run(words[0]), list(words[1:])
         except TflaunchError as error:
             directory = _default_run(error)
-            if not selectors.names_task(runs.plan_of(directory), words[0]):
+            is_task = _MISSPELT_TASK.fullmatch(words[0]) or selectors.names_task(runs.plan_of(directory), words[0])
+            if not is_task:
                 raise
             return directory, list(words)
     return runs.find_run(None), list(words)

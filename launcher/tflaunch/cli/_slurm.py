@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
     from tflaunch.runtime.slurm_submission import Order
 
+_SLURM = "slurm"
 _OPTIONS = {
     "partition": "Submit to this partition.",
     "account": "Charge this account.",
@@ -34,7 +35,8 @@ def slurm_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command = click.option(
             f"--{name}", metavar="VALUE", expose_value=False, callback=_note, help=f"{text} With --on slurm."
         )(command)
-    return click.option("--on", "engine", type=click.Choice(["slurm"]), help="Submit it as a job of Slurm.")(command)
+    choice = click.Choice([_SLURM, "kubernetes"])
+    return click.option("--on", "engine", type=choice, help="Run it as a job of Slurm, or in pods.")(command)
 
 
 def _note(context: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -50,34 +52,35 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
         click.UsageError: they were given without ``--on slurm``.
     """
     settings = tuple(click.get_current_context().meta.get(__name__, ()))
-    if settings and engine is None:
+    if settings and engine != _SLURM:
         name = settings[0].partition("=")[0].removeprefix("slurm.")
         raise click.UsageError(f"--{name} is an option of sbatch; add --on slurm.")
     return settings
 
 
-def submit(spec: SpecFile, order: Order, is_detached: bool) -> int:
+def submit(spec: SpecFile, order: Order, is_detached: bool, is_verbose: bool, is_quiet: bool) -> int:
     """Submit a run of a spec, and follow it unless detached; return its exit code."""
     from tflaunch.runtime import slurm_submission
 
     submitted = slurm_submission.submit_spec(spec, order)
     warn(spec.source, submitted.warnings)
     directory = submitted.directory
-    say(f"run {directory.run} is job {submitted.job}")
+    if not is_quiet:
+        say(f"run {directory.run} is job {submitted.job}")
     if is_detached:
         click.echo(directory.run)
         return 0
-    return _follow(directory.path)
+    return _follow(directory.path, is_verbose, is_quiet)
 
 
-def _follow(directory: Path) -> int:
+def _follow(directory: Path, is_verbose: bool, is_quiet: bool) -> int:
     from tflaunch.client import slurm_follow
     from tflaunch.client.follow import Follower
     from tflaunch.tui.screen import Screen
 
     def watch(observer: Observer) -> int:
         tasks = [process.task for process in observer.job.original.processes()]
-        screen = Screen(tasks)
+        screen = Screen(tasks, is_verbose, is_quiet)
         try:
             return Follower(observer, screen, tasks).run(None)
         finally:

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +24,44 @@ specs_argument = click.argument(  # click cannot parse a second variadic argumen
 command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 set_option = click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a field of the spec.")
 name_option = click.option("--name", metavar="NAME", help="Name the run; default: the spec's name.")
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show TensorFlow's start-up messages, too.")
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Of tflaunch's messages, show warnings and failures only."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class WholeNumber(click.IntRange):
+    """A whole number from ``min`` on, or up to ``max``, whose errors say so."""
+
+    name = "whole number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number.
+
+        Raises:
+            click.BadParameter: it is none, or out of range.
+        """
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            least = int(self.min or 0)
+            end, remedy = ("on", "for example 2") if self.max is None else (f"to {self.max:g}", "one of these")
+            self.fail(f"{value!r} is not a whole number from {least} {end}; write {remedy}.", param, ctx)
+
+
+_MEANT_OPTIONS = {
+    **dict.fromkeys(("--background", "--bg", "--daemon"), "--detach"),
+    **dict.fromkeys(("--env", "--restart", "--sync", "--workdir"), "--set"),
+}
+"""Options of other tools, and fields of a spec that are taken for options: what does it here."""
+
+
+def propose_option(error: click.NoSuchOption) -> click.UsageError:
+    """Return the error for an unknown option with the option that is meant, if that is known."""
+    meant = _MEANT_OPTIONS.get(error.option_name)
+    message = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
+    return click.UsageError(message, error.ctx) if meant else error
 
 
 class CommandAfterDashes(click.Command):
@@ -36,7 +73,7 @@ class CommandAfterDashes(click.Command):
         try:
             left = super().parse_args(context, args[:end])
         except click.NoSuchOption as error:
-            message = f"{error.format_message()} Options of your own program go after `--`."
+            message = f"{propose_option(error).format_message()} Options of your own program go after `--`."
             raise click.UsageError(message, context) from None
         if context.params.get("command") and not context.resilient_parsing:
             words = shlex.join(context.params["command"])

@@ -7,7 +7,7 @@ import sys
 import click
 
 from tflaunch.cli._select import run_argument
-from tflaunch.cli._spec import say
+from tflaunch.cli._spec import WholeNumber, quiet_option, say, verbose_option
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 
 _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl-C
@@ -15,9 +15,11 @@ _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl
 
 @click.command(short_help="Follow a live run as if it had been started here.")
 @run_argument
-@click.option("-n", "--tail", type=click.IntRange(0), default=10, metavar="N", help="Begin with N lines of each task.")
+@click.option("-n", "--tail", type=WholeNumber(0), default=10, metavar="N", help="Begin with N lines of each task.")
 @click.option("--resume", is_flag=True, help="Take over if its supervisor was killed.")
-def attach(run: str | None, tail: int, resume: bool) -> int:
+@verbose_option
+@quiet_option
+def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool) -> int:
     """Follow the output and events of RUN until it ends, and exit with its exit code.
 
     Ctrl-C detaches: the run continues.
@@ -36,9 +38,9 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
     observer = Observer(directory)
     observer.catch_up()
     if observer.outcome is Outcome.LOST:
-        return _take_over(directory.name, lost(observer), resume)
+        return _take_over(directory.name, lost(observer), resume, verbose, quiet)
     tasks = [process.task for process in observer.job.original.processes()]
-    screen = Screen(tasks)
+    screen = Screen(tasks, verbose, quiet)
     patience: float | None = None
     try:
         return Follower(observer, screen, tasks).run(tail)
@@ -50,7 +52,7 @@ def attach(run: str | None, tail: int, resume: bool) -> int:
         screen.close(patience)
 
 
-def _take_over(run: str, sentence: str, resume: bool) -> int:
+def _take_over(run: str, sentence: str, resume: bool, is_verbose: bool, is_quiet: bool) -> int:
     """Offer to take over a run whose supervisor was killed; non-interactively, require `--resume`."""
     from tflaunch.cli.up import take_over
 
@@ -60,4 +62,4 @@ def _take_over(run: str, sentence: str, resume: bool) -> int:
         click.echo(f"tflaunch: {sentence}", err=True)
         if not click.confirm("Take over now?", err=True):
             return EXIT_INTERNAL
-    return take_over(run)
+    return take_over(run, is_verbose=is_verbose, is_quiet=is_quiet)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from tflaunch.cli._spec import (
     command_argument,
     json_option,
     read_file,
+    say,
     set_option,
     spec_argument,
     warn,
@@ -23,6 +25,9 @@ from tflaunch.errors import EXIT_PREFLIGHT
 if TYPE_CHECKING:
     from tflaunch.doctor.findings import Finding, Host
     from tflaunch.plan.model import Plan
+
+
+_POD_PATIENCE = 60.0  # seconds for a pod to run
 
 
 @click.command(cls=CommandAfterDashes, short_help="Check the hosts of a spec before running it.")
@@ -37,6 +42,8 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     Keras; do names resolve to the right hosts; are the ports free, and reached from all other hosts; clock, disk,
     memory, GPUs, limits; are checkpoints on shared storage. Nothing of the job is started.
 
+    For Kubernetes, your permissions are checked first, and the pods of the job are made for the check.
+
     \b
     Example:
       tflaunch doctor cluster.json
@@ -47,14 +54,18 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     loaded, warnings = prepare.read_spec(file, settings, command=command)
     plan = prepare.make_plan(file.source, file.directory, loaded)
     warn(spec, warnings)
+    from tflaunch.client import secret_values
     from tflaunch.doctor import collect
     from tflaunch.doctor.findings import findings, reachable_by, unchecked
     from tflaunch.plan import placeholders
     from tflaunch.runtime import launch
 
     plan = placeholders.shown(plan)
-    hosts = collect.examine(plan, launch.code_for_hosts(plan))
-    found = findings(plan, hosts)
+    check = collect.name_check()
+    with _pods_made(plan, check) as made:
+        hosts = collect.examine(made, launch.code_for_hosts(made), check)
+    _, problems = secret_values.find_secrets(plan.secrets)
+    found = findings(plan, hosts, problems)
     is_ok = all(finding.severity != "error" for finding in found)
     if as_json:
         shown = {
@@ -68,6 +79,22 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
         click.echo(_table(found, hosts, unchecked(plan, hosts)), nl=False)
         click.echo(_ports(plan, hosts), nl=False)
     return 0 if is_ok else EXIT_PREFLIGHT
+
+
+@contextmanager
+def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
+    """Make the pods of a plan for Kubernetes, as `up` would, and delete them on exit."""
+    if plan.kubernetes is None:
+        yield plan
+        return
+    from tflaunch.runtime import cluster_objects
+
+    cluster_objects.require_permissions(plan.kubernetes)
+    pending = min(plan.kubernetes.pending, _POD_PATIENCE)
+    made = cluster_objects.create(plan._replace(kubernetes=plan.kubernetes._replace(pending=pending)), check)
+    assert made.kubernetes is not None
+    with cluster_objects.deleted_after(made.kubernetes, check, say):
+        yield made
 
 
 def _ports(plan: Plan, hosts: Mapping[str, Host]) -> str:

@@ -14,7 +14,10 @@ _MEANT = {
     "start": "up", "launch": "up", "submit": "up", "apply": "up", "create": "up", "train": "up",
     "resume": "up --resume",
     "exec": "run", "log": "logs", "follow": "attach", "tail": "logs -f",
-    "validate": "check", "lint": "check", "journal": "events", "version": "--version", "diagnose": "doctor",
+    "validate": "check", "lint": "check", "journal": "events", "version": "--version",
+    "diagnose": "explain", "why": "explain",
+    "dashboard": "web", "ui": "web", "gui": "web", "browse": "web", "open": "web", "page": "web",
+    "hang": "stacks", "dump": "stacks", "stack": "stacks", "py-spy": "stacks",
 }  # fmt: skip
 
 
@@ -42,7 +45,7 @@ def help_(context: click.Context, command: str | None) -> None:
 
 def no_such_command(name: str, known: Collection[str]) -> click.UsageError:
     """Return the error for an unknown command, with the most likely intended one."""
-    near = difflib.get_close_matches(name, known, n=1)
-    meant = _MEANT.get(name.lower()) or (near[0] if near else None)
+    near = difflib.get_close_matches(name, [*known, *_MEANT], n=1)
+    meant = _MEANT.get(name.lower()) or (_MEANT.get(near[0], near[0]) if near else None)
     remedy = f"did you mean `tflaunch {meant}`?" if meant else "`tflaunch --help` lists the commands"
     return click.UsageError(f"No such command {name!r}; {remedy}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tflaunch.cli._select import choose, run_and_tasks_argument
-from tflaunch.cli._spec import say, seconds_in
+from tflaunch.cli._spec import WholeNumber, say, seconds_in
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 @click.command(short_help="Show what tasks wrote.")
 @run_and_tasks_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on with what they write, until the run has ended.")
-@click.option("-n", "--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines of each task.")
+@click.option("-n", "--tail", type=WholeNumber(0), metavar="N", help="Only the last N lines of each task.")
 @click.option("--since", metavar="T", help="Only what was written since: 10m ago, or 2026-01-31T12:00:00.")
-@click.option("--attempt", type=click.IntRange(0), metavar="N", help="Only attempt N.")
+@click.option("--attempt", type=WholeNumber(0), metavar="N", help="Only attempt N.")
 @click.option("-t", "--timestamps", is_flag=True, help="Show when each line was written.")
 @click.option("--fold", is_flag=True, help="Show a line that many tasks wrote at once only once.")
 def logs(

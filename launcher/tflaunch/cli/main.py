@@ -10,8 +10,22 @@ from tflaunch import __version__
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, TflaunchError
 
 _GROUPS = {
-    "Run": ("up", "run"),
-    "Look at runs": ("ps", "logs", "attach", "wait", "ls", "events", "tensorboard", "report"),
+    "Run": ("up", "run", "rerun"),
+    "Look at runs": (
+        "ps",
+        "explain",
+        "stacks",
+        "logs",
+        "attach",
+        "wait",
+        "ls",
+        "events",
+        "web",
+        "tensorboard",
+        "report",
+        "fetch",
+        "diff",
+    ),
     "Act on runs": ("down", "restart", "kill", "warm", "prune"),
     "Before a run": ("init", "check", "plan", "env", "doctor", "render", "schema"),
     "Help": ("help", "completion"),

@@ -68,6 +68,8 @@ def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
         for name, value in sorted(process.env.items()):
             why = f"   ({process.reasons[name]})" if name in process.reasons else ""
             lines.append(f"  env      {name}={value}{why}")
+        for name, source in sorted(plan.secrets.items()):
+            lines.append(f"  secret   {name} from {source.env or source.file}")
         lines.append(f"  unset    {' '.join(process.unset)}")
         if (prospect := preloading.prospect(plan, process)) is not None:
             lines.append(f"  preload  {prospect}")

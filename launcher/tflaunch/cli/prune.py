@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tflaunch.cli._select import complete_runs
-from tflaunch.cli._spec import json_option, say, seconds_in
+from tflaunch.cli._spec import WholeNumber, json_option, say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ _KINDS = {"code": "cached files of synced code", "agent": "cached agents of othe
 
 @click.command(short_help="Remove what old runs have left.")
 @click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
-@click.option(
-    "--keep", type=click.IntRange(0), metavar="N", help=f"Keep the newest N runs of each job; default: {_KEEP}."
-)
+@click.option("--keep", type=WholeNumber(0), metavar="N", help=f"Keep the newest N runs of each job; default: {_KEEP}.")
 @click.option(
     "--older-than",
     metavar="TIME",

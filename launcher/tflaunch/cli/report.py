@@ -44,7 +44,7 @@ def report(run: str | None, output: str | None, dry_run: bool, show: bool) -> No
     from tflaunch.client import support_bundle as reporting
 
     if output is not None and (dry_run or show):
-        raise click.UsageError("-o writes a report; --dry-run and --show write none")
+        raise click.UsageError("-o writes a report; --dry-run and --show write none; leave out one of them")
     directory = runs.find_run(run)
     summary = _diagnosis(directory)
     if dry_run or show:

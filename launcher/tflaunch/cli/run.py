@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import click
 
 from tflaunch.cli._cluster_options import ClusterOptions, cluster_of, cluster_options, name_from
 from tflaunch.cli._launch_options import PRELOADED, LaunchOptions, launch_options
-from tflaunch.cli._spec import set_option, warn
+from tflaunch.cli._spec import propose_option, say, set_option, warn
 from tflaunch.cli.up import start
 
 _SOURCE = "command line"
 _STDOUT = "-"
 
 
+class _Run(click.Command):
+    """A command that says what its COMMAND is when there is none."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Parse options up to the first word of COMMAND."""
+        try:
+            return super().parse_args(context, args)
+        except click.NoSuchOption as error:
+            raise propose_option(error) from None
+        except click.MissingParameter:
+            example = "tflaunch run -n 2 python train.py"
+            raise click.UsageError(f"Missing COMMAND: what each task runs, for example: {example}", context) from None
+
+
 @click.command(
-    short_help="Run a command as a cluster, without a spec.", context_settings={"allow_interspersed_args": False}
+    cls=_Run,
+    short_help="Run a command as a cluster, without a spec.",
+    context_settings={"allow_interspersed_args": False},
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
 @cluster_options
@@ -81,3 +98,4 @@ def _save(text: str, target: str) -> None:
         click.echo(text, nl=False)
     else:
         Path(target).write_text(text, encoding="utf-8")
+        say(f"wrote {target}; run it with: {shlex.join(['tflaunch', 'up', target])}")

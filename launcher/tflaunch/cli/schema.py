@@ -1,4 +1,4 @@
-"""`schema`: print the JSON Schema of a spec."""
+"""`schema`: print the JSON Schema of a spec, or of what a command prints with --json."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ import json
 import click
 
 
-@click.command(short_help="Print the JSON Schema of a spec.")
-def schema() -> None:
-    """Print the JSON Schema of a cluster spec, for editors and validators.
+@click.command(short_help="Print the JSON Schema of a spec, or of a command's --json.")
+@click.argument("command", required=False)
+def schema(command: str | None) -> None:
+    """Print the JSON Schema of a cluster spec, for editors and validators, or of what COMMAND prints with --json.
 
     \b
     Example:
       tflaunch schema > cluster.schema.json
+      tflaunch schema ps
     """
-    from tflaunch.clusterspec.schema import json_schema
+    if command is None:
+        from tflaunch.clusterspec.schema import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=2))
+        click.echo(json.dumps(json_schema(), indent=2))
+        return
+    from tflaunch.cli._json_output import OUTPUTS, schema_of_output
+
+    known = [*OUTPUTS, "events"]
+    if command not in known:
+        raise click.UsageError(f"{command!r} has no --json; the commands that have one are {', '.join(known)}.")
+    click.echo(json.dumps(schema_of_output(command), indent=2))

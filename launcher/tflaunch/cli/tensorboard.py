@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tflaunch.cli._select import run_argument
-from tflaunch.cli._spec import say
+from tflaunch.cli._spec import WholeNumber, say
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
 @run_argument
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=WholeNumber(1, 65535),
     metavar="N",
     help="Port on localhost; default: 6006 if it is free, else any.",
 )

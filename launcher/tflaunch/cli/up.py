@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from tflaunch.cli._kubernetes import kubernetes_options, kubernetes_settings
 from tflaunch.cli._launch_options import PRELOADED, LaunchOptions, launch_options
 from tflaunch.cli._select import complete_runs
 from tflaunch.cli._slurm import slurm_options, slurm_settings, submit
@@ -18,10 +22,12 @@ from tflaunch.cli._spec import (
     set_option,
     warn,
 )
+from tflaunch.cli.web import page_beside
 
 if TYPE_CHECKING:
     from tflaunch.core.drill import Fault
     from tflaunch.plan.model import Plan
+    from tflaunch.tui.output_sink import OutputSink
 
 
 @click.command(cls=CommandAfterDashes, short_help="Run a spec and wait for its end.")
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
 @set_option
 @launch_options
 @slurm_options
+@kubernetes_options
 @click.option("--drill", metavar="TEXT", help="Inject this fault into the running job, and report if it recovers.")
 @click.option(
     "--resume",
@@ -64,6 +71,9 @@ def up(
     With --on slurm a batch job of Slurm is submitted, which starts the tasks on its nodes; this terminal follows it, or
     with -d does not. ps, logs, attach, wait and down work as usual, also while it is in the queue.
 
+    With --on kubernetes, or "kubernetes" in the spec, each task gets a pod of its own, which is reached through
+    kubectl. The pods are deleted when the run has ended.
+
     --drill tests how a job recovers: kill, term or stop a task, or cut the link to a host, after a time of
     training. A drill that could not be done ends with 125.
 
@@ -74,15 +84,18 @@ def up(
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        taken = (spec, command, settings, options.name, options.log_dir, drill, options.preload, engine)
+        taken = (spec, command, settings, options.name, options.log_dir, drill, options.preload, options.web, engine)
         if any(taken):
-            raise click.UsageError("--resume takes the rest from the run itself; only -d and --metrics-port go with it")
-        return take_over(resume, options.metrics_port, options.detach)
+            raise click.UsageError(
+                "--resume takes the rest from the run itself; only -d, -q, -v and --metrics-port go with it"
+            )
+        return take_over(resume, options.metrics_port, options.detach, options.verbose, options.quiet)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
+    _require_terminal_for_page(options.web, options.detach or engine is not None)
     file = read_file(spec)
-    settings += (f'preload=["{PRELOADED}"]',) * options.preload + slurm_settings(engine)
-    if engine is not None:
+    settings += (f'preload=["{PRELOADED}"]',) * options.preload + slurm_settings(engine) + kubernetes_settings(engine)
+    if engine == "slurm":
         from tflaunch.runtime.slurm_submission import Order
 
         order = Order(
@@ -96,7 +109,7 @@ def up(
             preflight=options.preflight,
             drill=drill,
         )
-        return submit(file, order, options.detach)
+        return submit(file, order, options.detach, options.verbose, options.quiet)
     from tflaunch.runtime import plan_cache
 
     planned = plan_cache.plan_spec(file, settings, options.name, command, is_detached=options.detach)
@@ -111,21 +124,42 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: 
     from tflaunch.runtime import launch
     from tflaunch.runtime.run_config import RunConfig
 
+    _require_terminal_for_page(options.web, options.detach)
     code = launch.code_for_hosts(plan)
     directory = launch.make_directory(plan, options.log_dir, suffix, spec)
-    exit_code = launch.start(plan, RunConfig(directory, code, say, faults, options.metrics_port, options.detach))
+    sink = _screen(options.verbose, options.quiet)
+    config = RunConfig(directory, code, say, faults, options.metrics_port, options.detach, options.quiet, sink=sink)
+    with page_beside(directory.run) if options.web else nullcontext():
+        exit_code = launch.start(plan, config)
     if options.detach and exit_code == 0:
         click.echo(directory.run)
     return exit_code
 
 
-def take_over(name: str, metrics_port: int | None = None, is_detached: bool = False) -> int:
+def _require_terminal_for_page(is_wanted: bool, is_elsewhere: bool) -> None:
+    if is_wanted and is_elsewhere:
+        raise click.UsageError("--web goes with a run in this terminal; `tflaunch web` shows any other one")
+
+
+def _screen(is_verbose: bool, is_quiet: bool) -> Callable[[Sequence[str]], OutputSink]:
+    from tflaunch.runtime.run_config import on_screen
+
+    return functools.partial(on_screen, is_verbose=is_verbose, is_quiet=is_quiet)
+
+
+def take_over(
+    name: str,
+    metrics_port: int | None = None,
+    is_detached: bool = False,
+    is_verbose: bool = False,
+    is_quiet: bool = False,
+) -> int:
     """Continue a run whose supervisor was killed."""
     from tflaunch.client import runs
     from tflaunch.runtime import launch
 
     path = runs.find_run(name)
-    code = launch.take_over(path, say, metrics_port, is_detached)
+    code = launch.take_over(path, say, metrics_port, is_detached, sink=_screen(is_verbose, is_quiet))
     if is_detached and code == 0:
         click.echo(path.name)
     return code

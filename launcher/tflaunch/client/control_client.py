@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tflaunch.core.evidence import Evidence, read_evidence
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status, read_status
 from tflaunch.printable import printable
 from tflaunch.slurm import batch
 from tflaunch.store.run_dir import SOCKET_NAME
-from tflaunch_worker import linux, wire
+from tflaunch_worker import fields, linux, wire
 from tflaunch_worker.linux import short_path
 
 _PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never blocks
@@ -49,14 +50,17 @@ class ControlClient:
                 raise NoSupervisor(str(error)) from None
             self._socket, self._carrier = connected
 
-    def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
+    def ask(self, kind: str, **about: Any) -> dict[str, Any]:
         """Send a request and return the reply.
 
         Raises:
             NoSupervisor: the supervisor has exited.
             TflaunchError: the supervisor refuses, with the reason, or does not answer within 10 s.
         """
-        self.say(kind, **fields)
+        self.say(kind, **about)
+        return self._next_answer()
+
+    def _next_answer(self) -> dict[str, Any]:
         answer = self.hear(_PATIENCE)
         if answer is None:
             raise TflaunchError(f"the supervisor of {self._run} {self._why_silent()}", EXIT_INTERNAL)
@@ -75,9 +79,28 @@ class ControlClient:
         try:
             return read_status(answer.get("status"))
         except ValueError as error:
-            message = f"the supervisor of {self._run} sent a malformed status: {printable(str(error))}"
-            remedy = "use the version of tflaunch that started the run"
-            raise TflaunchError(f"{message}; {remedy}", EXIT_INTERNAL) from None
+            raise self._malformed("status", error) from None
+
+    def ask_stacks(self) -> tuple[Status, list[Evidence], list[str]]:
+        """Return the run's status, where its tasks are, and the hosts that did not answer.
+
+        Raises:
+            NoSupervisor: the supervisor has exited.
+            TflaunchError: the supervisor does not answer within 10 s, or what it sends cannot be read.
+        """
+        found = []
+        answer = self.ask("stacks")
+        try:
+            while answer["kind"] == "evidence":
+                found.append(read_evidence(answer))
+                answer = self._next_answer()
+            return read_status(answer.get("status")), found, fields.texts(answer, "silent_hosts")
+        except ValueError as error:
+            raise self._malformed("answer", error) from None
+
+    def _malformed(self, what: str, error: ValueError) -> TflaunchError:
+        message = f"the supervisor of {self._run} sent a malformed {what}: {printable(str(error))}"
+        return TflaunchError(f"{message}; use the version of tflaunch that started the run", EXIT_INTERNAL)
 
     def say(self, kind: str, **fields: Any) -> None:
         """Send a message.

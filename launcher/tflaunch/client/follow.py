@@ -35,19 +35,28 @@ def until_end(observer: Observer, say: Callable[[str], None]) -> int:
     return last_words(observer, say)
 
 
-def until_running(observer: Observer, say: Callable[[str], None]) -> int | None:
-    """Show messages until all training tasks have started; return the exit code if the run ended first.
+def until_running(observer: Observer, say: Callable[[str], None], is_quiet: bool = False) -> int | None:
+    """Show messages, or with ``is_quiet`` warnings, until all training tasks have started.
+
+    Returns:
+        None, or the exit code if the run ended first; a failure is always told.
 
     Raises:
         TflaunchError: its supervisor was killed.
     """
+    tell = _only_warnings(say) if is_quiet else say
     while True:
-        tell_news(observer, say)
+        tell_news(observer, tell)
         if policy.gang_started(observer.job):
             return None
         if observer.outcome is not Outcome.LIVE:
-            return last_words(observer, say)
+            return last_words(observer, say if observer.exit_code else tell)
         observer.wait()
+
+
+def _only_warnings(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Return what shows only the warnings among the messages that it gets."""
+    return lambda message: say(message) if message.startswith("warning:") else None
 
 
 def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
@@ -58,8 +67,8 @@ def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
             say(message)
 
 
-def last_words(observer: Observer, say: Callable[[str], None], is_shown: bool = False) -> int:
-    """Show how the job ended, and return its exit code. ``is_shown`` is passed to `summary.summary`.
+def last_words(observer: Observer, say: Callable[[str], None], sink: OutputSink | None = None) -> int:
+    """Show how the job ended, and return its exit code; in ``sink``, if that shows the tasks' output.
 
     Raises:
         TflaunchError: its supervisor was killed.
@@ -72,8 +81,14 @@ def last_words(observer: Observer, say: Callable[[str], None], is_shown: bool = 
         lines.append(f"{observer.job.run} has ended with exit code {observer.exit_code}")
     else:
         logs = observer.logs
-        lines.append(summary.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count), is_shown))
-    say("\n".join(lines))
+        lines.append(
+            summary.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count), sink is not None)
+        )
+    message = "\n".join(lines)
+    if sink is None:
+        say(message)
+    else:
+        sink.say(message, is_failure=observer.exit_code != 0)
     return observer.exit_code
 
 
@@ -89,7 +104,7 @@ def lost(observer: Observer) -> str:
         return f"{run} has ended, but the last records of its journal are lost: there was no room for them"
     if lease == 0:
         return f"the supervisor of {run} was killed, and its tasks with it; start its spec again"
-    return f"the supervisor of {run} was killed; for {lease:g} s its tasks live on: tflaunch up --resume {run}"
+    return f"the supervisor of {run} was killed; its tasks live on for {lease:g} s: tflaunch up --resume {run}"
 
 
 class Follower:
@@ -123,7 +138,7 @@ class Follower:
             tell_news(self._observer, self._sink.say)
         self._show(self._reader.new_lines())
         self._show(self._reader.rest())
-        return last_words(self._observer, self._sink.say, is_shown=True)
+        return last_words(self._observer, self._sink.say, self._sink)
 
     def _show(self, lines: Iterable[Line]) -> None:
         """Show lines, and wait until they are written: what a slow terminal cannot take yet stays in the logs."""

@@ -11,7 +11,9 @@ from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.follow import lost
 from tflaunch.client.observer import Observer
 from tflaunch.core import policy
+from tflaunch.core.evidence import Evidence
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.explain.run_status import Status
 from tflaunch.slurm import batch
 
 
@@ -52,12 +54,39 @@ def request_signal(directory: Path, number: int, tasks: Sequence[str]) -> list[s
     return [str(task) for task in answer.get("tasks", tasks)]
 
 
+def request_stacks(directory: Path) -> tuple[Status, list[Evidence], list[str]]:
+    """Return a run's status, where its tasks are, and the hosts that did not answer.
+
+    Raises:
+        TflaunchError: the supervisor does not answer, or there is none.
+    """
+    try:
+        return ControlClient(directory).ask_stacks()
+    except NoSupervisor:
+        raise _over(directory) from None
+
+
+def require_live(directory: Path) -> None:
+    """Require that a run has a supervisor.
+
+    Raises:
+        TflaunchError: it has none; the message says what the user can do.
+    """
+    if not runs.is_live(directory):
+        raise _over(directory)
+
+
 def _ask(directory: Path, kind: str, **fields: object) -> dict[str, Any]:
     try:
         return ControlClient(directory).ask(kind, **fields)
     except NoSupervisor:
-        observer = Observer(directory)
-        observer.catch_up()
-        code = observer.exit_code
-        ended = f"run {directory.name} has ended with exit code {code}"
-        raise TflaunchError(lost(observer) if code is None else ended, EXIT_USAGE) from None
+        raise _over(directory) from None
+
+
+def _over(directory: Path) -> TflaunchError:
+    """Return the error for a run that has no supervisor."""
+    observer = Observer(directory)
+    observer.catch_up()
+    code = observer.exit_code
+    ended = f"run {directory.name} has ended with exit code {code}"
+    return TflaunchError(lost(observer) if code is None else ended, EXIT_USAGE)

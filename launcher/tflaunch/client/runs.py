@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LOCK_NAME = "lock"
 """The lock file in a run's directory, held by its supervisor."""
 _SHOWN = 8
+_NO_RUNS = "there are no runs in {} ($TFLAUNCH_HOME/runs); `tflaunch up SPEC` starts one"
 _PARTS = 4  # of a run's name: job, date, time, random digits
 
 
@@ -39,8 +40,11 @@ def find_run(name: str | None) -> Path:
     known = newest_first()
     found = known if name is None else _matching(known, name)
     if not found:
-        there_are = f"the runs are {_listed(known)}" if known else f"there are no runs in {runs_directory()}"
-        raise TflaunchError(there_are if name is None else f"there is no run {name!r}; {there_are}", EXIT_USAGE)
+        there_are = f"the runs are {_listed(known)}" if known else _NO_RUNS.format(runs_directory())
+        if name is None:
+            raise TflaunchError(there_are, EXIT_USAGE)
+        what = f"{name!r} is a task, not a run" if ":" in name else f"there is no run {name!r}"
+        raise TflaunchError(f"{what}; {there_are}", EXIT_USAGE)
     if len(found) == 1:
         return open_run(found[0])
     live = [path for path in found if is_live(path)]

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tflaunch.client.redaction import HIDDEN, Redactor, secrets_in_command, secrets_in_environment
+from tflaunch.client.secret_values import find_secrets
+from tflaunch.plan.model import SecretSource
 from tflaunch.store.log_writer import path_of
 from tflaunch_worker import wire
 
@@ -103,7 +105,7 @@ def _write(run: Path, diagnosis: str, out: IO[bytes]) -> list[Entry]:
 
 def _contents(run: Path, diagnosis: str) -> Iterator[tuple[Entry, IO[bytes] | None]]:
     """Yield the files of a report without secrets; those that cannot be read have no data."""
-    values = _secrets(run)
+    values = secrets_of(run)
     for name, text in (("diagnosis.txt", diagnosis), ("machine.txt", _machine())):
         redactor = Redactor(values)
         data = redactor.redact(text.rstrip("\n") + "\n")
@@ -184,26 +186,41 @@ def _add(archive: tarfile.TarFile, name: str, data: IO[bytes], size: int) -> Non
     archive.addfile(entry, data)
 
 
-def _secrets(run: Path) -> set[str]:
+def secrets_of(run: Path) -> set[str]:
     """Return the values that the plan and this process's environment show to be secret."""
-    found = secrets_in_environment(os.environ)
+    found = secrets_in_environment(os.environ) | _declared_secrets(run)
     for task in _tasks(run):
         found |= secrets_in_environment(_field(task, "env", dict)) | secrets_in_command(_field(task, "argv", list))
     return found
 
 
+def _declared_secrets(run: Path) -> set[str]:
+    """Return the values of the plan's secrets, as far as they can be read now: tasks may have printed them."""
+    try:
+        sources = {name: SecretSource(**source) for name, source in _plan(run).get("secrets", {}).items()}
+        secrets, _ = find_secrets(sources)
+    except (AttributeError, TypeError):
+        return set()
+    return {value for value in secrets.values() if value is not None}
+
+
 def _tasks(run: Path) -> list[Any]:
-    """Return the tasks of the plan; none if the run ended before the plan was written."""
+    """Return the tasks of the plan."""
+    plan = _plan(run)
+    return [*_field(plan, "tasks", list), *_field(plan, "sidecars", list)]
+
+
+def _plan(run: Path) -> Any:
+    """Return the plan; an empty object if the run ended before it was written, or if it is damaged."""
     try:
         with (run / "plan.json").open("rb") as file:
-            plan = wire.parse(file.read(_MOST_PLAN), max_values=_MOST_PLAN)
-        return [*plan["tasks"], *plan["sidecars"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+            return wire.parse(file.read(_MOST_PLAN), max_values=_MOST_PLAN)
+    except (OSError, ValueError):
+        return {}
 
 
 def _field(task: Any, name: str, kind: type[Any]) -> Any:
-    """Return a field of a task, empty if it is damaged."""
+    """Return a field of a plan or a task, empty if it is damaged."""
     value = task.get(name) if isinstance(task, dict) else None
     return value if isinstance(value, kind) else kind()
 

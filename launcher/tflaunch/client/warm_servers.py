@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import select
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.explain.wording import counted
+from tflaunch.printable import printable
 from tflaunch.store.run_dir import home
 from tflaunch.tui import formatting
-from tflaunch_worker import linux
+from tflaunch_worker import fields
 from tflaunch_worker.forkserver import warm_client
 
-_COLUMNS = ("PYTHON", "MODULES", "MEMORY", "RUNS", "ENDS IN")
-_PATIENCE = 5.0  # seconds for a server to end
+_COLUMNS = ("HOST", "PYTHON", "MODULES", "MEMORY", "RUNS", "ENDS IN")
 
 
 class WarmServer(NamedTuple):
     """A process that has imported modules and waits for runs.
 
     Attributes:
+        host: its machine, as the spec calls it.
         pid: its process ID.
         python: its interpreter.
         modules: what it has imported.
@@ -28,6 +29,7 @@ class WarmServer(NamedTuple):
         idle_left: seconds until it ends unless it is used.
     """
 
+    host: str
     pid: int
     python: str
     modules: tuple[str, ...]
@@ -36,44 +38,37 @@ class WarmServer(NamedTuple):
     idle_left: float
 
 
-def living() -> list[WarmServer]:
-    """Return the warm servers below TFLAUNCH_HOME.
+def living(host: str = LOCALHOST) -> list[WarmServer]:
+    """Return the warm servers below TFLAUNCH_HOME; ``host`` is what this machine is called.
 
     Raises:
         TflaunchError: another user could have put files there.
     """
-    return [
-        WarmServer(
-            pid=status["pid"],
-            python=status["python"],
-            modules=tuple(status["modules"]),
-            memory_bytes=linux.proportional_memory(status["pid"]),
-            uses=status["uses"],
-            idle_left=status["idle_left"],
-        )
-        for status in warm_client.living_servers(_directory()).values()
-    ]
+    return [read_server(host, status) for status in warm_client.describe_servers(_directory())]
 
 
-def stop_all() -> int:
-    """End all warm servers and wait until they are gone; return how many there were.
+def stop(host: str = LOCALHOST) -> list[WarmServer]:
+    """End all warm servers that `living` returns, and return them once they are gone."""
+    return [read_server(host, status) for status in warm_client.stop_servers(_directory())]
+
+
+def read_server(host: str, status: Any) -> WarmServer:
+    """Return a server as its own host describes it.
 
     Raises:
-        TflaunchError: another user could have put files there.
+        ValueError: a field is missing, or has another type.
     """
-    return stop_in(_directory())
-
-
-def stop_in(directory: str) -> int:
-    """End the warm servers whose sockets are in a directory, and wait until they are gone."""
-    found = warm_client.living_servers(directory)
-    for path, status in found.items():
-        end = linux.open_pidfd(status["pid"])
-        warm_client.ask(path, {"kind": "stop"})
-        if end is not None:
-            select.select([end], [], [], _PATIENCE)
-            os.close(end)
-    return len(found)
+    if type(status) is not dict:
+        raise ValueError("a warm server must be an object")
+    return WarmServer(
+        host=host,
+        pid=fields.integer(status, "pid"),
+        python=printable(fields.text(status, "python")),
+        modules=tuple(map(printable, fields.texts(status, "modules"))),
+        memory_bytes=fields.integer(status, "memory_bytes"),
+        uses=fields.integer(status, "uses"),
+        idle_left=fields.number(status, "idle_left", least=0.0),
+    )
 
 
 def _directory() -> str:
@@ -99,4 +94,11 @@ def table(servers: list[WarmServer]) -> str:
 
 def _row(server: WarmServer) -> tuple[str, ...]:
     left = formatting.duration(server.idle_left)
-    return (server.python, ",".join(server.modules), formatting.memory(server.memory_bytes), str(server.uses), left)
+    return (
+        server.host,
+        server.python,
+        ",".join(server.modules),
+        formatting.memory(server.memory_bytes),
+        str(server.uses),
+        left,
+    )

@@ -27,16 +27,18 @@ from tflaunch.clusterspec.validators import (
     Omittable,
     OptionName,
     OptionValue,
+    PodFields,
+    SecretName,
     Source,
     SshDestination,
     Text,
     Volume,
     list_of,
     not_a_number,
-    not_private,
     object_of,
+    secret_source,
 )
-from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, RoleName, Strategy
+from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, OCCASIONS, Occasion, RoleName, Strategy
 
 DISCOVER = "discover"
 """The key in ``hosts`` for the source of hosts; it is the field ``pool`` of `Spec`."""
@@ -84,6 +86,13 @@ class Sidecar(_Part):
     host: HostName = Field(default=LOCALHOST, description="host on which it runs")
     env: Environment = Field(default={}, description="environment variables, beside those of the spec")
     required: Flag = Field(default=False, description="the job fails when the process fails for good")
+
+
+class Secret(_Part):
+    """Where the launcher finds the value of a secret: in one of these places."""
+
+    env: Omittable[SecretName] = Field(default=None, description="variable of the launcher's environment")
+    file: Omittable[Text] = Field(default=None, description="path of a file, relative to the spec's file")
 
 
 class Host(_Part):
@@ -141,6 +150,15 @@ class Elastic(_Part):
     retry: Duration = Field(default=300.0, description="how often lost hosts are tried again")
 
 
+class Notify(_Part):
+    """The command that is run when something happens to the job."""
+
+    exec: Command = Field(description="command, which gets the summary on stdin", examples=[["./notify.sh"]])
+    on: Annotated[tuple[Occasion, ...], list_of('a list such as ["failed", "done"]')] = Field(
+        default=OCCASIONS, description="when it is run"
+    )
+
+
 class Retention(_Part):
     """Which earlier runs of the job are removed from this machine when a run of it has ended."""
 
@@ -174,13 +192,30 @@ class Resources(_Part):
 
 
 class Container(_Part):
-    """What `render` needs to have tasks run in containers."""
+    """The containers of tasks that run in pods, or for which a file is rendered."""
 
     image: Omittable[Image] = Field(default=None, description="name of the image")
     resources: Resources = Field(default_factory=Resources, description="resources of each task")
     volumes: Annotated[Mapping[MountPath, Volume], object_of('an object such as {"/data": "claim"}')] = Field(
         default={}, description="paths in the container, to paths of the host or names of claims or volumes"
     )
+
+
+class Kubernetes(_Part):
+    """Where and how pods are made, one for each task."""
+
+    context: Omittable[Text] = Field(default=None, description="context of kubectl; default: its current one")
+    namespace: Omittable[Text] = Field(default=None, description="namespace; default: that of the context")
+    labels: Annotated[Mapping[Text, Text], object_of('an object such as {"team": "vision"}')] = Field(
+        default={}, description="labels of the StatefulSets and pods"
+    )
+    annotations: Annotated[Mapping[Text, Text], object_of('an object such as {"owner": "ann"}')] = Field(
+        default={}, description="annotations of the StatefulSets and pods"
+    )
+    pod: PodFields = Field(
+        default={}, description="further fields of the pods' spec, as Kubernetes names them, such as nodeSelector"
+    )
+    pending: Duration = Field(default=600.0, description="limit for a pod to run")
 
 
 class Spec(_Part):
@@ -214,12 +249,16 @@ class Spec(_Part):
         default={}, description='settings of single hosts, and of all under "*"; "discover" says where hosts are found'
     )
     env: Environment = Field(default={}, description="environment variables of every task")
+    secrets: Annotated[
+        Mapping[SecretName, Annotated[Secret, secret_source]], object_of("an object of variables and their places")
+    ] = Field(default={}, description="environment variables of every task whose values are kept nowhere")
     workdir: Omittable[Text] = Field(default=None, description="working directory, relative to the spec's file")
     restart: Restart = Field(default_factory=Restart, description="how often a failed job is restarted")
     timeouts: Timeouts = Field(default_factory=Timeouts, description="time limits")
     retention: Retention = Field(
         default_factory=Retention, description="which earlier runs of the job are removed when a run has ended"
     )
+    notify: Omittable[Notify] = Field(default=None, description="command that is run when something happens")
     success: Omittable[Literal["chief", "all"]] = Field(
         default=None,
         description="whose success ends the job: that of the chief or of all; default: as the strategy needs",
@@ -228,6 +267,9 @@ class Spec(_Part):
         default="auto", description="whether tf.keras is Keras 2 (tf_keras)"
     )
     sync: Omittable[Sync] = Field(default=None, description="files that are copied to other hosts")
+    collect: Annotated[tuple[Text, ...], list_of('a list of paths such as ["outputs/**"]')] = Field(
+        default=(), description="files below the working directories that are fetched when the job ends, with *, ?, **"
+    )
     elastic: Omittable[Elastic] = Field(default=None, description="whether the job goes on with fewer workers")
     preload: Annotated[tuple[Text, ...], list_of('a list of modules such as ["tensorflow"]')] = Field(
         default=(), description="modules that each host imports once for all its tasks"
@@ -236,13 +278,16 @@ class Spec(_Part):
         default=None,
         description='how long a process with these modules (default: ["tensorflow"]) stays unused for later runs',
     )
-    network: Annotated[Literal["fenced", "fenced-or-fail", "open"], not_private] = Field(
+    network: Literal["fenced", "fenced-or-fail", "private", "open"] = Field(
         default="fenced",
-        description="who may connect to the tasks' ports: the cluster's hosts (fenced), or everybody (open)",
+        description="who may connect to the tasks' ports: its hosts (fenced), its tasks (private), or all (open)",
     )
     container: Container = Field(default_factory=Container, description="how tasks run in containers")
     slurm: Annotated[Mapping[OptionName, OptionValue], object_of('an object such as {"partition": "gpu"}')] = Field(
         default={}, description="long options of sbatch; true for one without a value"
+    )
+    kubernetes: Omittable[Kubernetes] = Field(
+        default=None, description="run each task in a pod of its own in this Kubernetes cluster"
     )
     pool: Omittable[Source] = Field(
         default=None,

@@ -29,6 +29,7 @@ from tflaunch.clusterspec.values import (
 
 _LARGEST = 10**300
 _TEXT = {"type": "string"}
+_OWN_POD_FIELDS = ("containers", "hostname", "restartPolicy", "subdomain")
 _RESERVED_OPTIONS = ("array", "help", "parsable", "test-only", "uid", "usage", "version", "wait", "wrap")
 
 T = TypeVar("T")
@@ -156,6 +157,7 @@ def _check_option_value(value: object) -> str:
 Text = Annotated[str, ReadBy(_check_text, _TEXT)]
 Name = Annotated[str, ReadBy(_check_name, _TEXT)]
 VariableName = Annotated[str, ReadBy(_check_variable_name, _TEXT)]
+SecretName = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", 'the name of a variable such as "API_KEY"')]
 VariableValue = Annotated[str, ReadBy(_check_variable_value, {"type": ["string", "number"]})]
 HostName = Annotated[str, _matching(HOST_PATTERN, 'the name of a host such as "10.0.0.1"')]
 SshDestination = Annotated[
@@ -216,16 +218,6 @@ not_a_number = BeforeValidator(_check_not_number)
 """For a choice with true and false, because they equal 1 and 0 in Python."""
 
 
-def _check_not_private(value: object) -> object:
-    if value == "private":
-        hint = "write fenced, which keeps other hosts out, or open"
-        raise InvalidValue("cannot be private: other users of the same hosts cannot be kept out", hint)
-    return value
-
-
-not_private = BeforeValidator(_check_not_private)
-"""For the choice of a network, because its documentation elsewhere may promise more than there is."""
-
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
 Flag = Annotated[bool, Field(strict=True)]
 Duration = Annotated[
@@ -261,6 +253,30 @@ def object_of(form: str, apart: str | None = None) -> BeforeValidator:
         return {key: item for key, item in value.items() if key != apart} if apart in value else value
 
     return BeforeValidator(check_object)
+
+
+def _check_pod_fields(value: object) -> object:
+    if not isinstance(value, Mapping):
+        raise InvalidValue(f'must be an object such as {{"nodeSelector": {{"gpu": "a100"}}}}, not {show_value(value)}')
+    for field in _OWN_POD_FIELDS:
+        if field in value:
+            raise InvalidValue(f"sets {field!r}, which tflaunch sets", 'remove it; the image is in "container"')
+    return value
+
+
+def _check_secret(value: object) -> object:
+    if not isinstance(value, Mapping):  # it may be the secret itself, which is not for a screen
+        form = '{"env": "NAME"} or {"file": "path"}'
+        raise InvalidValue(f"must say where the value is found: {form}", "do not write secrets into a spec")
+    return value
+
+
+secret_source = BeforeValidator(_check_secret)
+"""For the place of a secret, because somebody may write the secret in its stead."""
+
+
+PodFields = Annotated[Mapping[Text, Any], BeforeValidator(_check_pod_fields)]
+"""Fields of a pod's spec, which Kubernetes checks."""
 
 
 def _split_command(value: object) -> object:

@@ -9,8 +9,11 @@ from typing import Literal, NamedTuple, get_args
 RoleName = Literal["chief", "worker", "ps", "evaluator"]
 ROLES: tuple[str, ...] = get_args(RoleName)
 
-Strategy = Literal["multi_worker_mirrored", "parameter_server", "mirrored", "tpu", "none"]
+Strategy = Literal["multi_worker_mirrored", "parameter_server", "mirrored", "tpu", "dtensor", "jax", "none"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
+
+Occasion = Literal["failed", "stalled", "restarted", "done"]
+OCCASIONS: tuple[Occasion, ...] = get_args(Occasion)
 
 LOCALHOST = "localhost"
 EVERY_HOST = "*"

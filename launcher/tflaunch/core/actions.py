@@ -55,7 +55,7 @@ class ProbePeers(NamedTuple):
 
 
 class UpdateFence(NamedTuple):
-    """Tell a host that the addresses have changed from which connections may reach its tasks."""
+    """Send a host what has changed in who may connect to its tasks: the addresses, or the joined private networks."""
 
     host: str
 

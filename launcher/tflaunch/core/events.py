@@ -1,17 +1,9 @@
 """Events: everything that can happen to a job, named in the past tense.
 
-Messages of agents map to these: the kind of a frame is the class name in snake case, and its fields
-are the fields here (``host`` is added by the session that read the frame).
+`event_records` reads them from messages of agents and from records of the journal, which have the fields declared here.
 """
 
-import functools
-import ipaddress
-import re
-import typing
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple
-
-from tflaunch.printable import printable
+from typing import Annotated, NamedTuple
 
 
 class Range(NamedTuple):
@@ -53,6 +45,13 @@ class HostJoined(NamedTuple):
 
     host: str
     addresses: OwnAddresses = ""
+
+
+class HostDelayed(NamedTuple):
+    """A host does not exist yet, and why; it is waited for."""
+
+    host: str
+    reason: Reason
 
 
 class HostUnreachable(NamedTuple):
@@ -134,6 +133,13 @@ class PortsRefused(NamedTuple):
     refused: dict[str, Reason]
 
 
+class NetworkRefused(NamedTuple):
+    """A host allows its tasks no private network."""
+
+    host: str
+    reason: Reason
+
+
 class PeersProbed(NamedTuple):
     """A host has tried to reach the others' tasks; ``failed``: task to the reason."""
 
@@ -149,11 +155,15 @@ class PeerSeen(NamedTuple):
 
 
 class OutsiderRefused(NamedTuple):
-    """The fence of a task has refused a connection, the first one from this address on this host."""
+    """The fence of a task has refused a connection, the first one from this address on this host.
+
+    ``reason``: why the relay of a private network has refused it, "" for the fence.
+    """
 
     host: str
     task: str
     source: IpAddress
+    reason: Reason = ""
 
 
 class PortUnfenced(NamedTuple):
@@ -275,6 +285,12 @@ class FaultInjected(NamedTuple):
     what: str
 
 
+class HangExplained(NamedTuple):
+    """The stacks of tasks that are stopped because they hang tell why; words only, no decision depends on them."""
+
+    sentence: Reason
+
+
 class Superseded(NamedTuple):
     """A host has accepted another supervisor of this run, so this one must not act any more."""
 
@@ -287,6 +303,7 @@ class TimePassed(NamedTuple):
 
 Event = (
     HostJoined
+    | HostDelayed
     | HostUnreachable
     | LinkLost
     | LinkRestored
@@ -297,6 +314,7 @@ Event = (
     | NamesResolved
     | PortsHeld
     | PortsRefused
+    | NetworkRefused
     | PeersProbed
     | PeerSeen
     | OutsiderRefused
@@ -312,151 +330,7 @@ Event = (
     | StopRequested
     | RestartRequested
     | FaultInjected
+    | HangExplained
     | Superseded
     | TimePassed
 )
-
-_SAID_BY_AGENTS = (
-    HostLeaving,
-    FilesSynced,
-    FilesRefused,
-    NamesResolved,
-    PortsHeld,
-    PortsRefused,
-    PeersProbed,
-    PeerSeen,
-    OutsiderRefused,
-    PortUnfenced,
-    TaskStarted,
-    TaskNotStarted,
-    PortOpened,
-    OutputStalled,
-    OutputResumed,
-    TaskExited,
-    TaskGone,
-)
-
-
-def is_from_agent(event: Event) -> bool:
-    """Whether an agent sent this event, with a number."""
-    return isinstance(event, _SAID_BY_AGENTS)
-
-
-def kind_of(event: type[Any]) -> str:
-    """Return the name of a class of events or actions, as used on the wire and in the journal."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
-
-
-_BY_KIND: dict[str, type[Any]] = {kind_of(event): event for event in typing.get_args(Event)}
-_AGENT_KINDS = frozenset(kind_of(event) for event in _SAID_BY_AGENTS)
-
-
-def is_of_agents(kind: str) -> bool:
-    """Whether agents send events of this kind."""
-    return kind in _AGENT_KINDS
-
-
-def from_agent(host: str, message: Mapping[str, Any]) -> Event:
-    """Return the event in a message of the agent on ``host``.
-
-    Raises:
-        ValueError: the message is not an agent's event, or a field is missing, of the wrong type or out of range.
-    """
-    if message["kind"] not in _AGENT_KINDS:
-        raise ValueError(f"unknown event {message['kind']!r}")
-    event = from_record({**message, "host": host})
-    assert event is not None
-    return event
-
-
-def from_record(record: Mapping[str, Any]) -> Event | None:
-    """Return the event in a record of the journal, None if the record is something else.
-
-    Raises:
-        ValueError: a field is missing, of the wrong type or out of range.
-    """
-    event = _BY_KIND.get(record["kind"])
-    if event is None:
-        return None
-    known = {**event._field_defaults, **record}  # an earlier version wrote fewer fields
-    return typing.cast(
-        "Event", _checked(event(*[check(name, known.get(name)) for name, check in _checks(record["kind"])]))
-    )
-
-
-def _checked(event: Any) -> Any:
-    """Check that the fields of an event are consistent with each other."""
-    if isinstance(event, TaskExited) and (event.code is None) == (event.signal is None):
-        raise ValueError("a task exits by a code or by a signal")
-    if isinstance(event, PeerSeen | OutsiderRefused):
-        ipaddress.ip_address(event.source)
-    if isinstance(event, HostJoined | PortsHeld):
-        for address in event.addresses.split():
-            ipaddress.ip_address(address)
-    return event
-
-
-_Check = Callable[[str, Any], Any]
-"""Takes a field's name and value, returns the value as stored in the event; raises ValueError."""
-
-
-@functools.cache
-def _checks(kind: str) -> tuple[tuple[str, _Check], ...]:
-    """Return the name and the check of each field of a kind of event."""
-    return tuple((name, _check_of(declared)) for name, declared in _BY_KIND[kind].__annotations__.items())
-
-
-def _check_of(declared: Any) -> _Check:
-    """Return the check for a declared type."""
-    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
-    if origin is Annotated:
-        kind, limit = arguments
-        return _line(limit) if isinstance(limit, Line) else _number(kind, limit)
-    if origin is dict:
-        return _mapping(_check_of(arguments[1]))
-    if arguments:  # X | None
-        return _optional(_check_of(arguments[0]))
-    return _exactly(declared)
-
-
-def _line(limit: Line) -> _Check:
-    def check(name: str, value: Any) -> str:
-        if type(value) is not str:
-            raise ValueError(f"field {name!r} must be text")
-        return printable(value, limit.longest)
-
-    return check
-
-
-def _number(kind: type, limit: Range) -> _Check:
-    kinds = (int,) if kind is int else (int, float)
-
-    def check(name: str, value: Any) -> Any:
-        if type(value) not in kinds or not limit.least <= value <= limit.most:  # rejects NaN too
-            kind_name = "an integer" if kind is int else "a number"
-            raise ValueError(f"field {name!r} must be {kind_name} from {limit.least:.0f} to {limit.most:.0f}")
-        return kind(value)
-
-    return check
-
-
-def _mapping(check_value: _Check) -> _Check:
-    def check(name: str, value: Any) -> dict[str, Any]:
-        if type(value) is not dict:
-            raise ValueError(f"field {name!r} must be an object")
-        return {key: check_value(name, item) for key, item in value.items()}
-
-    return check
-
-
-def _optional(check_value: _Check) -> _Check:
-    return lambda name, value: None if value is None else check_value(name, value)
-
-
-def _exactly(kind: type) -> _Check:
-    def check(name: str, value: Any) -> Any:
-        if type(value) is not kind:
-            raise ValueError(f"field {name!r} must be of type {kind.__name__}")
-        return value
-
-    return check

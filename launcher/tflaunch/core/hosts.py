@@ -10,7 +10,15 @@ from collections.abc import Mapping
 
 from tflaunch.core import elastic, policy, restart_budget
 from tflaunch.core.actions import AbandonHost, Action
-from tflaunch.core.events import HostJoined, HostLeaving, HostLost, HostUnreachable, LinkLost, LinkRestored
+from tflaunch.core.events import (
+    HostDelayed,
+    HostJoined,
+    HostLeaving,
+    HostLost,
+    HostUnreachable,
+    LinkLost,
+    LinkRestored,
+)
 from tflaunch.core.job_state import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
 from tflaunch.core.phases import Step, fail, welcome
 from tflaunch.core.restart_budget import Failure
@@ -18,11 +26,13 @@ from tflaunch.plan.model import TaskPlan
 
 
 def on_host_event(
-    job: Job, event: HostJoined | HostUnreachable | LinkLost | LinkRestored | HostLeaving | HostLost, now: float
+    job: Job,
+    event: HostJoined | HostDelayed | HostUnreachable | LinkLost | LinkRestored | HostLeaving | HostLost,
+    now: float,
 ) -> Step:
     """Return the job after an agent joined, could not be reached, ended, or its link was lost or restored."""
     host = job.hosts[event.host]
-    if isinstance(event, HostJoined | HostUnreachable):
+    if isinstance(event, HostJoined | HostDelayed | HostUnreachable):
         return _on_joining_news(job, event, now) if host.phase is HostPhase.JOINING else (job, [])
     if host.phase is HostPhase.DOWN:
         return job, []  # already given up
@@ -55,7 +65,9 @@ def on_host_event(
 # ---- joining hosts
 
 
-def _on_joining_news(job: Job, event: HostJoined | HostUnreachable, now: float) -> Step:
+def _on_joining_news(job: Job, event: HostJoined | HostDelayed | HostUnreachable, now: float) -> Step:
+    if isinstance(event, HostDelayed):
+        return job.with_host(event.host, reason=event.reason), []
     job = job._replace(join_by=policy.join_limit(job.plan, now))
     if isinstance(event, HostUnreachable):
         return not_reached(job, event.host, event.reason, now)

@@ -190,7 +190,7 @@ class Culprit(NamedTuple):
     """The first cause of an end. ``name`` is a task, a host or a limit; ``message`` says what happened.
 
     ``time`` is when a task exited, in seconds of the supervisor's clock, and ``host`` is where; ``failure`` is as in
-    `events.TaskExited`.
+    `events.TaskExited`; ``explanation`` is as in `events.HangExplained`.
     """
 
     cause: Cause
@@ -202,6 +202,7 @@ class Culprit(NamedTuple):
     time: float = 0.0
     host: str = ""
     failure: str = ""
+    explanation: str = ""
 
 
 class Deadlines(NamedTuple):
@@ -242,11 +243,12 @@ class Preflight(NamedTuple):
     """The check before the first start.
 
     ``are_peers_probed``: hosts were asked whether they can reach each other; ``unreached`` is what they could
-    not reach.
+    not reach. ``refused_networks``: hosts that allow no private network, each with the reason.
     """
 
     are_peers_probed: bool = False
     unreached: tuple[str, ...] = ()
+    refused_networks: tuple[tuple[str, str], ...] = ()
 
 
 class Restarts(NamedTuple):

@@ -24,6 +24,8 @@ class Progress(NamedTuple):
     metrics: Mapping[str, float]
     age: float | None
     """Seconds between the program's last report and the measurement."""
+    is_from_output: bool = False
+    """Whether the program reports nothing, and its output was read instead."""
 
 
 class Measure(NamedTuple):
@@ -68,20 +70,26 @@ def _measure(task: str, known: Mapping[str, Any]) -> Measure:
         rss_bytes=_number(known.get("rss_bytes")),
         gpu_bytes=_number(known.get("gpu_bytes")),
         gpu_percent=_number(known.get("gpu_percent")),
-        progress=None if progress is None else _progress(_mapping(progress)),
+        progress=None if progress is None else read_progress(progress),
         shared_bytes=_number(known.get("shared_bytes")),
         refused=_number(known.get("refused")),
     )
 
 
-def _progress(known: Mapping[str, Any]) -> Progress:
-    numbers = {name: _number(known.get(name)) for name in _NUMBERS}
+def read_progress(known: object) -> Progress:
+    """Return the progress in a frame.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    said = _mapping(known)
+    numbers = {name: _number(said.get(name)) for name in _NUMBERS}
     metrics: dict[str, float] = {}
-    for name, value in _mapping(known.get("metrics", {})).items():
+    for name, value in _mapping(said.get("metrics", {})).items():
         number = _number(value)
         if number is not None and len(metrics) < _MOST_METRICS:
             metrics[printable(name, _LONGEST_NAME)] = number
-    return Progress(metrics=metrics, **numbers)
+    return Progress(metrics=metrics, is_from_output=said.get("is_from_output") is True, **numbers)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

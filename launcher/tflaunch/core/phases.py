@@ -108,10 +108,10 @@ def _prepare(job: Job) -> Step:
     )
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
-    return job, actions + _hold_ports(job, _to_prepare(job)) + hold_tensorboard_port(job)
+    return job, actions + _hold_ports(job, to_prepare(job)) + hold_tensorboard_port(job)
 
 
-def _to_prepare(job: Job) -> list[TaskPlan]:
+def to_prepare(job: Job) -> list[TaskPlan]:
     """Return the tasks that are not alive and whose hosts are not down."""
     return [task for task in job.plan.tasks if _is_to_prepare(job, task)]
 
@@ -174,7 +174,7 @@ def _are_ports_held(job: Job) -> bool:
         return True
     if not job.hosts.count(HostPhase.DOWN) and len(job.ports) < len(job.plan.tasks):
         return False  # the common case, decided without scanning every task
-    return all(task.task in job.ports for task in _to_prepare(job))
+    return all(task.task in job.ports for task in to_prepare(job))
 
 
 def _start(job: Job, processes: Iterable[TaskPlan], attempt: int, now: float) -> Step:
@@ -307,7 +307,7 @@ def _judge(job: Job, now: float) -> Job:
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST):
         return job.with_restarts(requested=job.restarts.requested + 1).with_deadlines(resume_at=now)
     budget = job.restarts.budget
-    if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.code):
+    if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.name):
         answer = restart_budget.Answer(budget, None, "it failed during start-up, so a retry would fail too")
     elif culprit.cause is Cause.TASK and job.plan.restart.max and (alike := policy.failure_of_all(job)):
         no_retry_reason = f"every task failed alike, so a restart would fail too: {alike}"

@@ -42,6 +42,9 @@ LATE_AFTER = 30.0
 
 SHORTEST_TRAINING = 2.0  # seconds
 
+_TENSORFLOW = frozenset(("tensorflow", "tf_keras"))
+"""Modules whose import is that of TensorFlow."""
+
 _GANG = tuple(role for role in ROLES if role != "evaluator")
 _JOIN_SLACK = 5.0  # seconds beyond timeouts.connect, so that each host can report why it was not reached
 _FENCE_MARGIN = 5.0  # seconds for KILL to take effect, and for messages in transit
@@ -49,7 +52,7 @@ BLAME_WINDOW = 1.0
 """Seconds by which the loss of a host may be noticed after the failure of a victim elsewhere."""
 
 _SURVIVOR_GRACE = 0.05
-_STACKS_GRACE = 10.0  # py-spy may take some seconds
+_STACKS_GRACE = 10.0  # looking for the reason takes three, and py-spy may take some more
 _KILL, _TERM = 9, 15
 _FROM_OUTSIDE = (1, 2, _KILL, _TERM)  # HUP, INT, KILL, TERM
 _ERRORS_OF_PEERS = frozenset(
@@ -125,11 +128,13 @@ def trained_alone(job: Job, now: float) -> list[str]:
     """Return the tasks of a job that succeeded although none was ever seen to listen on its port; else [].
 
     If TF_CONFIG gets lost or the program overwrites it, each task trains by itself and succeeds. An attempt shorter
-    than `SHORTEST_TRAINING` cannot have trained: importing TensorFlow takes longer.
+    than `SHORTEST_TRAINING` cannot have trained: importing TensorFlow takes longer, unless it was preloaded.
     """
     alone = unopened(job)
     is_short = now - job.attempt_started_at < SHORTEST_TRAINING
-    return alone if 1 < len(alone) == len(_listening(job.plan)) and not is_short else []
+    if is_short and not all(_TENSORFLOW & set(job.tasks[task].preload.split(",")) for task in alone):
+        return []
+    return alone if 1 < len(alone) == len(_listening(job.plan)) else []
 
 
 def listens(plan: Plan, task: str) -> bool:
@@ -258,7 +263,8 @@ def survivor_grace(plan: Plan) -> float:
 
 def join_limit(plan: Plan, now: float) -> float:
     """Return the time by which the next agent must have answered, if the last one did at ``now``."""
-    return now + plan.timeouts.connect + _JOIN_SLACK
+    pending = 0.0 if plan.kubernetes is None else plan.kubernetes.pending
+    return now + pending + plan.timeouts.connect + _JOIN_SLACK
 
 
 def fence(plan: Plan) -> float:
@@ -279,13 +285,16 @@ def lacks_code(job: Job, host: str) -> bool:
     return CODE in job.hosts[host].tags
 
 
-def is_start_failure(job: Job, code: int | None) -> bool:
-    """Whether an exit is an ordinary error of the program during start-up.
+def is_start_failure(job: Job, task: str) -> bool:
+    """Whether the exit of a task is an ordinary error of its program during start-up.
 
     A failing import or a wrong argument will fail again in the same way. Start-up is over when the cluster has
-    formed, or after `WARN_AFTER` for a program that never opens its ports: it may have a cluster of its own.
+    formed, when the task has begun to train, or after `WARN_AFTER` for a program that never opens its ports: it may
+    have a cluster of its own. A checkpoint says nothing: it may be that of an earlier run.
     """
-    return code in _PLAIN_CODES and code not in _PREEMPTED and not job.formation.is_start_over
+    ended = job.tasks[task]
+    is_over = job.formation.is_start_over or ended.reached.step or ended.reached.epoch
+    return ended.code in _PLAIN_CODES and ended.code not in _PREEMPTED and not is_over
 
 
 def failure_of_gang(job: Job, culprit: Culprit) -> Failure:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tflaunch.core.actions import ProbePeers
 from tflaunch.core.policy import forms_cluster
-from tflaunch.plan.model import Plan
+from tflaunch.plan.model import Plan, is_relayed, place_of
 from tflaunch.plan.tf_config import members
 
 MOST_PEERS = 64
@@ -48,12 +48,14 @@ def names_to_find(plan: Plan, hosts: Collection[str]) -> dict[str, tuple[str, ..
 
 
 def _inside(plan: Plan) -> dict[str, dict[str, tuple[str, int]]]:
-    """Return host to its tasks in the cluster, each with the host and port of its address."""
+    """Return host to its tasks in the cluster to which others connect, each with host and port."""
     inside: dict[str, dict[str, tuple[str, int]]] = {}
     roles = members(plan.strategy)
-    for task in plan.tasks:
-        if task.address is not None and task.role in roles:
-            inside.setdefault(task.host, {})[task.task] = task.address.host, task.address.port or 0
+    tasks = plan.relay_tasks.values() if is_relayed(plan) else plan.tasks
+    for task in tasks:
+        place = place_of(plan, task)
+        if place is not None and task.role in roles:
+            inside.setdefault(task.host, {})[task.task] = place.host, place.port or 0
     return inside
 
 
@@ -85,6 +87,10 @@ def _looked_at(host: str, places: _Places) -> list[str]:
 
 def _is_number(name: str) -> bool:
     return name.replace(".", "").isdigit()
+
+
+NAME_REMEDY = 'use addresses in cluster, set "hosts": {"X": {"address": "10.0.0.5"}}, or correct /etc/hosts there'
+"""What helps when a host does not resolve a name, or resolves it to itself."""
 
 
 def name_problems(host: str, found: Mapping[str, str]) -> list[str]:

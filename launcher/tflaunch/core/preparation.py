@@ -6,14 +6,23 @@ Pure.
 from __future__ import annotations
 
 from tflaunch.core import preflight
-from tflaunch.core.events import FilesRefused, FilesSynced, NamesResolved, PeersProbed, PortsHeld, PortsRefused
+from tflaunch.core.events import (
+    FilesRefused,
+    FilesSynced,
+    NamesResolved,
+    NetworkRefused,
+    PeersProbed,
+    PortsHeld,
+    PortsRefused,
+)
 from tflaunch.core.job_state import CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, TaskPhase
-from tflaunch.core.phases import Step, fail
+from tflaunch.core.phases import Step, fail, to_prepare
 from tflaunch.plan import model as planning
 from tflaunch.plan import tensorboard
 
 _MOST_SHOWN = 8
 _OTHER_PORT = 'end what has the port, or give the task another one in "cluster"; "HOST" alone has a free one chosen'
+_OTHER_NETWORK = 'allow it there, or write "network": "fenced", which keeps other hosts out but not users of these'
 _REMEDY = (
     "TensorFlow would wait for them silently; open these ports between the hosts, or give the address"
     " by which the others reach a host as hosts.X.address"
@@ -21,7 +30,9 @@ _REMEDY = (
 
 
 def on_preparation(
-    job: Job, event: FilesSynced | FilesRefused | NamesResolved | PortsHeld | PortsRefused | PeersProbed, now: float
+    job: Job,
+    event: FilesSynced | FilesRefused | NamesResolved | PortsHeld | PortsRefused | NetworkRefused | PeersProbed,
+    now: float,
 ) -> Step:
     """Return the job after a host has done its part for the next attempt, or could not."""
     match event:
@@ -37,7 +48,7 @@ def on_preparation(
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
         case PortsHeld():
             job = job.with_host(event.host, addresses=event.addresses) if event.addresses else job
-            return _on_ports_held(job, event), []
+            return _refuse_networks(_on_ports_held(job, event), event.host, now)
         case PortsRefused() if tensorboard.NAME in event.refused and _has_board(
             job
         ):  # requested separately, and no task waits for it
@@ -47,6 +58,10 @@ def on_preparation(
             lines = [f"{task}: {reason}" for task, reason in event.refused.items()]
             message = "\n".join([*lines, _OTHER_PORT])
             return _refuse(job, Cause.PORTS, event.host, message, now)
+        case NetworkRefused():
+            refused = (*job.preflight.refused_networks, (event.host, event.reason))
+            job = job._replace(preflight=job.preflight._replace(refused_networks=refused))
+            return _refuse_networks(job, event.host, now)
         case PeersProbed():
             return _on_peers_probed(job, event, now)
 
@@ -59,6 +74,15 @@ def _on_ports_held(job: Job, event: PortsHeld) -> Job:
     if job.phase is Phase.RUNNING or (tensorboard.NAME in event.ports and _has_board(job)):
         job = job._replace(plan=planning.resolve(job.plan, event.ports))
     return job
+
+
+def _refuse_networks(job: Job, host: str, now: float) -> Step:
+    """Fail the job if hosts allow no private network, once all have answered so that it can name them all."""
+    refused = dict(job.preflight.refused_networks)
+    if not refused or any(task.task not in job.ports and task.host not in refused for task in to_prepare(job)):
+        return job, []
+    lines = [f'"network": "private" is not possible on {name}: {reason}' for name, reason in refused.items()]
+    return _refuse(job, Cause.PORTS, host, "\n".join([*lines, _OTHER_NETWORK]), now)
 
 
 def _has_answered(job: Job, host: str, what: str) -> Job:
@@ -85,8 +109,8 @@ def _on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:
 
 
 def _place(job: Job, task: str) -> str:
-    address = job.plan.find(task).address
-    return "?" if address is None else f"{address.host}:{job.ports.get(task)}"
+    place = planning.place_of(job.plan, job.plan.find(task))
+    return "?" if place is None else f"{place.host}:{job.ports.get(task)}"
 
 
 def _refuse(job: Job, cause: Cause, host: str, message: str, now: float) -> Step:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tflaunch.core import events
+from tflaunch.core import event_records
 from tflaunch.core.events import Event, TaskExited, TaskNotStarted
 from tflaunch.core.job_state import Job
 from tflaunch.printable import printable
@@ -83,10 +83,11 @@ def _check(record: Any, number: int) -> None:
         _require("\0" not in record["logs"] and isinstance(record.get("plan"), dict), "holds no plan")
     for name in _NUMBER_FIELDS.get(kind, ()):
         _require(type(record.get(name)) is int and 0 <= record[name] <= _MAX_CODE, f"has a wrong {name}")
+    _require(kind != "notified" or isinstance(record.get("name"), str), "names no occurrence")
     losses = record.get("losses", [])
     _require(isinstance(losses, list) and all(isinstance(text, str) for text in losses), "has wrong losses")
     _require(kind != "ended" or record.get("state") in (None, *_ENDINGS), "has a wrong state")
-    event = events.from_record(record)
+    event = event_records.from_record(record)
     if event is not None:
         _require("now" in record, "has no time of the supervisor's")
         _check_event(event)

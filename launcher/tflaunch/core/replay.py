@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tflaunch.core import events, step
+from tflaunch.core import event_records, step
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
@@ -61,7 +61,7 @@ def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transit
     """
     for record in records:
         try:
-            event = events.from_record(record)
+            event = event_records.from_record(record)
             if event is None:
                 continue
             check_known(job, event)

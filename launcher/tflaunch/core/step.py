@@ -15,6 +15,8 @@ from tflaunch.core.events import (
     FaultInjected,
     FilesRefused,
     FilesSynced,
+    HangExplained,
+    HostDelayed,
     HostJoined,
     HostLeaving,
     HostLost,
@@ -23,6 +25,7 @@ from tflaunch.core.events import (
     LinkLost,
     LinkRestored,
     NamesResolved,
+    NetworkRefused,
     OutputResumed,
     OutputStalled,
     OutsiderRefused,
@@ -132,9 +135,19 @@ def next_deadline(job: Job) -> float | None:
 
 def _react(job: Job, event: Event, now: float) -> Step:
     match event:
-        case HostJoined() | HostUnreachable() | LinkLost() | LinkRestored() | HostLeaving() | HostLost():
+        case (
+            HostJoined() | HostDelayed() | HostUnreachable() | LinkLost() | LinkRestored() | HostLeaving() | HostLost()
+        ):
             return on_host_event(job, event, now)
-        case FilesSynced() | FilesRefused() | NamesResolved() | PortsHeld() | PortsRefused() | PeersProbed():
+        case (
+            FilesSynced()
+            | FilesRefused()
+            | NamesResolved()
+            | PortsHeld()
+            | PortsRefused()
+            | NetworkRefused()
+            | PeersProbed()
+        ):
             return on_preparation(job, event, now)
         case PeerSeen() | OutsiderRefused() | PortUnfenced():
             return on_fence_event(job, event, now)
@@ -142,10 +155,19 @@ def _react(job: Job, event: Event, now: float) -> Step:
             return _on_request(job, event, now)
         case TimePassed():
             return _on_time(job, now)
+        case HangExplained():
+            return _explain(job, event.sentence), []
         case FaultInjected() | Superseded():
             return job, []
         case _:
             return _on_task_event(job, event, now)
+
+
+def _explain(job: Job, sentence: str) -> Job:
+    """Note why tasks hang, unless something else has turned out to be the cause."""
+    if job.culprit is None or not policy.has_hung(job.culprit):
+        return job
+    return job._replace(culprit=job.culprit._replace(explanation=sentence))
 
 
 # ---- tasks
@@ -214,7 +236,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     if event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
         return job.with_task(job.tasks[task.task], resume_at=resume_at), []
-    is_hopeless = policy.in_gang(process) and policy.is_start_failure(job, event.code)
+    is_hopeless = policy.in_gang(process) and policy.is_start_failure(job, task.task)
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
         return replace_alone(job, task.task, policy.failure_of_task(job, event, lived), now)
     culprit = culprit_of(event)

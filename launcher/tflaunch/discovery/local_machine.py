@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 import tflaunch_worker
@@ -49,8 +50,10 @@ def own_addresses() -> frozenset[str]:
 def _python_directory() -> str | None:
     """Return the directory of `python` if tflaunch was started by its path in a non-activated environment.
 
-    The user expects that environment's interpreter then, but PATH may have another one or none.
+    The user expects that environment's interpreter then, but PATH may have another one or none. The environment that
+    pipx or `uv tool` makes for tflaunch alone is not meant, unless it has TensorFlow: tasks could not train in it.
     """
     is_environment = sys.prefix != sys.base_prefix
     is_any_active = bool(os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"))
-    return str(Path(sys.executable).parent) if is_environment and not is_any_active else None
+    is_tool = Path(sys.argv[0]).is_symlink() and find_spec("tensorflow") is None
+    return str(Path(sys.executable).parent) if is_environment and not is_any_active and not is_tool else None

@@ -47,10 +47,25 @@ def complete(
     """
     if spec.pool == giver:
         spec = spec.model_copy(update={"pool": None})
+    if spec.kubernetes is not None:
+        if giver:  # another engine gets the tasks
+            spec = spec.model_copy(update={"kubernetes": None})
+        else:
+            return _on_pods(source, spec)
     if spec.discover or spec.pool is not None:
         from tflaunch.discovery import resolve
 
         spec = resolve.assumed(source, spec) if is_offline else resolve.with_hosts(source, spec, directory.absolute())
+    return spec, warnings_about(source, spec)
+
+
+def _on_pods(source: str, spec: Spec) -> tuple[Spec, list[Problem]]:
+    from tflaunch.plan import pods
+
+    problems = list(pods.problems(spec))
+    if problems:
+        raise SpecError(source, problems)
+    spec = pods.placed(spec)
     return spec, warnings_about(source, spec)
 
 

@@ -35,8 +35,8 @@ _DIRECTORY_OPTION = re.compile(r"--[\w-]*(dir|ckpt|checkpoint|backup|state)[\w-]
 class _Place:
     """The directories of this machine's agents during the check, as `connectors_for` expects them."""
 
-    def __init__(self) -> None:
-        self.run = f"doctor-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+    def __init__(self, run: str) -> None:
+        self.run = run
 
     def agent_directory(self, host: str) -> Path:
         """Return the directory of the local agent that serves ``host``; the agent removes it at its end."""
@@ -87,7 +87,12 @@ class _Visit:
         return self.plan.on_host(self.known.host)
 
 
-def examine(plan: Plan, code: Code | None) -> dict[str, Host]:
+def name_check() -> str:
+    """Return a name for one check, in place of a run's."""
+    return f"doctor-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+
+def examine(plan: Plan, code: Code | None, run: str) -> dict[str, Host]:
     """Return the facts about every host of a plan. All hosts are queried in parallel, in rounds.
 
     First each host gets the user's code as `up` would send it, is examined, and holds the ports of its tasks.
@@ -97,8 +102,9 @@ def examine(plan: Plan, code: Code | None) -> dict[str, Host]:
     Args:
         plan: the plan whose hosts are examined.
         code: what ``sync`` names, if some hosts get it; removed from them afterwards.
+        run: the name of this check.
     """
-    place = _Place()
+    place = _Place(run)
     visits = [_Visit(plan, host, connector, place.run) for host, connector in connectors_for(plan, place).items()]
     with ThreadPoolExecutor(min(len(visits), _AT_ONCE), "visit") as pool:
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tflaunch.core import policy, port_fence, preflight
+from tflaunch.errors import Problem
 from tflaunch.explain.wording import counted, listed
 from tflaunch.plan import tensorboard
 from tflaunch.plan.gpu_shares import gpus_given
-from tflaunch.plan.model import AUTO, FENCED_OR_FAIL, OPEN, Plan, TaskPlan
+from tflaunch.plan.model import AUTO, FENCED_OR_FAIL, OPEN, PRIVATE, Plan, TaskPlan, is_relayed, place_of
 from tflaunch.plan.tf_config import has_cluster
 
+_WITHOUT_TENSORFLOW = ("none", "jax")  # strategies
 _GIB = 2**30
+_WITHOUT_TENSORFLOW = ("none", "jax")
 _LITTLE_DISK = _GIB
 _LITTLE_MEMORY = _GIB // 2  # per task: TensorFlow alone takes that much
 _FEW_FILES = 1024
-NOBODY, THIS_MACHINE, CLUSTER, EVERYBODY = "nobody", "this machine", "the cluster's hosts", "everybody"
+NOBODY, RUN, THIS_MACHINE = "nobody", "the run's own tasks", "this machine"
+CLUSTER, EVERYBODY = "the cluster's hosts", "everybody"
 """Who could reach the port of a task."""
 _MOST_OFFSET = 2.0  # seconds between clocks
 CHECKS = (
-    "reach", "program", "python", "tensorflow", "keras", "names", "ports", "peers", "fence", "proxies", "clock", "disk",
-    "memory", "gpus", "files", "checkpoints", "tensorboard",
+    "reach", "program", "python", "tensorflow", "keras", "names", "ports", "peers", "fence", "proxies", "secrets",
+    "clock", "disk", "memory", "gpus", "files", "checkpoints", "tensorboard",
 )  # fmt: skip
 """The names of all checks, in display order."""
 
@@ -55,8 +59,8 @@ class Host(NamedTuple):
     unshared: tuple[str, ...] = ()
 
 
-def findings(plan: Plan, hosts: Mapping[str, Host]) -> list[Finding]:
-    """Return all findings, in the order of `CHECKS`."""
+def findings(plan: Plan, hosts: Mapping[str, Host], secrets: Sequence[Problem] = ()) -> list[Finding]:
+    """Return all findings, in the order of `CHECKS`; ``secrets``: problems with those of the plan."""
     reached = [host for host in hosts.values() if host.reason is None]
     there = [_without_board(plan, host) for host in reached]
     found = [_reach(host) for host in hosts.values() if host.reason is not None]
@@ -65,6 +69,7 @@ def findings(plan: Plan, hosts: Mapping[str, Host]) -> list[Finding]:
         found += _fence(plan, host)
         found += [*_clock(host), *_room(plan, host)]
     found += [*_differing_programs(there), *_skew(there), *_proxies(plan), *_gpus(plan, there), *_checkpoints(there)]
+    found += [Finding("secrets", each.severity, each.where, each.message, each.hint) for each in secrets]
     found += _board(plan, reached)
     return sorted(dict.fromkeys(found), key=lambda finding: CHECKS.index(finding.check))
 
@@ -86,9 +91,9 @@ def unchecked(plan: Plan, hosts: Mapping[str, Host]) -> dict[str, str]:
     """Return the checks that could not be done everywhere, each with the reason."""
     missing = [host.host for host in hosts.values() if host.reason is not None]
     if missing:
-        return {check: f"needs {listed(missing)}" for check in CHECKS if check not in ("reach", "proxies")}
+        return {check: f"needs {listed(missing)}" for check in CHECKS if check not in ("reach", "proxies", "secrets")}
     known = [known for host in hosts.values() for task, known in host.programs.items() if task != tensorboard.NAME]
-    if plan.strategy == "none" or not known or any("python" in program for program in known):
+    if plan.strategy in _WITHOUT_TENSORFLOW or not known or any("python" in program for program in known):
         return {}
     return dict.fromkeys(("python", "tensorflow", "keras"), "needs a command that starts with a Python")
 
@@ -117,7 +122,7 @@ def _alike(host: Host) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _packages(plan: Plan, host: Host) -> Iterator[Finding]:
-    if plan.strategy == "none":
+    if plan.strategy in _WITHOUT_TENSORFLOW:
         return
     for tasks, known in _alike(host):
         where = f"{host.host} ({tasks})"
@@ -184,8 +189,7 @@ def _differing_programs(hosts: Iterable[Host]) -> Iterator[Finding]:
 
 def _names(host: Host) -> Iterator[Finding]:
     for problem in preflight.name_problems(host.host, host.names):
-        hint = "use addresses in cluster, hosts.X.address, or correct /etc/hosts there"
-        yield Finding("names", "error", host.host, problem, hint)
+        yield Finding("names", "error", host.host, problem, preflight.NAME_REMEDY)
 
 
 def _ports(host: Host) -> Iterator[Finding]:
@@ -195,13 +199,18 @@ def _ports(host: Host) -> Iterator[Finding]:
 
 def _peers(plan: Plan, host: Host) -> Iterator[Finding]:
     for task, reason in host.unreached.items():
-        place = plan.find(task).address
+        place = place_of(plan, plan.find(task))
         message = f"cannot reach {task} at {place}: {reason}"
         hint = "open the port between the hosts, or give hosts.X.address"
         yield Finding("peers", "error", host.host, message, hint)
 
 
 def _fence(plan: Plan, host: Host) -> Iterator[Finding]:
+    reason = host.facts.get("not_private") or (is_relayed(plan) and host.facts.get("no_relay"))
+    if plan.network == PRIVATE and reason:
+        message = f"a private network is not possible: {reason}"
+        yield Finding("fence", "error", host.host, message, 'allow it there, or write "network": "fenced"')
+        return
     exposed = [task for task, who in reachable_by(plan, host).items() if who == EVERYBODY]
     if exposed and plan.network == OPEN:
         message = "everybody who reaches this host can run code in them through their ports"
@@ -215,8 +224,12 @@ def _fence(plan: Plan, host: Host) -> Iterator[Finding]:
 
 def reachable_by(plan: Plan, host: Host) -> dict[str, str]:
     """Return, for each task and sidecar on a host, who could reach its port: nobody if it has none."""
-    inside = THIS_MACHINE if len(plan.hosts) == 1 else CLUSTER
-    is_fenced = port_fence.is_fenced(plan) and not host.facts.get("unfenced")
+    if plan.network == PRIVATE:
+        others = RUN
+    elif not port_fence.is_fenced(plan) or host.facts.get("unfenced"):
+        others = EVERYBODY
+    else:
+        others = THIS_MACHINE if len(plan.hosts) == 1 else CLUSTER
     found = {}
     for process in plan.on_host(host.host):
         if tensorboard.is_board(process):
@@ -224,7 +237,7 @@ def reachable_by(plan: Plan, host: Host) -> dict[str, str]:
         elif process.address is None or not has_cluster(plan.strategy):
             found[process.task] = NOBODY
         else:
-            found[process.task] = inside if is_fenced else EVERYBODY
+            found[process.task] = others
     return found
 
 

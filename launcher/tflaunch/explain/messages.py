@@ -8,6 +8,8 @@ from typing import NamedTuple
 from tflaunch.core import policy, port_fence
 from tflaunch.core.events import (
     Event,
+    HangExplained,
+    HostDelayed,
     LinkLost,
     LinkRestored,
     OutsiderRefused,
@@ -52,6 +54,8 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
     lines += _hint_news(before, event, after, logs)
     if isinstance(event, PortOpened):
         lines += _return_news(before, event, after)
+    if isinstance(event, HostDelayed):
+        lines += _delay_news(before, event)
     if isinstance(event, LinkLost | LinkRestored):
         lines += _host_news(before, event, after)
     if isinstance(event, OutsiderRefused | PortUnfenced):
@@ -59,7 +63,9 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
     lines += _given_up(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
         lines += _task_news(before, event, after, logs)
-    if after.culprit is not None and after.culprit is not before.culprit:
+    if isinstance(event, HangExplained):
+        lines += [event.sentence] if after.culprit is not before.culprit else []
+    elif after.culprit is not None and after.culprit is not before.culprit:
         lines += _failure_news(before, after)
     lines += _attempt_news(before, after, now, logs)
     lines += _killed_news(before, event, after)
@@ -76,6 +82,8 @@ def _fence_news(before: Job, event: OutsiderRefused | PortUnfenced, after: Job) 
     if event.source in before.port_fence.refused or len(before.port_fence.refused) >= _MOST_OUTSIDERS:
         return []
     task = f"{event.task} on {event.host}"
+    if event.reason:
+        return [f"refused a connection from {event.source} to {task}: {event.reason}"]
     about = f"refused a connection from {event.source} to {task}, as that address is not one of the cluster's hosts"
     learnt = "" if after.plan.preflight else "leave out --no-preflight, which would have found it, or "
     return [f'{about}; if it belongs to the cluster, {learnt}set "network": "open"']
@@ -198,6 +206,12 @@ def _without(job: Job) -> str:
     lacking = dict.fromkeys(task.host for task in job.original.tasks if task.task not in tasks)
     down = [host for host in job.hosts_in(HostPhase.DOWN) if lacking]
     return f" without {listed(down)}: {counted(len(tasks), 'task')} of {len(job.original.tasks)}" if down else ""
+
+
+def _delay_news(before: Job, event: HostDelayed) -> list[str]:
+    """Return a message about a host that does not exist yet, once for all hosts that lack the same."""
+    is_known = any(host.reason == event.reason for host in before.hosts.values() if host.phase is HostPhase.JOINING)
+    return [] if is_known else [f"waiting for {event.host}: {event.reason}"]
 
 
 def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[str]:

@@ -50,6 +50,8 @@ class TaskStatus(NamedTuple):
     epochs: float | None = None
     steps_per_epoch: float | None = None
     metrics: Mapping[str, float] | None = None
+    is_progress_from_output: bool | None = None
+    """Whether the program reports no progress, and that of Keras was read from its output."""
     cpu_percent: float | None = None
     """Recent CPU usage, in percent of one CPU."""
     refused_connections: float | None = None
@@ -81,6 +83,8 @@ class Status(NamedTuple):
     tensorboard: Reach | None
     hosts: tuple[HostStatus, ...]
     tasks: tuple[TaskStatus, ...]
+    outsiders: tuple[str, ...] = ()
+    """Addresses outside the cluster whose connections to tasks' ports were refused."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the status as the JSON that `tflaunch ps --json` prints."""
@@ -104,11 +108,12 @@ def read_status(value: object) -> Status:
     known = _object("status", value)
     forming, board = known.get("forming"), known.get("tensorboard")
     return Status(
-        **_plain_fields(Status, known, "forming", "tensorboard", "hosts", "tasks"),
+        **_plain_fields(Status, known, "forming", "tensorboard", "hosts", "tasks", "outsiders"),
         forming=None if forming is None else _read_forming(_object("forming", forming)),
         tensorboard=None if board is None else Reach(**_plain_fields(Reach, _object("tensorboard", board))),
         hosts=tuple(HostStatus(**_plain_fields(HostStatus, _object("host", x))) for x in fields.items(known, "hosts")),
         tasks=tuple(_read_task(_object("task", task)) for task in fields.items(known, "tasks")),
+        outsiders=tuple(fields.texts(known, "outsiders")) if "outsiders" in known else (),
     )
 
 

@@ -64,6 +64,7 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
         tensorboard=_board(job),
         hosts=tuple(_host(job, host.host, inputs) for host in job.original.hosts),
         tasks=tuple(_task(job, process, inputs) for process in job.original.processes()),
+        outsiders=job.port_fence.refused,
     )
 
 
@@ -145,6 +146,11 @@ def state_of(job: Job, task: TaskState, host: str) -> str:
         return "restarting"
     if task.phase is TaskPhase.IDLE:
         return "waiting"
+    return outcome_of(task)
+
+
+def outcome_of(task: TaskState) -> str:
+    """Return how an attempt of a task that has ended counts, as shown to users."""
     if task.code == 0:
         return "succeeded"
     if task.code is None and task.signal is None:
@@ -201,6 +207,7 @@ def _measured(shown: TaskStatus, measure: Measure, task: TaskState, inputs: Stat
         epochs=progress.epochs,
         steps_per_epoch=progress.steps_per_epoch,
         metrics=dict(progress.metrics),
+        is_progress_from_output=progress.is_from_output,
     )
 
 

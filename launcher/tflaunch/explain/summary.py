@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tflaunch.core import policy
+from tflaunch.core import policy, preflight
 from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
 from tflaunch.explain import cluster_formation
 from tflaunch.explain.wording import counted, lasted, listed
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from tflaunch.explain.hints import Facts
 
 
-_NOT_FOUND = 127
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
+_INTERPRET = "write its interpreter before it, for example: python train.py"
+_CREATE = "create it, or correct `workdir`, which is relative to the spec's file"
 _TAIL_LINES = 10
 _SHOWN_LINES = 4
 _SHOWN_METRICS = 3
@@ -41,24 +43,68 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
         sentence = f"done: {done}{again} in {lasted(ended_at - job.started_at)}{_progress(job)}"
         return "\n".join([sentence, *where_results_are(job)])
-    assert job.culprit is not None
-    lines = [describe(job.culprit)]
-    if job.culprit.cause is Cause.TASK:
-        lines += _words_of(job, job.culprit.name, tail(job.culprit.name, _LOOKED_AT), is_shown)
-        victims = [name for name, task in job.tasks.items() if task.is_stopping and name != job.culprit.name]
-        lines += [f"also stopped: {listed(victims)}"] if victims else []
-    elif job.culprit.cause is Cause.TIME:
-        lines += _hint_for_limit(job, tail)
-    elif job.culprit.cause is Cause.NOT_STARTED and job.culprit.code == _NOT_FOUND:
-        lines.append(f"hint: {_INSTALL.format(host=job.culprit.host)}")
-    if job.culprit.cause is not Cause.TASK:
-        lines += _not_formed(job, has_hint=len(lines) > 1)
-    if job.restarts.no_retry_reason:
-        lines.append(f"not restarted: {job.restarts.no_retry_reason}")
-    if job.has_started and job.culprit.cause is not Cause.NOT_STARTED:
+    found = failure(job, tail)
+    lines = [found.sentence, *filter(None, [found.hang]), *_evidence(found, is_shown), *found.not_formed]
+    lines += [f"hint: {found.hint}"] if found.hint else []
+    lines += [f"also stopped: {listed(found.also_stopped)}"] if found.also_stopped else []
+    lines += [f"not restarted: {found.not_restarted}"] if found.not_restarted else []
+    if found.has_logs:
         lines.append(f"logs: {logs}")
+        lines += [f"next: tflaunch logs {job.run} {found.task}"] if found.task else []
         lines += where_results_are(job)
     return "\n".join(lines)
+
+
+class JobFailure(NamedTuple):
+    """Why a job failed, and what is known about it.
+
+    ``sentence``: the first cause; ``hang``: why tasks hung, "" if they did not or it is not known; ``task``: the task
+    that ``sentence`` names, if any. ``traceback`` and ``last_lines``: what that
+    task wrote last; one of them is empty. ``not_formed``: a sentence about a cluster that had not formed.
+    ``also_stopped``: its victims. ``not_restarted``: why there was no other attempt, "" if the budget was spent or no
+    retry was due. ``has_logs``: a task had started.
+    """
+
+    sentence: str
+    hang: str
+    task: str | None
+    traceback: tuple[str, ...]
+    last_lines: tuple[str, ...]
+    not_formed: tuple[str, ...]
+    hint: str | None
+    also_stopped: tuple[str, ...]
+    not_restarted: str
+    has_logs: bool
+
+
+def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
+    """Explain a job that has a culprit; ``tail`` is as in `summary`."""
+    assert job.culprit is not None
+    culprit, cause = job.culprit, job.culprit.cause
+    is_task = cause is Cause.TASK
+    said = tail(culprit.name, _LOOKED_AT) if is_task else []
+    traceback, last_lines = _end_of(said)
+    hint = _hint_about_task(job, culprit.name, said) if is_task else None
+    if cause is Cause.TIME:
+        hint = _hint_for_limit(job, tail)
+    elif cause is Cause.NOT_STARTED:
+        hint = _hint_about_start(culprit)
+    elif cause is Cause.NAMES:
+        hint = preflight.NAME_REMEDY
+    not_formed, remedy = ((), None) if is_task else _not_formed(job)
+    victims = [name for name, task in job.tasks.items() if task.is_stopping and name != culprit.name]
+    return JobFailure(
+        sentence=describe(culprit),
+        hang=culprit.explanation,
+        task=culprit.name if culprit.name in job.tasks else None,
+        traceback=traceback,
+        last_lines=last_lines,
+        not_formed=not_formed,
+        hint=hint or remedy,
+        also_stopped=tuple(victims) if is_task else (),
+        not_restarted=job.restarts.no_retry_reason,
+        has_logs=job.has_started and cause is not Cause.NOT_STARTED,
+    )
 
 
 def _progress(job: Job) -> str:
@@ -72,49 +118,65 @@ def _progress(job: Job) -> str:
     return ""
 
 
-def _words_of(job: Job, task: str, said: list[str], is_shown: bool) -> list[str]:
-    """Return the traceback or else the last lines of a task's log, and a hint about their meaning."""
+def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the traceback that a log ends with, or else its last lines."""
+    if not said:
+        return (), ()
     from tflaunch.explain import hints  # compiles a hundred patterns that only a failure needs
 
-    lines = []
-    shown = hints.last_traceback(said)
-    if shown:
-        shown = hints.clipped(shown, _SHOWN_LINES if is_shown else _TAIL_LINES)
-        lines.append(f"traceback of {task}:")
-    elif said:
-        shown = said[-_TAIL_LINES:]
-        lines.append(f"last lines of {task}:")
-    lines += [f"    {line}" for line in shown]
-    hint = hints.find_hint(said, _facts(job, task))
-    if hint is not None:
-        lines.append(f"hint: {hint}")
-    elif hints.saw_peer_vanish(said):
-        lines.append("hint: it says that a peer had vanished, though no other task failed before it")
-    return lines
+    traceback = hints.last_traceback(said)
+    return (tuple(traceback), ()) if traceback else ((), tuple(said[-_TAIL_LINES:]))
 
 
-def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> list[str]:
-    """Return a hint for the first stopped task with a known problem, after a time limit was exceeded."""
-    from tflaunch.explain import hints
+def _evidence(found: JobFailure, is_shown: bool) -> list[str]:
+    """Return the lines of a summary about what the culprit wrote last."""
+    if found.traceback:
+        from tflaunch.explain import hints
 
-    for process in job.plan.tasks:
-        if job.tasks[process.task].is_stopping:
-            hint = hints.find_hint(tail(process.task, _LOOKED_AT), _facts(job, process.task))
-            if hint is not None:
-                return [f"hint: {hint}"]
+        clipped = hints.clipped(list(found.traceback), _SHOWN_LINES if is_shown else _TAIL_LINES)
+        return [f"traceback of {found.task}:", *(f"    {line}" for line in clipped)]
+    if found.last_lines:
+        return [f"last lines of {found.task}:", *(f"    {line}" for line in found.last_lines)]
     return []
 
 
-def _not_formed(job: Job, has_hint: bool) -> list[str]:
-    """Return which tasks never listened, unless the message of ``timeouts.start`` names them already."""
+def _hint_about_task(job: Job, task: str, said: list[str]) -> str | None:
+    from tflaunch.explain import hints
+
+    hint = hints.find_hint(said, _facts(job, task))
+    if hint is None and hints.saw_peer_vanish(said):
+        return "it says that a peer had vanished, though no other task failed before it"
+    return hint
+
+
+def _hint_about_start(culprit: Culprit) -> str | None:
+    """Return what helps a task whose command could not be executed, None if that is unknown."""
+    if culprit.code == _NOT_FOUND and culprit.message.endswith(".py'"):
+        return _INTERPRET
+    if culprit.code == _NOT_FOUND:
+        return _INSTALL.format(host=culprit.host)
+    if culprit.code != _NOT_EXECUTABLE:
+        return None
+    if culprit.message.startswith("working directory "):
+        return _CREATE
+    return f"allow it with chmod +x, or {_INTERPRET}" if culprit.message.endswith("Permission denied") else None
+
+
+def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> str | None:
+    """Return a hint for the first stopped task with a known problem, after a time limit was exceeded."""
+    hints = (hint_for(job, task.task, tail) for task in job.plan.tasks if job.tasks[task.task].is_stopping)
+    return next(filter(None, hints), None)
+
+
+def _not_formed(job: Job) -> tuple[tuple[str, ...], str | None]:
+    """Return which tasks never listened, unless ``timeouts.start`` has named them already, and the remedy."""
     assert job.culprit is not None
     if job.culprit.cause is Cause.TIME and job.culprit.name == "start":
-        return [] if has_hint else [f"hint: {cluster_formation.remedy(job)}"]
+        return (), cluster_formation.remedy(job)
     found = cluster_formation.forming(job)
     if found is None:
-        return []
-    lines = [f"the cluster had not formed: {listed(found.missing)} never listened"]
-    return lines if has_hint else [*lines, f"hint: {found.hint}"]
+        return (), None
+    return (f"the cluster had not formed: {listed(found.missing)} never listened",), found.hint
 
 
 def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str | None:
@@ -231,10 +293,13 @@ def where_results_are(job: Job) -> list[str]:
     """Return, per host whose tasks ran in a copy of the user's code, a command that fetches the copy.
 
     Files that a task writes to a relative path are in that copy. Hosts that report a directory with unprintable
-    characters are left out.
+    characters are left out, and so are all if the spec says what is fetched (`collect`).
     """
+    if job.plan.kubernetes is not None:
+        is_lost = not job.plan.collect and any(host.code for host in job.hosts.values())
+        return ["what was written to relative paths is deleted with the pods; `collect` brings files here"] * is_lost
     lines = []
-    for host in job.original.hosts:
+    for host in () if job.plan.collect else job.original.hosts:
         code = job.hosts[host.host].code
         in_copy = any(process.workdir.startswith(CODE_DIRECTORY) for process in job.original.on_host(host.host))
         if in_copy and code.startswith("/") and code.isprintable():

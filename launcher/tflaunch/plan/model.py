@@ -5,12 +5,14 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.clusterspec.values import ROLES, Address
 from tflaunch.errors import Problem
-from tflaunch.plan.tf_config import compile_tf_config
+from tflaunch.plan.tf_config import compile_tf_config, has_cluster
+from tflaunch_worker import function
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 AUTO = "auto"
@@ -19,8 +21,17 @@ AUTO = "auto"
 SIDECAR = "sidecar"
 """The role of processes outside TF_CONFIG, which have names of their own."""
 
-FENCED, FENCED_OR_FAIL, OPEN = "fenced", "fenced-or-fail", "open"
-"""Who may reach the tasks' ports: the cluster's hosts; the same, or the job does not run; everybody."""
+FENCED, FENCED_OR_FAIL, PRIVATE, OPEN = "fenced", "fenced-or-fail", "private", "open"
+"""Who may reach the tasks' ports: the cluster's hosts; the same, or the job does not run; its tasks only; everybody."""
+
+POD = "kubernetes"
+"""The engine of hosts that are pods (see `KubernetesPlan`)."""
+
+POD_CONTAINER = "tensorflow"
+"""The container of a pod in which its task runs."""
+
+RUN_LABEL = "tflaunch/run"
+"""The label with the name of the run to which an object of Kubernetes belongs."""
 
 DEFAULT_LEASE = 30.0
 SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
@@ -31,6 +42,9 @@ CODE_DIRECTORY = "${host:TFLAUNCH_CODE}"
 
 FUNCTION_DIRECTORY = ".tflaunch-function"
 """Directory of the function that tasks call, inside the user's code on a host to which it is copied."""
+
+FUNCTION_PROGRAM = f"{CODE_DIRECTORY}/{FUNCTION_DIRECTORY}/{function.PROGRAM}"
+"""Placeholder for the path of the program that calls the function."""
 
 
 class TaskPlan(NamedTuple):
@@ -58,7 +72,8 @@ class HostPlan(NamedTuple):
 
     ``ssh``, ``identity_file``, ``python`` and ``docker`` are as in the spec; ``home`` is where tflaunch keeps its
     files on that host, None for the default directory. ``engine`` reaches the host (see `engines`); with
-    ``inherits``, tasks have the environment of their agent.
+    ``inherits``, tasks have the environment of their agent. ``address`` is where the other hosts reach it, None for
+    its name.
     """
 
     host: str
@@ -70,6 +85,7 @@ class HostPlan(NamedTuple):
     docker: str | None = None
     engine: str | None = None
     inherits: bool = False
+    address: str | None = None
 
     @property
     def is_like_here(self) -> bool:
@@ -79,7 +95,35 @@ class HostPlan(NamedTuple):
     @property
     def inherits_environment(self) -> bool:
         """Whether tasks have their agent's environment: that of a user's shell, a job or a container."""
-        return self.is_like_here or self.docker is not None
+        return self.is_like_here or self.docker is not None or self.is_pod
+
+    @property
+    def is_pod(self) -> bool:
+        """Whether the host is a pod with the host's name."""
+        return self.engine == POD
+
+
+class KubernetesPlan(NamedTuple):
+    """The cluster whose pods are the hosts, and the objects from which it makes them.
+
+    ``name`` is that of the Service that owns the others; ``objects`` is their JSON; ``pending``: the limit for a pod to
+    run, in seconds. ``context``, ``namespace`` and ``config`` (KUBECONFIG) are for kubectl, None for its default.
+    """
+
+    name: str
+    objects: str
+    pending: float
+    context: str | None = None
+    namespace: str | None = None
+    config: str | None = None
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the argv of a kubectl command for this cluster and namespace."""
+        argv = [] if self.config is None else ["env", f"KUBECONFIG={self.config}"]
+        argv.append("kubectl")
+        argv += [] if self.context is None else [f"--context={self.context}"]
+        argv += [] if self.namespace is None else [f"--namespace={self.namespace}"]
+        return [*argv, *arguments]
 
 
 class SyncPlan(NamedTuple):
@@ -88,6 +132,13 @@ class SyncPlan(NamedTuple):
     directory: str
     paths: tuple[str, ...]
     exclude: tuple[str, ...]
+
+
+class SecretSource(NamedTuple):
+    """`clusterspec.model.Secret` in a plan: the variable or the file with the value; the other is None."""
+
+    env: str | None = None
+    file: str | None = None
 
 
 class RestartPlan(NamedTuple):
@@ -128,6 +179,14 @@ class RetentionPlan(NamedTuple):
     older_than: float = 2592000.0
 
 
+class NotifyPlan(NamedTuple):
+    """`clusterspec.model.Notify` in a plan; the command is run in ``directory``, that of the spec."""
+
+    exec: tuple[str, ...]
+    on: tuple[str, ...]
+    directory: str
+
+
 class _Fields(NamedTuple):
     name: str
     strategy: str
@@ -145,7 +204,12 @@ class _Fields(NamedTuple):
     warm: float | None = None
     retention: RetentionPlan = RetentionPlan()
     function: str | None = None
+    searched: tuple[str, ...] = ()
     network: str = FENCED
+    secrets: Mapping[str, SecretSource] = {}
+    collect: tuple[str, ...] = ()
+    notify: NotifyPlan | None = None
+    kubernetes: KubernetesPlan | None = None
 
 
 class Plan(_Fields):
@@ -153,7 +217,10 @@ class Plan(_Fields):
 
     ``preload``: modules that each host imports once for its tasks (see `preloading`). ``warm``: how long the processes
     that have imported them stay unused after the run; None if they end with it. ``function``: the directory on this
-    machine with the function that the tasks call, None if they run commands.
+    machine with the function that the tasks call, None if they run commands. ``searched``: where the program
+    that has sent it searches modules, and the tasks do as well. ``secrets``: variable of all processes to where this
+    machine has its value, which is in no plan. ``collect``: patterns of the files that are fetched from the working
+    directories when the job ends.
     """
 
     def processes(self) -> tuple[TaskPlan, ...]:
@@ -188,6 +255,10 @@ class Plan(_Fields):
         """Whether tasks on a host have the environment of their agent."""
         return host in self._hosts_by_name and self._hosts_by_name[host].inherits_environment
 
+    def outer_address(self, host: str) -> str:
+        """Return the address or name by which other hosts reach a host of the plan."""
+        return self._hosts_by_name[host].address or host
+
     def is_local(self, host: str) -> bool:
         """Whether a host of the plan is the machine on which tflaunch runs."""
         return host in self._hosts_by_name and self._hosts_by_name[host].is_local
@@ -197,7 +268,27 @@ class Plan(_Fields):
         known = self._hosts_by_name.get(host)
         return known is not None and known.docker is None and known.engine is None
 
+    def with_function(self, directory: Path, searched: Sequence[str]) -> Plan:
+        """Return the plan with the function in ``directory``, in place of `FUNCTION_PROGRAM` on hosts like this one."""
+        program = str(directory / function.PROGRAM)
+
+        def completed(task: TaskPlan) -> TaskPlan:
+            if not self.is_like_here(task.host):
+                return task
+            return task._replace(argv=tuple(program if word == FUNCTION_PROGRAM else word for word in task.argv))
+
+        tasks = tuple(map(completed, self.tasks))
+        return self._replace(tasks=tasks, function=str(directory), searched=tuple(searched))
+
     # Indexes are built once, because a scan of all tasks for each task would be quadratic.
+
+    @functools.cached_property
+    def relay_tasks(self) -> dict[str, TaskPlan]:
+        """The first task of each host that has any; a relay listens on its port where private networks are joined."""
+        found: dict[str, TaskPlan] = {}
+        for task in self.tasks:
+            found.setdefault(task.host, task)
+        return found
 
     @functools.cached_property
     def _processes_by_host(self) -> dict[str, list[TaskPlan]]:
@@ -228,6 +319,24 @@ def problems(plan: Plan) -> list[Problem]:
         message = f"0 would end the tasks on {others[0]} at the first hiccup of the network"
         return [Problem("error", "timeouts.lease", message, "leave it out, or give the time that a cut may last")]
     return []
+
+
+def is_relayed(plan: Plan) -> bool:
+    """Whether the private networks of several hosts are joined."""
+    return plan.network == PRIVATE and len(plan.hosts) > 1 and has_cluster(plan.strategy)
+
+
+def virtual_address(index: int) -> str:
+    """Return the address of a plan's host in joined private networks; on every host it is a loopback address."""
+    return f"127.90.{index // 250}.{index % 250 + 1}"
+
+
+def place_of(plan: Plan, task: TaskPlan) -> Address | None:
+    """Return where other hosts connect to reach a task: its address, or that of its host's relay."""
+    if not is_relayed(plan) or task.address is None:
+        return task.address
+    listening = plan.relay_tasks[task.host].address
+    return Address(plan.outer_address(task.host), None if listening is None else listening.port)
 
 
 def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tflaunch.clusterspec.model import Host, Spec
+from tflaunch.clusterspec.model import Host, Role, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, ROLES, Address
+from tflaunch.plan.gpu_shares import trains_on_gpu
 
 _NOWHERE = Address(LOCALHOST, None)
 
@@ -88,6 +89,20 @@ def of_engine(spec: Spec, hosts: Iterable[str], engine: str, inherits: bool) -> 
         for host in dict.fromkeys(hosts)
     }
     return spec.model_copy(update={"hosts": {**spec.hosts, **settings}})
+
+
+def with_gpus(spec: Spec) -> Spec:
+    """Return the spec with the container's number of GPUs in the roles that do not set one."""
+    gpus = spec.container.resources.gpu
+    if gpus is None:
+        return spec
+    roles = dict(spec.roles)
+    for role in spec.cluster:
+        settings = roles.get(role) or Role()
+        if settings.gpus is None:
+            wanted = gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
+            roles[role] = settings.model_copy(update={"gpus": wanted})
+    return spec.model_copy(update={"roles": roles})
 
 
 def _in_order(spec: Spec) -> list[str]:

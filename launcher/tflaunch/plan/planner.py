@@ -6,26 +6,31 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePath, PurePosixPath
 
-from tflaunch.clusterspec.model import Role, Spec
+from tflaunch.clusterspec.model import Role, Secret, Spec
 from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
-from tflaunch.plan import gpu_shares, placeholders, tensorboard
+from tflaunch.plan import gpu_shares, placeholders, pods, tensorboard
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.model import (
     AUTO,
     CODE_DIRECTORY,
     DEFAULT_LEASE,
+    POD,
+    PRIVATE,
     SERVER_PROGRAM,
     SIDECAR,
     ElasticPlan,
     HostPlan,
     Machine,
+    NotifyPlan,
     Plan,
     RestartPlan,
     RetentionPlan,
+    SecretSource,
     SyncPlan,
     TaskPlan,
     TimeoutsPlan,
     resolve,
+    virtual_address,
 )
 from tflaunch.plan.tf_config import has_cluster, members
 
@@ -49,7 +54,7 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
     sidecars = tuple(maker.sidecar(name) for name in spec.sidecars)
     if spec.tensorboard is not None:
         sidecars += (maker.board(_leader(tasks), spec.tensorboard),)
-    hosts = tuple(maker.host(name) for name in dict.fromkeys(process.host for process in tasks + sidecars))
+    hosts = tuple(maker.host(name) for name in maker.hosts)
     lease = spec.timeouts.lease
     if lease is None:
         lease = 0.0 if all(host.is_local for host in hosts) else DEFAULT_LEASE
@@ -71,8 +76,18 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         warm=spec.warm or None,
         retention=RetentionPlan(**dict(spec.retention)),
         network=spec.network,
+        secrets={name: _secret_source(secret, directory) for name, secret in spec.secrets.items()},
+        collect=spec.collect,
+        notify=None if spec.notify is None else NotifyPlan(spec.notify.exec, spec.notify.on, str(directory)),
+        kubernetes=pods.cluster_plan(spec, (*tasks, *sidecars), spec.timeouts.grace),
     )
     return resolve(unresolved, {})
+
+
+def _secret_source(secret: Secret, directory: PurePath) -> SecretSource:
+    if secret.file is None or secret.file.startswith("~"):
+        return SecretSource(secret.env, secret.file)
+    return SecretSource(None, str(directory / secret.file))
 
 
 def _leader(tasks: tuple[TaskPlan, ...]) -> TaskPlan:
@@ -93,6 +108,9 @@ class _Maker:
             for role in ROLES
             for index, address in enumerate(spec.cluster.get(role, ()))
         ]
+        places = [address.host for role in ROLES for address in spec.cluster.get(role, ())]
+        self.hosts = [*dict.fromkeys([*places, *(sidecar.host for sidecar in spec.sidecars.values())])]
+        """The hosts of tasks and sidecars, in this order; TensorBoard is on one of them."""
         self._tasks_on = Counter(member.machine for member in members)
         wanted = gpu_shares.gpus_wanted(spec, self._strategy, members)
         visible = {member.machine: self._visible_gpus(member.host) for member in members}
@@ -168,17 +186,21 @@ class _Maker:
 
     def host(self, name: str) -> HostPlan:
         """Return the plan of one host."""
-        if self._is_local(name):
-            return HostPlan(name, is_local=True)
         settings = self._spec.host(name)
+        if self._is_local(name):
+            return HostPlan(name, is_local=True, address=settings.address)
         home = settings.env.get("TFLAUNCH_HOME")
         if settings.engine is not None:
             home = home or (self._machine.environ.get("TFLAUNCH_HOME") if settings.inherits else None)
             python, engine, inherits = settings.python, settings.engine, settings.inherits
-            return HostPlan(name, False, python=python, home=home, engine=engine, inherits=inherits)
-        return HostPlan(name, False, settings.ssh, settings.identity_file, settings.python, home, settings.docker)
+            access = HostPlan(name, False, python=python, home=home, engine=engine, inherits=inherits)
+            return access._replace(address=settings.address)
+        access = HostPlan(name, False, settings.ssh, settings.identity_file, settings.python, home, settings.docker)
+        return access._replace(address=settings.address)
 
     def _address_of(self, host: str) -> str:
+        if self._spec.network == PRIVATE:  # nothing else resolves to an address of that network
+            return LOCALHOST if len(self.hosts) == 1 else virtual_address(self.hosts.index(host))
         return self._spec.host(host).address or host
 
     def _common(self) -> dict[str, str]:
@@ -205,6 +227,7 @@ class _Maker:
             chosen["TF_GRPC_REUSE_PORT"] = "true", "the port is held for the task until it listens"
         if role in members("parameter_server") and self._strategy == "parameter_server":
             chosen["GRPC_FAIL_FAST"] = "use_caller", "a call may wait for a server that is being started again"
+        chosen |= self._own_cluster_variables()
         if self._wants_legacy_keras(host):
             chosen["TF_USE_LEGACY_KERAS"] = "1", self._why_legacy_keras()
         devices = self._gpus.get(task)
@@ -220,6 +243,23 @@ class _Maker:
             why = f"{neighbours} tasks share the host's cores, of which each would take all"
             chosen["TF_NUM_INTRAOP_THREADS"] = threads, why
         return chosen
+
+    def _own_cluster_variables(self) -> dict[str, tuple[str, str]]:
+        """Return the variables in which a framework reads its cluster instead of TF_CONFIG, with reasons.
+
+        They are those of DTensor's ``config.py`` (TensorFlow 2.21) and of ``distribution_lib.py`` (Keras 3.15).
+        """
+        count = str(len(self._spec.cluster.get("worker", ())))
+        if self._strategy == "dtensor":
+            why = "DTensor reads its cluster from it"
+            variables = {"JOBS": "{cluster.worker}", "NUM_CLIENTS": count, "CLIENT_ID": "{task.index}"}
+            return {f"DTENSOR_{name}": (value, why) for name, value in variables.items()}
+        if self._strategy == "jax":
+            why = "keras.distribution.initialize() reads its cluster from it"
+            variables = {"JOB_ADDRESSES": "{cluster.worker}", "NUM_PROCESSES": count, "PROCESS_ID": "{task.index}"}
+            chosen = {f"KERAS_DISTRIBUTION_{name}": (value, why) for name, value in variables.items()}
+            return {"KERAS_BACKEND": ("jax", "Keras is to train with JAX"), **chosen}
+        return {}
 
     def _wants_legacy_keras(self, host: str) -> bool:
         if self._spec.legacy_keras == "auto":
@@ -258,18 +298,19 @@ class _Maker:
             return {} if directory is None else {"PATH": path}
         settings = self._spec.host(host)
         directory, slash, _ = (settings.python or "").rpartition("/")
-        if settings.docker is None or not slash:
+        if (settings.docker is None and settings.engine != POD) or not slash:
             return {}
         if directory.startswith("~"):
             directory = "${host:HOME}" + directory[1:]
         return {"PATH": f"{directory}:${{host:PATH}}"}
 
     def _unset(self, env: Mapping[str, str], *, has_tf_config: bool) -> tuple[str, ...]:
-        """Return variables not to inherit: another cluster's TF_CONFIG, and a Keras the user does not want."""
+        """Return variables not to inherit: another cluster's TF_CONFIG, an unwanted Keras, the sources of secrets."""
         names = [] if has_tf_config else ["TF_CONFIG"]
+        names += [secret.env for secret in self._spec.secrets.values() if secret.env is not None]
         if self._spec.legacy_keras is False:
             names.append("TF_USE_LEGACY_KERAS")
-        return tuple(name for name in names if name not in env)
+        return tuple(dict.fromkeys(name for name in names if name not in env and name not in self._spec.secrets))
 
     def _argv(self, settings: Role, host: str) -> tuple[str, ...]:
         if settings.server:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
+from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
 
 REFUSED = "no: "
 """Prefix of a task's ``preload``, followed by the reason, if the task is not forked."""
@@ -16,8 +16,19 @@ _OWN_PREFIX = "TFLAUNCH_"
 
 
 def modules_for(plan: Plan, process: TaskPlan) -> tuple[str, ...]:
-    """Return the modules to preload for a process; () for sidecars, which do not train."""
-    return () if process.role == SIDECAR else plan.preload
+    """Return the modules to preload for a process.
+
+    () for sidecars, which do not train, and in a private network: a fork that joins its user namespace would keep
+    privileges there that only the execution of a program takes away.
+    """
+    return () if process.role == SIDECAR or plan.network == PRIVATE else plan.preload
+
+
+def search_path(plan: Plan, process: TaskPlan) -> tuple[str, ...] | None:
+    """Return the directories in which a process' function also searches modules, None if it does not call one."""
+    if plan.function is None or process.role == SIDECAR:
+        return None
+    return plan.searched if plan.is_like_here(process.host) else ()
 
 
 def prospect(plan: Plan, process: TaskPlan) -> str | None:
@@ -39,8 +50,8 @@ def reason_against(argv: tuple[str, ...]) -> str:
 def warm_recipe(plan: Plan, host: str) -> str | None:
     """Return the recipe of the tasks on a host for which a warm server is used and kept; None for no tasks.
 
-    A recipe is a hash of everything in the plan that decides what a task's process imports beforehand, and how. If the
-    tasks of a host differ in that, its first one decides.
+    A recipe is a hash of everything in the plan that decides what a task's process imports beforehand, and how,
+    followed by ``=NAME`` for each variable with a secret. If the tasks of a host differ in that, its first one decides.
     """
     if plan.warm is None or not plan.is_warm_host(host):
         return None
@@ -53,11 +64,46 @@ def warm_order(plan: Plan, process: TaskPlan) -> dict[str, object] | None:
     return {"recipe": recipe, "idle": plan.warm} if recipe is not None and recipe == _recipe(plan, process) else None
 
 
+def only_importing(plan: Plan) -> Plan:
+    """Return a plan that leaves the warm servers for another one: on each host one task, which ends at once."""
+    first = [
+        next((process for process in plan.on_host(host.host) if _recipe(plan, process)), None)
+        for host in plan.hosts
+        if plan.is_warm_host(host.host)
+    ]
+    chosen = [process for process in first if process is not None]
+    tasks = tuple(
+        process._replace(task=f"worker:{index}", role="worker", task_index=index, argv=_doing_nothing(process.argv))
+        for index, process in enumerate(chosen)
+    )
+    hosts = tuple(host for host in plan.hosts if any(task.host == host.host for task in tasks))
+    return plan._replace(
+        strategy="none",
+        success="all",
+        tasks=tasks,
+        sidecars=(),
+        hosts=hosts,
+        restart=plan.restart._replace(max=0),
+        elastic=None,
+        preflight=False,
+        collect=(),
+        notify=None,
+    )
+
+
+def _doing_nothing(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a command with the interpreter of another one that does nothing."""
+    return (argv[0], *(["-u"] if argv[1:2] == ("-u",) else []), "-c", "pass")
+
+
 def _recipe(plan: Plan, process: TaskPlan) -> str | None:
     modules = modules_for(plan, process)
     if not modules or reason_against(process.argv):
         return None
     env = {name: value for name, value in process.env.items() if not name.startswith(_OWN_PREFIX)}
     inherits = plan.inherits_environment(process.host)
-    known = [process.argv[0], modules, sorted(env.items()), sorted(process.unset), inherits]
-    return hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()
+    search = [place for place in search_path(plan, process) or () if place != process.workdir]
+    known = [process.argv[0], modules, search, sorted(env.items()), sorted(process.unset), inherits]
+    sources = {source.env for source in plan.secrets.values() if source.env is not None}
+    names = sorted({*plan.secrets, *sources})
+    return "=".join([hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest(), *names])

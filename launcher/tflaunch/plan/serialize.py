@@ -17,9 +17,12 @@ from tflaunch.plan.model import (
     SIDECAR,
     ElasticPlan,
     HostPlan,
+    KubernetesPlan,
+    NotifyPlan,
     Plan,
     RestartPlan,
     RetentionPlan,
+    SecretSource,
     SyncPlan,
     TaskPlan,
     TimeoutsPlan,
@@ -56,7 +59,12 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "warm": plan.warm,
         "retention": plan.retention._asdict(),
         "function": plan.function,
+        "searched": list(plan.searched),
         "network": plan.network,
+        "secrets": {name: source._asdict() for name, source in plan.secrets.items()},
+        "collect": list(plan.collect),
+        "notify": None if plan.notify is None else plan.notify._asdict(),
+        "kubernetes": None if plan.kubernetes is None else plan.kubernetes._asdict(),
     }
 
 
@@ -90,7 +98,8 @@ def from_json(data: dict[str, Any]) -> Plan:
 
 
 def _from_json(data: dict[str, Any]) -> Plan:
-    sync, elastic, restart = data["sync"], data["elastic"], data["restart"]
+    sync, elastic, restart, notify = data["sync"], data["elastic"], data["restart"], data.get("notify")
+    kubernetes = data.get("kubernetes")
     return Plan(
         name=data["name"],
         strategy=data["strategy"],
@@ -108,7 +117,12 @@ def _from_json(data: dict[str, Any]) -> Plan:
         warm=data.get("warm"),
         retention=RetentionPlan(**data.get("retention", {})),
         function=data.get("function"),
+        searched=tuple(data.get("searched", ())),
         network=data.get("network", OPEN),  # missing in runs of earlier versions
+        secrets={name: SecretSource(**source) for name, source in data.get("secrets", {}).items()},
+        collect=tuple(data.get("collect", ())),
+        notify=None if notify is None else NotifyPlan(tuple(notify["exec"]), tuple(notify["on"]), notify["directory"]),
+        kubernetes=None if kubernetes is None else KubernetesPlan(**kubernetes),
     )
 
 
@@ -191,7 +205,8 @@ def run_by_hand(plan: Plan) -> str:
 def shell_exports(plan: Plan, task: TaskPlan) -> str:
     """Return shell commands that prepare a shell for running the task's command by hand."""
     env = {**task.env, "TFLAUNCH_RUN": run_by_hand(plan), "TFLAUNCH_ATTEMPT": "0"}
-    lines = [f"unset {name}" for name in task.unset]
+    lines = [f"export {name}={secret_in_shell(source)}" for name, source in sorted(plan.secrets.items())]
+    lines += [f"unset {name}" for name in task.unset]  # some of the secrets come from these
     for name in ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS"):  # filled in by the agent
         env.pop(name, None)
     for name, value in sorted(env.items()):
@@ -205,6 +220,13 @@ def shell_exports(plan: Plan, task: TaskPlan) -> str:
         lines.append("# A shell cannot hold all variables of the task, so `env` sets the rest:")
     command = [*(("env", "--", *rest) if rest else ()), *task.argv]
     return "\n".join([*lines, *(f"# {line}" for line in shlex.join(command).split("\n"))])
+
+
+def secret_in_shell(source: SecretSource) -> str:
+    """Return a word by which a shell reads a secret; it fails where a variable is missing."""
+    if source.file is not None:
+        return f'"$(cat -- {shlex.quote(source.file)})"'
+    return f'"${{{source.env}:?a secret of the spec is read from it}}"'
 
 
 def _is_plain_name(name: str) -> bool:

@@ -59,12 +59,12 @@ def on_every_interface(process: TaskPlan) -> TaskPlan:
 class Reach(NamedTuple):
     """How to reach TensorBoard: ``url`` in a browser on ``host``, or on this machine if that is None.
 
-    ``ssh`` is the command that forwards its port to this machine, ``container`` the container that it runs in.
+    ``tunnel`` is the command that forwards its port to this machine, ``container`` the container that it runs in.
     """
 
     url: str
     host: str | None = None
-    ssh: str | None = None
+    tunnel: str | None = None
     container: str | None = None
 
     def lines(self) -> list[str]:
@@ -72,8 +72,8 @@ class Reach(NamedTuple):
         if self.container is not None:
             where = f"inside the container {self.container}, whose loopback address cannot be reached from outside"
             return [f"TensorBoard: {self.url} {where}"]
-        if self.ssh is not None:
-            return [f"TensorBoard: {self.url} on {self.host}; to open it here:", f"    {self.ssh}"]
+        if self.tunnel is not None:
+            return [f"TensorBoard: {self.url} on {self.host}; to open it here:", f"    {self.tunnel}"]
         return [f"TensorBoard: {self.url}"]
 
 
@@ -87,7 +87,9 @@ def reach(plan: Plan, port: int) -> Reach:
         return Reach(url)
     if host.docker is not None:
         return Reach(url, host.host, container=host.docker)
-    return Reach(url, host.host, ssh=_tunnel(host, port))
+    if plan.kubernetes is not None:
+        return Reach(url, host.host, tunnel=shlex.join(plan.kubernetes.command("port-forward", host.host, str(port))))
+    return Reach(url, host.host, tunnel=_tunnel(host, port))
 
 
 def _tunnel(host: HostPlan, port: int) -> str:

@@ -15,12 +15,14 @@ from tflaunch_worker import tf_config
 _CLUSTER_ROLES = {
     "multi_worker_mirrored": ("chief", "worker"),
     "parameter_server": ("chief", "worker", "ps"),
+    "dtensor": ("worker",),
+    "jax": ("worker",),
     "none": ROLES,
 }
 
 
 def has_cluster(strategy: str) -> bool:
-    """Whether tasks of this strategy find each other through TF_CONFIG.
+    """Whether tasks of this strategy find each other at their addresses, through TF_CONFIG or variables of their own.
 
     MirroredStrategy and TPUStrategy train in one process and must not see a cluster.
     """

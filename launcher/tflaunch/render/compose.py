@@ -84,7 +84,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
             "init": True,
             "command": [_escaped(word) for word in ("sh", "-c", _TASK, service_of(process), *_command(process))],
             "working_dir": _escaped(process.workdir),
-            "environment": _environment(process),
+            "environment": {**_environment(process), **_secrets(plan)},
             "volumes": mounted,
             "stop_grace_period": f"{plan.timeouts.grace:g}s",
             **_resources(container.resources, list(itertools.islice(gpus, len(devices(process) or ())))),
@@ -159,6 +159,11 @@ def _environment(process: TaskPlan) -> dict[str, str | None]:
     unset = dict.fromkeys(process.unset, "")
     env = without_devices(process).env if devices(process) else process.env
     return {**unset, **{name: _escaped(value) for name, value in env.items() if _KEPT_BY_SH.fullmatch(name)}}
+
+
+def _secrets(plan: Plan) -> dict[str, str]:
+    """Return references to the variables of whoever starts Compose."""
+    return {name: f"${{{source.env}:?a secret of the spec is read from it}}" for name, source in plan.secrets.items()}
 
 
 def _escaped(text: str) -> str:

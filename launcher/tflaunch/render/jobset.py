@@ -46,7 +46,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
             "replicatedJobs": replicated,
         },
     }
-    return yaml_text.written(_HEAD.format(example=plan.tasks[0].host), manifest)
+    return yaml_text.written(_HEAD.format(example=plan.tasks[0].host) + pods.secrets_head(plan), manifest)
 
 
 def _rules(plan: Plan) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
         example=plan.tasks[0].host,
     )
     jobs = [manifest(plan, name, tasks, directory, container) for name, tasks in pods.groups(plan).items()]
-    return yaml_text.written(head, service(plan), *jobs)
+    return yaml_text.written(head + pods.secrets_head(plan), service(plan), *jobs)
 
 
 def manifest(plan: Plan, name: str, tasks: Sequence[TaskPlan], directory: str, container: Container) -> dict[str, Any]:

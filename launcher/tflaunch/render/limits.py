@@ -12,14 +12,15 @@ from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
 from tflaunch.plan.model import Machine
-from tflaunch.render.target_plan import HOST_VALUE, with_gpus
+from tflaunch.plan.placement import with_gpus
+from tflaunch.render.target_plan import HOST_VALUE
 
 Rule = Callable[[Spec, Machine], Iterator[Problem]]
 
 
 def find_limits(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
     """Return the problems that keep a spec from being rendered under these rules."""
-    return [problem for rule in (_host_values, _attempts, *rules) for problem in rule(spec, machine)]
+    return [problem for rule in (_host_values, _attempts, _private_network, *rules) for problem in rule(spec, machine)]
 
 
 def _error(where: str, message: str, hint: str) -> Problem:
@@ -45,10 +46,26 @@ def _attempts(spec: Spec, machine: Machine) -> Iterator[Problem]:
             yield _error(where, message, "write the value itself")
 
 
+def _private_network(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject a private network: only tflaunch's agent makes one."""
+    if spec.network == "private":
+        yield _error(
+            "network", "private networks are made by tflaunch's agent, and no other engine has one", "remove it"
+        )
+
+
 def tasks(spec: Spec, machine: Machine) -> Iterator[Problem]:
     """Require a cluster: its tasks are what other engines start and wait for."""
     if not spec.cluster:
         yield _error("cluster", "has no task, and the engine runs tasks", "use `tflaunch up`, or --to sh")
+
+
+def secrets_in_variables(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject secrets in files, from which the engine cannot take the value of a variable."""
+    for name, secret in spec.secrets.items():
+        if secret.file is not None:
+            message = "is read from a file, and Compose takes the values of variables only from variables"
+            yield _error(f"secrets.{name}", message, f'write {{"env": "{name}"}}, and export it from the file')
 
 
 def alike_texts(spec: Spec, machine: Machine) -> Iterator[Problem]:

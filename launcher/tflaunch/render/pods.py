@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
-from tflaunch.plan import tensorboard
-from tflaunch.plan.model import SIDECAR, Machine, Plan, TaskPlan
+from tflaunch.plan import pods, tensorboard
+from tflaunch.plan.model import POD_CONTAINER, SIDECAR, Machine, Plan, TaskPlan
+from tflaunch.plan.pods import label, volume_source
+from tflaunch.plan.serialize import secret_in_shell
 from tflaunch.render.target_plan import FIRST_PORT, devices, without_devices
 
-_SIGNS = re.compile(r"[^a-z0-9]+")
 _NUMBERS = re.compile(r"([0-9]+)")
 _LONGEST = 63  # characters of a DNS label
 _LONGEST_ENDING = "-evaluator-0-9999"
 
 
-CONTAINER = "tensorflow"
+CONTAINER = POD_CONTAINER
 """The name of a task's container; the training operator requires it."""
 
 
@@ -36,12 +37,6 @@ class Index(NamedTuple):
 
 
 COMPLETION_INDEX = Index("JOB_COMPLETION_INDEX", "metadata.annotations['batch.kubernetes.io/job-completion-index']")
-
-
-def label(name: str) -> str:
-    """Turn a name into a valid Kubernetes name: a DNS label that begins with a letter."""
-    text = _SIGNS.sub("-", name.lower()).strip("-")
-    return text if text[:1].isalpha() else f"job-{text}"
 
 
 def names(spec: Spec, machine: Machine) -> Iterator[Problem]:
@@ -109,7 +104,7 @@ def template(
         "image": container.image,
         "command": [indexed(words, index) for words in zip(*(task.argv for task in tasks), strict=True)],
         **({} if first.workdir == directory else {"workingDir": first.workdir}),
-        "env": _environment(tasks, index),
+        "env": [*_environment(tasks, index), *_secrets(plan)],
     }
     if first.address is not None:
         pod["ports"] = [
@@ -122,13 +117,13 @@ def template(
         pod["volumeMounts"] = [{"name": volume, "mountPath": path} for volume, path, _ in volumes]
     spec: dict[str, Any] = {"terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace), "containers": [pod]}
     if volumes:
-        spec["volumes"] = [{"name": volume, **_source(source)} for volume, _, source in volumes]
+        spec["volumes"] = [{"name": volume, **volume_source(source)} for volume, _, source in volumes]
     return {"metadata": {"labels": labels(plan)}, "spec": spec}
 
 
 def labels(plan: Plan) -> dict[str, str]:
     """Return the labels of everything that belongs to a job."""
-    return {"app.kubernetes.io/name": plan.name, "app.kubernetes.io/managed-by": "tflaunch"}
+    return pods.labels(plan.name)
 
 
 def escaped(text: str) -> str:
@@ -170,13 +165,24 @@ def _environment(tasks: Sequence[TaskPlan], index: Index) -> list[dict[str, Any]
     return env
 
 
+def _secrets(plan: Plan) -> list[dict[str, Any]]:
+    """Return references to the Secret with the name of the job."""
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": plan.name, "key": name}}} for name in sorted(plan.secrets)
+    ]
+
+
+def secrets_head(plan: Plan) -> str:
+    """Return the line of a file's head that says how to make the Secret; "" without secrets."""
+    if not plan.secrets:
+        return ""
+    values = [
+        f"--from-file={name}=<(printf %s {secret_in_shell(source)})" for name, source in sorted(plan.secrets.items())
+    ]
+    return f"Before, in bash: kubectl create secret generic {plan.name} {' '.join(values)}\n"
+
+
 def _limits(container: Container, task: TaskPlan) -> dict[str, Any]:
     resources, gpus = container.resources, len(devices(task) or ())
     limits: dict[str, Any] = {"cpu": resources.cpu, "memory": resources.memory, "nvidia.com/gpu": gpus or None}
     return {name: limit for name, limit in limits.items() if limit is not None}
-
-
-def _source(source: str) -> dict[str, Any]:
-    return (
-        {"hostPath": {"path": source}} if source.startswith("/") else {"persistentVolumeClaim": {"claimName": source}}
-    )

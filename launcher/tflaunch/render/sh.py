@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from tflaunch.clusterspec.model import Container
 from tflaunch.core import policy
 from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan.serialize import secret_in_shell
 from tflaunch.render.target_plan import program
 
 _HEAD = """\
@@ -154,9 +155,9 @@ def _seconds(grace: float) -> int:
 class _Common:
     """Writes what all processes of a plan have in common once; the rest is written where each is started.
 
-    Variables reach a task only through `env`. As shell variables, some would change the script itself (TMOUT
-    ends a `read`, PATH selects another `setsid`), some would be changed or evaluated by bash (EPOCHREALTIME,
-    OPTIND), and some are not valid names (`a-b`).
+    Variables reach a task only through `env`, except secrets, which must not stand on its command line. As shell
+    variables, some would change the script itself (TMOUT ends a `read`, PATH selects another `setsid`), some would be
+    changed or evaluated by bash (EPOCHREALTIME, OPTIND), and some are not valid names (`a-b`).
     """
 
     def __init__(self, plan: Plan, quote: Quote) -> None:
@@ -171,6 +172,7 @@ class _Common:
         self._unset = [name for name in first.unset if all(name in process.unset for process in processes)]
         self._directory = Counter(process.workdir for process in processes).most_common(1)[0][0]
         self._cluster = _cluster(plan)
+        self._secrets = sorted(plan.secrets.items())
 
     def lines(self) -> list[str]:
         """Return the lines that apply to all processes."""
@@ -179,7 +181,8 @@ class _Common:
         cluster = [f"cluster={self._quote(self._cluster)}"] if self._cluster else []
         # After `--`, a variable named -u is not taken for an option.
         common = "\n  ".join(["common=(", " ".join([*words, "--"]), *variables])
-        return [*cluster, f"{common}\n)", f"cd -- {self._quote(self._directory)} || exit 2"]
+        secrets = [f"{name}={secret_in_shell(source)} && export {name} || exit 2" for name, source in self._secrets]
+        return [*secrets, *cluster, f"{common}\n)", f"cd -- {self._quote(self._directory)} || exit 2"]
 
     def start(self, process: TaskPlan, starter: Sequence[str]) -> str:
         """Return the line that starts a process."""

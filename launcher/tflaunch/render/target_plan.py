@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from tflaunch.clusterspec.model import Role, Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.plan import model as planning
 from tflaunch.plan import placeholders, planner, tensorboard
-from tflaunch.plan.gpu_shares import HIDDEN, trains_on_gpu
+from tflaunch.plan.gpu_shares import HIDDEN
 from tflaunch.plan.model import Machine, Plan, TaskPlan
 
 FIRST_PORT = 2222
@@ -97,20 +97,6 @@ def _without_ours(task: TaskPlan, given: set[str]) -> TaskPlan:
 
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
-
-
-def with_gpus(spec: Spec) -> Spec:
-    """Return the spec with the container's number of GPUs in the roles that do not set one."""
-    gpus = spec.container.resources.gpu
-    if gpus is None:
-        return spec
-    roles = dict(spec.roles)
-    for role in spec.cluster:
-        settings = roles.get(role) or Role()
-        if settings.gpus is None:
-            wanted = gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
-            roles[role] = settings.model_copy(update={"gpus": wanted})
-    return spec.model_copy(update={"roles": roles})
 
 
 def devices(process: TaskPlan) -> list[str] | None:

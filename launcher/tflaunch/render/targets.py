@@ -9,8 +9,9 @@ from typing import NamedTuple
 from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.errors import Problem
 from tflaunch.plan.model import Machine, Plan
+from tflaunch.plan.placement import with_gpus
 from tflaunch.render import compose, jobset, kubernetes, limits, pods, sh, slurm, tfjob
-from tflaunch.render.target_plan import FIRST_PORT, SERVER_PROGRAM, fixed, with_gpus
+from tflaunch.render.target_plan import FIRST_PORT, SERVER_PROGRAM, fixed
 
 
 def _as_it_is(spec: Spec) -> Spec:
@@ -58,7 +59,9 @@ ENGINES: Mapping[str, Engine] = {
     "tfjob": Engine(_for(tfjob.render), _OF_PODS, tfjob.placed),
     "k8s": Engine(_for(kubernetes.render), _OF_PODS, kubernetes.placed),
     "compose": Engine(
-        _for(compose.render), (limits.tasks, limits.own_addresses, limits.names_of_services), has_server=True
+        _for(compose.render),
+        (limits.tasks, limits.own_addresses, limits.names_of_services, limits.secrets_in_variables),
+        has_server=True,
     ),
     "sh": Engine(_for(sh.render), (limits.this_machine,)),
 }

@@ -71,7 +71,9 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
         if tasks[0].role == SIDECAR
     ]
     services = [kubernetes.service(plan)] if beside else []
-    return yaml_text.written(_HEAD + (_BESIDE if beside else ""), manifest, *services, *beside)
+    return yaml_text.written(
+        _HEAD + (_BESIDE if beside else "") + pods.secrets_head(plan), manifest, *services, *beside
+    )
 
 
 def _with_config(plan: Plan, tasks: Sequence[TaskPlan]) -> list[TaskPlan]:

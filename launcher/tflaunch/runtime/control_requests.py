@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.agents.session import Session
-from tflaunch.core.events import FaultInjected, RestartRequested, StopRequested
+from tflaunch.core import policy
+from tflaunch.core.events import FaultInjected, HangExplained, RestartRequested, StopRequested
 from tflaunch.core.job_state import Job, Phase, TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.runtime.control_server import Caller, ControlServer
+from tflaunch.runtime.evidence_collector import EvidenceCollector, Findings
 from tflaunch.runtime.sampler import ResourceSampler
 from tflaunch_worker import fields
 
@@ -41,11 +43,17 @@ class Service:
         self._mailbox = mailbox
         self._sessions = sessions
         self._meter = ResourceSampler(sessions, mailbox)
+        self._evidence = EvidenceCollector(sessions, mailbox)
         self._server = ControlServer(directory, mailbox, self._hear)
 
     def watch(self, job: Job, now: float) -> None:
-        """Take the job's state after a step."""
+        """Take the job's state after a step; of tasks that are stopped because they hang, find out why."""
+        has_stopped = job.phase is Phase.STOPPING and self._job.phase is not Phase.STOPPING
         self._job = job
+        if has_stopped and job.culprit is not None and policy.has_hung(job.culprit):
+            current = self._status()  # as it is now: when the agents have answered, tasks may be gone
+            is_overdue = job.culprit.name == "start"
+            self._evidence.collect(lambda found: self._explain(current, found, is_overdue))
         self._server.tell_change()
 
     def tell_change(self) -> None:
@@ -87,6 +95,8 @@ class Service:
         match message["kind"]:
             case "status":
                 self.measured(lambda current: caller.say("status", status=current.as_json()))
+            case "stacks":
+                self._evidence.collect(lambda found: self._tell_stacks(caller, found))
             case "follow":
                 caller.follows = True
                 caller.say("changed")
@@ -105,6 +115,21 @@ class Service:
                 raise Refused(
                     f"{printable(kind, 40)!r} is unknown to this supervisor: it is of another version of tflaunch"
                 )
+
+    def _explain(self, current: Status, found: Findings, is_overdue: bool) -> None:
+        from tflaunch.explain import hang  # compiles patterns that only a hang needs
+
+        verdict = hang.verdict(current, found.evidence, is_overdue)
+        if verdict.culprits:
+            self._mailbox.put(HangExplained(printable(verdict.sentence)))
+
+    def _tell_stacks(self, caller: Caller, found: Findings) -> None:
+        """Answer with a message per task, which can be long, and the run's status at the end."""
+        for evidence in found.evidence.values():
+            caller.say("evidence", **evidence.as_json())
+        self.measured(
+            lambda current: caller.say("done", status=current.as_json(), silent_hosts=list(found.silent_hosts))
+        )
 
     def _stop(self, message: dict[str, Any], job: Job) -> None:
         is_default = message.get("grace") is None

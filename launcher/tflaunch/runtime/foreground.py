@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,6 +26,8 @@ from tflaunch.runtime.wiring import Runtime
 from tflaunch.transport.base import AgentConnector, Link
 
 _INTERRUPTED = 128 + signal.SIGINT
+_START = 0.5  # seconds for agents and tasks of this machine to start
+_RECORD_PATIENCE = 5.0  # seconds at the end of a short run
 _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 
 
@@ -38,7 +42,24 @@ def execute(plan: Plan, config: RunConfig, connectors: Mapping[str, AgentConnect
     """
     mailbox = Mailbox()
     job = step.begin_job(config.directory.run, plan, mailbox.now())
-    return _supervise(job, config, connectors, mailbox, lambda run: run.execute(links))
+
+    def begin(run: Run, runtime: Runtime) -> None:
+        has_ended = threading.Event()
+        record = threading.Thread(target=_record, args=(config.directory.path, plan, has_ended), daemon=True)
+        record.start()
+        run.execute(links)
+        has_ended.set()
+        record.join(_RECORD_PATIENCE)
+
+    return _supervise(job, config, connectors, mailbox, begin)
+
+
+def _record(path: Path, plan: Plan, has_ended: threading.Event) -> None:
+    """Describe what the run is made of: right after its start, which is not to be delayed, or else at its end."""
+    has_ended.wait(_START)
+    from tflaunch.runtime import run_record
+
+    run_record.write(path, plan)
 
 
 def resume(
@@ -59,8 +80,10 @@ def resume(
     earlier = 1 + sum(record["kind"] == "supervisor" for record in records)
     mailbox = Mailbox()
 
-    def go_on(run: Run) -> None:
+    def go_on(run: Run, runtime: Runtime) -> None:
         run.recall(records[1:])
+        if runtime.notifier is not None:
+            runtime.notifier.recall(list(records[1:]))
         if stop is not None:
             mailbox.put(stop)
         run.resume()
@@ -73,7 +96,7 @@ def _supervise(
     config: RunConfig,
     connectors: Mapping[str, AgentConnector],
     mailbox: Mailbox,
-    serve: Callable[[Run], None],
+    serve: Callable[[Run, Runtime], None],
     fencing: int = 0,
     records: int = 0,
 ) -> int:
@@ -89,8 +112,9 @@ def _supervise(
         with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:
             run = Run(job, runtime.collaborators)
             with _signals_to(mailbox, signals):
-                serve(run)
-            code = _last_words(run, runtime)
+                serve(run, runtime)
+                collected, missing = _collect_files(run, config, mailbox)
+            code = _last_words(run, runtime, collected, missing)
     except KeyboardInterrupt:  # raised while waiting for the output's reader
         return code or _INTERRUPTED
     _remove_old_runs(job.plan, config)
@@ -111,14 +135,39 @@ def _remove_old_runs(plan: Plan, config: RunConfig) -> None:
         config.say(f"removed {wording.counted(len(removed), 'old run')} of {plan.name} (`retention` of the spec)")
 
 
-def _last_words(run: Run, runtime: Runtime) -> int:
-    """Print how the run ended, and return tflaunch's exit code."""
+def _collect_files(run: Run, config: RunConfig, mailbox: Mailbox) -> tuple[list[str], list[str]]:
+    """Fetch what the spec wants from the working directories; return what was fetched, and what was not."""
+    job = run.job
+    if not (job.plan.collect and job.has_started):
+        return [], []
+    from tflaunch.client.collect import Collection  # most runs fetch nothing
+
+    collection = Collection(config.directory.path, job, job.plan.collect, lambda: mailbox.call(lambda: None))
+    if run.is_cut_short or not run.serve_until(lambda: collection.is_over):
+        collection.cancel()
+    return collection.summary()
+
+
+def _last_words(run: Run, runtime: Runtime, collected: list[str], missing: list[str]) -> int:
+    """Print how the run ended, and return tflaunch's exit code.
+
+    ``collected`` and ``missing``: what was fetched from the working directories, and what was not.
+    """
     runtime.journal.settle()
     notes, exit_code = _result(run, runtime)
+    notes += missing
     if notes:
         runtime.collaborators.say("\n".join(notes))
     has_failed = status.state_of_run(run.job, exit_code) == "failed"
     runtime.sink.say(_summary(run, runtime), is_failure=has_failed)
+    if collected:
+        runtime.sink.say("\n".join(collected))
+    if runtime.notifier is not None:
+        from tflaunch.runtime.notifier import end_of  # with `notify` only
+
+        state, logs = status.state_of_run(run.job, exit_code), Path(runtime.collaborators.logs)
+        runtime.notifier.notify(end_of(run.job, state, logs, [*notes, *collected]))
+        runtime.notifier.close()
     runtime.journal.record_end(exit_code, notes, status.state_of_run(run.job, exit_code))
     runtime.service.end(exit_code)
     return exit_code

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tflaunch.client.secret_values import find_secrets, read_secrets
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan
-from tflaunch.runtime.run_config import RunConfig
+from tflaunch.runtime.run_config import RunConfig, on_screen
 from tflaunch.store.journal import read_journal, readable
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector, Link, LinkError
@@ -19,17 +20,28 @@ from tflaunch.transport.connect import connectors_for
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
     from tflaunch.core.events import StopRequested
+    from tflaunch.core.job_state import Job
+    from tflaunch.tui.output_sink import OutputSink
 
 
 def start(plan: Plan, config: RunConfig) -> int:
-    """Run a plan; return tflaunch's exit code, if detached 0 once the tasks are running."""
+    """Run a plan; return tflaunch's exit code, if detached 0 once the tasks are running.
+
+    Raises:
+        TflaunchError: the run cannot begin; one of its secrets cannot be read, for instance.
+    """
+    config = config._replace(secrets=read_secrets(plan.secrets))
+    if plan.kubernetes is not None:
+        from tflaunch.runtime import cluster_objects
+
+        plan = cluster_objects.create(plan, config.directory.run)
     connectors = connectors_for(plan, config.directory)
 
     def supervise(config: RunConfig) -> int:
         links = _links_on_this_machine(plan, connectors)
         from tflaunch.runtime import foreground
 
-        with ExitStack() as unused:
+        with _without_leftovers(plan, config), ExitStack() as unused:
             for host, link in links.items():
                 unused.callback(_hang_up, connectors[host], link)
 
@@ -52,11 +64,12 @@ def make_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: by
         spec: what the user wrote.
 
     Raises:
-        TflaunchError: there are too few open files, or the directory cannot be created.
+        TflaunchError: a secret cannot be read, there are too few open files, or the directory cannot be created.
     """
     from tflaunch import descriptors
     from tflaunch.store import log_writer
 
+    read_secrets(plan.secrets)
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if log_directory is not None:
         log_writer.require_own_logs(log_directory, [process.task for process in plan.processes()])
@@ -71,10 +84,11 @@ def take_over(
     metrics_port: int | None = None,
     is_detached: bool = False,
     stop: StopRequested | None = None,
+    sink: Callable[[Sequence[str]], OutputSink] = on_screen,
 ) -> int:
     """Continue the run in a directory, or end it with ``stop``; return the exit code as `start` does.
 
-    ``say``, ``metrics_port`` and ``is_detached`` are as in `RunConfig`.
+    ``say``, ``metrics_port``, ``is_detached`` and ``sink`` are as in `RunConfig`.
 
     Raises:
         TflaunchError: the run has a supervisor, or none of its tasks can still be alive.
@@ -94,6 +108,7 @@ def take_over(
     if runs.is_live(path):
         raise TflaunchError(runs.has_supervisor(path), EXIT_USAGE)
     if job.phase is Phase.ENDED:
+        _notify_of_end(path, job, records, say)
         raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
     if batch.job_of(path) is not None:
         why = "is over; Slurm puts a job back into its queue itself"
@@ -106,9 +121,57 @@ def take_over(
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
     descriptors.require(len(job.original.hosts), len(job.original.processes()))
-    config = RunConfig(directory, code_for_hosts(job.original), say, metrics_port=metrics_port, is_detached=is_detached)
+    secrets, problems = find_secrets(job.original.secrets)
+    if stop is None:
+        for problem in problems:
+            say(f"warning: {problem.sentence()}; tasks go on, and fail if they are restarted")
+    config = RunConfig(
+        directory,
+        code_for_hosts(job.original),
+        say,
+        metrics_port=metrics_port,
+        is_detached=is_detached,
+        sink=sink,
+        secrets=secrets,
+    )
     connectors = connectors_for(job.original, directory)
-    return _supervise(config, lambda config: foreground.resume(records, config, connectors, stop))
+    runs.kill_orphans(path)  # the fence of this machine may have passed, so that its tasks count as gone at once
+
+    def supervise(config: RunConfig) -> int:
+        with _without_leftovers(job.original, config):
+            return foreground.resume(records, config, connectors, stop)
+
+    return _supervise(config, supervise)
+
+
+def _without_leftovers(plan: Plan, config: RunConfig) -> AbstractContextManager[None]:
+    """Delete what the run has in a Kubernetes cluster once its supervision has ended."""
+    if plan.kubernetes is None:
+        return nullcontext()
+    from tflaunch.runtime import cluster_objects
+
+    return cluster_objects.deleted_after(plan.kubernetes, config.directory.run, config.say)
+
+
+def _notify_of_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable[[str], None]) -> None:
+    """Notify of what a supervisor did not, which was killed between the end of its job and that of the run."""
+    if job.plan.notify is None or records[-1]["kind"] == "ended":
+        return
+    from tflaunch.client import runs
+    from tflaunch.core import replay
+    from tflaunch.explain import status
+    from tflaunch.runtime.notifier import Notifier, end_of
+    from tflaunch.store.journal import Journal
+
+    runs.take_lock(path)
+    logs = Path(records[0]["logs"])
+    journal = Journal(RunDirectory.existing(path, logs), len(records))
+    notifier = Notifier(job.plan.notify, path, replay.first_job(records[0]), journal.record_notification, say)
+    notifier.recall(records[1:])
+    notifier.notify(end_of(job, status.state_of_run(job, job.exit_code), logs))
+    notifier.close()
+    journal.settle()
+    journal.close()
 
 
 def _supervise(config: RunConfig, supervise: Callable[[RunConfig], int]) -> int:
@@ -123,7 +186,7 @@ def _supervise(config: RunConfig, supervise: Callable[[RunConfig], int]) -> int:
     from tflaunch.client.observer import Observer
 
     with daemon.interrupts_to(supervisor):
-        return follow.until_running(Observer(path), config.say) or 0
+        return follow.until_running(Observer(path), config.say, config.is_quiet) or 0
 
 
 def _links_on_this_machine(plan: Plan, connectors: Mapping[str, AgentConnector]) -> dict[str, Link]:

@@ -28,7 +28,7 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders, preloading, tensorboard
-from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, addresses
+from tflaunch.plan.model import PRIVATE, Plan, TaskPlan, addresses, is_relayed
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
@@ -36,7 +36,9 @@ from tflaunch_worker import function
 
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
+    from tflaunch.runtime.network_keys import NetworkKeys
 
+_LONGEST_COLLECTION = 7 * 86400.0  # seconds; the rest is left to `tflaunch fetch`
 _LEAVE_PATIENCE = 10.0  # seconds; an agent that does not even leave is left to its guard and its lease
 
 
@@ -58,7 +60,8 @@ class Collaborators(NamedTuple):
     """The collaborators of a run.
 
     ``say`` shows a message to the user; ``logs`` is the directory of the tasks' logs, for such messages; ``code``
-    is the user's code, if hosts need a copy; ``watchers`` see the job after each step.
+    is the user's code, if hosts need a copy; ``watchers`` see the job after each step; ``secrets`` are the values that
+    tasks get beside the plan's environment, None for one that is unknown.
     """
 
     mailbox: Mailbox
@@ -69,6 +72,7 @@ class Collaborators(NamedTuple):
     logs: str
     code: Code | None = None
     watchers: tuple[Watcher, ...] = ()
+    secrets: Mapping[str, str | None] = {}
 
 
 class Run:
@@ -82,6 +86,8 @@ class Run:
         self._cluster: tuple[Plan | None, bytes] = None, b""
         self._fence: tuple[object, bytes] = None, b""
         self._secret = os.urandom(16).hex()
+        self._keys: NetworkKeys | None = None
+        self._network: tuple[object, dict[str, object]] = None, {}
 
     @property
     def job(self) -> Job:
@@ -185,13 +191,16 @@ class Run:
             case LookUpNames():
                 session.order("look_up_names", names=action.names)
             case HoldPorts():
-                session.order("hold_ports", ports=action.ports, exclusive=action.exclusive)
+                about = {"ports": action.ports, "exclusive": action.exclusive}
+                about["private"] = self._job.plan.network == PRIVATE and not action.exclusive
+                session.order("hold_ports", **about, relayed=is_relayed(self._job.plan))
             case ProbePeers():
                 self._set_fence(session)
                 about = {"ports": action.ports, "peers": action.peers, "run": self._job.run, "secret": self._secret}
                 session.order("probe_peers", **about, patience=self._job.plan.timeouts.connect)
             case UpdateFence():
                 self._set_fence(session)
+                self._set_network(session, is_due=True)
             case StartTask():
                 self._start(session, action)
             case StopTask():
@@ -204,6 +213,7 @@ class Run:
         if has_cluster(plan.strategy):
             session.set_cluster(self._addresses(plan))
         self._set_fence(session)
+        self._set_network(session, is_due=False)
         session.order("start_task", **self._start_order(action, process))
 
     def _abandon(self, session: Session, tasks: Iterable[str]) -> None:
@@ -220,6 +230,22 @@ class Run:
             self._fence = known, json.dumps(port_fence.admitted(self._job), separators=(",", ":")).encode("ascii")
         session.set_fence(self._fence[1])
 
+    def _set_network(self, session: Session, is_due: bool) -> None:
+        """Send an agent the order that joins its private network with those of other hosts, if they are joined."""
+        job = self._job
+        if not is_relayed(job.plan) or session.host not in job.plan.relay_tasks:
+            return
+        if self._keys is None:
+            from tflaunch.runtime.network_keys import NetworkKeys  # imports cryptography, which few runs need
+
+            self._keys = NetworkKeys()
+        known = job.plan, job.ports, job.attempt
+        if self._network[0] != known:
+            self._network = known, port_fence.network_of(job)
+        own = port_fence.own_network_of(job, session.host)
+        order = {**self._network[1], **own, **self._keys.issue(own["own"])._asdict()}
+        session.set_network(json.dumps(order, separators=(",", ":")).encode("ascii"), is_due)
+
     def _addresses(self, plan: Plan) -> bytes:
         """Return the addresses of a plan's tasks as JSON, always the same object for the same plan."""
         if self._cluster[0] is not plan:
@@ -230,7 +256,7 @@ class Run:
         plan = self._job.plan
         roles = visible_roles(plan.strategy, process.role)
         env = {**process.env, "TFLAUNCH_RUN": self._job.run, "TFLAUNCH_ATTEMPT": str(action.attempt)}
-        calls_function = plan.function is not None and process.role != SIDECAR
+        search = preloading.search_path(plan, process)
         return {
             "task": action.task,
             "attempt": action.attempt,
@@ -243,12 +269,19 @@ class Run:
             "port": self._job.ports.get(action.task, 0),
             "exclusive": tensorboard.is_board(process),
             "preload": preloading.modules_for(plan, process),
+            "search": search,
             "warm": preloading.warm_order(plan, plan.find(action.task)),
             "stall": plan.timeouts.stall if policy.in_gang(process) else None,
-            "left_files": {function.OUTCOME: function.MOST_BYTES} if calls_function else {},
+            "left_files": {function.OUTCOME: function.MOST_BYTES} if search is not None else {},
+            "private": plan.network == PRIVATE and not tensorboard.is_board(process),  # that is for a browser outside
+            "secrets": dict(self._collaborators.secrets),
         }
 
     # ---- the end
+
+    def serve_until(self, is_over: Callable[[], bool]) -> bool:
+        """Answer other processes until a condition holds, or a signal ends the wait; return whether it holds."""
+        return self._wait(is_over, patience=_LONGEST_COLLECTION)
 
     def _leave(self) -> None:
         """Dismiss the agents, once the last output has arrived."""

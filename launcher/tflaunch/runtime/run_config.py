@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tflaunch.client.secret_values import NO_SECRETS, Secrets
+
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
     from tflaunch.core.drill import Fault
@@ -12,11 +14,11 @@ if TYPE_CHECKING:
     from tflaunch.tui.output_sink import OutputSink
 
 
-def on_screen(tasks: Sequence[str]) -> OutputSink:
+def on_screen(tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = False) -> OutputSink:
     """Return the output sink that prints on this terminal."""
     from tflaunch.tui.screen import Screen
 
-    return Screen(tasks)
+    return Screen(tasks, is_verbose, is_quiet)
 
 
 class RunConfig(NamedTuple):
@@ -24,9 +26,10 @@ class RunConfig(NamedTuple):
 
     ``code``: the user's code, if hosts need a copy; ``faults``: a drill, if requested; ``metrics_port``: where to serve
     metrics, if at all; ``is_detached``: in a separate process that survives this terminal; ``owner``: the PID of a
-    parent process with which the run ends. ``say`` shows the messages about a detached run until its tasks are running.
-    For an attached run, ``sink`` builds the output sink from the names of the tasks, and ``begun`` is called once other
-    terminals can see the run.
+    parent process with which the run ends. ``say`` shows the messages about a detached run until its tasks are running;
+    with ``is_quiet``, only warnings and a failure. For an attached run, ``sink`` builds the output sink from the names
+    of the tasks, and ``begun`` is called once other terminals can see the run. ``secrets`` are the values that tasks
+    get beside the plan's environment.
     """
 
     directory: RunDirectory
@@ -35,6 +38,8 @@ class RunConfig(NamedTuple):
     faults: Sequence[Fault] = ()
     metrics_port: int | None = None
     is_detached: bool = False
+    is_quiet: bool = False
     owner: int | None = None
     sink: Callable[[Sequence[str]], OutputSink] = on_screen
     begun: Callable[[], None] = lambda: None
+    secrets: Secrets = NO_SECRETS

@@ -7,12 +7,13 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch import private_files
 from tflaunch.client import runs
+from tflaunch.client.secret_values import read_secrets
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
@@ -21,12 +22,13 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.plan import lint, placement
 from tflaunch.plan.model import Plan
+from tflaunch.plan.placement import with_gpus
 from tflaunch.render import slurm
-from tflaunch.render.target_plan import with_gpus
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import BadOption, NoSlurmHere, SlurmError
 from tflaunch.store import log_writer
-from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory, open_run
+from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, open_run
+from tflaunch_worker import function
 
 ENGINE = "slurm"
 """The engine that finds the nodes of a job."""
@@ -64,12 +66,17 @@ class Submitted(NamedTuple):
     warnings: list[Problem]
 
 
-def submit_spec(file: SpecFile, order: Order) -> Submitted:
+def submit_spec(file: SpecFile, order: Order, write_function: Callable[[Path], None] | None = None) -> Submitted:
     """Submit a run of a spec, after checking what can be checked without the nodes.
+
+    Args:
+        file: the spec.
+        order: how to start it.
+        write_function: writes the function that the tasks call into a new directory; None if they run commands.
 
     Raises:
         SpecError: the spec is invalid; lists all problems.
-        TflaunchError: the drill is invalid, or Slurm does not take the job.
+        TflaunchError: the drill is invalid, the function cannot be written, or Slurm does not take the job.
     """
     spec = with_gpus(_on_assumed_nodes(file, order))
     if problems := lint.unused_image(spec, ENGINE):
@@ -78,12 +85,20 @@ def submit_spec(file: SpecFile, order: Order) -> Submitted:
     plan = prepare.make_plan(file.source, file.directory, spec)
     if order.drill is not None:
         drill.parse_drill(order.drill, plan)
+    read_secrets(plan.secrets)  # the job reads them again, with the environment that sbatch gives it
     logs = None if order.log_dir is None else Path(order.log_dir)
     if logs is not None:
         log_writer.require_own_logs(logs, [process.task for process in plan.processes()])
     directory = RunDirectory(plan.name, logs)
-    directory.keep_spec(order.suffix, file.text.encode())
-    return Submitted(directory, _submit(directory, order, slurm.options(plan, spec)), warnings)
+    try:
+        directory.keep_spec(order.suffix, file.text.encode())
+        if write_function is not None:
+            write_function(directory.function)
+        job = _submit(directory, order, slurm.options(plan, spec))
+    except TflaunchError:
+        shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
+        raise
+    return Submitted(directory, job, warnings)
 
 
 def plan_of_allocation(order: Order, directory: RunDirectory) -> Plan:
@@ -97,7 +112,10 @@ def plan_of_allocation(order: Order, directory: RunDirectory) -> Plan:
     spec = resolve.with_hosts(str(path), _load(file, order), home, on=ENGINE)
     spec = slurm.with_gpus_of_nodes(with_gpus(spec))
     prepare.warnings_about(str(path), spec)
-    return prepare.make_plan(str(path), home, spec)._replace(preflight=order.preflight)
+    plan = prepare.make_plan(str(path), home, spec)._replace(preflight=order.preflight)
+    if not directory.function.exists():
+        return plan
+    return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
 
 
 def _on_assumed_nodes(file: SpecFile, order: Order) -> Spec:
@@ -137,7 +155,6 @@ def _submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> st
     try:
         job = commands.submit_script(text)
     except SlurmError as error:
-        shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
         raise _refused(error) from None
     batch.note_job(directory.path, job)
     return job
@@ -184,7 +201,7 @@ def restart_count() -> int:
 
 
 def _move_aside(path: Path, name: str, spec: str) -> None:
-    kept = {_ORDER_NAME, _SCRIPT_NAME, SUPERVISOR_LOG, spec, *batch.FILES, runs.LOCK_NAME}
+    kept = {_ORDER_NAME, _SCRIPT_NAME, FUNCTION_NAME, SUPERVISOR_LOG, spec, *batch.FILES, runs.LOCK_NAME}
     earlier = path / name
     earlier.mkdir(mode=0o700, exist_ok=True)
     for entry in list(path.iterdir()):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tflaunch.core.drill import Fault
     from tflaunch.runtime.faults import FaultInjector
     from tflaunch.runtime.metrics import Metrics
+    from tflaunch.runtime.notifier import Notifier
 
 _AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
@@ -46,6 +47,7 @@ class Runtime(NamedTuple):
     injector: FaultInjector | None
     sink: OutputSink
     left_files: LeftFileStore
+    notifier: Notifier | None
 
 
 @contextmanager
@@ -94,7 +96,8 @@ def open_runtime(
     service = Service(job, directory.path, logs, mailbox, sessions)
     log_sink.tell_change(service.tell_change)
     injector = _injector(config.faults, mailbox, sessions, sink)
-    watchers = (service,) if injector is None else (service, injector)
+    notifier = _notifier(job, directory, journal, sink)
+    watchers = tuple(watcher for watcher in (service, injector, notifier) if watcher is not None)
     if metrics is not None:
         sink.say(f"metrics on {metrics.url}")
         metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))
@@ -104,8 +107,10 @@ def open_runtime(
         _keep_live(sink, service, mailbox)
     config.begun()
     try:
-        collaborators = Collaborators(mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watchers)
-        yield Runtime(collaborators, journal, service, injector, sink, left_files)
+        collaborators = Collaborators(
+            mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watchers, config.secrets
+        )
+        yield Runtime(collaborators, journal, service, injector, sink, left_files, notifier)
     finally:
         if metrics is not None:
             metrics.close()
@@ -130,6 +135,15 @@ def _metrics(port: int | None) -> Metrics | None:
     from tflaunch.runtime.metrics import Metrics
 
     return Metrics(port)
+
+
+def _notifier(job: Job, directory: RunDirectory, journal: Journal, sink: OutputSink) -> Notifier | None:
+    plan = job.original.notify
+    if plan is None:
+        return None
+    from tflaunch.runtime.notifier import Notifier
+
+    return Notifier(plan, directory.path, job, journal.record_notification, sink.say)
 
 
 def _injector(

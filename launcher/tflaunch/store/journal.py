@@ -13,7 +13,8 @@ from typing import Any
 from tflaunch import private_files
 from tflaunch.core import replay
 from tflaunch.core.actions import Action
-from tflaunch.core.events import Event, kind_of
+from tflaunch.core.event_records import kind_of
+from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
 from tflaunch.core.record_check import JOURNAL_FORMAT, DamagedRecordError, OtherFormatError, check_record
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -130,6 +131,10 @@ class Journal:
     def record_supervisor(self, number: int) -> None:
         """Write that a new supervisor, the ``number``-th after the first, has taken over."""
         self._write([{"kind": "supervisor", "number": number, "pid": os.getpid()}])
+
+    def record_notification(self, name: str) -> None:
+        """Write that the user was notified of an occurrence."""
+        self._write([{"kind": "notified", "name": name}])
 
     def record_end(self, exit_code: int, losses: list[str], state: str) -> None:
         """Write the last record.

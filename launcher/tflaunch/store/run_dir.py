@@ -17,8 +17,16 @@ RESERVE_NAME = "reserve"
 """Disk space kept for the last records, until the run has ended."""
 SOCKET_NAME = "control.sock"
 """The socket on which the supervisor answers other processes of this user."""
+FUNCTION_NAME = "function"
+"""The directory with the function that the tasks call, if they call one."""
 SUPERVISOR_LOG = "supervisor.log"
 """The log of a detached supervisor's messages."""
+RECORD_NAME = "record.json"
+"""What a run was made of: code, packages, interpreter and machine."""
+PATCH_NAME = "code.patch"
+"""The changes of the code since the commit that the record names."""
+SAMPLES_NAME = "samples.jsonl"
+"""What the tasks used and reported over time, while a page recorded it."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -77,6 +85,11 @@ def left_files_in(run: Path) -> Path:
     return run / "files"
 
 
+def collected_files_in(run: Path) -> Path:
+    """Return the directory for files that were fetched from working directories, given the run's directory."""
+    return run / "collected"
+
+
 class RunDirectory:
     """The private directory of one run."""
 
@@ -130,7 +143,7 @@ class RunDirectory:
     @property
     def function(self) -> Path:
         """The path of the directory with the function that the tasks call, if they call one."""
-        return self.path / "function"
+        return self.path / FUNCTION_NAME
 
     def agent_directory(self, host: str) -> Path:
         """Return the directory of the agent on this machine that serves ``host``."""

@@ -6,7 +6,8 @@ Kinds of hosts differ in nothing else.
 from __future__ import annotations
 
 import socket
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 
 class LinkError(Exception):
@@ -48,3 +49,11 @@ class AgentConnector(Protocol):
 
     def end(self) -> None:
         """Wait until no process of the run is left, once the agent was asked to leave and closed the link."""
+
+
+@runtime_checkable
+class DelayTeller(Protocol):
+    """A connector to a host that may have to be made first."""
+
+    def tell_delay(self, tell: Callable[[str], None]) -> None:
+        """Call ``tell``, in the thread that connects, with the reason why the host is not there yet."""

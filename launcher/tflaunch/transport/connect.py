@@ -39,6 +39,12 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
         for host in plan.hosts
         if host.is_local
     }
+    if plan.kubernetes is not None:
+        from tflaunch.transport.pods import PodConnectors
+
+        hosts = [host for host in plan.hosts if host.is_pod]
+        pods = PodConnectors(plan.kubernetes, directory.run, hosts, plan.timeouts.connect)
+        return {host.host: pods.connector_to(host) for host in hosts}
     commanded = [host for host in plan.hosts if host.docker is not None or host.engine is not None]
     if commanded:
         from tflaunch.transport.command import CommandConnectors

@@ -70,7 +70,13 @@ class Connector:
         near = limit.at_most(target.connect_timeout)
         stream: socket.socket | paramiko.Channel
         if target.jumps:
-            stream = _through(jump, target, near)
+            try:
+                stream = _through(jump, target, near)
+            except _AtJumpHost:
+                if jump.is_active():
+                    raise
+                # The connection to the jump host had just ended, before its own thread knew it.
+                stream = _through(self._jump(last, limit), target, near)
         elif target.proxy_command:
             stream = ProxySocket(target.proxy_command)
         else:

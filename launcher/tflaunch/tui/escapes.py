@@ -32,5 +32,10 @@ def without_commands(lines: bytes) -> bytes:
     return _COLOURED.sub(lambda found: found[0] + _RESET, shown)
 
 
+def as_text(line: bytes) -> str:
+    """Return a line as plain text, without control characters, escape sequences and colours."""
+    return _SEQUENCE.sub(b"", line).decode("utf-8", "replace")
+
+
 def _colour_only(found: re.Match[bytes]) -> bytes:
     return found["colour"] or b""

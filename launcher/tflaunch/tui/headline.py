@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tflaunch.explain.run_status import HostStatus, Status
-from tflaunch.explain.wording import listed
+from tflaunch.explain.wording import counted, listed
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
 
@@ -24,7 +24,7 @@ def headline(status: Status, now: float) -> list[Part]:
     """Return the parts of the first line; ``now`` is in seconds since the epoch."""
     name = formatting.plain(status.run) or formatting.plain(status.name) or "tflaunch"
     parts = [Part(name, "bold"), _phase(status), Part(_forming(status, now), "bold yellow")]
-    if status.supervisor == "dead" and status.phase != "ended":
+    if _is_abandoned(status):
         parts.append(Part("its supervisor is dead", "bold red"))
     parts.append(Part(formatting.plain(status.restart)))
     parts.append(Part(formatting.duration(_end(status, now) - status.started)))
@@ -32,22 +32,32 @@ def headline(status: Status, now: float) -> list[Part]:
 
 
 def news(status: Status) -> list[Part]:
-    """Return the lines below the headline: failure reason, TensorBoard address, missing hosts."""
+    """Return the lines below the headline: failure reason, TensorBoard, missing hosts, refused connections."""
     parts = []
     reason, culprit = formatting.plain(status.reason).strip(), formatting.plain(status.culprit)
     if reason or culprit:
-        sentence = reason if culprit in reason else f"{culprit}: {reason}".removesuffix(": ")
+        sentence = reason if culprit in reason or culprit == "tflaunch" else f"{culprit}: {reason}".removesuffix(": ")
         parts.append(Part(sentence, "red" if status.phase == "ended" else "yellow"))
     last = formatting.plain(status.last_failure).strip()
     if last and not parts:
         parts.append(Part(f"last restart: {last}", "yellow"))
+    if _is_abandoned(status):
+        run = formatting.plain(status.run)
+        parts.append(Part(f"next: tflaunch up --resume {run}, or tflaunch down {run}", "yellow"))
     parts += _not_formed(status)
     if status.tensorboard is not None:
         parts.append(Part(_board(status.tensorboard), "cyan"))
     hosts = _hosts(status)
     if hosts:
         parts.append(Part(hosts, "yellow"))
+    if status.outsiders:
+        parts.append(Part(_refused(status), "yellow"))
     return parts
+
+
+def _is_abandoned(status: Status) -> bool:
+    """Whether the supervisor was killed before the run ended."""
+    return status.supervisor == "dead" and status.phase != "ended"
 
 
 def _forming(status: Status, now: float) -> str:
@@ -99,9 +109,17 @@ def _hosts(status: Status) -> str:
     return count + ", ".join(_host(host) for host in missing)
 
 
+def _refused(status: Status) -> str:
+    """Return from where connections were refused; as far as it is known, how many, and to which tasks."""
+    refused = {task.task: int(task.refused_connections) for task in status.tasks if task.refused_connections}
+    what = counted(sum(refused.values()), "connection") if refused else "connections"
+    where = f" ({_listed(list(refused))})" if refused else ""
+    return f"port fence: {what} from {_listed(status.outsiders)} refused{where}"
+
+
 def _board(board: Reach) -> str:
     """Return TensorBoard's address, and how to forward its port here."""
-    host, way = formatting.plain(board.host), formatting.plain(board.ssh)
+    host, way = formatting.plain(board.host), formatting.plain(board.tunnel)
     where = f" on {host}" if host else ""
     return f"TensorBoard: {formatting.plain(board.url)}{where}{f', after {way}' if way else ''}"
 

@@ -51,6 +51,7 @@ _BEFORE_METRICS = (
     _Column("STEP", 1),
     _Column("RATE", 2),
     _Column("EPOCH", 3),
+    _Column("ETA", 5),
 )
 _LOSS_RANK, _BAR_RANK, _METRIC_RANK = 4, 5, 15
 _LAST_LINE_RANK = 13

@@ -44,6 +44,7 @@ _BAD_FIRST = (
 _ALIVE = ("starting", "running", "not listening", "disconnected", "stopping")
 _LONG_START = 60.0  # seconds after which a task that is still starting gets its own row
 _MOST_METRICS = 6
+_LONGEST_TRAINING = 1e9  # seconds
 
 
 class Cell(NamedTuple):
@@ -113,7 +114,7 @@ def _is_fine(task: TaskStatus, now: float) -> bool:
 
 
 def _row(task: TaskStatus, now: float) -> Row:
-    word, done = state(task), _done(task)
+    word, done, step = state(task), _done(task), _cell(task.step, formatting.count)
     return {
         "TASK": Cell(formatting.plain(task.task)),
         "STATE": Cell(word, style_of(word)),
@@ -122,9 +123,10 @@ def _row(task: TaskStatus, now: float) -> Row:
         "ATTEMPT": Cell(formatting.count(task.attempt) if task.attempt > 0 else ""),
         "UP": Cell(formatting.duration(now - task.since) if task.since is not None and word in _ALIVE else ""),
         **_usage([task]),
-        "STEP": _cell(task.step, formatting.count),
+        "STEP": Cell(f"~{step.text}") if task.is_progress_from_output and step.text else step,
         "RATE": _cell(task.steps_per_second, formatting.rate) if _is_alive(task) else Cell(""),
         "EPOCH": Cell(_of(task.epoch, task.epochs)),
+        "ETA": _cell(_left(task), formatting.duration) if _is_alive(task) else Cell(""),
         **_metrics(task.metrics or {}),
         LAST_LINE: Cell(formatting.plain(task.last_line).strip(), "dim"),
         "DONE": _cell(done, formatting.bar),
@@ -187,6 +189,14 @@ def _done(task: TaskStatus) -> float | None:
     if task.step is not None and task.steps_per_epoch and task.steps_per_epoch > 0:
         return task.step / task.steps_per_epoch / task.epochs
     return None if task.epoch is None else (task.epoch - 1) / task.epochs
+
+
+def _left(task: TaskStatus) -> float | None:
+    """Return the seconds until the last step at the present speed, None if its number or the speed is unknown."""
+    if not (task.step and task.steps_per_second and task.steps_per_epoch and task.epochs):
+        return None
+    left = (float(task.steps_per_epoch) * task.epochs - task.step) / task.steps_per_second
+    return left if 0 <= left < _LONGEST_TRAINING else None  # what a program says may be anything
 
 
 def _of(value: float | None, total: float | None) -> str:

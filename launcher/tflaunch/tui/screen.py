@@ -15,8 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tflaunch.printable import printable
-from tflaunch.store.log_line import Kept, last_state
+from tflaunch.store.log_line import Kept
 from tflaunch.tui.backlog import Backlog, Piece
+from tflaunch.tui.startup_messages import StartupMessages
+from tflaunch.tui.task_lines import TaskLines, prefix
 
 if TYPE_CHECKING:
     from tflaunch.explain.run_status import Status
@@ -26,10 +28,8 @@ _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LONGEST_LINE = 10_000
 _STDOUT, _STDERR = 1, 2
-_LONGEST_PARTIAL = 64 * 1024
 _BATCH = 64 * 1024  # bytes that are written at once, even just after a redraw of the view
 _AT_ONCE = 64 * 1024  # bytes of one write, small enough to tell a slow reader from a stalled one
-_LAST = 4096  # bytes that are searched for a task's last line
 
 
 class Screen:
@@ -37,18 +37,28 @@ class Screen:
 
     shows_output = True
 
-    def __init__(self, tasks: Sequence[str]) -> None:
-        """Prepare for these tasks: names are padded to the same width and coloured on a terminal."""
+    def __init__(self, tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = False) -> None:
+        """Prepare for these tasks: names are padded to the same width and coloured on a terminal.
+
+        TensorFlow's start-up messages are hidden where people read, which is where output and messages go to the same
+        terminal or file, unless ``is_verbose``. With ``is_quiet``, there is no view, and of tflaunch's messages only
+        warnings and failures are shown.
+        """
+        self._is_quiet = is_quiet
         width = max((len(task) for task in tasks), default=0)
         is_terminal = os.isatty(_STDOUT)
         is_coloured = is_terminal and not os.environ.get("NO_COLOR")
-        clean = _cleaner() if is_terminal else _as_it_is
+        is_one = _is_one_stream()
+        clean = _cleaner() if is_terminal else None
+        self._startup = StartupMessages() if is_one and not is_verbose else None
+        shown = None if self._startup is None else self._startup.without
         self._lines = {
-            task: _Lines(_prefix(task, width, _COLOURS[number % len(_COLOURS)] if is_coloured else None), clean)
+            task: TaskLines(
+                prefix(task, width, _COLOURS[number % len(_COLOURS)] if is_coloured else None), clean, shown
+            )
             for number, task in enumerate(tasks)
         }
-        is_one = _is_one_stream()
-        self._live = self._view() if is_terminal and is_one else None
+        self._live = self._view() if is_terminal and is_one and not is_quiet else None
         own = _STDERR if is_one and self._live is None else _STDOUT
         self._out = _Writer(Backlog(is_terminal), self._write_with_view if self._live else self._write_lines, own)
         # With a reader of its own, a message does not wait for the reader of the output.
@@ -82,11 +92,12 @@ class Screen:
     def say(self, message: str, is_failure: bool = False) -> None:
         """Show a message of tflaunch itself, which may quote text from hosts and tasks.
 
-        On a terminal the first line of a failure is red.
+        On a terminal a failure is a panel.
         """
-        lines = [f"tflaunch: {_quoted(line)}" for line in message.split("\n")] if message else []
-        if is_failure and lines and os.isatty(_STDERR) and not os.environ.get("NO_COLOR"):
-            lines[0] = f"\033[1;31m{lines[0]}\033[0m"
+        if self._is_quiet and not is_failure and not message.startswith("warning:"):
+            return
+        lines = [_quoted(line) for line in message.split("\n")] if message else []
+        lines = (_panel(lines) if is_failure and lines else None) or [f"tflaunch: {line}" for line in lines]
         text = "".join(f"{line}\n" for line in lines)
         self._err.add(Piece(None, text.encode("utf-8")))
 
@@ -158,7 +169,9 @@ class Screen:
             return piece.data
         lines = self._lines[piece.task]
         text = lines.feed(piece.data) if piece.data else b""
-        return text + lines.flush() if piece.ends_line else text
+        if piece.ends_line:
+            text += lines.flush()
+        return text if self._startup is None else self._startup.note() + text
 
     def _last_lines(self) -> dict[str, str]:
         """Return the last line of each task that was shown or is being written."""
@@ -242,58 +255,15 @@ def _cleaner() -> Callable[[bytes], bytes]:
     return escapes.without_commands
 
 
-def _as_it_is(lines: bytes) -> bytes:
-    return lines
+def _panel(lines: Sequence[str]) -> list[str] | None:
+    """Return a failure as it is drawn on stderr; None if that is no terminal on which a panel can be drawn."""
+    if not os.isatty(_STDERR):
+        return None
+    from tflaunch.tui import failure_panel, terminal
+
+    return failure_panel.panel(lines, terminal.size(_STDERR)[0]) if terminal.is_drawable(_STDERR) else None
 
 
 def _quoted(line: str) -> str:
     """Return a line without colours and without anything else that a terminal would interpret."""
     return printable(_COLOUR.sub("", line.rstrip("\r")).expandtabs(), _LONGEST_LINE)
-
-
-def _prefix(task: str, width: int, colour: int | None) -> bytes:
-    text = f"{task:<{width}} | "
-    return (f"\033[{colour}m{text}\033[0m" if colour is not None else text).encode()
-
-
-class _Lines:
-    """Splits the output of one task into complete lines, each with the task's prefix."""
-
-    def __init__(self, prefix: bytes, clean: Callable[[bytes], bytes] = _as_it_is) -> None:
-        self._prefix = prefix
-        self._clean = clean
-        self._partial = b""
-        self._whole = b""
-
-    def feed(self, data: bytes) -> bytes:
-        """Take a chunk of output; return the lines that it completes."""
-        whole, newline, rest = (self._partial + data).rpartition(b"\n")
-        self._partial = rest
-        text = self._with_prefix(whole) if newline else b""
-        self._remember(whole)
-        if len(self._partial) > _LONGEST_PARTIAL:
-            text += self.flush()
-        return text
-
-    def flush(self) -> bytes:
-        """Return an unfinished line as if it were complete."""
-        partial, self._partial = self._partial, b""
-        self._remember(partial)
-        return self._with_prefix(partial) if partial else b""
-
-    def last(self) -> str:
-        """Return the last non-blank line, complete or not. Thread-safe."""
-        for text in (self._partial[-_LAST:], self._whole):
-            line = last_state(text.rstrip().rpartition(b"\n")[2])
-            if line:
-                return line.decode("utf-8", "replace")
-        return ""
-
-    def _remember(self, text: bytes) -> None:
-        if text and not text.isspace():
-            self._whole = text[-_LAST:]
-
-    def _with_prefix(self, lines: bytes) -> bytes:
-        if b"\r" in lines:
-            lines = b"\n".join(last_state(line) for line in lines.split(b"\n"))
-        return self._prefix + self._clean(lines).replace(b"\n", b"\n" + self._prefix) + b"\n"

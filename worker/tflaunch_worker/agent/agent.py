@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.agent.files import Offer
     from tflaunch_worker.agent.host import Host
+    from tflaunch_worker.agent.left_files import Readable
     from tflaunch_worker.agent.progress import Progress
+    from tflaunch_worker.agent.relay_frames import Network
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
+    from tflaunch_worker.inspect.evidence import Facts
     from tflaunch_worker.inspect.usage import Figures
 
 
-_OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code")
+_OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code", "look_for_warm")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
 
@@ -125,14 +128,11 @@ class Agent:
                 from tflaunch_worker.inspect.doctor import DoctorService  # most runs never use the doctor
 
                 DoctorService(self._loop, self._host, self._link).obey(message)
-            elif message["kind"] == "set_cluster":
-                cluster = orders.read_cluster(body)
+            elif message["kind"] in self._BODY_ORDERS:
+                read, obey = self._BODY_ORDERS[message["kind"]]
+                content = read(body)
                 if self._is_new(message):
-                    self._host.cluster = cluster
-            elif message["kind"] == "set_fence":
-                addresses = orders.read_addresses(body)
-                if self._is_new(message):
-                    self._admit(addresses)
+                    obey(self, content)
             elif order is None:
                 self._link.refuse(f"unknown order {message['kind'][:40]!r}")
             elif self._is_new(message):
@@ -179,6 +179,11 @@ class Agent:
         self._stop_when_done()
 
     def _hold_ports(self, message: dict[str, Any]) -> None:
+        if message.get("private"):
+            reason = self._host.open_private_network(bool(message.get("relayed")))
+            if reason:
+                self._link.say("network_refused", reason=reason)
+                return
         held, refused = {}, {}
         hold = self._host.ports.hold_beside if message.get("exclusive") else self._host.ports.hold
         for task, port in message["ports"].items():
@@ -241,7 +246,9 @@ class Agent:
         if message["port"]:
             if not message.get("exclusive"):
                 self._tell_unfenced(name, self._host.fence.guard(name, self._host.ports.holder(name)))
-            self._port_watch.add(name, message["port"], (lambda: task.pid) if message.get("exclusive") else None)
+            pid = lambda: task.pid  # noqa: E731
+            session, process = (pid if message.get(field) else None for field in ("exclusive", "private"))
+            self._port_watch.add(name, message["port"], session, process)
         if progress is not None:
             self._progress[name] = progress
         if message.get("stall"):
@@ -280,6 +287,29 @@ class Agent:
                 tasks[name]["progress"] = progress
         self._link.answer("measured", time=self._loop.now(), tasks=tasks)
 
+    def _list_files(self, message: dict[str, Any]) -> None:
+        """List the files that match patterns in a task's working directory, and let the launcher read them."""
+        task, attempt = message["task"], message["attempt"]
+
+        def listed(problem: str, files: dict[str, Readable], about: dict[str, Any]) -> None:
+            self._left_files.offer(task, attempt, files)
+            self._link.answer("files_listed", task=task, attempt=attempt, problem=problem, **about)
+
+        self._host.list_files(message["workdir"], message["patterns"], listed)
+
+    def _gather_evidence(self, message: dict[str, Any]) -> None:
+        self._host.evidence_collector.ask(self._pids, self._tell_evidence)
+
+    def _tell_evidence(self, facts: Facts) -> None:
+        """Report where the tasks' processes are: a message per task, and one at the end."""
+        now = self._loop.now()
+        for name, processes in facts.items():
+            task = self._tasks[name]
+            silence = None if task.wrote_at is None else now - task.wrote_at
+            known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes}
+            self._link.answer("evidence", **known, progress=self._known_progress(task) or None)
+        self._link.answer("evidence_complete")
+
     def _read_file(self, message: dict[str, Any]) -> None:
         self._left_files.read(message)
 
@@ -315,7 +345,7 @@ class Agent:
     def _known_progress(self, task: Task) -> dict[str, object]:
         """Return a task's reported progress, or else the progress that its Keras output shows."""
         reported = self._progress[task.name].known() if task.name in self._progress else {}
-        return reported or task.last_output.progress()
+        return reported or task.shown_progress()
 
     def reached(self, task: Task) -> dict[str, object]:
         """Return the training progress of a task: step, epoch and metrics, as far as known."""
@@ -336,6 +366,10 @@ class Agent:
             found(0)  # no restart will depend on it
         else:
             self._host.find_checkpoint(command, since, found)
+
+    def look_at_tasks(self, done: Callable[[], None]) -> None:
+        """Call ``done`` once it is known where the tasks are; the supervisor asks for that at the same time."""
+        self._host.evidence_collector.ask(self._pids, lambda _: done())
 
     def has_gone(self, task: Task) -> None:
         """Forget a task whose last process is dead."""
@@ -369,8 +403,16 @@ class Agent:
         if self._host.fence.lacks(source):
             self._link.say("peer_seen", source=source)
 
-    def _outsider_refused(self, task: str, source: str) -> None:
-        self._link.say("outsider_refused", task=task, source=source)
+    def _outsider_refused(self, task: str, source: str, reason: str) -> None:
+        self._link.say("outsider_refused", task=task, source=source, reason=reason)
+
+    def _set_cluster(self, cluster: dict[str, list[str]]) -> None:
+        self._host.cluster = cluster
+
+    def _join_private_networks(self, network: Network) -> None:
+        self._host.listeners.close()  # the relay listens on one of their ports
+        ended = lambda: self.give_up("the relay of its private network has ended")  # noqa: E731
+        self._host.join_private_networks(network, ended)
 
     # ---- shutdown
 
@@ -424,6 +466,13 @@ class Agent:
         reason = f"no message came from the supervisor for the lease of {self._lease.seconds:g} s"
         self._end_by_itself(reason, is_drain=False)
 
+    _BODY_ORDERS: dict[str, tuple[Callable[[bytes], Any], Callable[[Agent, Any], None]]] = {  # noqa: RUF012 - as below
+        "set_cluster": (orders.read_cluster, _set_cluster),
+        "set_fence": (orders.read_addresses, _admit),
+        "set_network": (orders.read_network, _join_private_networks),
+    }
+    """Orders whose content is their body: how it is checked, and what is done with it."""
+
     _ORDERS = {  # noqa: RUF012 - ClassVar would need the import of typing
         "hello": _hello,
         "keep_alive": _keep_alive,
@@ -435,6 +484,8 @@ class Agent:
         "stop_task": _stop_task,
         "signal_task": _signal_task,
         "measure": _measure,
+        "list_files": _list_files,
+        "gather_evidence": _gather_evidence,
         "read_file": _read_file,
         "release_file": _release_file,
         "leave": _leave,

@@ -28,10 +28,15 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.agent.checkpoints import Finder
     from tflaunch_worker.agent.files import Offer
+    from tflaunch_worker.agent.left_files import Readable
+    from tflaunch_worker.agent.private_network import PrivateNetwork
+    from tflaunch_worker.agent.relay import Relay
+    from tflaunch_worker.agent.relay_frames import Network
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
     from tflaunch_worker.agent.task import Listener
     from tflaunch_worker.event_loop import Loop
     from tflaunch_worker.forkserver.pool import WarmZygote, ZygotePool
+    from tflaunch_worker.inspect.evidence import EvidenceCollector
 
 # Variables by which a plan refers to paths and values that only the host knows.
 _SERVER = "TFLAUNCH_SERVER"
@@ -69,6 +74,10 @@ class Host:
         self._warm = warm
         self._zygotes: ZygotePool | None = None
         self._checkpoints: Finder | None = None
+        self._network: PrivateNetwork | None = None
+        self._relay: Relay | None = None
+        self._others: list[str] = []
+        self._evidence_collector: EvidenceCollector | None = None
 
     def watch_ports(self, opened: Callable[[str, int], None]) -> PortWatch:
         """Return a watch that calls ``opened(task, port)`` when a task listens on its port."""
@@ -81,6 +90,45 @@ class Host:
     def why_unfenced(self) -> str:
         """Return why the ports of tasks cannot be fenced here, or "" if they can."""
         return why_unavailable()
+
+    def why_not_private(self) -> str:
+        """Return why tasks cannot have a private network here, or "" if they can."""
+        from tflaunch_worker.agent import private_network  # most runs have none
+
+        return private_network.why_unavailable()
+
+    def why_no_relay(self) -> str:
+        """Return why the private network of this host cannot be joined with those of others, or "" if it can."""
+        from tflaunch_worker.agent import relay_tls  # most runs have none
+
+        return relay_tls.why_unavailable()
+
+    def open_private_network(self, is_relayed: bool) -> str:
+        """Make the private network of this host's tasks; return why that is not possible, or ""."""
+        reason = self.why_no_relay() if is_relayed else ""
+        if self._network is None and not reason:
+            from tflaunch_worker.agent import private_network  # most runs have none
+
+            try:
+                self._network = private_network.open_network()
+            except private_network.NoPrivateNetwork as error:
+                reason = str(error)
+        return reason
+
+    def join_private_networks(self, network: Network, ended: Callable[[], None]) -> None:
+        """Join the private network of this host with those of others, from now on like this.
+
+        ``ended`` is called when that has stopped by itself. Does nothing without a network, or a port to listen on.
+        """
+        listener = self.ports.holder(network.port_of)
+        if self._network is None or listener is None:
+            return
+        if self._relay is None:
+            from tflaunch_worker.agent.relay import Relay  # most runs have none
+
+            self._relay = Relay(self._loop, self._network.namespaces, self.fence.note_refused, ended)
+        self._others = list(network.hosts)
+        self._relay.configure(network, listener)
 
     def fence_gap(self, task: str, port: int) -> str:
         """Return why connections can reach a task that listens on its port past the fence, or ""."""
@@ -113,6 +161,15 @@ class Host:
         """Return what is known about why a process was killed, or "" for nothing."""
         return self._oom.evidence(pid)
 
+    @property
+    def evidence_collector(self) -> EvidenceCollector:
+        """What finds out where tasks are."""
+        if self._evidence_collector is None:
+            from tflaunch_worker.inspect.evidence import EvidenceCollector  # most runs are never asked
+
+            self._evidence_collector = EvidenceCollector(self._loop)
+        return self._evidence_collector
+
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
         """Call ``found`` with the highest number of the checkpoints that a command has written."""
         if self._checkpoints is None:
@@ -124,6 +181,27 @@ class Host:
     def find_left_file(self, task: str, name: str, most: int) -> left_files.LeftFile | None:
         """Return the file that a task has left under a name, None if there is none of at most ``most`` bytes."""
         return left_files.find_left_file(os.path.join(self.task_directory(task), name), most)
+
+    def list_files(
+        self, workdir: str, patterns: list[str], listed: Callable[[str, dict[str, Readable], dict[str, Any]], None]
+    ) -> None:
+        """Call ``listed`` with a problem or "", the files in a working directory that match, and their list."""
+        from tflaunch_worker.agent import listed_files  # most agents list no files
+
+        nothing: dict[str, Any] = {"files": [], "left_out": 0, "directory": workdir}
+        try:
+            directory = host_vars.expand_path(workdir, self._known())
+        except host_vars.UnknownValue as unknown:
+            listed(str(unknown), {}, nothing)
+            return
+
+        def found(about: dict[str, Any] | None) -> None:
+            problem = "" if about is not None else f"{directory} cannot be searched"
+            about = {**(about or nothing), "directory": directory}
+            files = {path: listed_files.ListedFile(directory, path) for path, _, _ in about["files"]}
+            listed(problem, dict(files), about)
+
+        offload.run_in_fork(self._loop, lambda: listed_files.list_files(directory, patterns), found)
 
     def forget_stale_files(self, task: str, names: Iterable[str]) -> None:
         """Remove the files that an earlier attempt of a task may have left under these names."""
@@ -172,12 +250,14 @@ class Host:
         """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe.
 
         Raises:
-            UnknownValue: the command refers to a value that the host does not have.
+            UnknownValue: the command refers to a value that the host does not have, to an unknown secret, or to a
+                private network, which the host does not allow.
         """
         known = self._known()
         env = dict(self._inherited if message["inherit"] else self._bare_environment())
         env.update({variable: host_vars.expand(value, known) for variable, value in message["env"].items()})
-        for variable in message["unset"]:
+        secrets = _known_secrets(message.get("secrets") or {})
+        for variable in (*message["unset"], *secrets):
             env.pop(variable, None)
         if message.get("tf_config") is not None:
             env[tf_config.NAME] = tf_config.compose(self.cluster, **message["tf_config"])
@@ -190,10 +270,28 @@ class Host:
         self._choose_keras(argv, env)
         modules = tuple(str(module) for module in message.get("preload", ()))
         command = spawn.Command(argv, env, host_vars.expand_path(message["workdir"], known), modules)
-        if modules and message.get("warm") is not None:
+        command.secrets = secrets
+        command.search = message.get("search")
+        if message.get("private"):
+            self._join_private_network(command)
+        elif modules and message.get("warm") is not None:
             command.warm = self._warm_order(**message["warm"])
         command.facts = self._facts(argv, env)
         return command
+
+    def _join_private_network(self, command: spawn.Command) -> None:
+        """Have a command join the network of this host's tasks, which is made for the first of them.
+
+        Raises:
+            UnknownValue: this host does not allow it.
+        """
+        reason = self.open_private_network(is_relayed=False)
+        if self._network is None:
+            message = f'"network": "private" is not possible: {reason}; allow it there, or use "fenced"'
+            raise host_vars.UnknownValue(message)
+        self._network.change_environment(command.env, self._others)
+        command.namespaces = self._network.namespaces
+        command.modules = ()  # a fork of another process cannot drop its privileges in the user namespace
 
     def _warm_order(self, recipe: str, idle: float) -> spawn.WarmOrder:
         from tflaunch_worker.forkserver import warm_client  # most runs are not warm
@@ -242,6 +340,14 @@ class Host:
         path = os.path.join(self.directory, TASKS_NAME, name.replace(":", "-"))
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
+
+
+def _known_secrets(secrets: dict[str, str | None]) -> dict[str, str]:
+    known = {name: value for name, value in secrets.items() if value is not None}
+    if len(known) < len(secrets):
+        missing = ", ".join(sorted(secrets.keys() - known.keys()))
+        raise host_vars.UnknownValue(f"secrets could not be read when the run was resumed: {missing}")
+    return known
 
 
 def _looked_at(argv: list[str], env: dict[str, str]) -> tuple[str, ...]:

@@ -13,12 +13,22 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping
+    from typing import Any, Callable, Mapping, Protocol
 
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
 
+    class Readable(Protocol):
+        """A file of which the launcher may request parts."""
+
+        def read(self, offset: int) -> bytes:
+            """Return a part of the file, empty if it can no longer be read."""
+
+
 PART = 256 * 1024
 """Maximum bytes of a file in one frame."""
+
+LONGEST_PATH = 4095
+"""Maximum bytes of the path of a file below a directory."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -54,6 +64,12 @@ class LeftFile:
         forget_stale(self._path)
 
 
+def is_inside(path: str) -> bool:
+    """Whether a path is relative, leads nowhere else, and has no empty component."""
+    parts = path.split("/")
+    return len(os.fsencode(path)) <= LONGEST_PATH and "\0" not in path and not {"", ".", ".."}.intersection(parts)
+
+
 def find_left_file(path: str, most: int) -> LeftFile | None:
     """Return the file that a task has left at ``path``, None if there is none of at most ``most`` bytes."""
     try:
@@ -80,6 +96,7 @@ class LeftFiles:
         self._wanted: dict[str, Mapping[str, int]] = {}
         self._left: dict[tuple[str, int], dict[str, LeftFile]] = {}
         self._released: dict[tuple[str, int], Callable[[], None]] = {}
+        self._listed: dict[tuple[str, int], Mapping[str, Readable]] = {}
 
     def want(self, task: str, files: Mapping[str, int]) -> None:
         """Bring home these files of a task's next attempt: name to the maximum number of bytes."""
@@ -105,10 +122,15 @@ class LeftFiles:
         for name, file in self._left[(task, attempt)].items():
             self._link.answer("file_left", task=task, attempt=attempt, name=name, size=file.size)
 
+    def offer(self, task: str, attempt: int, files: Mapping[str, Readable]) -> None:
+        """Let the launcher read files that stay where they are, instead of those offered before."""
+        self._listed = {(task, attempt): files}
+
     def read(self, message: Mapping[str, Any]) -> None:
         """Send a part of a file, empty if there is no such file any more."""
         about = {name: message[name] for name in ("task", "attempt", "name", "offset")}
-        file = self._left.get((message["task"], message["attempt"]), {}).get(message["name"])
+        attempt, name = (message["task"], message["attempt"]), message["name"]
+        file: Readable | None = self._left.get(attempt, {}).get(name) or self._listed.get(attempt, {}).get(name)
         self._link.answer_with(b"" if file is None else file.read(message["offset"]), "file_read", **about)
 
     def release(self, message: Mapping[str, Any]) -> None:

@@ -44,6 +44,11 @@ def ports(without: Collection[int] = ()) -> set[int]:
     return {found.port for found in _all() if found.inode not in without}
 
 
+def ports_beside(pid: int) -> set[int]:
+    """Return the TCP ports on which any process listens in the network of a process."""
+    return {found.port for found in from_tables(f"/proc/{pid}/net")}
+
+
 def is_listening(port: int, session: int) -> bool:
     """Return whether a process of a session listens on a port."""
     links = _links(port)
@@ -137,10 +142,10 @@ def from_kernel(family: int) -> Iterator[Listener]:
         yield Listener(int.from_bytes(port, "big"), inode, socket.inet_ntop(found, packed))
 
 
-def from_tables() -> Iterator[Listener]:
+def from_tables(directory: str = "/proc/net") -> Iterator[Listener]:
     """Yield the TCP listeners in the kernel's tables of text, which every kernel has."""
-    for table, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
-        for line in (linux.read(table) or "").splitlines()[1:]:
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in (linux.read(f"{directory}/{table}") or "").splitlines()[1:]:
             words = line.split()
             if len(words) > 9 and int(words[3], 16) == _LISTEN:
                 address, _, port = words[1].rpartition(":")

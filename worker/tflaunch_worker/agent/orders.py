@@ -9,16 +9,20 @@ import socket
 from functools import partial
 
 from tflaunch_worker import fields, wire
+from tflaunch_worker.agent import left_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping
+
+    from tflaunch_worker.agent.relay_frames import Network
 
     Check = Callable[[Mapping[str, Any], str], object]
     """Takes a message and the name of a field. Raises ValueError."""
 
 _LONGEST_NAME = 200  # bytes; a task's name is also used as a file name
 _LONGEST_PATIENCE = 86400.0  # seconds
+_MOST_SECRETS = 64 * 1024  # characters
 
 
 def check(message: Mapping[str, Any]) -> None:
@@ -66,6 +70,11 @@ def _peers(message: Mapping[str, Any], name: str) -> None:
         fields.integer(_named(peer, "host", "port"), "port", 1, 65535)
 
 
+def _path(message: Mapping[str, Any], name: str) -> None:
+    if not left_files.is_inside(fields.text(message, name, left_files.LONGEST_PATH)):
+        raise ValueError(f"{name!r} must be a path inside a directory")
+
+
 def _file_name(message: Mapping[str, Any], name: str) -> None:
     check_task_name(fields.text(message, name))
 
@@ -106,6 +115,15 @@ def _env(message: Mapping[str, Any], name: str) -> None:
         _check_word(value, name)
 
 
+def _secrets(message: Mapping[str, Any], name: str) -> None:
+    """Check the secrets of a task; null for one whose value the supervisor does not know."""
+    secrets = fields.mapping(message, name)
+    known = {variable: "" if value is None else value for variable, value in secrets.items()}
+    _env({name: known}, name)
+    if sum(map(len, known.values())) > _MOST_SECRETS:
+        raise ValueError(f"{name!r} must not have more than {_MOST_SECRETS} characters")
+
+
 def read_cluster(body: bytes) -> Dict[str, List[str]]:
     """Return the body of ``set_cluster``: role to the addresses of its tasks.
 
@@ -135,6 +153,20 @@ def read_addresses(body: bytes) -> List[str]:
         except (OSError, UnicodeError) as error:  # a lone surrogate is no address, either
             raise ValueError(f"{address[:60]!r} is not an address") from error
     return addresses
+
+
+def read_network(body: bytes) -> Network:
+    """Return the body of ``set_network``.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    from tflaunch_worker.agent.relay_frames import Network  # most runs have none
+
+    order = wire.parse(body)
+    if type(order) is not dict:
+        raise ValueError("the network must be an object")
+    return Network(order)
 
 
 def _tf_config(message: Mapping[str, Any], name: str) -> None:
@@ -228,7 +260,9 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "stop_task": {"task": _task, "attempt": _attempt, "grace": _seconds},
     "signal_task": {"task": _task, "attempt": _attempt, "signal": partial(fields.integer, least=1, most=64)},
     "measure": {},
-    "read_file": {**_FILE, "offset": fields.integer},
+    "gather_evidence": {},
+    "list_files": {"task": _task, "attempt": _attempt, "workdir": _word, "patterns": _words},
+    "read_file": {**_FILE, "name": _path, "offset": fields.integer},
     "release_file": _FILE,
     "leave": {"grace": _seconds},
     "offer_files": {"is_first": fields.flag, "is_last": fields.flag, "files": _files, "links": _links},
@@ -238,15 +272,20 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "look_for_marks": {"paths": _words},
     "remove_marks": {"paths": _words},
     "remove_code": {},
+    "look_for_warm": {"stop": fields.flag},
 }
 _OPTIONAL: Dict[str, Check] = {
     "order": fields.integer,
     "fencing": _attempt,
     "exclusive": fields.flag,
+    "private": fields.flag,
+    "relayed": fields.flag,
     "with_stacks": fields.flag,
     "stall": _seconds,
     "preload": _words,
+    "search": _words,
     "warm": _warm,
     "tf_config": _tf_config,
     "left_files": _wanted_files,
+    "secrets": _secrets,
 }

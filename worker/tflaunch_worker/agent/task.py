@@ -5,6 +5,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ import time
 from tflaunch_worker import linux, spawn
 from tflaunch_worker.agent import stall
 from tflaunch_worker.agent.last_output import LastOutput
+from tflaunch_worker.agent.progress import ProgressStats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
         def has_gone(self, task: Task) -> None:
             """Handle that the last process of a task is dead."""
 
+        def look_at_tasks(self, done: Callable[[], None]) -> None:
+            """Call ``done`` once it is known where the tasks are, which a dump of their stacks would end."""
+
 
 _READ = 256 * 1024
 _MOST_READS = 16  # a child that keeps writing must not delay the report of the exit
@@ -69,6 +74,9 @@ class Task:
         self.pid = 0
         self.is_gone = False
         self.last_output = LastOutput()
+        self.wrote_at: float | None = None
+        self._shown = ProgressStats()
+        self._shown_step: object = None
         self._command = command
         self._stream = stream
         self._loop = loop
@@ -138,7 +146,7 @@ class Task:
         kill_at = self._loop.now() + grace
         if self._kill_at is None and grace > 0:
             if with_stacks:
-                stall.write_stacks(self.pid, self._command.env, self._loop, self._keep_stacks)
+                self._listener.look_at_tasks(self._write_stacks)
             else:
                 self.signal(signal.SIGTERM)
                 self.signal(signal.SIGCONT)  # a stopped process acts on TERM only after it is continued
@@ -158,6 +166,10 @@ class Task:
         self._has_exited = True
         self._say("task_exited", code=None, signal=int(number), at=self._loop.now(), was_told=True, evidence="")
         self._end()
+
+    def _write_stacks(self) -> None:
+        if not self._has_exited:
+            stall.write_stacks(self.pid, self._command.env, self._loop, self._keep_stacks)
 
     def _keep_stacks(self, text: bytes) -> None:
         """Add a tool's stack dump to the task's output, then make the program write its own."""
@@ -201,6 +213,7 @@ class Task:
             return None
         if data:
             self.last_output.note(data)
+            self.wrote_at = self._loop.now()
             self._stream.append(data)
             self._listener.has_output(self._stream)
         return len(data)
@@ -218,6 +231,18 @@ class Task:
             self._loop.forget(self._child.output)
             os.close(self._child.output)
             self._child.output = -1
+
+    def shown_progress(self) -> dict[str, object]:
+        """Return the progress that the output of Keras shows, if any; the speed is that between calls."""
+        known = self.last_output.progress()
+        if not known:
+            return {}
+        now = self._loop.now()
+        if "step" in known and known["step"] != self._shown_step:
+            self._shown_step = known["step"]
+            self._shown.take(json.dumps({"step": known["step"]}).encode("ascii"), now)
+        speed = self._shown.known(now).get("steps_per_second")
+        return {**known, "is_from_output": True, **({} if speed is None else {"steps_per_second": speed})}
 
     # ---- start and end
 

@@ -16,6 +16,7 @@ import types
 
 from tflaunch_worker import linux
 from tflaunch_worker.forkserver import process_title, program_source
+from tflaunch_worker.forkserver.messages import receive_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def become_task(request: dict[str, Any], output: int, report: socket.socket, age
     Args:
         request: ``argv``, ``env`` and ``workdir`` of the task.
         output: the write end of the task's output.
-        report: sends the agent our pid, receives its permission, and reports a failed start like `spawn`.
+        report: sends the agent our pid, receives its permission and the task's secrets, and reports a failed start like
+            `spawn`.
         agent: the process that must be the parent.
         import_output: output of the imports, which the task writes as its own.
     """
@@ -44,7 +46,9 @@ def become_task(request: dict[str, Any], output: int, report: socket.socket, age
             os._exit(_NOT_FOUND)  # the agent died before the line above took effect
         os.setsid()
         report.sendall(f"pid {os.getpid()}\n".encode("ascii"))
-        if not report.recv(1):
+        try:
+            env = {**env, **receive_message(report)[0]["secrets"]}
+        except EOFError:
             os._exit(_NOT_FOUND)  # the task was cancelled
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -88,7 +92,7 @@ def restore_openblas_threads(env: dict[str, str]) -> None:
     for path in {row[5] for row in rows if len(row) > 5}:
         library = ctypes.CDLL(path)
         for name in ("openblas_set_num_threads", "scipy_openblas_set_num_threads"):
-            for suffix in ("", "64_", "_"):
+            for suffix in ("", "64_"):  # "_" ends the name of Fortran's function, which takes an address
                 function: Callable[..., Any] | None = getattr(library, name + suffix, None)
                 if function is not None:
                     function(ctypes.c_int(count))

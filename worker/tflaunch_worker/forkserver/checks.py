@@ -22,18 +22,21 @@ _OWN_PACKAGE = __name__.partition(".")[0]
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
-def check_program(request: dict[str, Any], modules_before: set[str]) -> tuple[str, set[str]]:
+def check_program(request: dict[str, Any], modules_before: set[str], added: list[str]) -> tuple[str, set[str]]:
     """Return why a task must not be forked from this process ("" if it may), and the packages it imports.
 
     Args:
-        request: ``argv``, ``env`` and ``workdir`` of the task.
+        request: ``argv``, ``env`` and ``workdir`` of the task, and whether it calls a function (``is_function``).
         modules_before: the modules that this process needs for itself.
+        added: directories at the end of ``sys.path`` that are not the interpreter's own.
     """
     argv, workdir = request["argv"], request["workdir"]
     reason = reason_in_process()
     if reason:
         return reason, set()
     python_path = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(":") if place]
+    if request["is_function"]:
+        return _check_function(request, modules_before, [workdir, *python_path, *added])
     kind, index = program_source.find_program(argv) or ("", 0)
     path = [*sys.path, *_package_directories(argv[index])] if kind == program_source.MODULE else sys.path
     reason, imported = program_source.check_source(argv, workdir, python_path, path, request["env"])
@@ -46,6 +49,18 @@ def check_program(request: dict[str, Any], modules_before: set[str]) -> tuple[st
     if kind == program_source.SCRIPT:
         directory = os.path.dirname(os.path.realpath(os.path.join(workdir, name)))
     return reason or _reason_in_directory(directory, modules_before), imported
+
+
+def _check_function(request: dict[str, Any], modules_before: set[str], roots: list[str]) -> tuple[str, set[str]]:
+    """Do the same for a program that calls a function, which imports modules of the user from ``roots``."""
+    program = program_source.find_program(request["argv"])
+    assert program is not None
+    directory = os.path.dirname(request["argv"][program[1]])
+    path = [os.path.realpath(request["workdir"]), *sys.path]
+    reason, imported = program_source.check_function(directory, roots, path, request["env"])
+    # Each of these directories is the first in sys.path for some time. The cloudpickle in ours may be imported already.
+    reason = reason or _reason_in_directory(directory, modules_before, may_copy=True)
+    return reason or _reason_in_directory(request["workdir"], modules_before), imported
 
 
 def _package_directories(module: str) -> list[str]:
@@ -77,8 +92,11 @@ def reason_in_process() -> str:
     return ""
 
 
-def _reason_in_directory(directory: str, modules_before: set[str]) -> str:
-    """Return a reason if a program's directory has a module that was imported from elsewhere, or else ""."""
+def _reason_in_directory(directory: str, modules_before: set[str], may_copy: bool = False) -> str:
+    """Return a reason if a program's directory has a module that was imported from elsewhere, or else "".
+
+    ``may_copy``: a module that has the same files as the imported one is no reason.
+    """
     if getattr(sys.flags, "safe_path", False):
         return ""
     try:
@@ -95,7 +113,26 @@ def _reason_in_directory(directory: str, modules_before: set[str]) -> str:
         is_module = any(name == stem + suffix for suffix in suffixes)
         is_package = name == stem and any(os.path.exists(os.path.join(path, "__init__" + end)) for end in suffixes)
         origin = getattr(module, "__file__", None) or ""
-        if (is_module or is_package) and not os.path.realpath(origin).startswith(os.path.realpath(path)):
+        is_elsewhere = not os.path.realpath(origin).startswith(os.path.realpath(path))
+        if (is_module or is_package) and is_elsewhere and not (may_copy and _is_copy(path, origin)):
             known = "preloading needs it, too" if stem in modules_before else "it would hide the one that was imported"
             return f"its directory has a module {stem} of its own: {known}"
     return ""
+
+
+def _is_copy(path: str, origin: str) -> bool:
+    """Whether a module or package has the same files as the imported one."""
+    pairs = [(path, origin)]
+    try:
+        if os.path.isdir(path):
+            there = os.path.dirname(origin)
+            names = [name for name in os.listdir(path) if name != "__pycache__"]
+            pairs = [(os.path.join(path, name), os.path.join(there, name)) for name in names]
+        return all(_content(one) == _content(other) for one, other in pairs)
+    except OSError:
+        return False  # it has a directory, for instance
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

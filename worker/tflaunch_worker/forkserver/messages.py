@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Message = Dict[str, Any]
 
 _LENGTH_BYTES = 4
-_MOST_DESCRIPTORS = 2
+_MOST_DESCRIPTORS = 3
 _LONGEST = 16 * 1024 * 1024
 
 

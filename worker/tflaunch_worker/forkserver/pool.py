@@ -3,7 +3,8 @@
 A zygote (`server`) is started for the first task that needs it, stays for later attempts, and ends with the agent. A
 task is forked in three steps, so that no program runs without the agent's knowledge, even if a process dies or is slow:
 the zygote gets the request with the ends of two connections; the fork sends its pid over one of them; it continues only
-after the agent's answer. If the connection ends without a pid, the task is started as usual.
+after the agent's answer, which has the task's secrets. If the connection ends without a pid, the task is started as
+usual.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -41,9 +42,9 @@ _CODE = (
 )
 _IMPORT_TIMEOUT = 120.0  # seconds
 _STAY_PATIENCE = 3.0  # seconds for a zygote to look at all files that it has imported
+_GO_PATIENCE = 2.0  # seconds for a fork to read what it is waiting for
 _REAP_INTERVAL = 0.05  # seconds
 _READ = 64 * 1024
-_GO = b"g"
 
 
 class WarmZygote:
@@ -140,12 +141,14 @@ class PendingFork:
         loop: Loop,
         output: int,
         report: socket.socket,
+        secrets: dict[str, str],
         on_started: Callable[[spawn.Child], None],
         on_refused: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._output = output
         self._report = report
+        self._secrets = secrets
         self._on_started = on_started
         self._on_refused = on_refused
         self._received = b""
@@ -183,10 +186,12 @@ class PendingFork:
             self._close_fds()
             kill_and_reap(self._loop, pid)
             return
-        try:
-            self._report.send(_GO)
+        self._report.settimeout(_GO_PATIENCE)
+        try:  # secrets go past the zygote, which may outlive the run
+            send_message(self._report, {"kind": "go", "secrets": self._secrets})
         except OSError:
             pass  # the fork has died, and so has the task
+        self._report.setblocking(False)
         self._on_started(spawn.Child(pid, self._output, self._report.detach()))
 
     def _close_fds(self) -> None:
@@ -222,9 +227,10 @@ class Zygote:
         report, report_end = socket.socketpair()
         report.setblocking(False)
         _set_preload(command, ",".join(command.modules))
-        fields = {"kind": "fork", "argv": command.argv, "env": command.env, "workdir": command.workdir}
+        place = {"workdir": command.workdir, "is_function": command.search is not None}
+        fields = {"kind": "fork", "argv": command.argv, "env": command.env, **place}
         self._unsent.append((encode_message(fields), [output_end, report_end.detach()]))
-        pending = PendingFork(self._loop, output, report, on_started, on_refused)
+        pending = PendingFork(self._loop, output, report, command.secrets, on_started, on_refused)
         timer = self._loop.call_at(self._loop.now() + _IMPORT_TIMEOUT, lambda: _kill_process(self.pid))
 
         def on_answer(has_answered: bool) -> None:
@@ -306,7 +312,7 @@ def _start_import(
     link, theirs = socket.socketpair()
     try:
         theirs.set_inheritable(True)
-        arguments = ["-c", _CODE, str(theirs.fileno()), ",".join(command.modules)]
+        arguments = ["-c", _CODE, str(theirs.fileno()), ",".join(command.modules), *_search_path(command)]
         env = {name: value for name, value in command.env.items() if name not in _TASK_VARIABLES}
         own = spawn.Command(
             [path, *_unbuffered_flag(command.argv), *arguments],
@@ -363,7 +369,14 @@ def _set_preload(command: spawn.Command, value: str) -> None:
 def _zygote_key(command: spawn.Command, path: str) -> tuple[object, ...]:
     """Return the properties that tasks must share to be forked from the same zygote."""
     env = sorted(item for item in command.env.items() if item[0] not in _TASK_VARIABLES)
-    return path, command.argv[0], tuple(_unbuffered_flag(command.argv)), command.modules, command.workdir, tuple(env)
+    flags, search = tuple(_unbuffered_flag(command.argv)), tuple(_search_path(command))
+    return path, command.argv[0], flags, command.modules, search, command.workdir, tuple(env)
+
+
+def _search_path(command: spawn.Command) -> list[str]:
+    """Return the directories that a task's function searches after its interpreter's own; its first is the current."""
+    here = os.path.realpath(command.workdir)
+    return [place for place in command.search or () if place != here]
 
 
 def _unbuffered_flag(argv: list[str]) -> list[str]:
@@ -378,5 +391,6 @@ def _warm_key(command: spawn.Command, path: str) -> str:
     if not all(place.startswith("/") for place in command.env.get("PYTHONPATH", "/").split(":")):
         return ""
     env = {name: value for name, value in warm_client.without_noise(command.env).items() if name not in _TASK_VARIABLES}
-    known = [path, command.argv[0], _unbuffered_flag(command.argv), command.modules, sorted(env.items())]
+    flags, search = _unbuffered_flag(command.argv), _search_path(command)
+    known = [path, command.argv[0], flags, command.modules, search, sorted(env.items())]
     return hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()

@@ -13,6 +13,8 @@ import ast
 import os
 import re
 
+from tflaunch_worker import function
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, Mapping
@@ -29,6 +31,8 @@ _READ_AT_IMPORT = re.compile(
 _HARMLESS = ("TF_CONFIG",)
 _MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change later imports, or set variables
 _MOST_FILES = 200
+CHANGES_PATH = "changes where modules are looked for (sys.path)"
+SETS_VARIABLES = "sets variables whose names cannot be known beforehand"
 
 
 def find_program(argv: list[str]) -> tuple[str, int] | None:
@@ -73,6 +77,30 @@ def check_source(
     """
     names: set[str] = set()
     return _check_source(argv, workdir, python_path, path, environ, names), names
+
+
+def check_function(
+    directory: str, roots: list[str], path: list[str], environ: Mapping[str, str]
+) -> tuple[str, set[str]]:
+    """Return why modules must not be imported before a function ("" if they may), and what it imports.
+
+    Args:
+        directory: the function's (see `tflaunch_worker.function`).
+        roots: the directories that may contain modules of the user.
+        path: all directories in which modules are searched.
+        environ: the environment of the zygote.
+    """
+    try:
+        about = function.read_file(directory, function.ABOUT)
+        missed = [place for place in function.read_searched(directory) if place not in path]
+    except (OSError, ValueError):
+        return f"{directory} cannot be read", set()
+    if missed:
+        return f"modules in {missed[0]} could not be found beforehand", set()
+    names = {name.partition(".")[0] for name in about["imports"]}
+    places = [place for name in about["imports"] for place in _places_of(name.split("."), roots)]
+    files = [found for place in places for found in [_module_file(place)] if found]
+    return about["reason"] or _reason_in(files, roots, "", names, environ), names
 
 
 def _check_source(
@@ -144,17 +172,27 @@ def _reason_in_node(node: ast.AST, names: set[str]) -> str:
     elif isinstance(node, ast.keyword) and node.arg:
         words = [node.arg]
     for word in words:
-        if _READ_AT_IMPORT.fullmatch(word) and word not in _HARMLESS:
-            return f"mentions {word}, which is read while modules are imported"
+        if reason_in_word(word):
+            return reason_in_word(word)
     for name in _names(node):
         names.add(name.partition(".")[0])
-        if name.partition(".")[0] in _MUST_COME_FIRST:
-            return f"imports {name}, which has to be imported before all others"
+        if reason_in_import(name):
+            return reason_in_import(name)
     if _changes_path(node):
-        return "changes where modules are looked for (sys.path)"
-    if _changes_unknown_variable(node):
-        return "sets variables whose names cannot be known beforehand"
-    return ""
+        return CHANGES_PATH
+    return SETS_VARIABLES if _changes_unknown_variable(node) else ""
+
+
+def reason_in_word(word: str) -> str:
+    """Return what a program that has a text may do that must come before all imports, or "" for nothing."""
+    is_read = _READ_AT_IMPORT.fullmatch(word) and word not in _HARMLESS
+    return f"mentions {word}, which is read while modules are imported" if is_read else ""
+
+
+def reason_in_import(name: str) -> str:
+    """Return why a module must be imported before all others, or "" if it need not."""
+    is_first = name.partition(".")[0] in _MUST_COME_FIRST
+    return f"imports {name}, which has to be imported before all others" if is_first else ""
 
 
 def _names_without_effect(node: ast.AST, environ: Mapping[str, str]) -> list[ast.AST]:
@@ -238,10 +276,15 @@ def _imported(node: ast.AST, path: str, roots: list[str]) -> Iterator[str]:
             roots = [path]
     else:
         return
+    for parts in names:
+        yield from _places_of(parts, roots)
+
+
+def _places_of(parts: list[str], roots: list[str]) -> Iterator[str]:
+    """Yield the paths, without suffix, at which a module and its packages may be."""
     for root in roots:
-        for parts in names:
-            for count in range(len(parts) + 1):
-                yield os.path.join(root, *parts[:count])
+        for count in range(len(parts) + 1):
+            yield os.path.join(root, *parts[:count])
 
 
 def _module_file(place: str, is_program: bool = False) -> str | None:

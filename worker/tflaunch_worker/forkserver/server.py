@@ -2,8 +2,9 @@
 
 It runs in the tasks' own interpreter, started by the agent (`pool`) as::
 
-    python -c 'import sys; sys.path[…] = [ROOT]; from … import server; server.main()' SOCKET MODULES
+    python -c 'import sys; sys.path[…] = [ROOT]; from … import server; server.main()' SOCKET MODULES DIRECTORY…
 
+where modules are searched in the directories after those of the interpreter;
 or it is a fork of a warm server (`warm_server`), which it may become itself at the end of the run.
 
 A fork is a child of the agent, not of this process. It sends the agent its pid, waits for permission, and takes on the
@@ -37,6 +38,8 @@ def main() -> None:
     link.set_inheritable(False)  # it is not for the tasks
     del sys.path[0]  # our own entry; a program gets its own first entry
     modules_before = set(sys.modules)
+    added = [place for place in sys.argv[3:] if place not in sys.path]  # as `tflaunch_worker.function` does it
+    sys.path += added
     modules = sys.argv[2].split(",")
     imported_at = time.time_ns()
     import_output, failure = _prepare(modules)
@@ -53,7 +56,7 @@ def main() -> None:
             link = warm_server.stay(link, request, modules, imported_at)
             continue
         output, report = descriptors
-        reason, imported = (failure, set()) if failure else checks.check_program(request, modules_before)
+        reason, imported = (failure, set()) if failure else checks.check_program(request, modules_before, added)
         agent = os.getppid()
         pid = -1
         if not reason:

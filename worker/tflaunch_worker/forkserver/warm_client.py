@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import select
 import socket
 
 from tflaunch_worker import linux
@@ -32,6 +33,7 @@ FAILED = b"!"
 _DEFAULT_NAME = "warm"
 _SUFFIX = ".sock"
 _PATIENCE = 2.0  # seconds for a server to answer; its checks of TensorFlow's 3,000 files take 0.02 s
+_END_PATIENCE = 5.0  # seconds for a server to end
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OWN_PREFIX = "TFLAUNCH_"
 _NOISE = frozenset(
@@ -64,15 +66,22 @@ def socket_path(agent_directory: str, recipe: str, environ: Mapping[str, str]) -
 
     Args:
         agent_directory: the directory of an agent, HOME/runs/RUN/agents/HOST.
-        recipe: a hash of everything in the plan that decides what is imported, and how.
+        recipe: a hash of everything in the plan that decides what is imported, and how; then ``=NAME`` for each
+            variable of ``environ`` with a secret, which must not decide about the name.
         environ: the environment of the agent.
     """
-    home = agent_directory
-    for _ in range(4):
-        home = os.path.dirname(home)
-    known = [recipe, _ROOT, sorted(without_noise(environ).items()), _own_version()]
+    secrets = recipe.split("=")[1:]
+    env = {variable: value for variable, value in without_noise(environ).items() if variable not in secrets}
+    known = [recipe, _ROOT, sorted(env.items()), _own_version()]
     name = hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()[:16]
-    return os.path.join(servers_directory(home, environ), name + _SUFFIX)
+    return os.path.join(servers_directory(home_of(agent_directory), environ), name + _SUFFIX)
+
+
+def home_of(agent_directory: str) -> str:
+    """Return the home of tflaunch, given the directory of an agent, HOME/runs/RUN/agents/HOST."""
+    for _ in range(4):
+        agent_directory = os.path.dirname(agent_directory)
+    return agent_directory
 
 
 def _own_version() -> list[list[object]]:
@@ -107,6 +116,7 @@ def request_guard(path: str, python: Sequence[str], directory: str, title: str, 
             if answer["kind"] != "guard" or len(descriptors) != 1:
                 return None
             server.sendall(GO)
+            send_message(server, {"kind": "env", "env": _environment()})
             if server.recv(1) == b"":  # the connection closes when the guard's program is executed
                 return descriptors[0]
         except (OSError, EOFError, ValueError, LookupError):
@@ -124,9 +134,12 @@ def _guard_request(python: Sequence[str], directory: str, title: str) -> Message
         "title": _text(os.fsencode(title)),
         "cwd": os.getcwd(),
         "umask": _umask(),
-        "env": {_text(name): _text(value) for name, value in os.environb.items()},
         "traits": fingerprint.process_traits(),
     }
+
+
+def _environment() -> dict[str, str]:
+    return {_text(name): _text(value) for name, value in os.environb.items()}
 
 
 def _text(data: bytes) -> str:
@@ -177,6 +190,24 @@ def living_servers(directory: str) -> dict[str, Message]:
     paths = [os.path.join(directory, name) for name in names]
     answers = ((path, ask(path, {"kind": "status"})) for path in paths)
     return {path: answer for path, answer in answers if answer is not None}
+
+
+def describe_servers(directory: str) -> list[Message]:
+    """Return what `living_servers` does, with ``memory_bytes``: a server's memory with its part of shared pages."""
+    found = living_servers(directory).values()
+    return [{**status, "memory_bytes": linux.proportional_memory(status["pid"])} for status in found]
+
+
+def stop_servers(directory: str) -> list[Message]:
+    """End all servers whose sockets are in a directory; return what they were, once they are gone."""
+    found = living_servers(directory)
+    for path, status in found.items():
+        end = linux.open_pidfd(status["pid"])
+        ask(path, {"kind": "stop"})
+        if end is not None:
+            select.select([end], [], [], _END_PATIENCE)
+            os.close(end)
+    return [{**status, "memory_bytes": 0} for status in found.values()]
 
 
 def end_oldest(directory: str, most: int) -> None:

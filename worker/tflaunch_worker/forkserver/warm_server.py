@@ -209,7 +209,6 @@ class _Server:
             os._exit(_FAILED)  # the client has given up, and has started a guard of its own
         os.umask(request["umask"])
         os.chdir(request["cwd"])
-        env = {name.encode("latin-1"): value.encode("latin-1") for name, value in request["env"].items()}
         words = [word.encode("latin-1") for word in request["python"]]
         place = [word.encode("latin-1") for word in (request["directory"], request["title"])]
         channel, theirs = socket.socketpair()
@@ -217,10 +216,12 @@ class _Server:
         agent = os.fork()
         if agent != 0:
             theirs.close()
+            env = receive_message(client)[0]  # only what executes another program may know secrets
+            send_message(channel, env)
             channel.set_inheritable(True)
             code = warm_client.boot_code(request["root"], "main_with_agent")
             numbers = [b"%d" % number for number in (channel.fileno(), agent)]
-            os.execve(words[0], [*words, code, *numbers, *place], env)
+            os.execve(words[0], [*words, code, *numbers, *place], _encoded(env))
         linux.die_with_parent(signal.SIGTERM)
         if os.getppid() != guard:
             os._exit(_FAILED)
@@ -231,12 +232,13 @@ class _Server:
         zygote = os.fork()
         if zygote != 0:
             zygote_end.close()
+            env = receive_message(theirs)[0]
             kept = [theirs.fileno(), link, zygote_link.fileno()]
             for descriptor in kept:
                 os.set_inheritable(descriptor, True)
             code = warm_client.boot_code(request["root"], "main_of_agent")
             numbers = [b"%d" % number for number in (*kept, zygote)]
-            os.execve(words[0], [*words, code, *numbers, self._key.encode("ascii"), *place], env)
+            os.execve(words[0], [*words, code, *numbers, self._key.encode("ascii"), *place], _encoded(env))
         linux.die_with_parent(signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(_FAILED)
@@ -245,6 +247,10 @@ class _Server:
         zygote_link.close()
         process_title.set_process_title([f"tflaunch-forkserver: {','.join(self._modules)}"], os.environ)
         return zygote_end
+
+
+def _encoded(message: Message) -> dict[bytes, bytes]:
+    return {name.encode("latin-1"): value.encode("latin-1") for name, value in message["env"].items()}
 
 
 def _reap(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""Answer `tflaunch doctor`: report facts of this host, and create, find and remove probe files.
+"""Answer `tflaunch doctor` and `warm`: report facts of this host, and create, find and remove probe files.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DoctorService:
-    """Handles the orders of `tflaunch doctor`; slow work runs in a fork."""
+    """Handles the orders of commands that start no task; slow work runs in a fork."""
 
     def __init__(self, loop: Loop, host: Host, link: SupervisorLink) -> None:
         self._loop = loop
@@ -44,6 +44,8 @@ class DoctorService:
             offload.run_in_fork(
                 self._loop, lambda: host_facts.remove(code), lambda _: self._link.answer("code_removed")
             )
+        elif kind == "look_for_warm":
+            self._look_for_warm(message["stop"])
         else:
             for path in message["paths"]:
                 host_facts.unmark(path)
@@ -51,6 +53,15 @@ class DoctorService:
 
     def _tell_seen(self, seen: List[str] | None) -> None:
         self._link.answer("marks_seen", seen=seen or [])
+
+    def _look_for_warm(self, stop: bool) -> None:
+        from tflaunch_worker.forkserver import warm_client  # the doctor does not need it
+
+        directory = warm_client.servers_directory(warm_client.home_of(self._host.directory), os.environ)
+        look = warm_client.stop_servers if stop else warm_client.describe_servers
+        offload.run_in_fork(
+            self._loop, lambda: look(directory), lambda found: self._link.answer("warm_servers", servers=found or [])
+        )
 
     def _examine(self, message: Dict[str, Any]) -> None:
         commands: List[Tuple[spawn.Command, bool]] = []
@@ -67,6 +78,8 @@ class DoctorService:
                 for number, problem in sorted(problems.items()):
                     facts["programs"].insert(number, {"problem": problem})
                 facts["unfenced"] = self._host.why_unfenced()
+                facts["not_private"] = self._host.why_not_private()
+                facts["no_relay"] = self._host.why_no_relay()
             self._link.answer("examined", facts=facts)
 
         offload.run_in_fork(self._loop, lambda: host_facts.examine(directory, commands, files, probe), answered)

@@ -46,7 +46,7 @@ def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
         argv: the task's command.
         env: its whole environment.
     """
-    places = _packages(_python(argv[0], env), env)
+    places = package_directories(find_python(argv[0], env), env)
     version = _tensorflow(places)
     if version is None:
         return True, "it is not known which TensorFlow the task has"
@@ -62,11 +62,11 @@ def tensorflow(argv: list[str], env: Mapping[str, str]) -> str:
     """Return the version of TensorFlow that a command would import, such as ``2.21``, or "" if unknown."""
     if not _PYTHON.fullmatch(os.path.basename(argv[0])):
         return ""
-    version = _tensorflow(_packages(_python(argv[0], env), env))
+    version = _tensorflow(package_directories(find_python(argv[0], env), env))
     return "" if version is None else "{}.{}".format(*version)
 
 
-def _python(program: str, env: Mapping[str, str]) -> str | None:
+def find_python(program: str, env: Mapping[str, str]) -> str | None:
     """Return the interpreter that a command is, or else the `python` on PATH, which a script would start."""
     names = [program] if _PYTHON.fullmatch(os.path.basename(program)) else ["python", "python3"]
     for name in names:
@@ -79,14 +79,14 @@ def _python(program: str, env: Mapping[str, str]) -> str | None:
     return None
 
 
-def _packages(python: str | None, env: Mapping[str, str]) -> list[str]:
+def package_directories(python: str | None, env: Mapping[str, str]) -> list[str]:
     """Return the directories with an interpreter's packages, in search order."""
     found = [place for place in env.get("PYTHONPATH", "").split(":") if place]
     if python is None:
         return found
     prefix = os.path.dirname(os.path.dirname(os.path.abspath(python)))
-    settings = _settings_of_environment(prefix)
-    version = _directory_name(python, settings or {})
+    settings = environment_settings(prefix)
+    version = directory_name(python, settings or {})
     found += _below(prefix, _PLACES, version)
     if settings is None or settings.get("include-system-site-packages") == "true":
         real = os.path.dirname(os.path.dirname(os.path.realpath(python)))
@@ -95,7 +95,7 @@ def _packages(python: str | None, env: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _settings_of_environment(prefix: str) -> dict[str, str] | None:
+def environment_settings(prefix: str) -> dict[str, str] | None:
     """Return the settings in a virtual environment's pyvenv.cfg, or None if it is not one."""
     try:
         with open(os.path.join(prefix, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
@@ -105,7 +105,7 @@ def _settings_of_environment(prefix: str) -> dict[str, str] | None:
     return {name.strip().lower(): value.strip().lower() for name, _, value in lines}
 
 
-def _directory_name(python: str, settings: Mapping[str, str]) -> str:
+def directory_name(python: str, settings: Mapping[str, str]) -> str:
     """Return this Python's directory name, such as python3.11, or a pattern if its version is unknown."""
     names = os.path.basename(os.path.realpath(python)), settings.get("version", ""), settings.get("version_info", "")
     for match in map(_MINOR.match, names):

@@ -72,22 +72,37 @@ class _ReportProgress(hooks.Hooks):
 
     def __init__(self) -> None:
         super().__init__()
+        self._begun = 0
         self._batches = 0
+        self._before_epoch = 0
         self._epoch: int | None = None
         self._due = 0.0
+        self._with_jax = False
+        self._replicas = 1
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Note what must not be asked of the model within an epoch.
+
+        With JAX, reading ``self.model`` makes Keras 3 move the training's state, which fails beside a running step.
+        """
+        self._batches = 0
+        self._with_jax = hasattr(self.model, "jax_state_sync")
+        self._begun = self._iterations() or 0
+        self._replicas = int(getattr(getattr(self.model, "distribute_strategy", None), "num_replicas_in_sync", 1))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note the epoch; Keras counts from 0."""
         self._epoch = epoch + 1
+        self._before_epoch = self._batches
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Report after a step, or after several with ``steps_per_execution``, if it is time."""
-        self._batches += 1
+        self._batches = self._before_epoch + batch + 1
         now = time.monotonic()
         if now >= self._due and isinstance(logs, dict):  # a RemoteValue belongs to a step that is only scheduled
             self._due = now + _KERAS_INTERVAL
             # Within an epoch tf_keras sums the replicas' metrics (2.21 on two workers: an accuracy of 2.0).
-            self._report(logs if self._replicas() == 1 else {})
+            self._report(logs if self._replicas == 1 else {})
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Report after an epoch, including its validation."""
@@ -105,15 +120,16 @@ class _ReportProgress(hooks.Hooks):
         counts.update(epochs=params.get("epochs"), steps_per_epoch=params.get("steps"))
         _teller.tell(counts, logs)
 
-    def _replicas(self) -> int:
-        return int(getattr(getattr(self.model, "distribute_strategy", None), "num_replicas_in_sync", 1))
-
     def _step(self) -> int:
         """Return the optimizer's own count, which survives a restart, or else the count of this call of `fit`."""
+        iterations = None if self._with_jax else self._iterations()
+        return self._begun + self._batches if iterations is None else iterations
+
+    def _iterations(self) -> int | None:
         try:
             return int(self.model.optimizer.iterations.numpy())
         except Exception:  # no optimizer may stop the training
-            return self._batches
+            return None
 
 
 class Teller:

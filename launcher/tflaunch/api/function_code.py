@@ -1,0 +1,116 @@
+"""Find what a function imports, and reasons in it not to import modules before it.
+
+What `program_source` finds in the source of a program is found here in the bytecode of functions and in their pickle,
+because that is what tasks execute: the source may be missing, or edited since.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import importlib.util
+import pickletools
+import sys
+from collections.abc import Iterator, Sequence
+from types import CodeType, FunctionType
+
+from tflaunch_worker.forkserver import program_source
+
+_MOST_OPERATIONS = 500_000  # of the pickler, which take 0.2 s to look at
+_SKIPPED = ("CACHE", "COPY", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL")
+_READS = ("get", "items", "keys", "copy", "values")
+_SETS = ("pop", "setdefault")
+_APPENDS = ("append", "extend")
+_STORES = ("DELETE_SUBSCR", "STORE_SLICE", "STORE_SUBSCR")
+_REORDERS = ("insert", "pop", "remove", "reverse")
+
+
+def reason_against_preload(functions: Sequence[FunctionType], data: bytes) -> str:
+    """Return why modules must not be imported before functions are called, or "" if they may.
+
+    Args:
+        functions: those that are pickled by value.
+        data: the pickle.
+    """
+    if not functions:
+        return "is part of a package, so what it does first is not known beforehand"
+    texts = _texts(data)
+    if texts is None:
+        return "has too many objects in its arguments to look for names of variables there"
+    reasons = [program_source.reason_in_word(text) for text in sorted(texts)]
+    reasons += [program_source.reason_in_import(name) for name in sorted(find_imports(functions, data))]
+    reasons += [_reason_in_code(code) for function in functions for code in _codes(function.__code__)]
+    return next(filter(None, reasons), "")
+
+
+def find_imports(functions: Sequence[FunctionType], data: bytes) -> set[str]:
+    """Return the names of modules that functions import, and those of modules that their pickle may refer to."""
+    found = {text for text in _texts(data) or () if text in sys.modules and text != "__main__"}
+    for function in functions:
+        package = function.__globals__.get("__package__") or ""
+        for code in _codes(function.__code__):
+            found.update(_imported(code, package))
+    return found
+
+
+def _imported(code: CodeType, package: str) -> Iterator[str]:
+    """Yield the names of what a code's own statements import; ``from a import b`` may import a.b."""
+    instructions = list(dis.get_instructions(code))
+    for index, instruction in enumerate(instructions):
+        if instruction.opname == "IMPORT_NAME":
+            level, names = (before.argval for before in instructions[index - 2 : index])
+            try:
+                name = importlib.util.resolve_name("." * level + instruction.argval, package)
+            except ImportError:
+                continue  # the statement will fail
+            yield name
+            yield from (f"{name}.{part}" for part in names or ())
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code and those of the functions that it defines."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+@functools.lru_cache(maxsize=1)
+def _texts(data: bytes) -> frozenset[str] | None:
+    """Return all texts in a pickle, names and constants of its code included; None if they are too many to look at."""
+    found = set()
+    for count, (_, value, _) in enumerate(pickletools.genops(data)):
+        if count == _MOST_OPERATIONS:
+            return None
+        if isinstance(value, str):
+            found.add(value)
+    return frozenset(found)
+
+
+def _reason_in_code(code: CodeType) -> str:
+    """Return what a code does that must come before all imports, or "" for nothing."""
+    instructions = [known for known in dis.get_instructions(code) if known.opname not in _SKIPPED]
+    stores_items = any(known.opname in _STORES for known in instructions)
+    for index, instruction in enumerate(instructions):
+        before = instructions[index - 1].argval if index else None
+        after = instructions[index + 1 : index + 3]
+        match instruction.argval:
+            case "putenv":
+                return program_source.SETS_VARIABLES
+            case "environ" if not instruction.opname.startswith("STORE") and not _is_harmless(after):
+                return program_source.SETS_VARIABLES
+            case "path" if after[0].argval in _REORDERS:
+                return program_source.CHANGES_PATH
+            case "path" if before == "sys" and stores_items and after[0].argval not in _APPENDS:
+                return program_source.CHANGES_PATH
+            case "path" if instruction.opname == "STORE_ATTR" and "sys" in (known.argval for known in instructions):
+                return program_source.CHANGES_PATH
+    return ""
+
+
+def _is_harmless(after: Sequence[dis.Instruction]) -> bool:
+    """Whether the instructions after ``environ`` read it, import it, or set a variable whose name is a constant."""
+    first, second = after[0], after[-1]
+    if first.opname == "CONTAINS_OP" or first.argval in (*_READS, "environ"):
+        return True
+    return (second if first.argval in _SETS else first).opname == "LOAD_CONST"

@@ -1,0 +1,54 @@
+"""`explain`: say why a run failed, or how it stands."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from tflaunch.cli._select import run_argument
+from tflaunch.cli._spec import json_option
+
+
+@click.command(short_help="Say why a run failed, and what helps further.")
+@run_argument
+@json_option
+def explain(run: str | None, as_json: bool) -> None:
+    """Say why RUN failed or how it stands, with the evidence, and which commands help further.
+
+    With --json for programs: state, exit_code, sentence, hang, culprit (task, host, attempt, traceback or last_lines),
+    hint, also_stopped, not_restarted, logs, next.
+
+    \b
+    Example:
+      tflaunch explain mnist --json
+    """
+    from tflaunch.client import runs
+    from tflaunch.client.observer import Observer
+    from tflaunch.client.status import current_status
+    from tflaunch.explain import summary
+    from tflaunch.explain.explanation import explain_run
+    from tflaunch.store.log_writer import tail
+
+    directory = runs.find_run(run)
+    observer = Observer(directory)
+    observer.catch_up()
+    current = current_status(directory)
+
+    def lines(task: str, count: int) -> list[str]:
+        return tail(observer.logs, task, count)
+
+    found = explain_run(observer.job, current, lines)
+    if as_json:
+        click.echo(json.dumps(found.as_json(), indent=2))
+        return
+    state = found.state.replace("_", " ")
+    if observer.job.exit_code is not None:
+        text = summary.summary(observer.job, current.logs, lines)
+        click.echo(f"{found.run}: {state}")
+        click.echo("\n".join(line for line in text.split("\n") if not line.startswith("next: ")))  # they follow
+    else:
+        said = found.sentence if found.sentence.startswith(state) else f"{state}: {found.sentence}"
+        click.echo(f"{found.run}: {said}")
+    for number, command in enumerate(found.next):
+        click.echo(("next: " if number == 0 else "      ") + command)

@@ -1,0 +1,250 @@
+"""Fetch the files that match patterns from the working directories of an ended run, of all hosts at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tflaunch.agents.left_files import LeftFile
+from tflaunch.agents.rpc import AgentRpc
+from tflaunch.core.job_state import Job, TaskPhase
+from tflaunch.explain.wording import counted, listed
+from tflaunch.plan import placeholders, tensorboard
+from tflaunch.plan.model import Plan
+from tflaunch.printable import printable
+from tflaunch.store.collected_files import CollectedFiles
+from tflaunch.store.run_dir import RunDirectory, collected_files_in
+from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
+from tflaunch.transport.connect import connectors_for
+from tflaunch_worker import fields
+from tflaunch_worker.agent.left_files import is_inside
+from tflaunch_worker.agent.listed_files import matches
+
+_AT_ONCE = 16  # hosts
+_PATIENCE = 60.0  # seconds for a part of a file, from a slow disk
+_LISTING = 3600.0  # seconds to find the files and to compute their hashes
+_LONGEST_HASH = 64
+_SHOWN = 8  # directories in a message
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+class Workdir(NamedTuple):
+    """A working directory on a host, as in the plan, and the tasks that have run in it."""
+
+    host: str
+    path: str
+    tasks: tuple[str, ...]
+    attempt: int
+
+
+class Collected(NamedTuple):
+    """What was fetched from a working directory: ``files`` match, and ``fetched`` of them had to be transferred.
+
+    ``source`` is the working directory on its host; ``left_out`` counts symbolic links and unreadable files there.
+    ``problem``: why not all of it is here, or "".
+    """
+
+    workdir: Workdir
+    directory: Path
+    source: str = ""
+    files: int = 0
+    size: int = 0
+    fetched: int = 0
+    left_out: int = 0
+    problem: str = ""
+
+    def sentence(self) -> str:
+        """Return what was fetched, and where it is."""
+        tasks = f"{listed(self.workdir.tasks)} on {self.workdir.host}"
+        if self.problem and not self.files:
+            return f"nothing of {tasks} was fetched: {self.problem}"
+        rest = f" (left out: {counted(self.left_out, 'symbolic link or unreadable file')})" if self.left_out else ""
+        if not self.files:
+            return f"nothing matches in {printable(self.source, 200)} of {tasks}{rest}"
+        about = f"{counted(self.files, 'file')} ({_readable(self.size)}) of {tasks}"
+        return f"{about}: {self.directory}{rest}" + (f"; {self.problem}" if self.problem else "")
+
+
+def workdirs_of(job: Job) -> list[Workdir]:
+    """Return the working directories of the tasks that were started, each with all its tasks."""
+    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for process in job.plan.processes():
+        state = job.tasks[process.task]
+        if state.phase is not TaskPhase.IDLE and process.task != tensorboard.NAME:
+            path = placeholders.fill(process, job.plan, job.run, str(state.attempt)).workdir
+            found.setdefault((process.host, path), []).append((process.task, state.attempt))
+    return [Workdir(host, path, tuple(task for task, _ in tasks), tasks[0][1]) for (host, path), tasks in found.items()]
+
+
+class Collection:
+    """Fetches files in threads of its own, which end with the process."""
+
+    def __init__(
+        self, path: Path, job: Job, patterns: Sequence[str], finished: Callable[[], None] = lambda: None
+    ) -> None:
+        """Begin.
+
+        Args:
+            path: the run's directory; no agent of the run may be alive.
+            job: the ended job.
+            patterns: which files, relative to the working directories.
+            finished: called in another thread when all is done.
+        """
+        self.results: dict[Workdir, Collected] = {}
+        self._directory = collected_files_in(path)
+        self._patterns = tuple(patterns)
+        self._plan: Plan = job.original
+        self._run = path.name
+        self._finished = finished
+        self._over = threading.Event()
+        self._is_cancelled = False
+        self._connectors = connectors_for(self._plan, RunDirectory.existing(path, path / "logs"))
+        self._workdirs = workdirs_of(job)
+        hosts = dict.fromkeys(workdir.host for workdir in self._workdirs)
+        self._waiting = deque(hosts)
+        self._living = min(_AT_ONCE, len(hosts))
+        self._lock = threading.Lock()
+        for _ in range(self._living):
+            threading.Thread(target=self._work, daemon=True).start()
+        if not self._living:
+            self._over.set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be fetched."""
+        return self._over.is_set()
+
+    def wait(self) -> None:
+        """Wait until all is done."""
+        self._over.wait()
+
+    def cancel(self) -> None:
+        """Stop soon; a later collection continues."""
+        self._is_cancelled = True
+
+    def summary(self) -> tuple[list[str], list[str]]:
+        """Return sentences about what was fetched, and about what was not."""
+        done = [self.results.get(workdir) or self._nothing(workdir, "interrupted") for workdir in self._workdirs]
+        failed = [each.sentence() for each in done if each.problem]
+        if failed:
+            failed.append(f"to fetch the rest: tflaunch fetch {self._run}")
+        return _shortened([each.sentence() for each in done if not each.problem]), _shortened(failed)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting or self._is_cancelled:
+                    break
+                host = self._waiting.popleft()
+            self._collect_from(host)
+        with self._lock:
+            self._living -= 1
+            is_last = not self._living
+        if is_last:
+            self._over.set()
+            self._finished()
+
+    def _collect_from(self, host: str) -> None:
+        workdirs = [workdir for workdir in self._workdirs if workdir.host == host]
+        connector = self._connectors[host]
+        try:
+            agent = AgentRpc(connector.open(), self._run)
+        except (LinkError, AgentGone) as error:
+            self.results.update((workdir, self._nothing(workdir, printable(str(error)))) for workdir in workdirs)
+            return
+        try:
+            for workdir in workdirs:
+                self.results[workdir] = self._collect(agent, workdir)
+        finally:
+            _dismiss(agent, connector)
+
+    def _nothing(self, workdir: Workdir, problem: str) -> Collected:
+        return Collected(workdir, self._directory, problem=problem)
+
+    def _collect(self, agent: AgentRpc, workdir: Workdir) -> Collected:
+        """Fetch what matches in one working directory."""
+        store = CollectedFiles(self._directory, workdir.tasks[0].replace(":", "-"))
+        done = Collected(workdir, store.directory)
+        about: dict[str, Any] = {"task": workdir.tasks[0], "attempt": workdir.attempt}
+        try:
+            answer = agent.ask(
+                "list_files", "files_listed", wait=_LISTING, **about, workdir=workdir.path, patterns=self._patterns
+            )
+            found = _Listing.read(answer, self._patterns)
+            done = done._replace(source=found.directory, problem=found.problem, left_out=found.left_out)
+            for path, size, sha256 in found.files:
+                done = self._fetch(agent, store, done, LeftFile(**about, name=path), size, sha256)
+        except (LinkError, ValueError) as error:
+            return done._replace(problem=printable(str(error)))
+        except OSError as error:
+            return done._replace(problem=f"{error.filename or store.directory}: {error.strerror}")
+        store.forget_parts()
+        return done
+
+    def _fetch(
+        self, agent: AgentRpc, store: CollectedFiles, done: Collected, file: LeftFile, size: int, sha256: str
+    ) -> Collected:
+        def read(offset: int) -> bytes:
+            if self._is_cancelled:
+                raise LinkError("interrupted")
+            return agent.read_file(file, offset, _PATIENCE)
+
+        is_new = not store.has(file.name, size, sha256)
+        if is_new and not store.fetch(file.name, size, sha256, read):
+            return done._replace(problem=f"{printable(file.name, 200)} changed meanwhile")
+        return done._replace(files=done.files + 1, size=done.size + size, fetched=done.fetched + is_new)
+
+
+class _Listing(NamedTuple):
+    """An agent's checked list of files: paths inside the directory that match, each with size and SHA-256."""
+
+    directory: str
+    files: list[tuple[str, int, str]]
+    left_out: int
+    problem: str
+
+    @classmethod
+    def read(cls, message: dict[str, Any], patterns: Sequence[str]) -> _Listing:
+        """Check a message.
+
+        Raises:
+            ValueError: it is malformed, or lists a file that was not asked for.
+        """
+        files: dict[str, tuple[str, int, str]] = {}
+        for entry in fields.items(message, "files"):
+            match entry:
+                case [str(path), int(size), str(sha256)] if _is_entry(path, size, sha256) and path not in files:
+                    if not matches(path, patterns):
+                        raise ValueError(f"its agent lists a file that was not asked for, {path[:60]!r}")
+                    files[path] = (path, size, sha256)
+                case _:
+                    raise ValueError("its agent lists what cannot be a file of a task")
+        problem = printable(fields.text(message, "problem"), 200)
+        directory, left_out = fields.text(message, "directory"), fields.integer(message, "left_out")
+        return cls(directory, list(files.values()), left_out, problem)
+
+
+def _is_entry(path: str, size: int, sha256: str) -> bool:
+    is_hash = len(sha256) == _LONGEST_HASH and not set(sha256) - set("0123456789abcdef")
+    return is_inside(path) and path.isprintable() and type(size) is int and 0 <= size <= fields.MAX_COUNT and is_hash
+
+
+def _dismiss(agent: AgentRpc, connector: AgentConnector) -> None:
+    agent.close()
+    connector.end()
+
+
+def _shortened(sentences: list[str]) -> list[str]:
+    more = len(sentences) - _SHOWN
+    return sentences if more <= 0 else [*sentences[: _SHOWN - 1], f"and {more + 1} more", sentences[-1]]
+
+
+def _readable(size: float) -> str:
+    for unit in _UNITS[:-1]:
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} {_UNITS[-1]}"

@@ -1,0 +1,157 @@
+"""Compare two runs: their code, packages, specs, hosts and results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from tflaunch.client import runs
+from tflaunch.core.job_state import Job
+from tflaunch.explain import status, summary
+from tflaunch.plan import serialize
+from tflaunch.plan.model import Plan
+from tflaunch.printable import printable
+from tflaunch.store.journal import read_job
+from tflaunch.store.run_dir import RECORD_NAME, collected_files_in
+from tflaunch_worker import wire
+
+SECTIONS = ("code", "packages", "spec", "hosts", "results")
+_MOST_RECORD = 64 * 1024 * 1024
+_LONGEST = 80  # characters of a value in a line
+_HASHES = (40, 64)  # characters of a commit and of a SHA-256
+_SHOWN_HASH = 12
+
+
+class Difference(NamedTuple):
+    """A value that differs; None if a run does not have it."""
+
+    section: str
+    name: str
+    first: Any
+    second: Any
+
+    def sentence(self) -> str:
+        """Return the difference as one line."""
+        return f"{self.section}: {printable(self.name, 200)}: {_shown(self.first)} -> {_shown(self.second)}"
+
+
+def compare(first: Path, second: Path) -> list[Difference]:
+    """Return what differs between two runs.
+
+    Args:
+        first: the directory of a run.
+        second: the directory of another run.
+
+    Raises:
+        TflaunchError: a journal is missing or damaged.
+    """
+    return list(_differences(_facts(first), _facts(second)))
+
+
+def compare_records(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Difference]:
+    """Return what differs between what two runs are made of."""
+    return list(_differences(_facts_of_record(first), _facts_of_record(second)))
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the record in a run's directory (see `run_record`), {} if there is none that can be read."""
+    try:
+        file = path / RECORD_NAME
+        record = wire.parse(file.read_bytes()) if file.stat().st_size <= _MOST_RECORD else {}
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:
+    for section in SECTIONS:
+        one, other = (dict(_flat(facts.get(section, {}))) for facts in (first, second))
+        for name in dict.fromkeys([*one, *other]):
+            if one.get(name) != other.get(name):
+                yield Difference(section, name, one.get(name), other.get(name))
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values inside an object, each with the keys and indices that lead to it."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and value:
+        for index, inner in enumerate(value):
+            yield from _flat(inner, f"{name}[{index}]")
+    else:
+        yield name, value
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    records, job = read_job(path)
+    record = _facts_of_record(read_record(path))
+    last = records[-1]
+    code = last["exit_code"] if last["kind"] == "ended" else job.exit_code
+    tensorflow = {task.task: task.tensorflow for task in job.tasks.values() if task.tensorflow}
+    return {
+        **record,
+        "spec": _spec(runs.plan_of(path)),
+        "hosts": {"this machine": record["hosts"], "tensorflow": tensorflow},
+        "results": {**_results(job, code), "collected": _collected(collected_files_in(path))},
+    }
+
+
+def _facts_of_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("tflaunch", "python", "interpreter")
+    packages = record.get("packages", {})
+    return {
+        "code": record.get("code", {}),
+        "packages": {**{name: record.get(name) for name in names}, **(packages if type(packages) is dict else {})},
+        "hosts": record.get("machine", {}),
+    }
+
+
+def _spec(plan: Plan) -> dict[str, Any]:
+    """Return a plan with processes and hosts by their names, so that a new one does not rename the others."""
+    data = serialize.as_json(plan)
+    for field, name in (("tasks", "task"), ("sidecars", "task"), ("hosts", "host")):
+        data[field] = {item.pop(name): item for item in data[field]}
+    return data
+
+
+def _results(job: Job, code: int | None) -> dict[str, Any]:
+    return {
+        "state": status.state_of_run(job, code),
+        "exit code": code,
+        "cause": "" if job.culprit is None or not code else summary.describe(job.culprit),
+        "restarts": summary.restarts(job),
+        "tasks": {
+            task.task: {"step": task.reached.step, "epoch": task.reached.epoch, **dict(task.metrics)}
+            for task in job.tasks.values()
+        },
+    }
+
+
+def _collected(directory: Path) -> dict[str, str]:
+    """Return the hashes of the files that were fetched from the hosts."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and not path.is_symlink() and not path.relative_to(directory).parts[0].startswith("."):
+            with path.open("rb") as file:
+                found[str(path.relative_to(directory))] = _hash_of(file)
+    return found
+
+
+def _hash_of(file: BinaryIO) -> str:
+    found = hashlib.sha256()
+    while data := file.read(1 << 20):
+        found.update(data)
+    return found.hexdigest()
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "(none)"
+    if isinstance(value, str) and len(value) in _HASHES and not set(value) - set("0123456789abcdef"):
+        return value[:_SHOWN_HASH]
+    text = value if isinstance(value, str) and value else json.dumps(value)
+    return printable(text, _LONGEST)

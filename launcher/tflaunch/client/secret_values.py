@@ -1,0 +1,94 @@
+"""Read the values of a plan's secrets where the plan says that this machine has them.
+
+They are only in the memory of supervisors and agents, and in the environment of tasks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
+from tflaunch.plan.model import SecretSource
+
+_MOST_BYTES = 64 * 1024
+"""Of all secrets together; Linux allows 128 KiB for one variable."""
+
+
+class Secrets(Mapping[str, "str | None"]):
+    """Variable to value, None for one that could not be read; a representation shows no values."""
+
+    def __init__(self, values: Mapping[str, str | None]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> str | None:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Secrets({', '.join(self._values)})"
+
+
+NO_SECRETS = Secrets({})
+
+
+def read_secrets(sources: Mapping[str, SecretSource]) -> Secrets:
+    """Return all secrets of a plan.
+
+    Raises:
+        TflaunchError: some cannot be read; says in one line for each where it was expected, and what to do.
+    """
+    secrets, problems = find_secrets(sources)
+    if problems:
+        raise TflaunchError("\n".join(problem.sentence() for problem in problems), EXIT_USAGE)
+    return secrets
+
+
+def find_secrets(sources: Mapping[str, SecretSource]) -> tuple[Secrets, list[Problem]]:
+    """Return the secrets that can be read, the others as None, and what is wrong with them."""
+    found: dict[str, str | None] = {}
+    problems = []
+    for name, source in sources.items():
+        try:
+            found[name] = _read(source)
+        except _UnreadableError as error:
+            found[name] = None
+            problems.append(Problem("error", f"secrets.{name}", str(error), error.hint))
+    size = sum(len(os.fsencode(value or "")) for value in found.values())
+    if size > _MOST_BYTES:
+        message = f"have {size} bytes, and at most {_MOST_BYTES} fit into an environment"
+        problems.append(Problem("error", "secrets", message, "let programs read the long ones from files"))
+    return Secrets(found), problems
+
+
+class _UnreadableError(Exception):
+    """A secret cannot be read; says why, and ``hint`` what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def _read(source: SecretSource) -> str:
+    if source.file is None:
+        value = os.environ.get(source.env or "", "")
+        if not value:
+            state = "is empty" if source.env in os.environ else "is not set"
+            raise _UnreadableError(f"variable {source.env!r} {state}", "export it where tflaunch is started")
+        return value
+    path = Path(source.file).expanduser()
+    try:
+        with path.open("rb") as file:
+            value = os.fsdecode(file.read(_MOST_BYTES + 1)).rstrip("\r\n")
+    except OSError as error:
+        raise _UnreadableError(f"{path}: {error.strerror}", "write the value into that file") from None
+    if not value or "\0" in value:
+        state = "contains a NUL character" if value else "is empty"
+        raise _UnreadableError(f"{path} {state}", "write the value into that file")
+    return value

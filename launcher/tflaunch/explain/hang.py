@@ -1,0 +1,229 @@
+"""Find out from the stacks of all tasks which one the others wait for. Explains, never decides.
+
+Pure: evidence and the run's status in, a verdict out. In synchronous training all tasks stop when one does, so the
+innermost line of the user's code tells them apart: the task that waits for something of its own is the culprit, and
+those inside a call of TensorFlow wait for it. A task that ran between the two samples of the evidence is not accused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tflaunch.core.evidence import Evidence, Socket
+from tflaunch.explain.position import LONG, Group, Kind, Position, grouped, position_of
+from tflaunch.explain.run_status import Status, TaskStatus
+from tflaunch.explain.wording import lasted, listed
+
+_TRAINERS = ("chief", "worker", "ps")
+_LONG_IN_LOOP = 15.0  # as `LONG`, for tasks whose own code runs or polls, not a library that may work for minutes
+_OWN_FAULT = (Kind.STOPPED, Kind.DEBUGGED, Kind.INPUT, Kind.OWN)
+_WAITING = (Kind.TENSORFLOW, Kind.FORMS, Kind.SERVES)
+
+
+class Verdict(NamedTuple):
+    """Why a run does not go on, if it does not.
+
+    ``culprits`` are the tasks for which the others wait, empty if none is certain; ``groups`` has the smallest first.
+    """
+
+    sentence: str
+    culprits: tuple[str, ...]
+    groups: tuple[Group, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON."""
+        return {
+            "sentence": self.sentence,
+            "culprits": list(self.culprits),
+            "groups": [group.as_json() for group in self.groups],
+        }
+
+
+def verdict(status: Status, evidence: Mapping[str, Evidence], is_overdue: bool = False) -> Verdict:
+    """Return why the run does not go on, as far as the evidence shows it.
+
+    Args:
+        status: the run's status.
+        evidence: what the agents found, by task.
+        is_overdue: tasks that do not listen on their ports are too late, even if they are busy.
+    """
+    positions = [position_of(task, evidence.get(task.task)) for task in status.tasks]
+    groups = grouped([at for at in positions if at.kind is not Kind.ENDED])
+    trainers = {task.task: task for task in status.tasks if task.role in _TRAINERS}
+    found = _find_culprit(trainers, [at for at in positions if at.task in trainers], evidence, is_overdue)
+    if found is None:
+        return Verdict(_all_well(positions), (), groups)
+    sentence, culprits = found
+    groups = tuple(sorted(groups, key=lambda group: not set(group.tasks) & set(culprits)))
+    return Verdict(sentence, culprits, groups)
+
+
+# ---- the culprit
+
+_Found = tuple[str, tuple[str, ...]] | None
+
+
+def _find_culprit(
+    tasks: Mapping[str, TaskStatus],
+    positions: Sequence[Position],
+    evidence: Mapping[str, Evidence],
+    is_overdue: bool,
+) -> _Found:
+    """Return a sentence and the culprits, None if the run goes on or nothing can be said."""
+    waiting = [at for at in positions if at.kind in _WAITING and at.is_stuck]
+    guilty = [at for at in positions if at.kind in _OWN_FAULT and at.is_stuck]
+    late = {name for name, task in tasks.items() if task.waiting_since or (is_overdue and task.listening is False)}
+    if any(at.kind is Kind.FORMS for at in waiting) or late:
+        missing = [at for at in positions if tasks[at.task].listening is False and at.kind is not Kind.FORMS]
+        if missing:
+            return _not_listening(tasks, missing, waiting, evidence, late)
+    worst = [at for at in guilty if at.kind in (Kind.STOPPED, Kind.DEBUGGED)] or guilty
+    if worst:
+        return _stuck(worst, waiting, positions, evidence)
+    held_up = [at for at in waiting if at.kind is not Kind.SERVES]
+    ended = [at for at in positions if at.kind is Kind.ENDED and tasks[at.task].role != "ps"]
+    if ended and held_up and not _working(positions):
+        return _sentence(ended, held_up, evidence), tuple(at.task for at in ended)
+    busy = _working(positions)
+    limit = _LONG_IN_LOOP if all(at.own == at.inner for at in busy) else LONG
+    if busy and held_up and _silence(busy, evidence) >= limit:
+        return _sentence(busy, held_up, evidence), tuple(at.task for at in busy)
+    if busy or not held_up or len(held_up) + len(ended) < len([at for at in positions if at.kind is not Kind.SERVES]):
+        return None
+    return _apart(held_up, evidence)
+
+
+def _working(positions: Sequence[Position]) -> list[Position]:
+    return [at for at in positions if at.kind in (Kind.WORKS, Kind.TRACES)]
+
+
+def _not_listening(
+    tasks: Mapping[str, TaskStatus],
+    missing: Sequence[Position],
+    waiting: Sequence[Position],
+    evidence: Mapping[str, Evidence],
+    overdue: Collection[str],
+) -> _Found:
+    """Blame the tasks that do not listen on their ports, unless they are still starting."""
+    late = [at for at in missing if at.is_stuck or at.task in overdue or _has_stepped(evidence.get(at.task))]
+    if not late:
+        return None
+    first, port = late[0], (tasks[late[0].task].address or "").rpartition(":")[2]
+    names = listed([at.task for at in late])
+    has = "does not listen on its port" if len(late) == 1 else "do not listen on their ports"
+    others = [socket.local for socket in _sockets(evidence.get(first.task)) if socket.state == "listening"]
+    elsewhere = f" {port}, but at {listed(others)}" if others and len(late) == 1 else ""
+    known = "" if first.kind in (Kind.WORKS, Kind.UNKNOWN) and not first.place else f": it {first.does}{_at(first)}"
+    waiters = _waiters([at for at in waiting if at not in late])
+    return f"{names} {has}{elsewhere}{known if len(late) == 1 else ''}{waiters}", tuple(at.task for at in late)
+
+
+def _has_stepped(evidence: Evidence | None) -> bool:
+    return evidence is not None and evidence.progress is not None and bool(evidence.progress.step)
+
+
+def _stuck(
+    guilty: Sequence[Position],
+    waiting: Sequence[Position],
+    positions: Sequence[Position],
+    evidence: Mapping[str, Evidence],
+) -> _Found:
+    """Blame those that wait in their own code, or for what a person must do; while others work, only after a while."""
+    others = [at for at in waiting if at.kind is not Kind.SERVES]
+    is_certain = guilty[0].kind in (Kind.STOPPED, Kind.DEBUGGED) or not _working(positions)
+    if not is_certain and (not others or _silence(guilty, evidence) < _LONG_IN_LOOP):
+        return None
+    first, *more = grouped(guilty)
+    blamed = [at for at in guilty if at.task in first.tasks]
+    if more and not others and len(first.tasks) < len(more[0].tasks):
+        return _sentence(blamed, [at for at in guilty if at not in blamed], evidence), first.tasks
+    also = "".join(f"; {listed(each.tasks)}: {each.position.does}{_at(each.position)}" for each in more)
+    is_tied = more and not others  # nothing shows which of them waits for the other
+    return _sentence(blamed, others, evidence) + also, () if is_tied else tuple(at.task for at in guilty)
+
+
+def _apart(waiting: Sequence[Position], evidence: Mapping[str, Evidence]) -> _Found:
+    """Tell tasks apart that all wait in TensorFlow: by connections, steps, and lines of code."""
+    for at in waiting:
+        for socket in _sockets(evidence.get(at.task)):
+            if socket.is_stuck or socket.state == "connecting":
+                what = "is not answered" if socket.is_stuck else "is not accepted"
+                return f"the connection of {at.task} to {socket.peer} {what}{_waiters(waiting)}", (at.task,)
+    steps = {at.task: _step(evidence.get(at.task)) for at in waiting}
+    known = [step for step in steps.values() if step is not None]
+    groups = grouped(waiting)
+    if len(groups) > 1:
+        smallest = [at for at in waiting if at.task in groups[0].tasks]
+        return _sentence(smallest, [at for at in waiting if at not in smallest], evidence), groups[0].tasks
+    if len(known) == len(waiting) and len(set(known)) > 1:
+        behind = [at for at in waiting if steps[at.task] == min(known)]
+        return _sentence(behind, [at for at in waiting if at not in behind], evidence), tuple(at.task for at in behind)
+    if len(waiting) < 2:
+        return None
+    names, at = listed([each.task for each in waiting]), waiting[0]
+    return f"{names} wait for each other in the same call{_at(at)}: {at.does}", ()
+
+
+def _step(evidence: Evidence | None) -> float | None:
+    return None if evidence is None or evidence.progress is None else evidence.progress.step
+
+
+def _sockets(evidence: Evidence | None) -> list[Socket]:
+    return [] if evidence is None else [socket for process in evidence.processes for socket in process.sockets]
+
+
+def _silence(positions: Sequence[Position], evidence: Mapping[str, Evidence]) -> float:
+    """Return the shortest time in seconds since one of these tasks showed a sign of life."""
+    known = [evidence[at.task] for at in positions if at.task in evidence]
+    signs = [sign for each in known for sign in (each.silence, each.progress and each.progress.age) if sign is not None]
+    return min(signs, default=0.0)
+
+
+# ---- sentences
+
+
+def _sentence(guilty: Sequence[Position], waiting: Sequence[Position], evidence: Mapping[str, Evidence]) -> str:
+    first = guilty[0]
+    names = listed([at.task for at in guilty])
+    does = first.does if len(guilty) == 1 else _plural(first.does)
+    step = _step(evidence.get(first.task))
+    since = f" since step {step:.0f}" if step else ""
+    if first.kind is Kind.INPUT:
+        does = f"{'has' if len(guilty) == 1 else 'have'} read no batch"
+        return f"{names} {does}{since}{_at(first)}: the generator {_generator(first)}{_waiters(waiting)}"
+    silence = _silence(guilty, evidence)
+    silent = f", silent for {lasted(silence)}" if silence >= 1 and not since else ""
+    remedy = f"; `tflaunch kill -s CONT {first.task}` continues it" if first.does.endswith("(SIGSTOP)") else ""
+    return f"{names} {does}{_at(first)}{since}{silent}{_waiters(waiting)}{remedy}"
+
+
+def _generator(at: Position) -> str:
+    return at.does.partition("its generator ")[2]
+
+
+def _plural(does: str) -> str:
+    first, _, rest = does.partition(" ")
+    return f"{ {'is': 'are', 'has': 'have', 'does': 'do'}.get(first, first.removesuffix('s')) } {rest}".strip()
+
+
+def _at(at: Position) -> str:
+    return f" ({at.place})" if at.place else ""
+
+
+def _waiters(waiting: Sequence[Position]) -> str:
+    if not waiting:
+        return ""
+    wait = "waits" if len(waiting) == 1 else "wait"
+    where = f" in {waiting[0].place}" if waiting[0].place and len(grouped(waiting)) == 1 else ""
+    return f"; {listed([at.task for at in waiting])} {wait} for it{where}"
+
+
+def _all_well(positions: Sequence[Position]) -> str:
+    alive = [at for at in positions if at.kind is not Kind.ENDED]
+    if not alive:
+        return "no task is alive"
+    if any(at.kind is Kind.UNKNOWN and at.does == "is disconnected" for at in alive):
+        return f"no verdict: {listed([at.task for at in alive if at.does == 'is disconnected'])} cannot be heard"
+    working = [at.task for at in alive if not at.is_stuck]
+    return f"no task is stuck: {listed(working)} ran just now" if working else "no culprit: all tasks wait"

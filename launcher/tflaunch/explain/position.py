@@ -1,0 +1,239 @@
+"""Say where a task is, from the stacks and the state of its processes. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from tflaunch.core.evidence import Evidence, Frame, Process, Thread
+from tflaunch.explain.run_status import TaskStatus
+
+LONG = 30.0
+"""Seconds without a step or output, after which tasks that compute keep others waiting too long."""
+
+_BUSY = 0.2  # CPUs
+_STEPS = 2.0  # a step that takes less than this many times the usual is not late
+
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/tflaunch_worker/(?!examples/)|^<(?!string>)")
+_TENSORFLOW = re.compile(r"/(?:site|dist)-packages/(?:tensorflow|keras|tf_keras)/")
+_DEBUGGERS = ("/bdb.py", "/pdb.py", "/cmd.py", "/debugpy/", "/pydevd")
+_ON_ITS_HOST = re.compile(r".*/(?:agents/[^/]+/code|site-packages|dist-packages|lib(?:64)?/python\d[^/]*)/")
+"""The part of a path that differs between hosts: a copy made by `sync`, or where Python is installed."""
+_GENERATOR = "/tensorflow/python/ops/script_ops.py"  # calls Python from a graph: a generator of tf.data, py_function
+_TRACES = ("/eager/polymorphic_function/tracing_compilation.py", "/framework/func_graph.py")
+_FORMS = ("_initialize_multi_worker", "ensure_initialized", "_start_check_health_thread", "configure_collective_ops")
+_SERVES = ("server_lib.py",)
+
+
+class Kind(Enum):
+    """What a task does."""
+
+    STOPPED = "stopped"
+    DEBUGGED = "in a debugger"
+    ENDED = "ended"
+    OWN = "waits in its own code"
+    INPUT = "waits for its input"
+    FORMS = "waits for the cluster to form"
+    TENSORFLOW = "waits in TensorFlow"
+    SERVES = "serves others"
+    TRACES = "traces"
+    WORKS = "works"
+    UNKNOWN = "unknown"
+
+
+class Position(NamedTuple):
+    """Where a task is. ``place`` is the innermost line of its own code; ``does`` continues "worker:1 ..."."""
+
+    task: str
+    kind: Kind
+    is_stuck: bool
+    own: Frame | None
+    inner: Frame | None
+    does: str
+    depth: int = 0
+    """Number of frames of the user's code in its stack."""
+
+    @property
+    def place(self) -> str:
+        """Return ``data.py, line 40``; "" if it is unknown."""
+        return _place(self.own or self.inner)
+
+
+class Group(NamedTuple):
+    """Tasks that are at the same place."""
+
+    tasks: tuple[str, ...]
+    position: Position
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the group as JSON."""
+        at = self.position
+        return {
+            "tasks": list(self.tasks),
+            "kind": at.kind.value,
+            "is_stuck": at.is_stuck,
+            "does": at.does,
+            "own_frame": None if at.own is None else at.own._asdict(),
+            "inner_frame": None if at.inner is None else at.inner._asdict(),
+        }
+
+
+def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
+    """Return where a task is, as far as the evidence about it shows."""
+    if evidence is None or not evidence.processes:
+        if task.exit_code is not None or task.signal is not None:
+            how = f"exit code {task.exit_code}" if task.signal is None else f"signal {task.signal}"
+            return Position(task.task, Kind.ENDED, True, None, None, f"has ended with {how}")
+        return Position(task.task, Kind.UNKNOWN, False, None, None, f"is {task.state}")
+    stopped = next((process for process in evidence.processes if process.state in ("T", "t")), None)
+    process = stopped or _program(evidence.processes)
+    thread = _telling(process)
+    own, inner, depth = _own(thread.frames), next(iter(thread.frames), None), sum(map(_is_own, thread.frames))
+    kind = _kind(process, thread, own)
+    is_stuck = kind in (Kind.STOPPED, Kind.DEBUGGED) or not (thread.has_moved or process.cpu >= _BUSY)
+    if not is_stuck and kind is not Kind.TRACES:
+        kind = Kind.WORKS if kind in (Kind.OWN, Kind.TENSORFLOW, Kind.UNKNOWN, Kind.INPUT) else kind
+    is_stuck = is_stuck and not _is_in_time(evidence)
+    does = _does(kind, process, thread, own)
+    return Position(task.task, kind, is_stuck, own, inner, does, depth)
+
+
+def _program(processes: Sequence[Process]) -> Process:
+    """Return the process that runs the user's program: the first with Python stacks, else the first."""
+    return next((process for process in processes if any(thread.frames for thread in process.threads)), processes[0])
+
+
+def _telling(process: Process) -> Thread:
+    """Return the thread that explains what a process does: its main thread, or one that makes its input.
+
+    The input is made by a thread of its own; it explains a stop if it has stopped as well.
+    """
+    main = process.threads[0] if process.threads else Thread(process.pid, process.state, "", "", False, ())
+    makers = [thread for thread in process.threads[1:] if _makes_input(thread) and not thread.has_moved]
+    return makers[0] if makers and not main.has_moved else main
+
+
+def _makes_input(thread: Thread) -> bool:
+    return _own(thread.frames) is not None and any(_GENERATOR in frame.file for frame in thread.frames)
+
+
+def _kind(process: Process, thread: Thread, own: Frame | None) -> Kind:
+    if process.state in ("T", "t"):
+        return Kind.STOPPED
+    if not thread.frames:
+        return Kind.UNKNOWN if process.cpu < _BUSY else Kind.WORKS
+    inside = _inside(thread.frames, own)
+    if any(name in frame.file for frame in inside for name in _DEBUGGERS):
+        return Kind.DEBUGGED
+    if _makes_input(thread):
+        return Kind.INPUT
+    if any(name in frame.file for frame in inside for name in _SERVES) and inside[0].function.endswith("join"):
+        return Kind.SERVES
+    if any(frame.function.rpartition(".")[2] in _FORMS for frame in inside):
+        return Kind.FORMS
+    if process.cpu >= _BUSY and any(name in frame.file for frame in thread.frames for name in _TRACES):
+        return Kind.TRACES
+    return Kind.TENSORFLOW if any(map(_is_tensorflow, inside)) else Kind.OWN
+
+
+def _does(kind: Kind, process: Process, thread: Thread, own: Frame | None) -> str:
+    works = f"{process.cpu:.1f} CPUs"
+    unread = f"; {process.unread}" if process.unread else ""
+    where = f" in the kernel's {thread.wchan}" if thread.wchan else ""
+    return {
+        Kind.STOPPED: "is traced by a debugger" if process.state == "t" else "is stopped (SIGSTOP)",
+        Kind.DEBUGGED: "waits for commands in a debugger",
+        Kind.INPUT: f"reads no input: its generator {_waits_for(thread)}",
+        Kind.OWN: _waits_for(thread),
+        Kind.SERVES: "serves others",
+        Kind.FORMS: "waits for the other tasks to form the cluster",
+        Kind.TENSORFLOW: f"waits in TensorFlow ({_call(thread.frames, own)})",
+        Kind.TRACES: f"traces a function ({works})",
+        Kind.WORKS: f"works ({works})" if process.cpu >= _BUSY else "runs from time to time",
+    }.get(kind, f"waits{where} (process {process.name}{unread})")
+
+
+_WAITS = {
+    "futex": "waits for a lock or another thread",
+    "nanosleep": "sleeps",
+    "wait_for_partner": "opens a named pipe that has no other end",
+    "do_wait": "waits for a process that it started",
+    "flock": "waits for a locked file",
+    "locks_lock": "waits for a locked file",
+}
+
+
+def _waits_for(thread: Thread) -> str:
+    """Return what a thread waits for, from the kernel's function in which it does."""
+    known = next((words for part, words in _WAITS.items() if part in thread.wchan), "")
+    if known:
+        return known
+    if thread.state == "D":
+        return f"waits for a disk or a network file system{f' ({_thing(thread.target)})' if thread.target else ''}"
+    if "write" in thread.wchan or "sendmsg" in thread.wchan:
+        return f"writes to {_thing(thread.target)}, which nobody reads"
+    if thread.target:
+        return f"reads from {_thing(thread.target)}, where nothing arrives"
+    if "poll" in thread.wchan or "select" in thread.wchan:
+        return "waits for a connection or a pipe"
+    return "waits" + (f" in the kernel's {thread.wchan}" if thread.wchan else "")
+
+
+def _thing(target: str) -> str:
+    return (
+        "a pipe" if target.startswith("pipe:") else "a socket" if target.startswith("socket:") else target or "a file"
+    )
+
+
+def _is_in_time(evidence: Evidence) -> bool:
+    """Whether the last step is so recent that, at the usual speed, the next one is not late."""
+    progress = evidence.progress
+    if progress is None or progress.age is None or not progress.steps_per_second:
+        return False
+    return progress.age < min(_STEPS / progress.steps_per_second, LONG)
+
+
+# ---- frames
+
+
+def _is_own(frame: Frame) -> bool:
+    return _LIBRARY.search(frame.file) is None
+
+
+def _own(frames: Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame of the user's code."""
+    return next((frame for frame in frames if _is_own(frame)), None)
+
+
+def _inside(frames: Sequence[Frame], own: Frame | None) -> Sequence[Frame]:
+    """Return the frames that the innermost line of the user's code has called."""
+    return frames if own is None else frames[: list(frames).index(own)]
+
+
+def _is_tensorflow(frame: Frame) -> bool:
+    return _TENSORFLOW.search(frame.file) is not None
+
+
+def _call(frames: Sequence[Frame], own: Frame | None) -> str:
+    """Return the function of a library that the user's code has called."""
+    inside = [frame for frame in _inside(frames, own) if "traceback_utils" not in frame.file]
+    return inside[-1].function.rpartition("<locals>.")[2] if inside else "a call"
+
+
+def _place(frame: Frame | None) -> str:
+    return "" if frame is None else f"{frame.file.rpartition('/')[2]}, line {frame.line}"
+
+
+def _on_any_host(frame: Frame | None) -> Frame | None:
+    return frame and frame._replace(file=_ON_ITS_HOST.sub("", frame.file))
+
+
+def grouped(positions: Sequence[Position]) -> tuple[Group, ...]:
+    """Group tasks by place, the smallest group first."""
+    found: dict[object, list[Position]] = {}
+    for at in positions:
+        found.setdefault((at.kind, _on_any_host(at.own), _on_any_host(at.inner), at.is_stuck), []).append(at)
+    groups = [Group(tuple(at.task for at in each), each[0]) for each in found.values()]
+    return tuple(sorted(groups, key=lambda group: (len(group.tasks), -group.position.depth)))

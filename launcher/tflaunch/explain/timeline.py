@@ -1,0 +1,102 @@
+"""The timeline of a run: which task ran when, how each of its attempts ended, and why. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tflaunch.core import policy
+from tflaunch.core.events import Event, HostLost, TaskExited, TaskGone, TaskNotStarted, TaskStarted, TimePassed
+from tflaunch.core.job_state import Job, Phase, TaskState
+from tflaunch.explain import summary
+from tflaunch.explain.status import outcome_of
+
+
+class TaskSpan(NamedTuple):
+    """One attempt of a task. Times are in seconds since the epoch; ``ended`` is None while it runs.
+
+    ``state`` is that of the task in `ps`; ``reason`` says why an attempt failed.
+    """
+
+    task: str
+    host: str
+    attempt: int
+    started: float
+    ended: float | None = None
+    state: str = "running"
+    reason: str | None = None
+
+
+class AttemptSpan(NamedTuple):
+    """One attempt of the whole job, from its first task's start; ``culprit`` and ``reason`` say why it ended."""
+
+    attempt: int
+    started: float
+    ended: float | None = None
+    culprit: str | None = None
+    reason: str | None = None
+
+
+class Timeline:
+    """Collects the attempts of a run from the steps of its supervisor."""
+
+    def __init__(self) -> None:
+        self._tasks: list[TaskSpan] = []
+        self._attempts: list[AttemptSpan] = []
+        self._open: dict[str, int] = {}
+
+    def add(self, before: Job, event: Event, job: Job, now: float, epoch: float) -> None:
+        """Add a step; arguments are as in `client.observer`, ``epoch`` converts ``now`` to seconds since the epoch."""
+        match event:
+            case TaskStarted(host=host, task=task, attempt=attempt):
+                self._begin(job, TaskSpan(task, host, attempt, round(event.at + epoch, 3)))
+            case TaskExited(task=task):
+                self._end(job.tasks[task], round(event.at + epoch, 3), _reason(job.tasks[task], event.evidence))
+            case TaskGone(task=task):
+                self._end(job.tasks[task], round(now + epoch, 3), None)
+            case TaskNotStarted(task=task, host=host, attempt=attempt):
+                at = round(now + epoch, 3)
+                self._begin(job, TaskSpan(task, host, attempt, at))
+                self._end(job.tasks[task], at, event.reason)
+            case HostLost() | TimePassed():
+                for task in [task for task in self._open if not job.tasks[task].is_alive]:
+                    self._end(job.tasks[task], round(now + epoch, 3), None)
+            case _:
+                pass
+        if job.phase in (Phase.BACKING_OFF, Phase.ENDED) and job.phase is not before.phase:
+            self._end_attempt(before, job, round(now + epoch, 3))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return ``attempts`` and ``tasks``, both in the order of their start."""
+        return {
+            "attempts": [span._asdict() for span in self._attempts],
+            "tasks": [span._asdict() for span in self._tasks],
+        }
+
+    def _begin(self, job: Job, span: TaskSpan) -> None:
+        self._open[span.task] = len(self._tasks)
+        self._tasks.append(span)
+        if not self._attempts or self._attempts[-1].ended is not None:
+            self._attempts.append(AttemptSpan(job.attempt, span.started))
+
+    def _end(self, task: TaskState, at: float, reason: str | None) -> None:
+        index = self._open.pop(task.task, None)
+        if index is not None:
+            self._tasks[index] = self._tasks[index]._replace(ended=at, state=outcome_of(task), reason=reason)
+
+    def _end_attempt(self, before: Job, job: Job, at: float) -> None:
+        if not self._attempts or self._attempts[-1].ended is not None:
+            return
+        culprit = job.culprit or (None if job.exit_code == 0 else before.culprit)
+        self._attempts[-1] = self._attempts[-1]._replace(
+            ended=at,
+            culprit=None if culprit is None else culprit.name,
+            reason=None if culprit is None else summary.describe(culprit),
+        )
+
+
+def _reason(task: TaskState, evidence: str) -> str | None:
+    """Return why a task failed, None if it did not."""
+    if outcome_of(task) != "failed":
+        return None
+    raised = f" ({task.failure})" if policy.is_raised(task.failure) else ""
+    return summary.describe_exit(task) + raised + (f": {evidence}" if evidence else "")

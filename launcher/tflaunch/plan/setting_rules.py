@@ -1,0 +1,176 @@
+"""Rules for the hosts, sidecars and other settings of a spec."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from tflaunch.clusterspec.model import Host, Role, Spec
+from tflaunch.clusterspec.values import EVERY_HOST, ROLES
+from tflaunch.errors import Problem
+from tflaunch.plan.gpu_shares import trains_on_gpu
+
+_SHORTEST_HEARTBEAT = 0.5
+
+
+def _names_of_sidecars(spec: Spec) -> Iterator[Problem]:
+    """Check that sidecars, whose names are their logs and selectors, do not use those of tasks."""
+    for name in spec.sidecars:
+        role, _, index = name.partition("-")
+        if role in ROLES and (not index or index.isdigit()):
+            yield Problem.error(f"sidecars.{name}", f"{name!r} is the name of a role or of a task's log", "rename it")
+
+
+def _tensorboard(spec: Spec) -> Iterator[Problem]:
+    if spec.tensorboard is None:
+        return
+    if not spec.cluster:
+        yield Problem.error(
+            "tensorboard", "needs a task of the cluster beside it, and there is none", "write it as a sidecar"
+        )
+    if "tensorboard" in spec.sidecars:
+        message = "'tensorboard' is the name of the sidecar that the field \"tensorboard\" creates"
+        yield Problem.error("sidecars.tensorboard", message, "rename it, or remove the field")
+    name = spec.tensorboard.rstrip("/").rpartition("/")[2]
+    if not spec.tensorboard.strip() or spec.tensorboard.startswith("-"):
+        message = f"{spec.tensorboard!r} is not a directory"
+        yield Problem.error("tensorboard", message, 'name the directory of event files, for example "logs/"')
+    elif ".tfevents." in name:
+        yield Problem.error("tensorboard", f"{name!r} is a file of events", "name the directory in which it is")
+
+
+def _gpus(spec: Spec) -> Iterator[Problem]:
+    strategy = spec.effective_strategy()
+    wanted: dict[str, int] = defaultdict(int)
+    sharing: dict[str, int] = defaultdict(int)
+    for role, addresses in spec.cluster.items():
+        gpus = (spec.roles.get(role) or Role()).gpus
+        for address in addresses:
+            wanted[address.host] += gpus or 0
+            sharing[address.host] += gpus is None and trains_on_gpu(strategy, role)
+    for name in dict.fromkeys([*spec.hosts, *wanted]):
+        gpus = spec.host(name).gpus
+        if gpus is not None and wanted[name] > gpus:
+            message = f"its tasks ask for {wanted[name]} GPUs, and it has {gpus}"
+            yield Problem.error(f"hosts.{name}.gpus", message, "ask for fewer in roles, or move tasks to another host")
+        elif gpus:
+            yield from _gpus_to_share(name, sharing[name], gpus - wanted[name])
+
+
+def _gpus_to_share(host: str, sharing: int, left: int) -> Iterator[Problem]:
+    """Check shared GPUs: NCCL fails with two tasks on one GPU, and all workers need the same number."""
+    if sharing > left:
+        message = f"{sharing} tasks would share {left} GPUs, and no two can use one together"
+        yield Problem.error(f"hosts.{host}.gpus", message, "run fewer tasks there, or set gpus of a role to 0")
+    elif sharing and left % sharing:
+        message = f"{sharing} tasks share {left} GPUs evenly, so {left % sharing} of them are not used"
+        yield Problem.warning(
+            f"hosts.{host}.gpus", message, "run another number of tasks there, or set gpus of the roles"
+        )
+
+
+def _two_ways(spec: Spec) -> Iterator[Problem]:
+    for name, host in spec.hosts.items():
+        if host.docker is not None and (host.ssh or host.identity_file):
+            message = "is reached through docker or over SSH, not both"
+            yield Problem.error(f"hosts.{name}", message, "remove docker, or ssh and identity_file")
+
+
+def _every_host(spec: Spec) -> Iterator[Problem]:
+    """Check for settings that cannot be the same for every host."""
+    common = spec.hosts.get(EVERY_HOST) or Host()
+    for field in ("ssh", "address", "docker"):
+        if getattr(common, field) is not None:
+            message = "would be the same for every host"
+            hint = "write it for each host; what holds for all of them over SSH goes into ~/.ssh/config"
+            yield Problem.error(f"hosts.{EVERY_HOST}.{field}", message, hint)
+
+
+def _unused_hosts(spec: Spec) -> Iterator[Problem]:
+    used = {address.host for addresses in spec.cluster.values() for address in addresses}
+    used |= {sidecar.host for sidecar in spec.sidecars.values()}
+    for name in spec.hosts:
+        is_default = any(place.startswith(f"hosts.{name}.") for place in spec.origins)
+        if name not in used and name != EVERY_HOST and not is_default:
+            yield Problem.warning(f"hosts.{name}", "no task runs on this host", "remove it, or use it in the cluster")
+
+
+def _backoff_order(spec: Spec) -> Iterator[Problem]:
+    first, longest = spec.restart.backoff
+    if first > longest:
+        yield Problem.error(
+            "restart.backoff", "the first delay is longer than the longest", 'write for example ["1s", "1m"]'
+        )
+
+
+def _heartbeat(spec: Spec) -> Iterator[Problem]:
+    if spec.timeouts.heartbeat < _SHORTEST_HEARTBEAT:
+        message = f"{spec.timeouts.heartbeat:g} s is shorter than the pauses of a healthy link"
+        yield Problem.error("timeouts.heartbeat", message, f"use at least {_SHORTEST_HEARTBEAT:g} s")
+
+
+def _sync(spec: Spec) -> Iterator[Problem]:
+    for index, path in enumerate(spec.sync.paths if spec.sync is not None else ()):
+        parts = path.split("/")
+        if path.startswith(("/", "~")) or ".." in parts:
+            message = f"{path!r} is not below the spec's directory"
+            yield Problem.error(f"sync.paths[{index}]", message, "move the spec up, or give a path relative to it")
+
+
+def _collect(spec: Spec) -> Iterator[Problem]:
+    for index, path in enumerate(spec.collect):
+        if not is_pattern(path):
+            message = f"{path!r} is not a path below the working directory"
+            yield Problem.error(f"collect[{index}]", message, 'write for example "outputs/**"')
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path, possibly with wildcards, names something below a directory."""
+    return not path.startswith(("/", "~")) and ".." not in path.split("/") and bool(path.strip("/. "))
+
+
+def _required(spec: Spec) -> Iterator[Problem]:
+    for role, settings in spec.roles.items():
+        if settings.required and role != "evaluator":
+            message = f"has no effect: a {role} is always required"
+            yield Problem.error(f"roles.{role}.required", message, "remove it; it is for evaluators and sidecars")
+
+
+def _private(spec: Spec) -> Iterator[Problem]:
+    if spec.network == "private" and (spec.preload or spec.warm):
+        where = "preload" if spec.preload else "warm"
+        message = "has no effect in a private network, whose tasks are not forked from other processes"
+        yield Problem.warning(where, message, "leave it out")
+
+
+def _preload(spec: Spec) -> Iterator[Problem]:
+    for index, module in enumerate(spec.preload):
+        if not all(part.isidentifier() for part in module.split(".")):
+            message = f"{module!r} is not a valid module name"
+            yield Problem.error(f"preload[{index}]", message, 'write for example "tensorflow"')
+    if not (spec.preload or spec.warm):
+        return
+    from tflaunch_worker.forkserver import program_source  # slow to import, and few specs need it
+
+    commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
+    for where, command in {"command": spec.command, **commands}.items():
+        if command and (reason := program_source.check_command(list(command))):
+            message = f"does nothing for {where!r}: {reason}"
+            yield Problem.warning("preload" if spec.preload else "warm", message, "remove it, or run Python directly")
+
+
+RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
+    _names_of_sidecars,
+    _tensorboard,
+    _gpus,
+    _two_ways,
+    _every_host,
+    _unused_hosts,
+    _backoff_order,
+    _heartbeat,
+    _sync,
+    _collect,
+    _required,
+    _preload,
+    _private,
+)

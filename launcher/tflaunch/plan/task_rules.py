@@ -1,0 +1,184 @@
+"""Rules for the commands, variables and placeholders of a spec."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.problems import nearest_name
+from tflaunch.clusterspec.values import ROLES
+from tflaunch.errors import Problem
+from tflaunch.plan import placeholders
+
+_KERAS_SPELLINGS = ("1", "true", "True")  # the values that tensorflow/__init__.py compares with
+_OWN_VARIABLES = (
+    "TF_CONFIG",
+    "TFLAUNCH_RUN",
+    "TFLAUNCH_STRATEGY",
+    "TFLAUNCH_TASK",
+    "TFLAUNCH_ATTEMPT",
+    "TFLAUNCH_TASK_DIR",
+    "TFLAUNCH_PROGRESS",
+    "TFLAUNCH_PRELOAD",
+    "TFLAUNCH_SET",
+    "TFLAUNCH_LEGACY_KERAS",
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_OPERATOR = re.compile(r"[0-9]?(>>?|<)(&[0-9])?|\|\|?|&&?|;")
+_SHELL_VARIABLE = re.compile(r"\$([A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\}|\()")
+_MOST_SHOWN = 100  # characters
+
+
+def _commands(spec: Spec) -> Iterator[Problem]:
+    for role in spec.cluster:
+        settings = spec.roles.get(role)
+        has_own = settings is not None and (settings.command is not None or settings.server)
+        if spec.command is None and not has_own and role in ROLES:
+            hint = 'add "command": ["python", "train.py"], or give it after --'
+            yield Problem.error("command", f"{role} has nothing to run", hint)
+
+
+def _settings_of_roles(spec: Spec) -> Iterator[Problem]:
+    for role, settings in spec.roles.items():
+        if role not in spec.cluster:
+            yield Problem.error(
+                f"roles.{role}", f"the cluster has no role {role!r}", "remove it, or add it to the cluster"
+            )
+        if settings.server and (role not in ("worker", "ps") or spec.effective_strategy() != "parameter_server"):
+            message = "only worker and ps of a parameter_server job can run TensorFlow's standard server"
+            yield Problem.error(f"roles.{role}.server", message, "remove it")
+        if settings.server and settings.command is not None:
+            yield Problem.error(f"roles.{role}", "has both a command and server: true", "keep one of them")
+
+
+def _legacy_keras(spec: Spec) -> Iterator[Problem]:
+    """Check legacy_keras: Keras 3 raises in `fit` under the strategies with several workers.
+
+    These are MultiWorkerMirroredStrategy and ParameterServerStrategy.
+    """
+    strategy = spec.effective_strategy()
+    if spec.legacy_keras is False and strategy in ("multi_worker_mirrored", "parameter_server"):
+        message = f"Keras 3 cannot `fit` under {strategy}"
+        yield Problem.warning("legacy_keras", message, "remove it, unless the program has its own training loop")
+    for where, env in _environments(spec):
+        value = env.get("TF_USE_LEGACY_KERAS", "1")
+        if value not in (*_KERAS_SPELLINGS, "0", "false", "False", ""):
+            message = f"TensorFlow ignores TF_USE_LEGACY_KERAS={value}"
+            yield Problem.error(f"{where}.TF_USE_LEGACY_KERAS", message, 'write "1"')
+
+
+def _secrets(spec: Spec) -> Iterator[Problem]:
+    """Check that each secret has one place, and that nothing else sets its variable."""
+    for name, secret in spec.secrets.items():
+        if (secret.env is None) == (secret.file is None):
+            message = 'must have one of "env" and "file"'
+            yield Problem.error(f"secrets.{name}", message, "write where the value is found")
+        for where, env in _environments(spec):
+            if name in env:
+                yield Problem.error(f"{where}.{name}", f"is a secret, too (secrets.{name})", "leave out one of them")
+
+
+def _own_variables(spec: Spec) -> Iterator[Problem]:
+    for where, env in (*_environments(spec), ("secrets", spec.secrets)):
+        for variable in _OWN_VARIABLES:
+            if variable in env:
+                yield Problem.error(f"{where}.{variable}", "is set by tflaunch for every task", "remove it")
+
+
+def _placeholders(spec: Spec) -> Iterator[Problem]:
+    """Check placeholders: an unknown one would reach the program literally."""
+    for where, text in _texts(spec):
+        for name in placeholders.unknown(text):
+            guess = nearest_name(name, list(placeholders.NAMES))
+            hint = f"did you mean {{{guess}}}? Write {{{{{name}}}}} for literal braces"
+            yield Problem.error(where, f"{{{name}}} is not a known placeholder", hint)
+        for role in placeholders.roles(text):
+            if role not in spec.cluster and not spec.discover:
+                yield Problem.error(where, f"{{cluster.{role}}} is empty: the cluster has no {role}", "remove it")
+        if placeholders.needs_leader(text) and not {"chief", "worker"} & (spec.cluster.keys() | spec.discover.keys()):
+            yield Problem.error(where, "{chief.host} is empty: the cluster has neither chief nor worker", "remove it")
+
+
+def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
+    """Yield the place and text of every value that may contain placeholders."""
+    for where, command in _all_commands(spec):
+        yield from ((f"{where}[{index}]", word) for index, word in enumerate(command))
+    for where, env in _environments(spec):
+        yield from ((f"{where}.{name}", value) for name, value in env.items())
+    directories = {"workdir": spec.workdir}
+    directories |= {f"roles.{name}.workdir": role.workdir for name, role in spec.roles.items()}
+    directories |= {f"hosts.{name}.workdir": host.workdir for name, host in spec.hosts.items()}
+    yield from ((where, text) for where, text in directories.items() if text is not None)
+
+
+def _threads(spec: Spec) -> Iterator[Problem]:
+    """Check for a single inter-op thread: tf.distribute servers wait inside these threads and block."""
+    for where, env in _environments(spec):
+        if env.get("TF_NUM_INTEROP_THREADS") == "1" and "ps" in spec.cluster:
+            message = "one inter-op thread can lock up worker and ps"
+            yield Problem.warning(f"{where}.TF_NUM_INTEROP_THREADS", message, "leave it out")
+
+
+def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
+    yield "env", spec.env
+    for name, role in spec.roles.items():
+        yield f"roles.{name}.env", role.env
+    for name, host in spec.hosts.items():
+        yield f"hosts.{name}.env", host.env
+    for name, sidecar in spec.sidecars.items():
+        yield f"sidecars.{name}.env", sidecar.env
+
+
+def _shell_syntax(spec: Spec) -> Iterator[Problem]:
+    """Check commands for shell syntax: without a shell, it reaches the program literally."""
+    for where, command in _all_commands(spec):
+        found = _of_a_shell(command)
+        if found is not None:
+            message = f"{found!r} is shell syntax, but no shell runs: the program gets it literally"
+            yield Problem.warning(where, message, f"to run it in a shell, write {_through_a_shell(command)}")
+
+
+def _all_commands(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
+    commands = {"command": spec.command}
+    commands |= {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
+    commands |= {f"sidecars.{name}.command": sidecar.command for name, sidecar in spec.sidecars.items()}
+    yield from ((where, command) for where, command in commands.items() if command)
+
+
+def _of_a_shell(command: Sequence[str]) -> str | None:
+    """Return the first word with shell syntax, except for a script after `-c`; None if there is none."""
+    program, *arguments = command
+    if _ASSIGNMENT.match(program):
+        return program
+    for before, word in zip(command, arguments, strict=False):
+        if before == "-c":
+            continue
+        if _OPERATOR.fullmatch(word) or _SHELL_VARIABLE.search(word) or word == "~" or word.startswith("~/"):
+            return word
+    return None
+
+
+def _through_a_shell(command: Sequence[str]) -> str:
+    script = " ".join(word if word == _of_a_shell([".", word]) else shlex.quote(word) for word in command)
+    return _as_words(["sh", "-c", script])
+
+
+def _as_words(words: Sequence[str]) -> str:
+    """Return the words as a list for a spec, abbreviated if it is long."""
+    text = json.dumps(words, ensure_ascii=False)
+    return text if len(text) <= _MOST_SHOWN else '["sh", "-c", "…"]'
+
+
+RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
+    _commands,
+    _shell_syntax,
+    _settings_of_roles,
+    _legacy_keras,
+    _secrets,
+    _own_variables,
+    _placeholders,
+    _threads,
+)

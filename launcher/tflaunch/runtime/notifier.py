@@ -1,0 +1,167 @@
+"""Run the user's command when something happens to the job, exactly once for each occurrence.
+
+An occurrence has a name that follows from the job's state, so that a supervisor that takes over finds the same ones.
+The command's process claims the occurrence by creating a file of that name before it becomes the command. So a
+supervisor that was killed between starting the command and recording that leaves neither a gap nor a second
+notification.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tflaunch import private_files
+from tflaunch.core import policy, replay
+from tflaunch.core.job_state import Cause, Job, Phase
+from tflaunch.explain import summary
+from tflaunch.plan.model import NotifyPlan
+from tflaunch.store.log_writer import tail
+
+LOG_NAME = "notify.log"
+"""The output of the commands, in the run's directory."""
+RECORD_KIND = "notified"
+"""The kind of the journal's record of a notification."""
+PATIENCE = 5.0
+"""Maximum seconds by which the commands may delay the end of a run."""
+
+_CLAIMS = "notified"
+_CLAIM = """
+claim=$1
+shift
+set -C  # a file that exists is not opened
+{ true >"$claim"; } 2>/dev/null || { test -e "$claim"; exit; }
+exec "$@"
+"""
+_LONGEST_VARIABLE = 32 * 1024
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_ENDS = {"succeeded": "done", "failed": "failed"}
+
+
+class Occurrence(NamedTuple):
+    """Something to be notified of: one of the words of `notify.on`, a name that is unique in the run, and a text."""
+
+    kind: str
+    name: str
+    text: str
+
+
+def occurrences(before: Job, after: Job) -> Iterator[Occurrence]:
+    """Yield what has happened between two states of a job, apart from its end."""
+    culprit = after.culprit
+    if culprit is not before.culprit and culprit is not None and (culprit.cause, culprit.name) == (Cause.TIME, "stall"):
+        yield Occurrence("stalled", f"stalled-{after.attempt}", summary.describe(culprit))
+    if after.attempt != before.attempt:
+        why = "" if before.culprit is None else f": {summary.describe(before.culprit)}"
+        yield Occurrence("restarted", f"restarted-{after.attempt}", f"{summary.restart_name(after)}{why}")
+    elif after.phase is before.phase is Phase.RUNNING:
+        for process in policy.waiting(before):
+            task = after.tasks[process.task]
+            if task.attempt != before.tasks[process.task].attempt:
+                name = f"restarted-{task.task.replace(':', '-')}-{task.attempt}"
+                yield Occurrence("restarted", name, f"{task.task} restarts alone (attempt {task.attempt})")
+
+
+def end_of(job: Job, state: str, logs: Path, rest: Iterable[str] = ()) -> list[Occurrence]:
+    """Return the occurrence of the end of a job, none if it was stopped by the user.
+
+    Args:
+        job: the ended job.
+        state: the state of its run.
+        logs: the directory of the logs.
+        rest: lines after the summary.
+    """
+    if state not in _ENDS:
+        return []
+    text = summary.summary(job, str(logs), lambda task, lines: tail(logs, task, lines))
+    return [Occurrence(_ENDS[state], "end", "\n".join([text, *rest]))]
+
+
+class Notifier:
+    """Notifies the user of what happens to one run."""
+
+    def __init__(
+        self, plan: NotifyPlan, path: Path, job: Job, record: Callable[[str], None], say: Callable[[str], None]
+    ) -> None:
+        """Watch a job from its first state on.
+
+        Args:
+            plan: which command is run, and when.
+            path: the run's directory.
+            job: the job before its first event.
+            record: writes to the journal that the user was notified of an occurrence of this name.
+            say: shows a message to the user.
+        """
+        self._plan = plan
+        self._path = path
+        self._job = job
+        self._record = record
+        self._say = say
+        self._known: set[str] = set()
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def recall(self, records: list[dict[str, Any]]) -> None:
+        """Notify of what an earlier supervisor has recorded and not notified of, given the records after the first."""
+        self._known = {record["name"] for record in records if record["kind"] == RECORD_KIND}
+        for transition in replay.transitions(self._job, records):
+            self.watch(transition.job, transition.now)
+
+    def watch(self, job: Job, now: float) -> None:
+        """Notify of what has happened in one step."""
+        before, self._job = self._job, job
+        if job is not before:
+            self.notify(occurrences(before, job))
+
+    def notify(self, found: Iterable[Occurrence]) -> None:
+        """Notify of those occurrences that the spec names, unless it was done before."""
+        for occurrence in found:
+            if occurrence.kind in self._plan.on and occurrence.name not in self._known:
+                self._known.add(occurrence.name)
+                try:
+                    self._running.append(self._start(occurrence))
+                    self._record(occurrence.name)
+                except OSError as error:
+                    self._say(f"warning: notify.exec: {error.filename or self._plan.exec[0]}: {error.strerror}")
+
+    def _start(self, occurrence: Occurrence) -> subprocess.Popen[bytes]:
+        """Start a process that becomes the command once it has claimed the occurrence."""
+        claims = self._path / _CLAIMS
+        private_files.make_directories(claims)
+        text = claims / f"{occurrence.name}.txt"
+        private_files.write_text(text, occurrence.text + "\n")
+        code = "" if self._job.exit_code is None else str(self._job.exit_code)
+        about = {"EVENT": occurrence.kind, "RUN": self._job.run, "JOB": self._job.plan.name, "EXIT_CODE": code}
+        summary_text = occurrence.text.replace("\0", "").encode("utf-8", "replace")[:_LONGEST_VARIABLE]
+        about["SUMMARY"] = summary_text.decode("utf-8", "ignore")
+        env = {**os.environ, **{f"TFLAUNCH_{name}": value for name, value in about.items()}}
+        log = os.open(self._path / LOG_NAME, _APPEND, 0o600)
+        try:
+            with text.open("rb") as stdin:
+                return subprocess.Popen(
+                    ["/bin/sh", "-c", _CLAIM, "sh", str(claims / occurrence.name), *self._plan.exec],
+                    cwd=self._plan.directory,
+                    env=env,
+                    stdin=stdin,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # it outlives a supervisor that is killed
+                )
+        finally:
+            os.close(log)
+
+    def close(self) -> None:
+        """Wait for the commands for at most `PATIENCE` in all, and report those that failed."""
+        until = time.monotonic() + PATIENCE
+        for process in self._running:
+            try:
+                code = process.wait(max(until - time.monotonic(), 0.0))
+            except subprocess.TimeoutExpired:
+                self._say(f"warning: notify.exec still runs after {PATIENCE:g} s, and is not waited for")
+                return
+            if code:
+                how = f"exited with code {code}" if code > 0 else f"was killed by signal {-code}"
+                self._say(f"warning: notify.exec {how}; its output is in {self._path / LOG_NAME}")

@@ -1,0 +1,144 @@
+"""Describe what a run is made of: the code, the packages, the interpreter and the machine.
+
+No interpreter is started for it, and git only where the code is in a repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tflaunch import __version__, private_files
+from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.store.run_dir import PATCH_NAME, RECORD_NAME
+from tflaunch_worker import linux
+from tflaunch_worker.inspect import cores, packages
+
+MOST_PATCH = 16 * 1024 * 1024
+"""Maximum bytes of a patch that is kept."""
+
+_GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
+_PATIENCE = 30.0  # seconds for a command of git, on a slow disk
+_MOST_FILES = 1000
+_MOST_HASHED = 16 * 1024 * 1024  # bytes of a file
+
+
+def describe(plan: Plan) -> tuple[dict[str, Any], bytes]:
+    """Return the record of a plan that runs now, and the patch from the commit to the code that it runs."""
+    task = next((task for task in plan.processes() if plan.is_like_here(task.host)), None)
+    code, patch = _code(plan, task)
+    return {"tflaunch": __version__, **_python(task), "code": code, "machine": _machine()}, patch
+
+
+def write(path: Path, plan: Plan) -> None:
+    """Write the record of a plan into a run's directory; a full disk costs it, never the job."""
+    about, patch = describe(plan)
+    try:
+        if patch:
+            private_files.write_text(path / PATCH_NAME, patch.decode("utf-8", "surrogateescape"))
+        private_files.write_text(path / RECORD_NAME, json.dumps(about, indent=2) + "\n")
+    except (OSError, UnicodeError):
+        pass  # `tflaunch diff` says that the run has no record
+
+
+# ---- packages and machine
+
+
+def _python(task: TaskPlan | None) -> dict[str, Any]:
+    """Return the interpreter of a task on this machine and its packages."""
+    if task is None:
+        return {"python": "", "interpreter": "", "packages": {}}
+    env = {**os.environ, **task.env}
+    found = packages.find_interpreter(list(task.argv), env)
+    return {"python": found.version, "interpreter": found.path, "packages": found.packages}
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "host": platform.node(),
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cores": cores.usable(),
+        "memory": linux.memory().get("total"),
+        "gpus": linux.count_gpus(),
+    }
+
+
+def _processor() -> str:
+    lines = (linux.read("/proc/cpuinfo") or "").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+# ---- code
+
+
+def _code(plan: Plan, task: TaskPlan | None) -> tuple[dict[str, Any], bytes]:
+    place = plan.sync.directory if plan.sync is not None else None if task is None else task.workdir
+    directory = Path(place or ".").absolute()
+    programs = {} if task is None else _programs(plan, directory)
+    repository = next((each for each in (directory, *directory.parents) if (each / ".git").exists()), None)
+    if repository is None:
+        return {"directory": str(directory), "programs": programs}, b""
+    commit = _git(repository, "rev-parse", "--verify", "HEAD").decode("ascii", "replace").strip()
+    without_secrets = ("--", ".", *_secret_files(plan, repository))
+    how = ("--binary", "--no-ext-diff", "--no-textconv")
+    patch = _git(repository, "diff", *how, commit, *without_secrets) if commit else b""
+    others = _git(repository, "ls-files", "-z", "--others", "--exclude-standard", *without_secrets).split(b"\0")[:-1]
+    about = {
+        "directory": str(repository),
+        "commit": commit,
+        "patch": hashlib.sha256(patch).hexdigest() if patch else "",
+        "untracked": {
+            os.fsdecode(name): _hash(repository / os.fsdecode(name)) for name in sorted(others)[:_MOST_FILES]
+        },
+        "programs": programs,
+    }
+    return about, patch if len(patch) <= MOST_PATCH else b""
+
+
+def _secret_files(plan: Plan, repository: Path) -> list[str]:
+    """Return arguments that leave out the files in a repository from which secrets are read."""
+    paths = [Path(source.file).expanduser() for source in plan.secrets.values() if source.file is not None]
+    inside = [path for path in paths if path.is_relative_to(repository)]
+    return [f":(exclude,literal){path.relative_to(repository)}" for path in inside]
+
+
+def _programs(plan: Plan, directory: Path) -> dict[str, str]:
+    """Return the hashes of the files that the commands name, such as the training program."""
+    words = dict.fromkeys(word for process in plan.processes() for word in process.argv[1:] if len(word) < _MOST_FILES)
+    return {word: digest for word in words if "\n" not in word and (digest := _hash(directory / word))}
+
+
+def _hash(path: Path) -> str:
+    """Return the SHA-256 of a regular file, its size if it is large, "" if it is something else."""
+    try:
+        if not path.is_file():
+            return ""
+        size = path.stat().st_size
+        return f"{size} bytes" if size > _MOST_HASHED else hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return ""
+
+
+def _git(directory: Path, *arguments: str) -> bytes:
+    """Return the output of a command of git, empty if it fails; it changes nothing, not even the index."""
+    env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            [*_GIT, "-C", str(directory), *arguments],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_PATIENCE,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return b""
+    return done.stdout

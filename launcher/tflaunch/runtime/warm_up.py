@@ -1,0 +1,40 @@
+"""Start warm servers for later runs of a plan."""
+
+from __future__ import annotations
+
+import shutil
+
+from tflaunch.client import follow
+from tflaunch.client.observer import Observer
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.plan import preloading
+from tflaunch.plan.model import Plan
+from tflaunch.runtime import launch, supervisor_process
+
+
+def start_servers(plan: Plan) -> None:
+    """Leave a warm server on each host of a plan: by a run of it whose tasks only import, and end.
+
+    Raises:
+        TflaunchError: no server can stay on a host; says why.
+    """
+    importing = preloading.only_importing(plan)
+    if left := sorted({process.host for process in plan.tasks} - {task.host for task in importing.tasks}):
+        message = "its commands are not Python's, its network is private, or the host is a container or a job"
+        raise TflaunchError(f"no warm server can stay on {', '.join(left)}: {message}", EXIT_INTERNAL)
+    directory = launch.make_directory(importing, None, ".json", b"{}")
+    messages: list[str] = []
+    try:
+        supervisor_process.start(importing, directory, is_owned=True)
+        observer = Observer(directory.path)
+        code = follow.until_end(observer, messages.append)
+    except KeyboardInterrupt:
+        raise TflaunchError("interrupted", 130) from None  # the run ends with this process
+    if code:
+        raise TflaunchError("\n".join(["the modules could not be imported", *messages]), code)
+    shutil.rmtree(directory.path, ignore_errors=True)
+    reasons = {observer.job.plan.find(name).host: task.preload for name, task in observer.job.tasks.items()}
+    refused = {host: text for host, text in reasons.items() if text.startswith(preloading.REFUSED)}
+    if refused:
+        text = "; ".join(f"{host}: {text.removeprefix(preloading.REFUSED)}" for host, text in refused.items())
+        raise TflaunchError(f"no warm server stays on {text}", EXIT_INTERNAL)

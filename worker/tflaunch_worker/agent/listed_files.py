@@ -1,0 +1,143 @@
+"""Find the files that tasks have written into a working directory, so that the launcher can fetch them.
+
+Patterns are relative paths: ``*`` and ``?`` match within a name, ``**`` matches any number of directories, and the name
+of a directory stands for everything below it. Symbolic links are neither followed nor fetched.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from fnmatch import fnmatchcase
+
+from tflaunch_worker.agent.left_files import PART, is_inside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, FrozenSet, Iterable, Iterator, Tuple
+
+    State = FrozenSet[Tuple[str, ...]]
+    """The components of patterns that the rest of a path has to match."""
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Maximum bytes of all paths of a list, so that it fits into one message."""
+
+_ANY_DEPTH = "**"
+_ENTRY = 100  # bytes of an entry besides its path
+_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def matches(path: str, patterns: Iterable[str]) -> bool:
+    """Whether the path of a file matches one of the patterns."""
+    state = _begin(patterns)
+    for name in path.split("/"):
+        state = _advance(state, name)
+    return () in state
+
+
+def _begin(patterns: Iterable[str]) -> State:
+    parts = (tuple(part for part in pattern.split("/") if part not in ("", ".")) for pattern in patterns)
+    return _with_shorter((*pattern, _ANY_DEPTH) for pattern in parts if pattern)
+
+
+def _advance(state: State, name: str) -> State:
+    """Return what has to match after a component of a path."""
+    fitting = (rest for rest in state if rest and (rest[0] == _ANY_DEPTH or fnmatchcase(name, rest[0])))
+    return _with_shorter(rest if rest[0] == _ANY_DEPTH else rest[1:] for rest in fitting)
+
+
+def _with_shorter(rests: Iterable[tuple[str, ...]]) -> State:
+    """Return the rests, also without the leading ``**``, which match no directory, too."""
+    found = set()
+    for rest in rests:
+        found.add(rest)
+        while rest and rest[0] == _ANY_DEPTH:
+            rest = rest[1:]  # noqa: PLW2901 - the next shorter one
+            found.add(rest)
+    return frozenset(found)
+
+
+def list_files(directory: str, patterns: list[str]) -> dict[str, Any]:
+    """Return path, size and SHA-256 of the files that match, and how many were left out. May take long."""
+    files, left_out, room = [], 0, MOST_BYTES
+    for path in _walk(directory, "", _begin(patterns)):
+        file = ListedFile(directory, path)
+        about = file.describe() if path.isprintable() and is_inside(path) else None
+        room -= len(os.fsencode(path)) + _ENTRY
+        if about is None or room < 0:
+            left_out += 1
+        else:
+            files.append([path, *about])
+    return {"files": files, "left_out": left_out}
+
+
+def _walk(directory: str, path: str, state: State) -> Iterator[str]:
+    """Yield the paths of matching files below a directory; symbolic links that match count as files."""
+    try:
+        entries = sorted(os.scandir(os.path.join(directory, path)), key=lambda entry: entry.name)
+    except OSError:
+        return  # there is no such directory, or it cannot be read
+    for entry in entries:
+        rest, name = _advance(state, entry.name), os.path.join(path, entry.name)
+        if rest and entry.is_dir(follow_symlinks=False):
+            yield from _walk(directory, name, rest)
+        elif () in rest:
+            yield name
+
+
+class ListedFile:
+    """A file below a working directory."""
+
+    def __init__(self, directory: str, path: str) -> None:
+        self._directory = directory
+        self._path = path
+
+    def read(self, offset: int) -> bytes:
+        """Return a part of the file, empty if it can no longer be read."""
+        try:
+            descriptor = self._open()
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, PART, offset)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+
+    def describe(self) -> tuple[int, str] | None:
+        """Return size and SHA-256, None if it is not a regular file that can be read."""
+        try:
+            descriptor = self._open()
+        except OSError:
+            return None
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            sha256, size = hashlib.sha256(), 0
+            while True:
+                data = file.read(1 << 20)
+                if not data:
+                    return size, sha256.hexdigest()
+                sha256.update(data)
+                size += len(data)
+
+    def _open(self) -> int:
+        """Open the file without following a symbolic link below the working directory."""
+        *parents, name = self._path.split("/")
+        inside = os.open(self._directory, _DIRECTORY & ~os.O_NOFOLLOW)
+        for parent in parents:
+            try:
+                child = os.open(parent, _DIRECTORY, dir_fd=inside)
+            finally:
+                os.close(inside)
+            inside = child
+        try:
+            return os.open(name, _FILE, dir_fd=inside)
+        finally:
+            os.close(inside)

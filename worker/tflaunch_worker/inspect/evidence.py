@@ -1,0 +1,275 @@
+"""Collect where the processes of tasks are, and what they wait for, without stopping or signalling them.
+
+Two samples are taken some seconds apart: what has not changed in between has not moved. The agent reads the stacks
+itself, because Linux may let only the ancestors of a process read its memory (Yama).
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import struct
+
+from tflaunch_worker import linux
+from tflaunch_worker.inspect import python_stacks
+from tflaunch_worker.inspect.usage import owners_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List
+
+    from tflaunch_worker.event_loop import Loop
+
+    Facts = Dict[str, List[Dict[str, Any]]]
+    """The processes of each task."""
+
+BETWEEN = 3.0
+"""Seconds between the two samples."""
+
+_MOST_PROCESSES = 16  # of a task, the oldest first
+_MOST_SOCKETS = 20
+_MOST_FRAMES = 4000  # of a task
+_LONGEST_PATH, _LONGEST_NAME = 300, 200  # characters
+_TICKS = os.sysconf("SC_CLK_TCK")
+_ON_DESCRIPTOR = ("pipe", "fifo", "sock", "skb", "tcp", "unix", "wait_woken", "inet", "fuse", "nfs", "tty")
+_STATES = {1: "established", 2: "connecting", 10: "listening"}  # of the kernel's numbering
+
+
+class EvidenceCollector:
+    """Answers one question at a time about the tasks of a host."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._waiting: list[Callable[[Facts], None]] = []
+
+    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[Facts], None]) -> None:
+        """Call ``answer`` after `BETWEEN` seconds with the processes of each task.
+
+        Args:
+            pids: returns the leading process of each living task; called for each sample.
+            answer: gets, per process, ``pid``, ``name``, ``state`` (the letter of proc(5)), ``cpu`` (in CPUs),
+                ``unread`` (why there are no Python stacks, or ""), ``threads`` (``id``, ``state``, ``wchan``,
+                ``target``, ``has_moved``, ``frames``) and ``sockets`` (``state``, ``local``, ``peer``, ``unsent``).
+        """
+        self._waiting.append(answer)
+        if len(self._waiting) > 1:
+            return
+        before: dict[str, list[_Sample]] = {}
+        self._sample(pids(), before, lambda: self._loop.call_at(self._loop.now() + BETWEEN, again))
+
+        def again() -> None:
+            after: dict[str, list[_Sample]] = {}
+            self._sample(pids(), after, lambda: self._tell(before, after))
+
+    def _sample(self, pids: dict[str, int], samples: dict[str, list[_Sample]], done: Callable[[], object]) -> None:
+        """Sample one task per round of the loop, then call ``done``."""
+        leaders = {pid: task for task, pid in pids.items()}
+        members: dict[str, list[int]] = {task: [] for task in pids}
+        for pid, task in owners_of(linux.processes(), leaders).items():
+            members[task].append(pid)
+        left = list(members.items())
+
+        def sample_next() -> None:
+            if not left:
+                done()
+                return
+            task, found = left.pop(0)
+            known = (_read_process(pid, self._loop.now()) for pid in sorted(found)[:_MOST_PROCESSES])
+            samples[task] = [sample for sample in known if sample is not None]
+            self._loop.call_at(self._loop.now(), sample_next)
+
+        sample_next()
+
+    def _tell(self, before: dict[str, list[_Sample]], after: dict[str, list[_Sample]]) -> None:
+        earlier = {sample.pid: sample for samples in before.values() for sample in samples}
+        facts, tables = {}, _ConnectionTables()
+        for task, samples in after.items():
+            facts[task] = [_compare(sample, earlier.get(sample.pid), tables.seen_by(sample.pid)) for sample in samples]
+            left = _MOST_FRAMES
+            for process in facts[task]:
+                for thread in process["threads"]:
+                    thread["frames"] = thread["frames"][:left]
+                    left -= len(thread["frames"])
+        waiting, self._waiting = self._waiting, []
+        for answer in waiting:
+            answer(facts)
+
+
+class _Sample:
+    """A process at one moment. ``ticks``: its CPU time; ``threads``: those that run Python, or only the main thread."""
+
+    def __init__(self, pid: int, at: float) -> None:
+        self.pid = pid
+        self.at = at
+        self.name = ""
+        self.state = ""
+        self.ticks = 0
+        self.unread = ""
+        self.threads: list[_ThreadSample] = []
+
+
+class _ThreadSample:
+    def __init__(self, pid: int, number: int, frames: list[python_stacks.Frame]) -> None:
+        self.number = number
+        self.frames = frames
+        place = f"/proc/{pid}/task/{number}"
+        self.state = _stat(place)[1] if number else ""
+        self.wchan = (linux.read(f"{place}/wchan") or "").strip("0\n") if number else ""
+        self.switches = _switches(linux.read(f"{place}/status") or "") if number else None
+        self.target = _target(pid, place) if any(part in self.wchan for part in _ON_DESCRIPTOR) else ""
+
+    def has_moved(self, earlier: _ThreadSample) -> bool:
+        """Return whether the thread has run since an earlier sample."""
+        return self.frames != earlier.frames or self.switches != earlier.switches or self.state == "R"
+
+
+def _read_process(pid: int, at: float) -> _Sample | None:
+    """Return a sample of a process, None if it is gone."""
+    sample = _Sample(pid, at)
+    sample.name, sample.state, sample.ticks = _stat(f"/proc/{pid}")
+    if not sample.state:
+        return None
+    threads: list[python_stacks.Thread] = []
+    if sample.state not in "ZX":
+        try:
+            threads = python_stacks.read_threads(pid)
+        except python_stacks.UnreadableError as error:
+            sample.unread = str(error)
+    numbers = [thread.id for thread in threads]
+    if pid not in numbers:  # before 3.11, Python does not keep them; the first one is the main thread
+        numbers[:1] = [pid]
+    frames = [list(thread.frames) for thread in threads] or [[]]
+    sample.threads = [_ThreadSample(pid, number, each) for number, each in itertools.zip_longest(numbers, frames)]
+    return sample
+
+
+def _stat(place: str) -> tuple[str, str, int]:
+    """Return name, state letter and CPU time in ticks of a process or thread; "" for one that is gone."""
+    head, _, rest = (linux.read(f"{place}/stat") or "").rpartition(")")
+    fields = rest.split()
+    return (head.partition("(")[2], fields[0], int(fields[11]) + int(fields[12])) if fields else ("", "", 0)
+
+
+def _switches(status: str) -> int | None:
+    """Return how often a thread has given up or lost its CPU."""
+    counts = [int(line.split()[1]) for line in status.splitlines() if "ctxt_switches" in line]
+    return sum(counts) if counts else None
+
+
+def _target(pid: int, place: str) -> str:
+    """Return what the descriptor refers to on which a thread waits, "" if unknown."""
+    words = (linux.read(f"{place}/syscall") or "").split()
+    try:
+        target = os.readlink(os.fsencode(f"/proc/{pid}/fd/{int(words[1], 16)}"))
+        return target.decode("utf-8", "replace")[-_LONGEST_PATH:]
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
+def _compare(sample: _Sample, earlier: _Sample | None, table: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return what is known about a process after its second sample."""
+    before = {} if earlier is None else {thread.number: thread for thread in earlier.threads if thread.number}
+    passed = 0.0 if earlier is None else sample.at - earlier.at
+    ticks = 0 if earlier is None else sample.ticks - earlier.ticks
+    sockets = _sockets(sample.pid, table)
+    threads = []
+    for place, thread in enumerate(sample.threads):
+        then = before.get(thread.number) if thread.number else _at(earlier, place)
+        threads.append(
+            {
+                "id": thread.number,
+                "state": thread.state,
+                "wchan": thread.wchan,
+                "target": _peer(thread.target, sockets) or thread.target,
+                "has_moved": then is None or thread.has_moved(then),
+                "frames": [
+                    [frame.file[-_LONGEST_PATH:], frame.line, frame.function[:_LONGEST_NAME]] for frame in thread.frames
+                ],
+            }
+        )
+    return {
+        "pid": sample.pid,
+        "name": sample.name,
+        "state": sample.state,
+        "cpu": round(ticks / _TICKS / passed, 3) if passed > 0 else 0.0,
+        "unread": sample.unread,
+        "threads": threads,
+        "sockets": [known for known in sockets.values() if known["state"] != "established" or known["is_stuck"]][
+            :_MOST_SOCKETS
+        ],
+    }
+
+
+def _at(sample: _Sample | None, place: int) -> _ThreadSample | None:
+    return sample.threads[place] if sample is not None and place < len(sample.threads) else None
+
+
+def _peer(target: str, sockets: dict[str, dict[str, Any]]) -> str:
+    known = sockets.get(target)
+    return "" if known is None else f"connection to {known['peer']}"
+
+
+def _sockets(pid: int, table: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the TCP sockets of a process by the targets of its descriptors."""
+    found = {}
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                target = os.readlink(f"/proc/{pid}/fd/{name}")
+            except OSError:
+                continue
+            if target in table:
+                found[target] = table[target]
+    except OSError:
+        pass  # it is gone, or another user's
+    return found
+
+
+class _ConnectionTables:
+    """The TCP sockets of this machine, read once per network namespace."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def seen_by(self, pid: int) -> dict[str, dict[str, Any]]:
+        """Return the sockets in the namespace of a process, by ``socket:[INODE]``."""
+        try:
+            namespace = os.readlink(f"/proc/{pid}/ns/net")
+        except OSError:
+            return {}  # it is gone
+        if namespace not in self._tables:
+            self._tables[namespace] = _connections(f"/proc/{pid}/net")
+        return self._tables[namespace]
+
+
+def _connections(directory: str) -> dict[str, dict[str, Any]]:
+    """Return the TCP sockets in a namespace that listen, connect or are connected, by ``socket:[INODE]``."""
+    found = {}
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in (linux.read(f"{directory}/{name}") or "").splitlines()[1:]:
+            words = line.split()
+            state = _STATES.get(int(words[3], 16)) if len(words) > 9 else None
+            if state is None:
+                continue
+            unsent = int(words[4].partition(":")[0], 16)
+            found[f"socket:[{words[9]}]"] = {
+                "state": state,
+                "local": _address(words[1], family),
+                "peer": _address(words[2], family),
+                "unsent": unsent,
+                "is_stuck": bool(unsent and int(words[6], 16)),  # words[6]: retransmissions without an answer
+            }
+    return found
+
+
+def _address(text: str, family: int) -> str:
+    address, _, port = text.partition(":")
+    numbers = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]
+    packed = struct.pack(f"={len(numbers)}I", *numbers)
+    if family == socket.AF_INET6 and packed[:12] == b"\0" * 10 + b"\xff\xff":
+        return f"{socket.inet_ntop(socket.AF_INET, packed[12:])}:{int(port, 16)}"
+    shown = socket.inet_ntop(family, packed)
+    return f"{f'[{shown}]' if family == socket.AF_INET6 else shown}:{int(port, 16)}"

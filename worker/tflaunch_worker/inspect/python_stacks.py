@@ -1,0 +1,305 @@
+"""Read the Python stacks of another process from its memory, without stopping or changing it.
+
+The kernel allows this for processes that the reader may debug, which includes its own children. CPython's structures
+are read at the offsets of its release builds for 64-bit Linux; a process of any other build is refused with a reason.
+Stacks of running threads may change while they are read: such a thread is read again, and left out if that fails.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import sys
+from collections import namedtuple
+
+from tflaunch_worker import linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterator, List, Tuple
+
+MOST_FRAMES = 100  # of a thread, the innermost first
+MOST_THREADS = 64  # of a process, the newest first
+_MOST_INTERPRETERS = 8
+_LONGEST_NAME = 4096  # characters of a file's or function's name
+_MOST_LINE_BYTES = 1024 * 1024
+_MOST_SYMBOL_BYTES = 64 * 1024 * 1024
+_TRIES = 3
+
+Frame = namedtuple("Frame", ["file", "line", "function"])
+Thread = namedtuple("Thread", ["id", "frames"])
+"""A thread with Python frames, the innermost first; ``id`` is the kernel's, 0 where Python does not keep it."""
+
+
+class UnreadableError(Exception):
+    """The stacks of a process cannot be read; the message says why."""
+
+
+# From CPython's headers; the same in all patch releases of a minor version. ``frame``: where a thread keeps its
+# innermost frame. ``native``: where it keeps the kernel's thread id, 0 before 3.11.
+_Layout = namedtuple(
+    "_Layout",
+    "interpreters threads next_interpreter frame native previous code instruction owner name lines first bytecode "
+    "compact",
+)
+_FILE_NAME = {"3.8": 104, "3.9": 104, "3.10": 104}
+_OLD = _Layout(32, 8, 0, 24, 0, 24, 32, 104, 0, 112, 120, 40, 0, (48, 72))
+_LAYOUTS = {
+    "3.8": _OLD,
+    "3.9": _OLD,
+    "3.10": _OLD._replace(instruction=96),
+    "3.11": _Layout(40, 16, 0, 56, 160, 48, 32, 56, 69, 128, 136, 72, 184, (48, 72)),
+    "3.12": _Layout(40, 72, 0, 56, 144, 8, 0, 56, 70, 128, 136, 68, 192, (40, 56)),
+    "3.13": _Layout(632, 7344, 7264, 72, 160, 8, 0, 56, 70, 128, 136, 68, 200, (40, 56)),
+}
+_CURRENT_IN_CFRAME = {"3.11": 8, "3.12": 0}
+_OF_C_STACK = 3  # FRAME_OWNED_BY_CSTACK: marks where C code called Python
+_NEXT_THREAD = 8
+_BYTES_SIZE, _BYTES_DATA = 16, 32
+_TEXT_LENGTH, _TEXT_STATE = 16, 32
+_CODE_BYTES, _FRAME_BYTES = 208, 120
+
+_PYTHON_FILE = re.compile(r"python(3\.\d+)(?:\.so[\d.]*)?$")
+_SYMBOL = b"_PyRuntime"
+_DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
+_LOAD = 1  # PT_LOAD
+
+
+def read_threads(pid: int) -> List[Thread]:
+    """Return the threads of a process that run Python code, the main thread first.
+
+    Raises:
+        UnreadableError: it runs no Python, or one that is not known here, or its memory cannot be read.
+    """
+    version, runtime = _find_runtime(pid)
+    try:
+        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnreadableError(f"its memory cannot be read: {error.strerror}") from None
+    try:
+        return _Reader(memory, version).threads(runtime)
+    except (struct.error, ValueError) as error:
+        raise UnreadableError(f"its stacks are not those of Python {version}: {error}") from None
+    finally:
+        os.close(memory)
+
+
+def _find_runtime(pid: int) -> Tuple[str, int]:
+    """Return the version of a process's Python, and the address of its state."""
+    maps = linux.read(f"/proc/{pid}/maps")
+    if maps is None:
+        raise UnreadableError("its memory map cannot be read")
+    starts: Dict[str, int] = {}
+    for line in maps.splitlines():
+        words = line.split(None, 5)
+        if len(words) == 6 and words[2] == "00000000" and words[5] not in starts:
+            starts[words[5]] = int(words[0].partition("-")[0], 16)
+    for path, start in starts.items():
+        named = _PYTHON_FILE.search(path)
+        if named is None:
+            continue
+        address = find_symbol(f"/proc/{pid}/root{path}", start)
+        if address is None:
+            continue
+        if named[1] not in _LAYOUTS or struct.calcsize("P") != 8:
+            raise UnreadableError(f"stacks of Python {named[1]} cannot be read")
+        return named[1], address
+    raise UnreadableError("it does not run Python")
+
+
+def find_symbol(path: str, start: int) -> int | None:
+    """Return the address of Python's state in an ELF file that is mapped at ``start``; None if it has none."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+            if head[:6] != b"\x7fELF\x02\x01":
+                return None
+            programs, sections = struct.unpack_from("<QQ", head, 32)
+            program_size, program_count, section_size, section_count = struct.unpack_from("<4H", head, 54)
+            file.seek(programs)
+            table = file.read(program_size * program_count)
+            loads = [
+                struct.unpack_from("<16xQ", table, at)[0] & ~0xFFF
+                for at in range(0, len(table), program_size)
+                if struct.unpack_from("<I", table, at)[0] == _LOAD
+            ]
+            file.seek(sections)
+            table = file.read(section_size * section_count)
+            for at in range(0, len(table), section_size):
+                kind, offset, size, link = struct.unpack_from("<4xI16xQQI", table, at)
+                if kind == _DYNAMIC_SYMBOLS:
+                    names_at, names_size = struct.unpack_from("<24xQQ", table, link * section_size)
+                    value = _search(_part(file.fileno(), offset, size), _part(file.fileno(), names_at, names_size))
+                    return None if value is None or not loads else start + value - min(loads)
+    except (OSError, struct.error):
+        pass  # it is not readable, or damaged
+    return None
+
+
+def _part(file: int, offset: int, size: int) -> bytes:
+    return os.pread(file, min(size, _MOST_SYMBOL_BYTES), min(offset, sys.maxsize))
+
+
+def _search(symbols: bytes, names: bytes) -> int | None:
+    wanted = names.find(b"\0" + _SYMBOL + b"\0") + 1
+    if wanted == 0:
+        return None
+    for name, value in struct.iter_unpack("<I4xQ8x", symbols):
+        if name == wanted:
+            return int(value)
+    return None
+
+
+class _Reader:
+    """Follows the pointers of one process's Python."""
+
+    def __init__(self, memory: int, version: str) -> None:
+        self._memory = memory
+        self._version = version
+        self._at = _LAYOUTS[version]
+        self._codes: Dict[int, Tuple[str, str, int, bytes]] = {}
+
+    def threads(self, runtime: int) -> List[Thread]:
+        """Return the threads of all interpreters; the oldest is the main thread and comes first."""
+        found = []
+        for state in self._states(runtime):
+            for _ in range(_TRIES):
+                try:
+                    native = self._integer(state + self._at.native, "<Q") if self._at.native else 0
+                    frames = list(self._frames(state))
+                except (UnreadableError, struct.error):
+                    continue
+                found.append(Thread(native, frames))
+                break
+        found.reverse()
+        return found
+
+    def _states(self, runtime: int) -> List[int]:
+        """Return the addresses of the states of all threads, the newest first."""
+        states: List[int] = []
+        interpreter = self._pointer(runtime + self._at.interpreters)
+        for _ in range(_MOST_INTERPRETERS):
+            if not interpreter or len(states) >= MOST_THREADS:
+                break
+            state = self._pointer(interpreter + self._at.threads)
+            while state and len(states) < MOST_THREADS:
+                states.append(state)
+                state = self._pointer(state + _NEXT_THREAD)
+            interpreter = self._pointer(interpreter + self._at.next_interpreter)
+        return states
+
+    def _frames(self, state: int) -> Iterator[Frame]:
+        frame = self._pointer(state + self._at.frame)
+        if self._version in _CURRENT_IN_CFRAME and frame:
+            frame = self._pointer(frame + _CURRENT_IN_CFRAME[self._version])
+        for _ in range(MOST_FRAMES):
+            if not frame:
+                return
+            data = self._read(frame, _FRAME_BYTES)
+            (code,) = struct.unpack_from("<Q", data, self._at.code)
+            if not self._at.owner or data[self._at.owner] < _OF_C_STACK:
+                yield self._frame(code, data)
+            (frame,) = struct.unpack_from("<Q", data, self._at.previous)
+
+    def _frame(self, code: int, data: bytes) -> Frame:
+        if code not in self._codes:
+            self._codes[code] = self._code(code)
+        file, function, first, lines = self._codes[code]
+        if self._at.bytecode:
+            (instruction,) = struct.unpack_from("<Q", data, self._at.instruction)
+            return Frame(file, line_in_locations(lines, first, instruction - code - self._at.bytecode), function)
+        (instruction,) = struct.unpack_from("<i", data, self._at.instruction)
+        if self._version == "3.10":
+            return Frame(file, line_in_ranges(lines, first, 2 * instruction), function)
+        return Frame(file, line_in_steps(lines, first, instruction), function)
+
+    def _code(self, code: int) -> Tuple[str, str, int, bytes]:
+        """Return the file, function, first line and line table of a code object."""
+        data = self._read(code, _CODE_BYTES)
+        file, name, lines = (
+            struct.unpack_from("<Q", data, place)[0]
+            for place in (_FILE_NAME.get(self._version, 112), self._at.name, self._at.lines)
+        )
+        (first,) = struct.unpack_from("<i", data, self._at.first)
+        return self._text(file), self._text(name), first, self._bytes(lines)
+
+    def _text(self, address: int) -> str:
+        head = self._read(address, self._at.compact[0])
+        (length,) = struct.unpack_from("<q", head, _TEXT_LENGTH)
+        (state,) = struct.unpack_from("<I", head, _TEXT_STATE)
+        width, is_compact, is_ascii = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
+        if not 0 <= length <= _LONGEST_NAME or not is_compact or width not in (1, 2, 4):
+            raise UnreadableError("a name is not text")
+        data = self._read(address + self._at.compact[0 if is_ascii else 1], length * width)
+        return data.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width], "replace")
+
+    def _bytes(self, address: int) -> bytes:
+        size = self._integer(address + _BYTES_SIZE, "<q")
+        if not 0 <= size <= _MOST_LINE_BYTES:
+            raise UnreadableError("a line table is not bytes")
+        return self._read(address + _BYTES_DATA, size)
+
+    def _pointer(self, address: int) -> int:
+        return self._integer(address, "<Q")
+
+    def _integer(self, address: int, kind: str) -> int:
+        return int(struct.unpack(kind, self._read(address, 8))[0])
+
+    def _read(self, address: int, size: int) -> bytes:
+        try:
+            data = os.pread(self._memory, size, address)
+        except (OSError, OverflowError) as error:
+            raise UnreadableError(f"its memory cannot be read: {error}") from None
+        if len(data) < size:
+            raise UnreadableError("its memory cannot be read")
+        return data
+
+
+def line_in_steps(table: bytes, first: int, offset: int) -> int:
+    """Return the line of a bytecode offset: ``co_lnotab`` of Python 3.8 and 3.9."""
+    line, end = first, 0
+    for step, lines in struct.iter_unpack("BB", table):
+        end += step
+        if end > offset:
+            break
+        line += lines - 256 if lines > 127 else lines
+    return line
+
+
+def line_in_ranges(table: bytes, first: int, offset: int) -> int:
+    """Return the line of a bytecode offset: ``co_linetable`` of Python 3.10."""
+    line, end = first, 0
+    for step, lines in struct.iter_unpack("BB", table):
+        end += step
+        if lines != 128:  # which marks instructions of no line
+            line += lines - 256 if lines > 127 else lines
+        if end > offset:
+            break
+    return line
+
+
+def line_in_locations(table: bytes, first: int, offset: int) -> int:
+    """Return the line of a bytecode offset: ``co_linetable`` since Python 3.11 (Objects/locations.md)."""
+    line, end, at = first, 0, 0
+    while at < len(table):
+        kind = table[at] >> 3 & 15
+        end += 2 * ((table[at] & 7) + 1)
+        at += 1
+        if kind in (13, 14):
+            number, shift = 0, 0
+            for byte in table[at:]:
+                number |= (byte & 63) << shift
+                shift += 6
+                if not byte & 64:
+                    break
+            line += -(number >> 1) if number & 1 else number >> 1
+        elif 10 <= kind <= 12:
+            line += kind - 10
+        if end > offset:
+            break
+        while at < len(table) and not table[at] & 128:  # only the first byte of an entry has this bit
+            at += 1
+    return line

@@ -1,0 +1,60 @@
+"""The first process of a pod: keeps it running until Kubernetes ends it, and lets the tasks save before that.
+
+Kubernetes sends TERM to this process alone. Its children are the guards of agents, which have no other parent; they
+stop their tasks with the grace of the run. When this process exits, the kernel kills what is left in the container.
+
+It is passed to Python as text: nothing is installed in the image.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+_LAST_OUTPUT = 2.0  # seconds for the programs that carry the agents' messages
+_SIGNALS = (signal.SIGTERM, signal.SIGCHLD)
+
+
+def main() -> None:
+    """Reap children until TERM; then end them, and return when none is left."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    is_ending = False
+    while not is_ending or _reap():
+        if signal.sigwait(_SIGNALS) == signal.SIGTERM:
+            is_ending = True
+            for child in _children():
+                os.kill(child, signal.SIGTERM)
+        _reap()
+    end = time.monotonic() + _LAST_OUTPUT
+    while len(_processes()) > 1 and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def _reap() -> bool:
+    """Reap what has exited; return whether children are left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _children() -> list[int]:
+    found = []
+    for pid in _processes():
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                parent = file.read().rpartition(")")[2].split()[1]
+        except OSError:
+            continue  # it has exited
+        if int(parent) == os.getpid():
+            found.append(pid)
+    return found
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
