@@ -1,4 +1,4 @@
-"""Measure how five `ps --watch` and five `logs -f`, some of them stopped, affect a run of 64 tasks.
+"""Measure how five `ps --watch` and five `logs -f`, some of them stopped, or ten open pages, affect a run of 64 tasks.
 
 The tasks mostly wait: each writes a line, sleeps, and repeats. If all cores were busy, the terminals' own CPU use
 would slow every run, which says nothing about the supervisor. Here a task shows a delay only if its writes block:
@@ -24,9 +24,29 @@ PAUSE = 0.05  # seconds between two lines
 KINDS = (["ps", "--watch"], ["logs", "-f"])
 STOPPED = 2
 """Number of stopped readers of each kind."""
-ALONE, WATCHED = "alone", "with 10 readers"
-EACH = {ALONE: 0, WATCHED: 5}
+ALONE, WATCHED, SHOWN = "alone", "with 10 readers", "with 10 pages"
+EACH = 5
 """Number of readers of each kind."""
+PAGES = 10
+BROWSER = """
+import http.client, sys, threading
+host, run, token, pages = sys.argv[1:]
+def ask(path, cookie=""):
+    connection = http.client.HTTPConnection(host)
+    connection.request("GET", path, headers={"Cookie": cookie})
+    return connection.getresponse()
+cookie = ask("/?token=" + token).headers["Set-Cookie"].partition(";")[0]
+def read(page):
+    for line in page:
+        pass
+for number in range(int(pages)):
+    page = ask(f"/api/runs/{run}/live?logs=*", cookie)
+    while not page.readline().startswith(b"event: status"):
+        pass
+    threading.Thread(target=read, args=[page]).start()
+print("open", flush=True)
+"""
+"""Opens pages with the output of all tasks, as a browser does, and reads what they are sent."""
 LIMIT = 120.0
 WORDS = {
     "duration": "first line to last line, s",
@@ -57,8 +77,8 @@ wait_for("end")
 """
 TEXT = f"""\
 {TASKS} tasks, which together write {round((TASKS - 1) / PAUSE, -1):,.0f} lines a second for {LINES * PAUSE:g}
-s, without and with ten other terminals: five `ps --watch` and five `logs -f`, two of each stopped. The ratio is
-to the run without them.
+s: alone; with ten other terminals, five `ps --watch` and five `logs -f`, two of each stopped; and with ten pages of one
+`tflaunch web` open, each with the output of all tasks. Ratios are to the run alone.
 """
 
 
@@ -68,10 +88,13 @@ def measure(bench: Bench) -> dict[str, Found]:
     def one(name: str) -> Sample:
         with workshop("readers") as (tree, scratch):
             watched = Watched(tree, own_directory(scratch))
-            watched.watch(EACH[name])
+            if name == WATCHED:
+                watched.watch(EACH)
+            elif name == SHOWN:
+                watched.show(PAGES)
             return watched.measure()
 
-    return {str(TASKS): Found(in_turn("readers", list(EACH), bench.repeats, one), {})}
+    return {str(TASKS): Found(in_turn("readers", [ALONE, WATCHED, SHOWN], bench.repeats, one), {})}
 
 
 class Watched:
@@ -104,6 +127,18 @@ class Watched:
             for reader in readers[:STOPPED]:
                 reader.process.send_signal(signal.SIGSTOP)
             self._readers += readers
+
+    def show(self, pages: int) -> None:
+        """Serve the page, and open it ``pages`` times."""
+        link = self._directory / "link"
+        server = self._tree.start([peers.tflaunch(), "web"], self._directory, link)
+        wait_for(lambda: "token=" in link.read_text(), LIMIT)
+        address, _, token = link.read_text().partition("http://")[2].split()[0].partition("/?token=")
+        shown = self._directory / "shown"
+        command = [sys.executable, "-c", BROWSER, address, journal(self._directory)[0]["run"], token, str(pages)]
+        browser = self._tree.start(command, self._directory, shown, nothing())
+        wait_for(partial(_all_show, [shown]), LIMIT)
+        self._readers += [server, browser]
 
     def measure(self) -> Sample:
         """Let the tasks run, and measure."""
@@ -144,10 +179,22 @@ def section(found: dict[str, Found]) -> list[str]:
     """Return the lines of the document."""
     (one,) = found.values()
     rows = [
-        [words, *figures([*(median(one, name, what) for name in EACH), ratio(one, WATCHED, ALONE, what)])]
+        [
+            words,
+            *figures(
+                [
+                    median(one, ALONE, what),
+                    *(
+                        figure
+                        for name in (WATCHED, SHOWN)
+                        for figure in (median(one, name, what), ratio(one, name, ALONE, what))
+                    ),
+                ]
+            ),
+        ]
         for what, words in WORDS.items()
     ]
-    return [*table(["", ALONE, WATCHED, "ratio"], rows), "", *remarks(found)]
+    return [*table(["", ALONE, WATCHED, "ratio", SHOWN, "ratio"], rows), "", *remarks(found)]
 
 
 PART = Part("Readers", TEXT, measure, section)

@@ -21,6 +21,7 @@ import first_step
 import growth
 import hot_paths
 import idle
+import network
 import output
 import peers
 import readers
@@ -45,6 +46,7 @@ PARTS: dict[str, Part] = {
     "first_step": first_step.PART,
     "warm": warm.PART,
     "recovery": recovery.PART,
+    "network": network.PART,
     "fan_out": fan_out.PART,
     "readers": readers.PART,
     "growth": growth.PART,

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support.disks import MakeDisk, small_disks
-from support.launch import SHARED, Launch
+from support.launch import Launch, clean_launch
 from support.sshd import Keyring, Sshd, StartSshd, need_sshd
+from tflaunch_worker.forkserver import warm_client
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults must not affect tests
 
@@ -28,18 +29,23 @@ settings.load_profile("shared machine")
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
     """Run tflaunch in a directory of its own, and check that no process is left after the test."""
-    place = Launch(tmp_path)
-    try:
+    with clean_launch(tmp_path) as place:
         yield place
-        assert not (left := place.survivors()), f"left running: {left}"
-    finally:
-        place.end()
+
+
+@pytest.fixture(scope="session")
+def warm_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The directory of warm servers that live as long as these tests."""
+    directory = tmp_path_factory.mktemp("warm")
+    (directory / warm_client.OWNER_NAME).write_text(str(os.getpid()))
+    yield directory
+    warm_client.stop_servers(str(directory))
 
 
 @pytest.fixture
-def shared_import(launch: Launch) -> None:
-    """Let the tasks of each run share an import of TensorFlow."""
-    launch.preload = SHARED
+def shared_import(launch: Launch, warm_servers: Path) -> None:
+    """Let the tasks of all runs share an import of TensorFlow."""
+    launch.share_imports(warm_servers)
 
 
 @pytest.fixture

@@ -24,3 +24,12 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         started = SshAgent(host)
     yield started
     assert not (log := started.end()), log
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalAgent]:
+    """An agent of this machine that has been greeted."""
+    agent = LocalAgent(tmp_path)
+    agent.talk.hello()
+    yield agent
+    assert not (log := agent.end()), log

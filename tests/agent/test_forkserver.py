@@ -17,20 +17,13 @@ import pytest
 
 from support.agent_client import PATIENCE, Agent, LocalAgent, Talk, wait_gone
 from support.preload_cases import PRELOAD_CASES, PreloadCase
+from support.processes import command_of, memory_has
+from tflaunch_worker import linux
 
 pytestmark = pytest.mark.agent
 
 MODULES = ["json", "decimal"]
 PRINT_PID = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(300)"
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalAgent]:
-    """An agent of this machine that has been greeted."""
-    agent = LocalAgent(tmp_path)
-    agent.talk.hello()
-    yield agent
-    assert not (log := agent.end()), log
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +72,7 @@ def zygotes(agent: Agent) -> list[int]:
 
 
 def _imports(process: psutil.Process) -> bool:
-    try:
-        return any("forkserver" in word for word in process.cmdline())
-    except psutil.Error:
-        return False  # it has ended
+    return any("forkserver" in word for word in command_of(process))
 
 
 def wait_buried(agent: Agent) -> None:
@@ -420,3 +410,19 @@ def test_an_interpreter_is_found_as_a_shell_finds_it(local: LocalAgent, tmp_path
     assert local.talk.text("worker:0") == local.talk.text("worker:1")
     assert local.talk.text("worker:1").split()[0] == found
     assert told(local.talk, "task_started", "worker:1")["preload"] == "json,decimal"
+
+
+def test_secrets_go_past_the_process_that_imports(local: LocalAgent, tmp_path: Path) -> None:
+    """A forked task finds them in its environment; the other process has them neither there nor in its memory."""
+    value = f"secret-{os.urandom(16).hex()}"
+    program = "import os, time; print(os.environ['API_KEY'], flush=True); time.sleep(300)"
+    command = {"argv": python(("-c", program)), "env": {"TFLAUNCH_RUN": "x", "TFLAUNCH_TASK": "worker:0"}, "unset": []}
+    order = {**command, "workdir": str(tmp_path), "inherit": True, "port": 0, "preload": MODULES}
+    local.talk.say("start_task", task="worker:0", attempt=0, secrets={"API_KEY": value}, **order)
+    started = told(local.talk, "task_started", "worker:0")
+    assert started["preload"] == ",".join(MODULES)
+    local.talk.wait_until(lambda: local.talk.output.get(("worker:0", 0)) == f"{value}\n".encode())
+    assert f"API_KEY={value}".encode() in linux.environment_of(started["pid"])
+    (zygote,) = zygotes(local)
+    assert not memory_has(zygote, value)
+    assert memory_has(started["pid"], value)

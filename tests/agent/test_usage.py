@@ -11,8 +11,9 @@ import psutil
 import pytest
 
 from support.agent_client import Agent, Talk, wait_gone
+from support.processes import command_of
 from tflaunch.core import measures
-from tflaunch.core.measures import Measure
+from tflaunch.core.measures import Measure, Progress
 from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.inspect import usage
 from tflaunch_worker.inspect.usage import Measurer
@@ -89,6 +90,34 @@ def test_progress_is_told_with_the_measures(agent: Agent) -> None:
     assert 0.2 <= progress.age < 20
 
 
+def test_progress_that_only_the_output_shows_is_marked(agent: Agent) -> None:
+    """Its speed is known once it was asked for twice; a report takes its place."""
+    agent.talk.hello()
+    bar, report = "\\r%d/900 [=>....] - ETA: 3s - loss: 0.5", '{"step": 7}'
+    script = (
+        f"i=0; echo Epoch 1/2; while [ $i -lt 900 ]; do i=$((i + 1)); sleep 0.1; printf '{bar}' $i;"
+        f" [ $i = 30 ] && echo '{report}' > $TFLAUNCH_PROGRESS; done"
+    )
+    agent.talk.start("worker:0", "sh", "-c", script)
+    agent.talk.wait_until(lambda: b"/900" in agent.talk.output.get(("worker:0", 0), b""))
+
+    def progress() -> Progress:
+        known = ask(agent.talk)[0]["worker:0"].progress
+        assert known is not None
+        return known
+
+    first = progress()
+    assert (first.is_from_output, first.epoch, first.steps_per_epoch, first.metrics) == (True, 1, 900, {"loss": 0.5})
+    assert first.steps_per_second is None
+    while (later := progress()).steps_per_second is None:
+        pass
+    assert later.step is not None
+    assert 0 < later.steps_per_second <= 11
+    while (last := progress()).is_from_output:
+        pass
+    assert (last.step, last.epoch) == (7, None)
+
+
 def test_output_has_the_time_at_which_it_was_read(agent: Agent) -> None:
     """Not the time at which it was received."""
     agent.talk.hello(lease=60)
@@ -118,7 +147,7 @@ def test_output_has_the_time_at_which_it_was_read(agent: Agent) -> None:
 
 def wait_until_written(agent: Agent) -> None:
     """Wait until the task has ended; no event can be delivered while there is no link."""
-    task: Any = [p for p in psutil.Process(agent.pids()[1]).children() if "read x" in " ".join(p.cmdline())]
+    task: Any = [p for p in psutil.Process(agent.pids()[1]).children() if "read x" in " ".join(command_of(p))]
     psutil.wait_procs(task, timeout=20)
 
 

@@ -21,6 +21,7 @@ import pytest
 
 from support.agent_client import Talk, wait_gone
 from support.launch import LONG
+from support.processes import memory_has
 from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import LOCK_NAME, LOG_NAME, linux
 from tflaunch_worker.forkserver import warm_client
@@ -64,6 +65,8 @@ class Warm:
         self.python = sys.executable
         self.workdir = directory
         self.idle = 60.0
+        self.recipe = RECIPE
+        self.secrets: dict[str, str] = {}
         self._runs = 0
         self.other.mkdir()
         self.install(self.site, "one")
@@ -97,7 +100,7 @@ class Warm:
         """Start an agent, and dismiss it at the end."""
         self._runs += 1
         directory = self.directory / f"home/runs/test{self._runs}/agents/here"
-        connector = LocalConnector(directory, f"test{self._runs}", RECIPE if is_warm else None)
+        connector = LocalConnector(directory, f"test{self._runs}", self.recipe if is_warm else None)
         run = Run(directory, connector)
         run.talk.hello()
         try:
@@ -115,9 +118,10 @@ class Warm:
     def start(self, talk: Talk, text: str, task: str = "worker:0", *, is_warm: bool = True) -> None:
         """Start a task."""
         marks = {"TFLAUNCH_RUN": f"test{os.getpid()}-{self._runs}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": "0"}
-        order: dict[str, Any] = {"unset": [], "workdir": str(self.workdir), "inherit": True, "port": 0}
+        order: dict[str, Any] = {"unset": ["SOURCE"], "workdir": str(self.workdir), "inherit": True, "port": 0}
+        order["secrets"] = self.secrets
         if is_warm:
-            order |= {"preload": ["mine"], "warm": {"recipe": RECIPE, "idle": self.idle}}
+            order |= {"preload": ["mine"], "warm": {"recipe": self.recipe, "idle": self.idle}}
         argv = [self.python, "-c", text]
         talk.say("start_task", task=task, attempt=0, argv=argv, env={**marks, **self.env}, **order)
 
@@ -514,3 +518,22 @@ def test_requests_that_are_none(warm: Warm) -> None:
     for message in ({}, {"kind": "guard"}, {"kind": "guard", "traits": {}}, {"kind": 1}, {"kind": "unknown"}):
         warm_client.ask(str(path), message)
     assert warm.run().imported_by == server
+
+
+def test_a_server_knows_no_secrets(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those of tasks, nor the variables of whoever asks for a guard; its name does not depend on them."""
+    values = [f"secret-{os.urandom(16).hex()}" for _ in range(2)]
+    warm.recipe = f"{RECIPE}=API_KEY=SOURCE"
+    imported_by = set()
+    for value in values:
+        monkeypatch.setenv("SOURCE", value)
+        warm.secrets = {"API_KEY": value}
+        with warm.agent() as run:
+            warm.start(run.talk, "import mine, os; print(os.environ['API_KEY'], 'SOURCE' in os.environ, mine.PID)")
+            said, has_source, pid = run.talk.text("worker:0").split()
+        assert (said, has_source) == (value, "False")
+        imported_by.add(int(pid))
+    assert imported_by == {warm.server()}
+    for value in values:
+        assert not memory_has(warm.server(), value)
+    assert memory_has(os.getpid(), values[0])

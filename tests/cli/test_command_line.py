@@ -16,6 +16,9 @@ TOML = '# two workers\nname = "mine"\ncommand = ["python", "train.py"]\n[cluster
 YAML = "# two workers\nname: mine\ncluster: {worker: 2}\ncommand: [python, train.py]\n"
 JSON = json.dumps({"name": "mine", **SMALLEST_LOCAL})
 
+OPEN = ("--set", "network=open")
+"""Without it, `-q` shows a warning where ordinary users may not fence ports."""
+
 
 class TestRun:
     """`tflaunch run`."""
@@ -27,6 +30,20 @@ class TestRun:
         saved = tflaunch("run", "-n", "2", "--name", "mine", "--save=-", *dashes, *command, home=tmp_path)
         assert (saved.returncode, saved.stderr) == (0, "")
         assert json.loads(saved.stdout) == {"name": "mine", "cluster": {"worker": 2}, "command": command}
+
+    @pytest.mark.parametrize("attached", [(), ("-d",)], ids=["attached", "detached"])
+    def test_quiet_shows_output_and_failures_only(self, attached: tuple[str, ...], launch: Launch):
+        """In the background, only the name of the run."""
+        done = launch.run("run", "-q", *attached, *OPEN, "-n", 1, "sh", "-c", "echo out; sleep 0.2")
+        shown = launch.run_directory().name if attached else "worker:0 | out"
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{shown}\n", "")
+        assert launch.run("wait").returncode == 0
+
+    def test_quiet_tells_a_failure(self, launch: Launch):
+        """As the last words of the run."""
+        failed = launch.run("run", "-q", *OPEN, "-n", 1, "sh", "-c", "exit 5")
+        assert failed.returncode == 5
+        assert failed.stderr.startswith("tflaunch: worker:0 exited with code 5\n")
 
     def test_the_program_gets_its_options(self, launch: Launch):
         """A whole run."""

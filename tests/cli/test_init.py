@@ -72,7 +72,7 @@ def test_a_file_is_replaced_only_by_force(launch: Launch) -> None:
         (["a.toml", "--", "echo", "{task.indx}"], "command[1]: {task.indx} is not a known placeholder"),
         (["--ps", "1", *COMMAND], "--ps needs a chief"),
         (["-n", "0", *COMMAND], "-n 0 leaves nothing that trains"),
-        (["-n", "-1", *COMMAND], "-1 is not in the range"),
+        (["-n", "-1", *COMMAND], "is not a whole number from 0 on"),
         (["-n", "2"], "Missing COMMAND: what the tasks run, after `--`: tflaunch init -- python train.py"),
         ([], "Missing COMMAND"),
         (["a.yaml", "python", "train.py"], "a COMMAND goes after `--`"),

@@ -299,16 +299,31 @@ def test_a_dumb_terminal_gets_lines() -> None:
 
 
 @pytest.mark.parametrize(("env", "colour"), [({}, "red"), ({"NO_COLOR": "1"}, "default")], ids=["colour", "NO_COLOR"])
-def test_the_first_line_of_a_failure_is_red(env: dict[str, str], colour: str) -> None:
-    """Later lines, and lines that are not failures, are not."""
+def test_a_failure_is_a_panel(env: dict[str, str], colour: str) -> None:
+    """Its frame and title are red, its other lines, and messages that are not failures, are not."""
     terminal = Terminal(**env)
     try:
         terminal.do("say", "it begins")
         terminal.do("say", "worker:0 failed\nlogs: here", True)
         terminal.do("close")
-        terminal.wait(shows("logs: here"))
-        colours = [terminal.emulator.buffer[row][0].fg for row in range(3)]
-        assert colours == ["default", colour, "default"]
+        terminal.wait(shows("\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}"))
+        first, title, body, foot, *_ = terminal.lines()
+        assert first == "tflaunch: it begins"
+        assert title.startswith("\u256d\u2500 tflaunch: worker:0 failed \u2500\u2500")
+        assert (body, set(foot)) == ("\u2502 logs: here", {"\u2570", "\u2500"})
+        assert max(map(len, (title, foot))) < terminal.emulator.columns
+        colours = [[terminal.emulator.buffer[row][column].fg for column in (0, 4)] for row in range(4)]
+        assert colours == [["default"] * 2, [colour] * 2, [colour, "default"], [colour] * 2]
+    finally:
+        terminal.end()
+
+
+def test_a_failure_in_a_dumb_terminal_is_lines() -> None:
+    terminal = Terminal(TERM="dumb")
+    try:
+        terminal.do("say", "worker:0 failed\nlogs: here", True)
+        terminal.do("close")
+        terminal.wait(shows("tflaunch: worker:0 failed", "tflaunch: logs: here"))
     finally:
         terminal.end()
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from support.launch import PATIENCE, PRELOADED, Launch, read_until
-from support.processes import is_agent
+from support.processes import environment_of, is_agent
 
 pytestmark = pytest.mark.cli
 
@@ -28,15 +28,7 @@ FOR_EVER = {"strategy": "none", "restart": {"max": 1000, "window": "1d", "backof
 
 def tasks(launch: Launch) -> list[psutil.Process]:
     """Return the task processes, which survive guard and agent."""
-    return [process for process in launch.survivors() if "TFLAUNCH_TASK_DIR" in environment(process)]
-
-
-def environment(process: psutil.Process) -> dict[str, str]:
-    """Return the environment of a process; empty if it has exited."""
-    try:
-        return process.environ()
-    except (psutil.Error, OSError):
-        return {}
+    return [process for process in launch.survivors() if "TFLAUNCH_TASK_DIR" in environment_of(process)]
 
 
 def agents(launch: Launch) -> list[psutil.Process]:
@@ -68,7 +60,7 @@ def clashes(launch: Launch) -> Iterator[list[str]]:
         while not is_over.wait(0.005):
             seen: dict[str, set[str]] = {}
             for process in tasks(launch):
-                about = environment(process)
+                about = environment_of(process)
                 if about and process.is_running():
                     seen.setdefault(about["TFLAUNCH_TASK"], set()).add(about["TFLAUNCH_ATTEMPT"])
             # The first process found may die before the last is checked: only those found twice count.
@@ -77,7 +69,7 @@ def clashes(launch: Launch) -> Iterator[list[str]]:
                     found.append(still_clashing(task))
 
     def still_clashing(task: str) -> str:
-        living = [(process, environment(process)) for process in tasks(launch)]
+        living = [(process, environment_of(process)) for process in tasks(launch)]
         of_task = {about["TFLAUNCH_ATTEMPT"] for process, about in living if about.get("TFLAUNCH_TASK") == task}
         alive = all(process.is_running() for process, _ in living)
         return f"{task}: attempts {sorted(of_task)}" if len(of_task) > 1 and alive else ""
@@ -222,7 +214,7 @@ def test_a_preloaded_task_leaves_no_orphan(launch: Launch) -> None:
         assert "preload no:" not in out, out
         if attempt == 0:
             kill_together(agents(launch))
-    assert {environment(process)["TFLAUNCH_ATTEMPT"] for process in tasks(launch)} == {"1"}
+    assert {environment_of(process)["TFLAUNCH_ATTEMPT"] for process in tasks(launch)} == {"1"}
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=PATIENCE)
     assert not launch.survivors()

@@ -231,6 +231,8 @@ def test_mistakes_are_told_in_a_sentence(launch: Launch) -> None:
     for arguments, words in (
         (["ps", "nosuch"], "there is no run 'nosuch'"),
         (["logs", "worker:9"], "no task is 'worker:9'; the tasks are worker:0, worker:1"),
+        (["logs", "worker1"], "no task is 'worker1'; the tasks are worker:0, worker:1"),
+        (["ps", "worker:1"], "'worker:1' is a task, not a run; the runs are"),
         (["logs", "workr:1"], "no task is 'workr:1'; the tasks are worker:0, worker:1"),
         (["logs", "--attempt", "7"], "has no attempt 7; its only attempt is 0"),
         (["kill", "-s", "HELLO", "worker"], "'HELLO' is not a valid signal"),

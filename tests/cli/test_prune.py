@@ -13,6 +13,7 @@ import pytest
 
 from support.disks import MakeDisk
 from support.launch import PATIENCE, Launch, read_until
+from support.processes import command_of
 from support.terminals import Terminal
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE
 
@@ -83,7 +84,7 @@ def test_a_live_run_is_never_removed(launch: Launch) -> None:
         refused = launch.run("prune", path.name, "--yes")
         sentence = f"tflaunch: run {path.name} {reason}; to end it: tflaunch down {path.name}\n"
         assert (refused.returncode, refused.stdout, refused.stderr) == (EXIT_USAGE, "", sentence)
-        supervisors = [each for each in launch.survivors() if "up" in each.cmdline()]
+        supervisors = [each for each in launch.survivors() if "up" in command_of(each)]
         for each in supervisors:
             each.kill()
         psutil.wait_procs(supervisors, timeout=PATIENCE)
@@ -127,7 +128,7 @@ def test_a_file_system_in_a_run_is_not_entered(launch: Launch, disk: MakeDisk) -
     ("arguments", "message"),
     [
         ([], "stdin is not a terminal, so there is no one to ask: add --yes, or --dry-run to only list"),
-        (["--keep", "-1", "-y"], "-1 is not in the range x>=0"),
+        (["--keep", "-1", "-y"], "is not a whole number from 0 on"),
         (["--older-than", "soon", "-y"], "--older-than 'soon' is not a valid duration; write for example 12h or 30d"),
         (["--older-than", "-1", "-y"], "--older-than '-1' is not a valid duration"),
         (["--keep", "0", "job", "-y"], "give RUN, or --keep and --older-than, not both"),

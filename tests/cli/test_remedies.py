@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 
 import pytest
 
 from support.launch import PATIENCE, Launch, read_until
 
 pytestmark = pytest.mark.cli
-
-
-def pasted(launch: Launch, command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as the shell into which it is pasted."""
-    return subprocess.run(
-        command,
-        shell=True,
-        executable="/bin/bash",
-        cwd=launch.directory,
-        env=launch.env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
 
 
 def printed(pattern: str, text: str) -> str:
@@ -41,7 +24,7 @@ def test_a_program_in_place_of_a_spec_is_run_by_the_command_that_is_proposed(lau
     (launch.directory / "my train.py").write_text("print('trained')")
     refused = launch.run("up", "my train.py")
     assert refused.returncode == 2
-    ran = pasted(launch, printed(r"try: (tflaunch run .*)", refused.stderr))
+    ran = launch.paste(printed(r"try: (tflaunch run .*)", refused.stderr))
     assert (ran.returncode, ran.stdout.count("trained")) == (0, 2), ran.stderr
 
 
@@ -51,7 +34,7 @@ def test_a_deadline_is_raised_as_is_proposed(launch: Launch) -> None:
     stopped = launch.up(spec)
     assert stopped.returncode == 124
     option = printed(r"e\.g\. (--set \S+)", stopped.stderr)
-    assert pasted(launch, f"tflaunch up {spec} {option}").returncode == 0
+    assert launch.paste(f"tflaunch up {spec} {option}").returncode == 0
 
 
 def test_a_run_that_was_left_is_ended_as_is_proposed(launch: Launch) -> None:
@@ -61,7 +44,7 @@ def test_a_run_that_was_left_is_ended_as_is_proposed(launch: Launch) -> None:
     read_until(attached, "up", 2)
     attached.send_signal(signal.SIGINT)
     _, said = attached.communicate(timeout=PATIENCE)
-    assert pasted(launch, printed(r"`(tflaunch down [^`]*)`", said)).returncode == 0
+    assert launch.paste(printed(r"`(tflaunch down [^`]*)`", said)).returncode == 0
     assert launch.survivors() == []
 
 
@@ -73,7 +56,7 @@ def test_a_run_without_a_supervisor_is_taken_over_as_is_proposed(launch: Launch)
     waited = launch.run("wait")
     assert waited.returncode == 125
     (launch.directory / "go").touch()
-    assert pasted(launch, printed(r"(tflaunch up --resume \S+)", waited.stderr)).returncode == 0
+    assert launch.paste(printed(r"(tflaunch up --resume \S+)", waited.stderr)).returncode == 0
 
 
 def test_a_directory_that_others_can_write_to_is_mended_as_is_proposed(launch: Launch) -> None:
@@ -82,7 +65,7 @@ def test_a_directory_that_others_can_write_to_is_mended_as_is_proposed(launch: L
     launch.run_directory().chmod(0o777)
     refused = launch.run("events")
     assert refused.returncode != 0
-    assert pasted(launch, printed(r"(chmod go-w [^,\n]*)", refused.stderr)).returncode == 0
+    assert launch.paste(printed(r"(chmod go-w [^,\n]*)", refused.stderr)).returncode == 0
     assert launch.run("events").returncode == 0
 
 
@@ -91,7 +74,7 @@ def test_an_image_that_is_missing_in_the_spec_is_added_as_is_proposed(launch: La
     spec = launch.spec(cluster={"worker": 2}, command=["python", "train.py"])
     refused = launch.run("render", spec, "--to", "k8s")
     option = printed(r"(--set container\.image=)NAME", refused.stderr)
-    assert pasted(launch, f"tflaunch render {spec} --to k8s {option}registry/image:1").returncode == 0
+    assert launch.paste(f"tflaunch render {spec} --to k8s {option}registry/image:1").returncode == 0
 
 
 LISTENS = """import json, os, socket, time
@@ -112,7 +95,7 @@ def test_a_port_of_another_run_is_freed_as_is_proposed(launch: Launch) -> None:
     launch.wait_for_log("worker:0", "listening")
     refused = launch.run("up", spec)
     assert refused.returncode == 3
-    assert pasted(launch, printed(r"`(tflaunch down [^`]*)`", refused.stderr)).returncode == 0
+    assert launch.paste(printed(r"`(tflaunch down [^`]*)`", refused.stderr)).returncode == 0
     assert launch.survivors() == []
 
 
@@ -120,5 +103,5 @@ def test_the_log_of_a_task_is_shown_as_hints_say(launch: Launch) -> None:
     """The form used by hints about clusters: run and task."""
     assert launch.up(launch.shell("echo here")).returncode == 0
     run = launch.run_directory().name
-    shown = pasted(launch, f"tflaunch logs {run} worker:1")
+    shown = launch.paste(f"tflaunch logs {run} worker:1")
     assert (shown.returncode, shown.stdout.count("here")) == (0, 1)

@@ -57,7 +57,7 @@ def test_it_is_told_shown_and_ends_with_the_job(launch: Launch) -> None:
     assert answers(port)
     current = launch.status()
     assert current["tensorboard"] == {
-        "url": f"http://localhost:{port}/", "host": None, "ssh": None, "container": None,
+        "url": f"http://localhost:{port}/", "host": None, "tunnel": None, "container": None,
     }  # fmt: skip
     (shown,) = [task for task in current["tasks"] if task["task"] == "tensorboard"]
     assert (shown["address"], shown["state"]) == (f"localhost:{port}", "running")

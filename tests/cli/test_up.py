@@ -20,7 +20,7 @@ from support.launch import PATIENCE, Launch, read_until
 from support.processes import is_agent
 from support.specs import TFLAUNCH
 from tflaunch.clusterspec import load
-from tflaunch.core import events, replay, step
+from tflaunch.core import event_records, replay, step
 from tflaunch.core.job_state import Phase
 from tflaunch.discovery import local_machine
 from tflaunch.plan import planner
@@ -411,7 +411,7 @@ def test_folding_the_journal_gives_the_job(launch: Launch) -> None:
     journal = launch.journal()
     job = step.begin_job(journal[0]["run"], made, journal[0]["now"])
     for record in journal:
-        if (event := events.from_record(record)) is not None:
+        if (event := event_records.from_record(record)) is not None:
             job, _ = step.step(job, event, record["now"])
     assert job.phase is Phase.ENDED
     assert job.exit_code == ended.returncode == 5
@@ -487,6 +487,7 @@ def test_silence_is_a_stall_only_where_it_trains(launch: Launch, role: str) -> N
     assert ended.returncode == 0, ended.stderr
     if hangs:
         assert "tflaunch: no output or progress for 1 s (timeouts.stall)" in ended.stderr
+        assert "tflaunch: worker:0, worker:1 sleep (<string>, line 3), silent for " in ended.stderr
         for task in ("worker:0", "worker:1"):
             assert "in hanging_here" in launch.log(task)
             assert f"---- tflaunch: {task} attempt 1 ----" in launch.log(task)
@@ -496,8 +497,12 @@ def test_silence_is_a_stall_only_where_it_trains(launch: Launch, role: str) -> N
 
 def test_a_stall_without_budget_ends_with_124(launch: Launch) -> None:
     """And no process is left."""
-    ended = launch.up(launch.shell("sleep 300", strategy="none", timeouts={"stall": "0.3s"}, restart={"max": 0}))
+    program = "import time\ntime.sleep(300)"
+    command, limits = ["python3", "-c", program], {"stall": "1s"}
+    written = launch.spec(cluster={"worker": 1}, command=command, strategy="none", timeouts=limits, restart={"max": 0})
+    ended = launch.up(written)
     assert ended.returncode == 124
+    assert ended.stderr.count("worker:0 sleeps (<string>, line 2)") == 2, "at once, and in the summary"
     assert "not restarted: restart.max is 0" in ended.stderr
 
 

@@ -32,8 +32,11 @@ TESTING = {  # which examples train here, and how many of their tasks test what 
     "mnist_custom_loop": 2,
     "mnist_coordinator": 1,
     "mnist_data_service": 2,
+    "mnist_by_hand": 2,
+    "mnist_dtensor": 2,
+    "mnist_jax": 2,
 }
-UNDISTURBED = ("mnist_mirrored", "mnist_parameter_server")
+UNDISTURBED = ("mnist_mirrored", "mnist_parameter_server", "mnist_dtensor")
 """The examples that no other test trains; `make nightly` trains all of them undisturbed."""
 SHORT = ("--epochs", "2")
 """Enough for the accuracy; the spec of an example trains three."""
@@ -62,7 +65,11 @@ def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None
     check_trained(launch, name, ended.stdout)
 
 
-@pytest.mark.parametrize(("legacy", "changes"), [("auto", ()), ("false", QUICK)], ids=["tf_keras", "Keras 3"])
+@pytest.mark.parametrize(
+    ("legacy", "changes"),
+    [("auto", ()), *([("false", QUICK)] if LONG else [])],
+    ids=["tf_keras", *(["Keras 3"] if LONG else [])],
+)
 def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str, changes: tuple[str, ...]) -> None:
     """It gets time for that after the chief's end."""
     spec = example(launch, "mnist_coordinator", *SHORT, *changes)
@@ -137,6 +144,7 @@ def pid_after(launch: Launch, task: str, attempt: int, step: int) -> int:
             return pid
 
 
+@pytest.mark.skipif(not LONG, reason="kills one training several times: TFLAUNCH_TEST_LONG=1")
 def test_a_training_is_killed_again_and_again(launch: Launch) -> None:
     """Any task, at any step: only steps since the last checkpoint are repeated, and the job succeeds."""
     spec = example(launch, "mnist_multi_worker", "--epochs", str(1 + KILLS), "--steps-per-epoch", "60", *QUICK)
@@ -161,6 +169,16 @@ def test_a_training_is_killed_again_and_again(launch: Launch) -> None:
     assert max(int(steps) for _, steps in again) <= 10
     assert has_trained(out + rest, 2, is_quick=True)
     assert digests(rest)
+
+
+@pytest.mark.parametrize("name", ["mnist_by_hand", "mnist_jax"])
+def test_a_cluster_that_does_not_read_tf_config(launch: Launch, name: str) -> None:
+    """Placeholders alone, or the variables of the strategy, bring its two workers together."""
+    if name == "mnist_jax" and importlib.util.find_spec("jax") is None and not os.environ.get("CI"):
+        pytest.skip("JAX is not installed: pip install jax")
+    ended = train(launch, name, "--epochs", "1", *QUICK)
+    assert ended.returncode == 0, ended.stderr
+    check_trained(launch, name, ended.stdout, is_quick=True)
 
 
 def test_without_a_tpu_the_example_says_so(launch: Launch) -> None:

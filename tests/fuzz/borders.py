@@ -13,7 +13,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 MODULES = (
-    *("boot", "control", "frames", "journal", "known_hosts", "orders", "snapshot", "spec_files", "ssh_config", "sync"),
+    *(
+        "boot",
+        "control",
+        "egress",
+        "frames",
+        "journal",
+        "known_hosts",
+        "orders",
+        "relay",
+        "snapshot",
+        "spec_files",
+        "ssh_config",
+        "sync",
+    ),
 )
 """Modules of this package with a `BORDER`. A border has the name of its module."""
 

@@ -25,6 +25,7 @@ from tflaunch_worker import wire
 _REQUESTS: tuple[dict[str, Any], ...] = (
     {"kind": "status"},
     {"kind": "follow"},
+    {"kind": "stacks"},
     {"kind": "stop"},
     {"kind": "stop", "grace": 3.5},
     {"kind": "restart", "tasks": []},
@@ -70,6 +71,13 @@ class _Session:
 
     def tell_measures(self, tell: object) -> None:
         """Do nothing: no measurements arrive."""
+
+    def gather_evidence(self) -> bool:
+        """Request nothing."""
+        return False
+
+    def tell_evidence(self, tell: object) -> None:
+        """Do nothing: no evidence arrives."""
 
     def signal(self, task: str, attempt: int, number: int) -> None:
         """Signal a task."""

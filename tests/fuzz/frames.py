@@ -12,11 +12,14 @@ from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate_order
 from fuzz.stages import AgentConnector, FileStore, Finished, Line, OutputWriter, Records, StillMailbox, check_sentence
 from support.specs import planned
+from support.statuses import RUN, TASK
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core import step
+from tflaunch.core.evidence import Evidence
 from tflaunch.core.measures import Measure
 from tflaunch.errors import TflaunchError
+from tflaunch.explain import hang
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.runtime.loop import Collaborators, Run
@@ -49,6 +52,31 @@ _GREETING = {
 
 Message = tuple[dict[str, Any], bytes]
 
+_EVIDENCE: dict[str, Any] = {
+    "silence": 2.5,
+    "progress": {"step": 3, "age": 0.5},
+    "processes": [
+        {
+            "pid": 7,
+            "name": "python",
+            "state": "S",
+            "cpu": 0.5,
+            "unread": "",
+            "threads": [
+                {
+                    "id": 7,
+                    "state": "S",
+                    "wchan": "pipe_read",
+                    "target": "pipe:[12]",
+                    "has_moved": False,
+                    "frames": [["/code/train.py", 40, "read"]],
+                }
+            ],
+            "sockets": [{"state": "listening", "local": "[::]:1", "peer": "[::]:0", "unsent": 0, "is_stuck": False}],
+        }
+    ],
+}
+
 
 def generate(chance: random.Random) -> bytes:
     """Return what host a sends: mostly a valid session with a few changes."""
@@ -73,6 +101,7 @@ def check(case: bytes) -> None:
         way, later = AgentConnector(lines[1:]), mailbox.call
         sessions[host] = Session(host, way, terms, mailbox, words, FileStore(), later)  # type: ignore[arg-type]
         sessions[host].tell_measures(_check_measures)
+        sessions[host].tell_evidence(_check_evidence)
     run = Run(
         step.begin_job("run", plan, mailbox.now()),
         Collaborators(mailbox, Records(), words, sessions, said.append, "logs", _CODE),  # type: ignore[arg-type]
@@ -107,6 +136,15 @@ def _check_status(run: Run, mailbox: StillMailbox) -> None:
     current = status(run.job, StatusInputs(0.0, "logs", True, mailbox.now()))
     assert read_status(wire.parse(json.dumps(current.as_json(), allow_nan=False))) == current
     families(current, mailbox.now())
+
+
+def _check_evidence(evidence: Evidence | None) -> None:
+    """The verdict on any evidence is one printable line."""
+    if evidence is not None:
+        tasks = tuple(TASK._replace(task=f"worker:{index}", listening=bool(index)) for index in range(3))
+        found = hang.verdict(RUN._replace(tasks=tasks), {evidence.task: evidence})
+        assert found.sentence.isprintable()
+        assert set(found.culprits) <= {task.task for task in tasks}
 
 
 def _check_measures(taken: dict[str, Measure], moment: float) -> None:
@@ -177,6 +215,8 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         said.append({"kind": "output_resumed", **about})
     figures = {"attempt": 0, "cpu_seconds": 1.5, "rss_bytes": 1000, "progress": {"step": 3, "metrics": {"loss": 0.5}}}
     said.append({"kind": "measured", "time": 8.0, "tasks": dict.fromkeys(tasks, figures)})
+    said += [{"kind": "evidence", "task": task, "attempt": 0, **_EVIDENCE} for task in tasks]
+    said.append({"kind": "evidence_complete"})
     assert others
     for task in tasks:
         about = {"seq": 0, "task": task, "attempt": 0}

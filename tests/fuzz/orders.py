@@ -6,6 +6,7 @@ import random
 import struct
 from typing import Any
 
+from fuzz import relay
 from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes, mutate_order
 from simulator import kernel
@@ -41,23 +42,26 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     },
     {"kind": "set_cluster", "order": 4},
     {"kind": "set_fence", "order": 5},
+    {"kind": "set_network", "order": 6},
     {
         "kind": "start_task",
-        "order": 6,
+        "order": 7,
         "task": "worker:0",
         "attempt": 0,
         "port": 2222,
         "stall": 15,
         "left_files": {"outcome": 1000},
+        "secrets": {"API_KEY": "value"},
         **_COMMAND,
     },
     {
         "kind": "start_task",
-        "order": 7,
+        "order": 8,
         "task": "worker:1",
         "attempt": 0,
         "port": 2223,
         "preload": [],
+        "search": ["/home/user"],
         "warm": {"recipe": "4f", "idle": 60.0},
         "tf_config": _TF_CONFIG,
         **_COMMAND,
@@ -65,16 +69,18 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "keep_alive", "sent": 1.0},
     {"kind": "acknowledge", "seen": 2, "streams": [["worker:0", 0, 0, False]]},
     {"kind": "measure"},
+    {"kind": "gather_evidence"},
     {"kind": "read_file", "task": "worker:0", "attempt": 0, "name": "outcome", "offset": 0},
     {"kind": "release_file", "task": "worker:0", "attempt": 0, "name": "outcome"},
     {"kind": "signal_task", "task": "worker:0", "attempt": 0, "signal": 10},
-    {"kind": "stop_task", "order": 8, "task": "worker:0", "attempt": 0, "grace": 1.0, "with_stacks": False},
+    {"kind": "stop_task", "order": 9, "task": "worker:0", "attempt": 0, "grace": 1.0, "with_stacks": False},
     {"kind": "leave_marks", "token": "token", "directories": []},
-    {"kind": "look", "order": 9},
+    {"kind": "look", "order": 10},
 )
 _BODIES = (
     ({"kind": "set_cluster", "order": 4}, _CLUSTER),
     ({"kind": "set_fence", "order": 5}, _ADDRESSES),
+    ({"kind": "set_network", "order": 6}, relay.ORDER),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.agents.output import Times
-from tflaunch.core import events
+from tflaunch.core import event_records
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event
 from tflaunch.transport.base import AgentGone, LinkError
@@ -243,10 +243,10 @@ class Records:
     def record(self, event: Event, actions: list[Action], now: float) -> None:
         """Check that an event survives the journal."""
         self.count += 1
-        record = {"kind": events.kind_of(type(event)), **event._asdict()}
+        record = {"kind": event_records.kind_of(type(event)), **event._asdict()}
         line = json.dumps(record, allow_nan=False)
         assert len(line) < 1_000_000, "a record of more than a megabyte"
-        assert events.from_record(wire.parse(line)) == event, "an event does not survive the journal"
+        assert event_records.from_record(wire.parse(line)) == event, "an event does not survive the journal"
 
 
 def check_sentence(sentence: str, longest: int = 100_000) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import tflaunch
 from support.launch import LONG
 from support.specs import REPOSITORY
 
@@ -25,7 +27,7 @@ NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__", "mnist-state")
 INSTALL_PATIENCE = 900
 EXAMPLES = ("trains_and_leaves_nothing[mnist_multi_worker]", "trains_and_leaves_nothing[mnist_parameter_server]")
 SUITE = (
-    ("agent", "cli", "training/test_training.py", "training/test_examples.py")
+    ("agent", "cli", "api", "training/test_training.py", "examples/test_examples.py")
     if LONG
     else ("agent/test_agent.py", "cli/test_command_line.py", "cli/test_resume.py")
 )
@@ -124,6 +126,35 @@ def test_the_wheel_holds_the_packages_and_nothing_else(installed: Installed) -> 
     assert ended.stdout.startswith(str(installed.directory / "venv")), ended.stderr
 
 
+def test_a_package_index_accepts_the_wheel(installed: Installed) -> None:
+    """Its description is rendered, and links to nothing that an index does not have."""
+    (wheel,) = installed.directory.glob("*.whl")
+    checked = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", wheel], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    assert f"\nVersion: {tflaunch.__version__}\n" in metadata
+    assert re.findall(r"\]\((?!https://)[^)]*\)", metadata) == []
+
+
+@pytest.mark.skipif(not LONG, reason="builds everything twice; `make nightly` does")
+def test_two_builds_of_a_commit_are_the_same(installed: Installed) -> None:
+    """Whatever the times of files, and the umask."""
+    clone = installed.directory / "clone"
+    subprocess.run(["git", "clone", "--quiet", REPOSITORY, clone], check=True)
+    ready = Path(sys.prefix, ".ready")
+    command = ["make", f"--old-file={ready}", f"VENV={sys.prefix}", "dist"]  # never rebuilds the environment
+    found = []
+    for umask in (0o022, 0o077):
+        subprocess.run(command, cwd=clone, umask=umask, check=True, capture_output=True)
+        found.append({path.name: path.read_bytes() for path in (clone / "dist").iterdir()})
+    assert len(found[0]) == 2
+    assert found[0] == found[1]
+
+
 def test_the_suite_passes_with_the_wheel(installed: Installed) -> None:
     """As an ordinary user; the extra `tensorflow` can be installed beside it."""
     (wheel,) = installed.directory.glob("*.whl")
@@ -157,6 +188,6 @@ def test_the_suite_passes_with_the_wheel(installed: Installed) -> None:
 def _as_ini() -> str:
     """Return pytest's settings of pyproject.toml for a directory without that file."""
     tiers = "\n".join(
-        f"    {tier}: see pyproject.toml" for tier in ("unit", "agent", "cli", "ssh", "tensorflow", "package")
+        f"    {tier}: see pyproject.toml" for tier in ("unit", "agent", "cli", "api", "ssh", "tensorflow", "package")
     )
     return f"[pytest]\npythonpath = tests\naddopts = --import-mode=importlib\nmarkers =\n{tiers}\n"

@@ -1,4 +1,8 @@
-"""Play histories: ``python -m simulator --seeds 0:100000 --jobs 2``, ``python -m simulator --seed 7 --verbose``."""
+"""Play histories: ``python -m simulator --seeds 0:100000 --jobs 2``, ``python -m simulator --seed 7 --verbose``.
+
+Rounds of histories follow each other; the faults of a round are steered to where the earlier ones injected few. A
+history that violates an invariant is shrunk, and printed as a test.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,35 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
+from simulator.case import Case, Moment, draw_case
+from simulator.faults import Cell
 from simulator.history import Result, play
+from simulator.search import Coverage, tables
+from simulator.shrink import shrink
+
+Imap = Callable[[Callable[[Case], "Outcome"], Iterable[Case], int], Iterable["Outcome"]]
+"""`multiprocessing.pool.Pool.imap`."""
 
 _LAST = 40  # entries of a failed history that are shown
+_ROUND = 2000  # histories
+_PATIENCE = 60.0  # seconds to shrink a history
+
+
+class Outcome(NamedTuple):
+    """A history, as a process tells another. ``lasted``: its seconds; ``story``: how it failed, or ""."""
+
+    case: Case
+    ending: str
+    numbers: tuple[int, int, int]
+    lasted: float
+    faults: Counter[str]
+    moments: frozenset[Moment]
+    cells: Counter[Cell]
+    story: str
 
 
 class Summary:
@@ -19,20 +47,23 @@ class Summary:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.lasted = 0.0
         self.faults: Counter[str] = Counter()
         self.endings: Counter[str] = Counter()
-        self.failed: list[tuple[int, str, str]] = []
+        self.failed: list[tuple[int, str]] = []
 
-    def add(self, seed: int, ending: str, numbers: tuple[int, int, int], faults: Counter[str], story: str) -> None:
+    def add(self, outcome: Outcome) -> None:
         """Count one history."""
-        self.counts.update(histories=1, steps=numbers[0], events=numbers[1], judged=numbers[2])
-        self.faults.update(faults)
-        self.endings[ending] += 1
-        if story:
-            self.failed.append((seed, ending, story))
+        steps, events, judged = outcome.numbers
+        self.counts.update(histories=1, steps=steps, events=events, judged=judged)
+        self.lasted += outcome.lasted
+        self.faults.update(outcome.faults)
+        self.endings[outcome.ending] += 1
+        if outcome.story:
+            self.failed.append((outcome.case.seed, outcome.ending))
 
-    def lines(self) -> Iterator[str]:
-        """Return the report's lines."""
+    def lines(self, seconds: float, jobs: int) -> Iterator[str]:
+        """Return the report's lines, after ``seconds`` of work in ``jobs`` processes."""
         counts = self.counts
         yield (
             f"{counts['histories']} histories, {counts['events']} things happened, "
@@ -40,25 +71,31 @@ class Summary:
         )
         yield "faults:  " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
         yield "endings: " + ", ".join(f"{ending} {count}" for ending, count in sorted(self.endings.items()))
+        yield f"{seconds:.1f} s, {self.lasted / seconds / jobs:.0f} simulated seconds in a second of a process"
 
 
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
     parser.add_argument("--seeds", default="0:2000", help="first:last+1")
-    parser.add_argument("--seed", type=int, help="one history")
+    parser.add_argument("--seed", type=int, help="one history, drawn at random")
     parser.add_argument("--verbose", action="store_true", help="with all that happened")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--most-failures", type=int, default=5, help="stop after this many")
+    parser.add_argument("--coverage", type=Path, help="write tables of where faults were injected to this file")
     arguments = parser.parse_args()
     if arguments.seed is not None:
         return _one(arguments.seed, arguments.verbose)
     first, _, last = arguments.seeds.partition(":")
-    return _many(range(int(first), int(last)), arguments.jobs, arguments.most_failures)
+    coverage, seeds = Coverage(), range(int(first), int(last))
+    code = _many(seeds, arguments.jobs, arguments.most_failures, coverage)
+    if arguments.coverage is not None:
+        arguments.coverage.write_text("\n".join(tables(coverage.cells)) + "\n")
+    return code
 
 
 def _one(seed: int, is_verbose: bool) -> int:
-    result = play(seed)
+    result = play(draw_case(seed))
     entries = result.world.happened if is_verbose else result.world.happened[-_LAST:]
     print("\n".join(entry.line() for entry in entries))
     print(f"seed {seed}: {result.violation or result.ending}")
@@ -66,37 +103,51 @@ def _one(seed: int, is_verbose: bool) -> int:
 
 
 def story(result: Result) -> str:
-    """Return how a history failed; empty when it did not."""
+    """Return how a history failed, and a test of the shrunk one; empty when it did not fail."""
     if result.violation is None:
         return ""
-    lines = [entry.line() for entry in result.world.happened[-_LAST:]]
-    again = f"python -m simulator --seed {result.seed} --verbose"
-    return "\n".join([*lines, f"seed {result.seed}: {result.violation}", f"replay: {again}"])
+    smallest = shrink(result, _PATIENCE)
+    lines = [entry.line() for entry in smallest.world.happened[-_LAST:]]
+    found = f"seed {result.case.seed}: {result.violation}"
+    about = f"shrunk to {smallest.steps} steps: {smallest.violation}"
+    return "\n".join([*lines, found, about, "", smallest.case.as_test(smallest.violation)])
 
 
-def _play(seed: int) -> tuple[int, str, tuple[int, int, int], Counter[str], str]:
-    result = play(seed)
+def _play(case: Case) -> Outcome:
+    result = play(case)
     ending = result.violation.invariant if result.violation is not None else result.ending
-    return seed, ending, (result.steps, result.events, result.judged), result.faults, story(result)
+    numbers = (result.steps, result.events, result.judged)
+    lasted = result.world.now
+    return Outcome(case, ending, numbers, lasted, result.faults, result.moments, result.cells, story(result))
 
 
-def _many(seeds: range, jobs: int, most: int) -> int:
+def _many(seeds: range, jobs: int, most: int, coverage: Coverage) -> int:
     summary, began = Summary(), time.monotonic()
     with multiprocessing.Pool(jobs) as pool:
-        played = pool.imap_unordered(_play, seeds, chunksize=20) if jobs > 1 else map(_play, seeds)
-        for number, outcome in enumerate(played, 1):
-            summary.add(*outcome)
-            if outcome[-1]:
-                print(outcome[-1] + "\n", flush=True)
+        for outcome in _outcomes(seeds, pool.imap if jobs > 1 else None, coverage):
+            summary.add(outcome)
+            if outcome.story:
+                print(outcome.story + "\n", flush=True)
             if len(summary.failed) >= most:
                 break
+            number = summary.counts["histories"]
             if (sys.stderr.isatty() and number % 100 == 0) or number % 10000 == 0:
                 rate = number / (time.monotonic() - began)
                 print(f"{number} of {len(seeds)}, {rate:.0f} a second", file=sys.stderr, flush=True)
         pool.terminate()
-    print("\n".join(summary.lines()))
-    print(f"{time.monotonic() - began:.1f} s; failed: {[(seed, ending) for seed, ending, _ in summary.failed]}")
+    print("\n".join(summary.lines(time.monotonic() - began, jobs)))
+    print(f"failed: {summary.failed}")
     return 1 if summary.failed else 0
+
+
+def _outcomes(seeds: range, imap: Imap | None, coverage: Coverage) -> Iterator[Outcome]:
+    """Play round after round, in the same order with any number of processes."""
+    for start in range(0, len(seeds), _ROUND):
+        cases = list(coverage.round(seeds[start : start + _ROUND]))
+        for outcome in map(_play, cases) if imap is None else imap(_play, cases, 20):
+            if not outcome.story:  # it would only fail again
+                coverage.add(outcome.case, outcome.moments, outcome.cells)
+            yield outcome
 
 
 if __name__ == "__main__":

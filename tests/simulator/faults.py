@@ -1,11 +1,15 @@
-"""Faults outside the programs, drawn from the seed: of hosts, links, users and the supervisor."""
+"""Faults outside the programs: of hosts, links, users and the supervisor."""
 
 from __future__ import annotations
 
+import random
 import signal
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from simulator.case import Fault, Moment
 from simulator.links import TO_AGENT, TO_SUPERVISOR
 from tflaunch.core import policy
 from tflaunch.core.events import Interrupted, RestartRequested, StopRequested
@@ -18,6 +22,14 @@ if TYPE_CHECKING:
 _TAIL = 1.0  # seconds for which the effect of a disturbance lasts
 
 
+class Cell(NamedTuple):
+    """What coverage counts: a fault of a kind, after a step of the supervisor in a phase of the job."""
+
+    phase: str
+    event: str
+    kind: str
+
+
 class Faults:
     """Injects faults into one history."""
 
@@ -28,21 +40,48 @@ class Faults:
         self._far = [host for host in self._hosts if not host.is_local]
         self._plan = history.plan
         self._oracle = history.oracle
+        self._waiting: defaultdict[Moment, list[Fault]] = defaultdict(list)
+        self._random = self._world.random
+        self._latest = Moment("", "")
+        self.moments: set[Moment] = set()
+        """The steps of the supervisors, each once."""
+        self.cells: Counter[Cell] = Counter()
+        """How often a fault was injected, by its kind and the last step before it."""
         self.orphaned: set[str] = set()
         """The hosts on which guard and agent were killed together."""
 
-    def draw(self, count: int, horizon: float) -> None:
-        """Draw a number of faults within a number of seconds."""
-        kinds = self._of_far + self._of_all if self._far else self._of_all
-        for _ in range(count):
-            fault, _ = self._world.random.choices(kinds, [share for _, share in kinds])[0]
-            self._world.at(self._world.within(0, horizon), lambda fault=fault: self._happens(fault))
+    def schedule(self, faults: Iterable[Fault]) -> None:
+        """Inject faults at their times, or after their moments."""
+        for fault in faults:
+            if fault.after is not None:
+                self._waiting[fault.after].append(fault)
+            else:
+                self._world.at(fault.at or 0.0, partial(self._happens, fault))
 
-    def _happens(self, fault: Callable[[Faults], None]) -> None:
-        if not self._history.is_over:
-            fault(self)
+    def stepped(self, moment: Moment) -> None:
+        """Record a step of the supervisor, and inject what has waited for it, within a moment."""
+        self.moments.add(moment)
+        self._latest = moment
+        for fault in self._waiting.pop(moment, ()):
+            delay = random.Random(f"delay {fault.number}").choice((0.0, 0.001, 0.05, 0.5))
+            self._world.after(delay, partial(self._happens, fault))
+
+    def _happens(self, fault: Fault) -> None:
+        if self._history.is_over:
+            return
+        self._random = random.Random(f"{self._history.case.seed} {fault.number} {fault.kind}")
+        before = self._world.faults.total()
+        getattr(self, fault.kind)()
+        if self._world.faults.total() > before:
+            self.cells[Cell(*self._latest, fault.kind)] += 1
 
     # ---- what they share
+
+    def _within(self, least: float, most: float) -> float:
+        return self._random.uniform(least, most)
+
+    def _chance(self, share: float) -> bool:
+        return self._random.random() < share
 
     def _until(self, seconds: float, undo: Callable[[], None]) -> None:
         """Undo a fault later; it disturbs until then and a little longer."""
@@ -58,10 +97,10 @@ class Faults:
         self._oracle.disturbances -= 1
 
     def _any(self) -> SimHost:
-        return self._world.random.choice(self._hosts)
+        return self._random.choice(self._hosts)
 
     def _any_far(self) -> SimHost:
-        return self._world.random.choice(self._far)
+        return self._random.choice(self._far)
 
     def _loses(self, kind: str, host: SimHost) -> None:
         """A host is lost: the cause of later failures, if the gang needs it."""
@@ -84,9 +123,9 @@ class Faults:
     def slow(self) -> None:
         """The network is slow for a while."""
         host = self._any_far()
-        host.slowness = self._world.within(0.05, 1.0)
+        host.slowness = self._within(0.05, 1.0)
         self._world.fault("slow link", host.name, f"{host.slowness:.2f} s")
-        self._until(self._world.within(1, 15), lambda: setattr(host, "slowness", 0.0))
+        self._until(self._within(1, 15), lambda: setattr(host, "slowness", 0.0))
 
     def cut(self) -> None:
         """The network is cut: for less than the lease, for longer, or for about as long."""
@@ -94,13 +133,13 @@ class Faults:
         host, lease = self._any_far(), self._plan.lease
         if host.is_cut or not host.is_up or host.has_orphans:
             return
-        draw = self._world.random.random()
+        draw = self._random.random()
         if draw < 0.4:
-            seconds, kind = self._world.within(0.1, max(0.45 * lease - 3, 0.2)), "cut, short"
+            seconds, kind = self._within(0.1, max(0.45 * lease - 3, 0.2)), "cut, short"
         elif draw < 0.8:
-            seconds, kind = self._world.within(lease + 1, 3 * lease + 30), "cut, longer than the lease"
+            seconds, kind = self._within(lease + 1, 3 * lease + 30), "cut, longer than the lease"
         else:
-            seconds, kind = self._world.within(0.5 * lease, lease + 20), "cut, about the lease"
+            seconds, kind = self._within(0.5 * lease, lease + 20), "cut, about the lease"
         self._world.fault(kind, host.name, f"{seconds:.2f} s")
         host.cut(True)
         if kind == "cut, longer than the lease":
@@ -117,7 +156,7 @@ class Faults:
         host = self._any_far()
         self._shakes(host, 0)
         for wire in host.live_wires():
-            direction = self._world.random.choice((TO_AGENT, TO_SUPERVISOR))
+            direction = self._random.choice((TO_AGENT, TO_SUPERVISOR))
             self._world.fault("half-open link", host.name, ("to its agent", "from its agent")[direction])
             wire.cut(direction)
 
@@ -158,7 +197,7 @@ class Faults:
         if host.agent is None or host.agent.has_ended or not host.is_reachable or host.is_refusing:
             return
         for process in host.living():
-            if process.parent is None and process.program is not None and self._world.chance(0.7):
+            if process.parent is None and process.program is not None and self._chance(0.7):
                 process.program.leave_child()
         self._world.fault("guard and agent killed", host.name)
         self._loses("host", host)
@@ -181,7 +220,7 @@ class Faults:
         host = self._any_far()
         if not host.is_up:
             return
-        seconds = self._world.within(2, 90) if self._world.chance(0.8) else 1e9
+        seconds = self._within(2, 90) if self._chance(0.8) else 1e9
         self._world.fault("power off", host.name, f"{seconds:.1f} s" if seconds < 1e9 else "until the end")
         self._loses("host", host)
         host.power_off()
@@ -195,12 +234,12 @@ class Faults:
             return
         self._world.fault("logins refused", host.name)
         host.is_refusing = True
-        self._until(self._world.within(1, 40), lambda: setattr(host, "is_refusing", False))
+        self._until(self._within(1, 40), lambda: setattr(host, "is_refusing", False))
 
     def full_disk(self) -> None:
         """There is no room for output."""
         host = self._any()
-        disk, room = host.disk, self._world.random.randrange(3000)
+        disk, room = host.disk, self._random.randrange(3000)
         taken = disk.room - room
         disk.room -= taken
         self._world.fault("full disk", host.name)
@@ -208,35 +247,35 @@ class Faults:
         def empty() -> None:
             disk.room += taken
 
-        self._world.after(self._world.within(0.5, 20), empty)
+        self._world.after(self._within(0.5, 20), empty)
 
     def refuse_ports(self) -> None:
         """Ports are taken."""
         host = self._any()
         self._world.fault("ports refused", host.name)
         host.refuses_ports = True
-        self._until(self._world.within(0.1, 10), lambda: setattr(host, "refuses_ports", False))
+        self._until(self._within(0.1, 10), lambda: setattr(host, "refuses_ports", False))
 
     def bad_names(self) -> None:
         """A resolver misleads."""
         host = self._any_far()
         self._world.fault("bad names", host.name)
         host.has_bad_names = True
-        self._until(self._world.within(0.1, 10), lambda: setattr(host, "has_bad_names", False))
+        self._until(self._within(0.1, 10), lambda: setattr(host, "has_bad_names", False))
 
     def closed_ports(self) -> None:
         """A firewall blocks all connections, incoming or outgoing."""
         host = self._any_far()
         self._world.fault("closed ports", host.name)
         host.has_closed_ports = True
-        self._until(self._world.within(0.1, 10), lambda: setattr(host, "has_closed_ports", False))
+        self._until(self._within(0.1, 10), lambda: setattr(host, "has_closed_ports", False))
 
     def refuse_files(self) -> None:
         """The user's code cannot be synced to the host."""
         host = self._any_far()
         self._world.fault("files refused", host.name)
         host.refuses_files = True
-        self._until(self._world.within(0.1, 10), lambda: setattr(host, "refuses_files", False))
+        self._until(self._within(0.1, 10), lambda: setattr(host, "refuses_files", False))
 
     def slow_death(self) -> None:
         """Killed processes die slowly."""
@@ -250,8 +289,9 @@ class Faults:
         host = self._any()
         if host.agent is not None:
             self._world.fault("agent frozen", host.name)
-            seconds = self._world.within(0.1, 2.5)
+            seconds = self._within(0.1, 2.5)
             host.agent.loop.frozen_until = self._world.now + seconds
+            self._oracle.may_misdate(seconds)
             self._disturb(seconds + _TAIL)
 
     # ---- users, and the supervisor
@@ -267,18 +307,18 @@ class Faults:
     def interrupt_twice(self) -> None:
         """Ctrl-C, and again."""
         self._press(signal.SIGINT)
-        self._world.after(self._world.within(0.01, 5), lambda: self._press(signal.SIGINT))
+        self._world.after(self._within(0.01, 5), lambda: self._press(signal.SIGINT))
 
     def stop(self) -> None:
         """`tflaunch down` in another terminal."""
-        grace = self._world.within(0.1, 5) if self._world.chance(0.7) else 0.0
+        grace = self._within(0.1, 5) if self._chance(0.7) else 0.0
         self._world.fault("down", f"{grace:.1f} s")
         self._history.mailbox.put(StopRequested(grace))
 
     def restart(self) -> None:
         """`tflaunch restart` in another terminal: of one task, or of all that train."""
         job = self._history.run.job
-        task = self._world.random.choice(("", *job.tasks))
+        task = self._random.choice(("", *job.tasks))
         self._world.fault("restart", task or "all")
         self._history.mailbox.put(RestartRequested(task))
 
@@ -289,7 +329,7 @@ class Faults:
     def freeze_supervisor(self) -> None:
         """The supervisor gets no CPU time, or its laptop sleeps."""
         self._oracle.may_lose_words = True
-        seconds = self._world.within(0.1, 3) if self._world.chance(0.7) else self._world.within(3, 100)
+        seconds = self._within(0.1, 3) if self._chance(0.7) else self._within(3, 100)
         self._world.fault("supervisor frozen", f"{seconds:.1f} s")
         self._history.mailbox.selector.frozen_until = self._world.now + seconds
         self._disturb(seconds + self._plan.lease + 15)
@@ -307,31 +347,34 @@ class Faults:
         for host in self._hosts:
             self._shakes(host, seconds)
 
-    _of_far = (
-        (slow, 2.0),
-        (cut, 4.0),
-        (half_open, 1.0),
-        (reset, 1.0),
-        (power_off, 2.0),
-        (refuse, 0.7),
-        (bad_names, 0.2),
-        (closed_ports, 0.2),
-        (refuse_files, 0.2),
-    )
-    _of_all = (
-        (kill_agent, 1.0),
-        (kill_guard_and_agent, 1.0),
-        (kill_everything, 0.7),
-        (drain, 1.0),
-        (full_disk, 1.0),
-        (refuse_ports, 0.3),
-        (slow_death, 0.3),
-        (freeze_agent, 1.0),
-        (interrupt, 0.5),
-        (terminate, 0.3),
-        (interrupt_twice, 0.5),
-        (stop, 0.3),
-        (restart, 0.5),
-        (freeze_supervisor, 0.7),
-        (kill_supervisor, 1.5),
-    )
+
+KINDS_OF_FAR = {
+    "slow": 2.0,
+    "cut": 4.0,
+    "half_open": 1.0,
+    "reset": 1.0,
+    "power_off": 2.0,
+    "refuse": 0.7,
+    "bad_names": 0.2,
+    "closed_ports": 0.2,
+    "refuse_files": 0.2,
+}
+"""Faults of hosts that are not this machine, and how often each is drawn."""
+KINDS = {
+    "kill_agent": 1.0,
+    "kill_guard_and_agent": 1.0,
+    "kill_everything": 0.7,
+    "drain": 1.0,
+    "full_disk": 1.0,
+    "refuse_ports": 0.3,
+    "slow_death": 0.3,
+    "freeze_agent": 1.0,
+    "interrupt": 0.5,
+    "terminate": 0.3,
+    "interrupt_twice": 0.5,
+    "stop": 0.3,
+    "restart": 0.5,
+    "freeze_supervisor": 0.7,
+    "kill_supervisor": 1.5,
+}
+"""Faults of all hosts, of users and of the supervisor."""

@@ -1,4 +1,4 @@
-"""One history from one seed: the real run of a random job, in a random world with random faults."""
+"""One history: the real run of a random job, in a random world with random faults."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from simulator import kernel, programs
+from simulator.case import Case, Moment
 from simulator.connectors import Aside, SimConnector, SimLocalConnector
-from simulator.faults import Faults
+from simulator.faults import Cell, Faults
 from simulator.hosts import SimHost
 from simulator.mailbox import SimMailbox, SupervisorDied
 from simulator.oracle import Oracle, SimWords
 from simulator.programs import Stage
-from simulator.shapes import draw_plan, draw_script, with_files
 from simulator.world import Violation, World
 from tflaunch.agents import session as sessions
-from tflaunch.core import events, policy, step
+from tflaunch.core import event_records, policy, step
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event, Interrupted
 from tflaunch.core.job_state import Job
@@ -25,22 +25,26 @@ from tflaunch.store import journal
 from tflaunch.store.journal import Journal
 
 _AHEAD = 5000.0  # of the supervisor's clock
-_FAULTS_WITHIN = (4.0, 15.0, 40.0)  # seconds
 _PATIENCE = 150.0  # seconds until the user of a hanging job loses patience
 _COMMAND = 2.0  # seconds for a command to check all hosts
 _SLACK = 20.0  # seconds for what is not counted: handshakes, agents' starts, slow screens
 
 
 class Result(NamedTuple):
-    """The result of a history."""
+    """The result of a history.
 
-    seed: int
+    ``moments``: the steps of its supervisors, each once; ``cells``: how often a fault was injected, by the step before.
+    """
+
+    case: Case
     ending: str
     violation: Violation | None
     steps: int
     events: int
     judged: int
     faults: Counter[str]
+    moments: frozenset[Moment]
+    cells: Counter[Cell]
     world: World
 
 
@@ -76,13 +80,14 @@ class SimJournal(Journal):
         before = self._shadow
         for line in self.records[first:]:
             record = json.loads(line)
-            happened = events.from_record(record)
+            happened = event_records.from_record(record)
             if happened is not None:
                 self.steps += 1
                 self._shadow, _ = step.step(self._shadow, happened, record["now"])
         self.compare(event)
         job = history.run.job
         history.stage.generation = job.attempt
+        history.faults.stepped(Moment(before.phase.value, type(event).__name__))
         history.oracle.stepped(before, event, self._shadow, actions, lambda: str(job.culprit or ""))
         if self.death_comes:
             self.death_comes = False
@@ -95,13 +100,13 @@ class SimJournal(Journal):
 
 
 class History:
-    """The run of one seed, and its world."""
+    """The run of one case, and its world."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.world = world = World(seed)
-        self.plan = plan = with_files(seed, draw_plan(world.random))
-        self.script = script = draw_script(world.random, plan)
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.world = world = World(case.seed)
+        self.plan = plan = case.plan()
+        self.script = script = case.script
         self.oracle = Oracle(world, plan, _AHEAD)
         self.stage = Stage(world, self.oracle, script, plan.strategy)
         self.hosts = {
@@ -139,11 +144,11 @@ class History:
     def play(self) -> str:
         """Play the history; return how it ended."""
         world = self.world
-        world.note("seed", self.seed, "plan", self.plan.name, self.plan.strategy, f"lease {self.plan.lease:g}",
+        world.note("seed", self.case.seed, "plan", self.plan.name, self.plan.strategy, f"lease {self.plan.lease:g}",
                    self.plan.restart, self.plan.timeouts, self.plan.elastic)  # fmt: skip
         world.note("tasks", {process.task: process.host for process in self.plan.processes()})
         world.note(self.script)
-        self.faults.draw(world.random.choice((0, 1, 1, 2, 3)), world.random.choice(_FAULTS_WITHIN))
+        self.faults.schedule(self.case.faults)
         world.at(_PATIENCE, self._end_may_be_missed)
         world.at(self._bound(), self._end_must_have_come)
         links: Any = {
@@ -187,6 +192,7 @@ class History:
             self.faults.supervisor_is_away(gap, is_early)
             self.world.run_until(self.world.now + gap)
             self.world.fault("supervisor replaced, " + ("early" if is_early else "about the lease"))
+            self._kill_orphans_here()
             self.mailbox = SimMailbox(self.world, _AHEAD)
             self.run = self._make_run()
             self.oracle.has_heir()
@@ -197,6 +203,12 @@ class History:
             except SupervisorDied:
                 continue
             return True
+
+    def _kill_orphans_here(self) -> None:
+        """What `up --resume` does before it takes over."""
+        for host in self.hosts.values():
+            while host.is_local and not host.is_locked and host.sweep():
+                self.world.step()
 
     # ---- the end
 
@@ -276,10 +288,10 @@ class SimCode:
         yield wire.encode({"kind": "offer_files", "files": [], "links": [], "is_first": True, "is_last": True})
 
 
-def play(seed: int) -> Result:
-    """Play the history of a seed."""
+def play(case: Case) -> Result:
+    """Play the history of a case."""
     with kernel.installed():
-        history = History(seed)
+        history = History(case)
         violation, ending = None, "violation"
         try:
             ending = history.play()
@@ -290,7 +302,19 @@ def play(seed: int) -> Result:
 
             violation = Violation("exception", "".join(traceback.format_exception(error)))
         world, steps = history.world, history.journal.steps
-        return Result(seed, ending, violation, steps, world.count, history.oracle.judged, world.faults, world)
+        judged, faults = history.oracle.judged, history.faults
+        return Result(
+            case,
+            ending,
+            violation,
+            steps,
+            world.count,
+            judged,
+            world.faults,
+            frozenset(faults.moments),
+            faults.cells,
+            world,
+        )
 
 
 def _difference(folded: Job, job: Job) -> str:

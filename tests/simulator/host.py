@@ -17,6 +17,7 @@ from tflaunch_worker.spawn import Command
 if TYPE_CHECKING:
     from simulator.hosts import SimHost
     from simulator.loop import SimLoop
+    from tflaunch_worker.agent.relay_frames import Network
 
 
 class SimPorts:
@@ -110,6 +111,14 @@ class SimMeasurer:
         answer({task: {"cpu_seconds": 0.0, "rss_bytes": 0} for task in pids()})
 
 
+class SimEvidenceCollector:
+    """Looks at tasks, which have no processes here."""
+
+    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None]) -> None:
+        """Answer at once."""
+        answer({task: [] for task in pids()})
+
+
 class SimListeners:
     """Stands in for tasks on their ports."""
 
@@ -159,7 +168,7 @@ class SimFence:
         if self._host.world.chance(0.05):
             self.counts[task] = self.counts.get(task, 0) + 1
             self._loop.call_at(
-                self._loop.now() + self._host.world.within(0.01, 1.0), lambda: self._tell(task, "10.9.9.9")
+                self._loop.now() + self._host.world.within(0.01, 1.0), lambda: self._tell(task, "10.9.9.9", "")
             )
         return ""
 
@@ -214,6 +223,7 @@ class SimAgentHost:
         self.cluster: dict[str, list[str]] = {}
         self.ports = SimPorts(host)
         self.measurer = SimMeasurer()
+        self.evidence_collector = SimEvidenceCollector()
         self.listeners = SimListeners()
         self.fence = SimFence(host, loop)
         self._host = host
@@ -223,6 +233,13 @@ class SimAgentHost:
     def addresses(self) -> list[str]:
         """Return the addresses of the host."""
         return ["127.0.0.1", self._host.address]
+
+    def open_private_network(self, is_relayed: bool) -> str:
+        """Return no reason against it: there are no networks."""
+        return ""
+
+    def join_private_networks(self, network: Network, ended: Callable[[], None]) -> None:
+        """Do nothing."""
 
     def fence_gap(self, task: str, port: int) -> str:
         """Return why connections can reach a task past the fence."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from simulator import history
+from simulator.case import draw_case
 from tflaunch.agents import output
 from tflaunch.core import policy, restart_budget, step
 from tflaunch.core.events import Event, PortOpened, TaskExited
@@ -42,7 +43,7 @@ def find(mutation: Mutation, seeds: Sequence[int]) -> int | None:
     """Return the first seed in which the invariant fails."""
     with planted(mutation):
         for seed in seeds:
-            violation = history.play(seed).violation
+            violation = history.play(draw_case(seed)).violation
             if violation is not None and violation.invariant == mutation.invariant:
                 return seed
     return None
@@ -196,28 +197,28 @@ def _brought_at_once(original: Any) -> Any:
 
 
 MUTATIONS: Mapping[str, Mutation] = {
-    "a restart before the old attempt is gone": Mutation(34, "I1", policy, "gang_alive", _nobody_lives),
-    "a fence that is too short": Mutation(24, "I1", policy, "fence", _short_fence),
-    "a lease that is never over": Mutation(59, "I2", lease.Lease, "ends_at", _never),
-    "an agent that outlives its client": Mutation(93, "I2", agent.Agent, "_link_lost", _does_nothing),
-    "orphans are not looked for beside an attempt": Mutation(4, "I1", orphans, "kill_once", _finds_nothing),
-    "orphans are not looked for at the end": Mutation(239, "I2", orphans, "kill_once", _finds_nothing),
-    "a ladder without KILL": Mutation(148, "I2", task.Task, "_kill", _no_kill),
+    "a restart before the old attempt is gone": Mutation(1, "I1", policy, "gang_alive", _nobody_lives),
+    "a fence that is too short": Mutation(17, "I1", policy, "fence", _short_fence),
+    "a lease that is never over": Mutation(45, "I2", lease.Lease, "ends_at", _never),
+    "an agent that outlives its client": Mutation(62, "I2", agent.Agent, "_link_lost", _does_nothing),
+    "orphans are not looked for beside an attempt": Mutation(35, "I1", orphans, "kill_once", _finds_nothing),
+    "orphans are not looked for at the end": Mutation(25, "I2", orphans, "kill_once", _finds_nothing),
+    "a ladder without KILL": Mutation(28, "I2", task.Task, "_kill", _no_kill),
     "the last failure is the culprit": Mutation(1, "I3", step, "_on_exited", _blames_the_last),
-    "a late word about an early exit": Mutation(30, "I3", step, "_reconsider", _forgets_first),
-    "one restart too many": Mutation(44, "I4", restart_budget, "decide_restart", _one_more),
-    "failures alike are not counted": Mutation(291, "I4", restart_budget, "_count_alike", _counts_nothing),
-    "progress is not seen": Mutation(879, "I4", restart_budget.Reached, "is_beyond", _nobody_lives),
-    "TimePassed is not scheduled": Mutation(12, "I5", step, "next_deadline", _forgets_backing_off),
-    "fences are not scheduled": Mutation(1004, "I5", step, "next_deadline", _forgets_fences),
-    "output is taken twice": Mutation(254, "I6", output.Output, "_read_bytes", _repeats),
+    "a late word about an early exit": Mutation(86, "I3", step, "_reconsider", _forgets_first),
+    "one restart too many": Mutation(8, "I4", restart_budget, "decide_restart", _one_more),
+    "failures alike are not counted": Mutation(272, "I4", restart_budget, "_count_alike", _counts_nothing),
+    "progress is not seen": Mutation(92, "I4", restart_budget.Reached, "is_beyond", _nobody_lives),
+    "TimePassed is not scheduled": Mutation(85, "I5", step, "next_deadline", _forgets_backing_off),
+    "fences are not scheduled": Mutation(10, "I5", step, "next_deadline", _forgets_fences),
+    "output is taken twice": Mutation(58, "I6", output.Output, "_read_bytes", _repeats),
     "acknowledged before written": Mutation(0, "I6", output.Output, "_read_bytes", _notes_too_soon),
     "an event is not journaled": Mutation(0, "I7", history.SimJournal, "record", _silent_about_ports),
     "times are rounded in the journal": Mutation(0, "I7", history.SimJournal, "record", _rounded),
-    "an heir does not know what was kept": Mutation(22, "I6", output.Output, "_known", _remembers_nothing),
-    "an agent does not wait for an heir": Mutation(27, "I8", agent.Agent, "_link_lost", _ends_all),
-    "what was on its way is not sent again": Mutation(92, "protocol", task_output.Stream, "rewind", _does_nothing),
-    "a file is left behind": Mutation(7, "I9", left_files.LeftFiles, "bring", _brought_at_once),
-    "files are not announced again": Mutation(101, "I5", left_files.LeftFiles, "announce_all", _does_nothing),
-    "orders are obeyed twice": Mutation(3, "protocol", agent.Agent, "_is_new", _obeys_twice),
+    "an heir does not know what was kept": Mutation(26, "I6", output.Output, "_known", _remembers_nothing),
+    "an agent does not wait for an heir": Mutation(105, "I8", agent.Agent, "_link_lost", _ends_all),
+    "what was on its way is not sent again": Mutation(26, "protocol", task_output.Stream, "rewind", _does_nothing),
+    "a file is left behind": Mutation(1, "I9", left_files.LeftFiles, "bring", _brought_at_once),
+    "files are not announced again": Mutation(1026, "I5", left_files.LeftFiles, "announce_all", _does_nothing),
+    "orders are obeyed twice": Mutation(26, "protocol", agent.Agent, "_is_new", _obeys_twice),
 }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tflaunch.agents.output import Times
 
 _HASTE = 0.5  # seconds within which the supervisor learns that an agent has ended
-_CLOCKS = 0.5  # maximum error of a host's timestamps, in seconds
+_CLOCKS = 0.5  # maximum error of a host's timestamps, in seconds, unless its agent was frozen
 _ALONE = ("parameter_server",)  # tasks have budgets of their own
 _STARTED = (Cause.TASK, Cause.NOT_STARTED)
 
@@ -57,6 +57,7 @@ class Oracle:
         self.judged = 0
         self._plan = plan
         self._ahead = ahead
+        self._clock_error = _CLOCKS
         self._living: dict[str, list[Process]] = {}
         self._causes: list[RootCause] = []
         self._told: dict[tuple[str, int], bytearray] = {}
@@ -118,6 +119,10 @@ class Oracle:
         """A host had no space for output."""
         self._gaps.setdefault((task, attempt), []).append((offset, size))
 
+    def may_misdate(self, seconds: float) -> None:
+        """An agent answers this much later: its clock is known to half of the fastest round trip."""
+        self._clock_error = max(self._clock_error, _CLOCKS + seconds / 2)
+
     def released(self, task: str, attempt: int, offset: int) -> None:
         """An agent released output because the supervisor acknowledged it."""
         if offset > self._kept.get((task, attempt), 0):
@@ -142,7 +147,7 @@ class Oracle:
             raise Violation("I6", f"{task} attempt {attempt}: {size} bytes have the times {times}")
         for position, moment in times:
             number = bisect.bisect_right(told, (begin + position, inf)) - 1
-            if moment - self._ahead < told[number][1] - _CLOCKS:
+            if moment - self._ahead < told[number][1] - self._clock_error:
                 raise Violation("I6", f"{task} attempt {attempt}: byte {begin + position} is dated {moment}, too early")
 
     def kept(self, task: str, attempt: int, end: int) -> None:
@@ -284,9 +289,10 @@ class Oracle:
     def _check_phase(self, before: Job, job: Job) -> None:
         if job.phase is Phase.RUNNING and before.phase is not Phase.RUNNING:
             self._causes.clear()
+            self._furthest = max(self._epoch, self._furthest)  # an attempt whose host was lost ends without stopping
             self._raised, self._epoch = None, 0
             self.is_blurred = self.disturbances > 0
-        if before.phase is Phase.BACKING_OFF:
+        if before.phase is Phase.BACKING_OFF and job.phase not in (Phase.STOPPING, Phase.ENDED):
             self._restarts += job.culprit is None or job.culprit.cause not in (Cause.GROWTH, Cause.REQUEST)
             spent = job.restarts.budget.restarts
             if self._restarts > spent:

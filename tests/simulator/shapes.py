@@ -1,4 +1,4 @@
-"""The jobs of histories, and how their programs behave: drawn from the seed."""
+"""The jobs of histories, and how their programs behave, drawn at random."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _SHAPES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 
 
 @functools.lru_cache(maxsize=4096)
-def _planned(text: str) -> Plan:
-    cluster, fields = json.loads(text)
-    return planned({"cluster": cluster, "command": ["train"], **fields}, _MACHINE)
+def planned_spec(text: str) -> Plan:
+    """Return the plan of a spec in JSON."""
+    return planned(json.loads(text), _MACHINE)
 
 
-def draw_plan(chance: random.Random) -> Plan:
-    """Draw a job."""
+def draw_spec(chance: random.Random) -> str:
+    """Draw a job's spec, as JSON."""
     cluster, fields = chance.choice(_SHAPES)
     restart = {
         "max": chance.choice((0, 1, 2, 3, 3)),
@@ -64,12 +64,7 @@ def draw_plan(chance: random.Random) -> Plan:
     for limit, values in (("start", (8, 20)), ("finish", (1, 5)), ("stall", (15,)), ("deadline", (20, 60))):
         if chance.random() < 0.15:
             timeouts[limit] = chance.choice(values)
-    return _planned(json.dumps([cluster, {**fields, "restart": restart, "timeouts": timeouts}]))
-
-
-def with_files(seed: int, plan: Plan) -> Plan:
-    """Return the plan, in one of four histories with tasks that call a function, and so leave files."""
-    return plan._replace(function="/function") if random.Random(f"files {seed}").random() < 0.25 else plan
+    return json.dumps({"cluster": cluster, "command": ["train"], **fields, "restart": restart, "timeouts": timeouts})
 
 
 def draw_script(chance: random.Random, plan: Plan) -> Script:

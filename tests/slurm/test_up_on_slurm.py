@@ -60,12 +60,14 @@ def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
 
 
 def test_tasks_are_on_the_nodes_as_the_spec_names_hosts(nodes: SlurmBed, launch: Launch) -> None:
-    """With the environment and directory of the submission, and TF_CONFIG with the nodes' names."""
-    launch.env["GIVEN"] = "by the user"
+    """With the environment, secrets and directory of the submission, and TF_CONFIG with the nodes' names."""
+    launch.env |= {"GIVEN": "by the user", "KEY_OF_ANN": "hush"}
+    (launch.directory / "token").write_text("quiet\n")
+    secrets = {"API_KEY": {"env": "KEY_OF_ANN"}, "TOKEN": {"file": "token"}}
     (launch.directory / "json.py").write_text("raise SystemExit('not what tflaunch imports')")
-    tell = 'echo "$TFLAUNCH_TASK $SLURMD_NODENAME $GIVEN $(pwd) $TF_CONFIG"'
+    tell = 'echo "$TFLAUNCH_TASK $SLURMD_NODENAME $GIVEN $(pwd) $TF_CONFIG"; [ "$API_KEY+$TOKEN" = hush+quiet ]'
     cluster = {"chief": ["a"], "worker": ["a", "b:2222"], "ps": ["b"]}
-    spec = shell(launch, tell, cluster=cluster, strategy="parameter_server", success="all")
+    spec = shell(launch, tell, cluster=cluster, strategy="parameter_server", success="all", secrets=secrets)
     ended = launch.up(spec, "--on=slurm")
     assert ended.returncode == 0, ended.stderr
     said = dict(re.findall(r"\| (\w+:\d) (h\d by the user \S+)", ended.stdout))
@@ -133,9 +135,8 @@ def test_a_supervisor_in_an_allocation_is_replaced(nodes: SlurmBed, launch: Laun
     launch.prefix = [*prefix, "salloc", "--quiet", "--nodes=2", "sh", "-c", resume]
     both = launch.start("up", spec)
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
-    commands = [process for process in launch.survivors() if process.name() == "tflaunch"]
-    (supervisor,) = [process for process in commands if process.parent() not in commands]  # others only exec next
-    supervisor.kill()
+    (supervisor,) = [record["pid"] for record in launch.journal() if record["kind"] == "supervisor"]
+    os.kill(supervisor, signal.SIGKILL)
     _, said = both.communicate(timeout=120)
     assert both.returncode == 0, said
     launch.prefix = prefix

@@ -28,16 +28,16 @@ def fields(launch: Launch, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_values_come_home(fields: dict[str, Any]) -> None:
-    """Several parts of them, and from a host without cloudpickle."""
+    """Several parts of them, from a host without cloudpickle, and from a process that has imported modules before."""
     given = bytes(range(256)) * 4000
 
     def double(data: bytes) -> tuple[str, str, bytes]:
-        return os.environ["TFLAUNCH_TASK"], os.environ["HOME"], data * 2
+        return os.environ["TFLAUNCH_PRELOAD"], os.environ["HOME"], data * 2
 
-    values = tflaunch.run(double, args=(given,), **fields).values
-    assert {task: (name, data) for task, (name, _, data) in values.items()} == {
-        "worker:0": ("worker:0", given * 2),
-        "worker:1": ("worker:1", given * 2),
+    values = tflaunch.run(double, args=(given,), preload=["json", "decimal"], **fields).values
+    assert {task: (preloaded, data) for task, (preloaded, _, data) in values.items()} == {
+        "worker:0": ("json,decimal", given * 2),
+        "worker:1": ("json,decimal", given * 2),
     }
     assert len({home for _, home, _ in values.values()} - {os.environ["HOME"]}) == 2
 

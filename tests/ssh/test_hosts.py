@@ -15,7 +15,7 @@ import pytest
 from support.agent_client import wait_gone
 from support.disks import MakeDisk, missing
 from support.launch import PATIENCE, Launch, read_until
-from support.processes import is_agent
+from support.processes import command_of, is_agent
 from support.sshd import Sshd, StartSshd, home_for_client, kill, wait_dead
 
 pytestmark = pytest.mark.ssh
@@ -118,7 +118,7 @@ def test_kill_9_leaves_nothing_on_the_hosts(launch: Launch, sshd: StartSshd, vic
     if victim != "launcher":
         assert running.returncode == 125, err
         assert "host h1 was lost" in err
-    assert not host.wait_empty(), [process.cmdline() for process in living(host)]
+    assert not host.wait_empty(), [command_of(process) for process in living(host)]
 
 
 def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> None:
@@ -379,7 +379,7 @@ def test_no_proxy_command_survives_its_supervisor(launch: Launch, sshd: StartSsh
     spec = through_commands(launch, {"h1": host}, "echo started; exec sleep 1000", timeouts=QUICK)
     up = launch.start("up", spec)
     read_until(up, "started")
-    commands = [process for process in launch.survivors() if "-W" in process.cmdline()]
+    commands = [process for process in launch.survivors() if "-W" in command_of(process)]
     assert commands
     up.send_signal(signal.SIGKILL)
     assert wait_dead(commands, PATIENCE)

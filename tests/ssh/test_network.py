@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support import failing_attempts
-from support.launch import LONG, PATIENCE, Launch, read_until
+from support.launch import LONG, PATIENCE, SHARED, Launch, read_until
 from support.mnist import QUICK as QUICKLY
 from support.mnist import has_trained
 from support.netns_hosts import CONTROLLER, Bed
@@ -42,7 +42,11 @@ def shell_on(launch: Launch, hosts: list[str], script: str, **fields: Any) -> Pa
 
 
 def examples(launch: Launch, name: str) -> Path:
-    """Return a copy of a spec of cluster_specs/ that uses this environment's Python on its hosts."""
+    """Return a copy of a spec of cluster_specs/ that uses this environment's Python on its hosts.
+
+    TensorFlow is imported once per host, for all attempts.
+    """
+    launch.preload = SHARED
     spec = json.loads((REPOSITORY / "cluster_specs" / f"{name}.json").read_text())
     for host in spec["hosts"].values():
         host["python"] = sys.executable

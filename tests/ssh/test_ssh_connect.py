@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from support.install import need
+from support.processes import command_of
 from support.sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import ssh_keys, ssh_lookup, ssh_proxy, ssh_transport
@@ -916,7 +917,7 @@ while True:
         return [
             process
             for process in psutil.process_iter()
-            if any(f"{machine.directory}/relay" in word for word in _words_of(process))
+            if any(f"{machine.directory}/relay" in word for word in command_of(process))
         ]
 
     def target(self, machine: Machine, host: Sshd, *options: str) -> Target:
@@ -1011,13 +1012,6 @@ while True:
             assert len(commands) == 2
             process.kill()
         assert wait_dead(commands, PATIENCE)
-
-
-def _words_of(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def test_a_connection_that_is_closed_wakes_up(connector: Connector, machine: Machine, sshd: StartSshd) -> None:

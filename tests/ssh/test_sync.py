@@ -173,7 +173,9 @@ def test_what_cannot_be_read_here_ends_the_run_before_it_begins(launch: Launch, 
     """A path that does not exist; a file that the kernel does not let even root read."""
     host = sshd()
     spec = synced(launch, {"h1": host}, "true", sync={"paths": ["missing"]})
-    assert sentence_of(launch.up(spec), 2).endswith("project/missing does not exist")
+    assert sentence_of(launch.up(spec), 2).endswith(
+        "project/missing does not exist; correct it: paths are relative to the spec's file"
+    )
     secret = launch.directory / "project/secret"
     secret.touch()
     if subprocess.run(["mount", "--bind", f"/proc/{os.getpid()}/mem", secret], check=False).returncode != 0:

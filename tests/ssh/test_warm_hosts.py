@@ -56,3 +56,24 @@ def test_a_host_keeps_what_it_has_imported(launch: Launch, sshd: StartSshd) -> N
     assert "two True" in run()
     psutil.Process(server_on(host)).kill()
     assert json.loads(launch.run("warm", "--json").stdout) == []
+
+
+def test_servers_are_started_listed_and_stopped_there(launch: Launch, sshd: StartSshd) -> None:
+    """The first run is forked from one; a host that is not reached is named."""
+    hosts = {"h1": sshd(), "h2": sshd()}
+    (launch.directory / "mine.py").write_text("import os\npid, value = os.getpid(), 'one'\n")
+    fields: dict[str, Any] = {"env": {"PYTHONPATH": str(launch.directory)}, "preload": ["mine"], "warm": "1m"}
+    spec = shell_on(launch, hosts, "", command=[sys.executable, "-c", PROGRAM], **fields)
+    ended = launch.run("warm", spec, "--json")
+    assert ended.returncode == 0, ended.stderr
+    started = {server["host"]: server["pid"] for server in json.loads(ended.stdout)}
+    assert started == {name: server_on(host) for name, host in hosts.items()}
+    out = launch.up(spec).stdout
+    assert all(f"{pid} one True" in out for pid in started.values())
+    listed = launch.run("warm", "--list", spec).stdout.splitlines()[1:]
+    assert [line.split()[:3] for line in listed] == [[name, sys.executable, "mine"] for name in hosts]
+    hosts["h2"].stop_listening()
+    ended = launch.run("warm", "--stop", spec)
+    assert ended.stderr.startswith("tflaunch: ended 1 warm server\ntflaunch: h2: ")
+    assert (ended.returncode, hosts["h1"].wait_empty()) == (125, [])
+    psutil.Process(started["h2"]).kill()

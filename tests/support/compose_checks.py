@@ -37,7 +37,7 @@ def found_in(text: str, plan: Plan) -> list[str]:
 def _service(service: dict[str, Any], task: TaskPlan, plan: Plan) -> Iterator[str]:
     env = dict(service["environment"])
     for name, value in env.items():
-        if _LONGER.search(str(value).replace("$$", "")):
+        if _LONGER.search(str(value).replace("$$", "")) and name not in plan.secrets:
             yield f"{name} is taken from the shell of whoever starts it"
     before, command = _through_env(service, env)
     shown = _shown(service)

@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from support.processes import command_of
 from support.specs import TFLAUNCH
-from tflaunch_worker.forkserver import program_source
+from tflaunch_worker.forkserver import program_source, warm_client
 
 PATIENCE = 240
 LONG = bool(os.environ.get("TFLAUNCH_TEST_LONG"))
@@ -23,8 +25,10 @@ PRELOADED = [name for name in os.environ.get("TFLAUNCH_TEST_PRELOAD", "").split(
 """Modules to preload for every Python task: what the tests check must hold with preloading, too."""
 SHARED = PRELOADED if "TFLAUNCH_TEST_PRELOAD" in os.environ else ["tensorflow"]
 """Modules to preload where a test checks what becomes of a training, not how its processes are created: importing
-TensorFlow once per run takes a fraction of the time. `make nightly` runs these tests without.
+TensorFlow once for all of them takes a fraction of the time. `make nightly` runs these tests without.
 """
+WARM = "10m"
+"""How long a server with what was preloaded waits for a later test."""
 
 
 class Launch:
@@ -54,7 +58,7 @@ class Launch:
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """Start `tflaunch ARGUMENTS`."""
         process = subprocess.Popen(
-            [*self.prefix, str(TFLAUNCH), *_preloading(list(map(str, arguments)), self.preload)],
+            [*self.prefix, str(TFLAUNCH), *self._preloading(list(map(str, arguments)))],
             cwd=self.directory,
             env=self.env,
             stdin=subprocess.DEVNULL,
@@ -66,6 +70,19 @@ class Launch:
         self.started.append(process)
         return process
 
+    def paste(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command as the shell into which it is pasted."""
+        return subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.directory,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
     def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run `tflaunch ARGUMENTS` and wait for its end."""
         process = self.start(*arguments)
@@ -75,6 +92,11 @@ class Launch:
     def up(self, spec: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run `tflaunch up` and wait for its end."""
         return self.run("up", spec, *arguments)
+
+    def share_imports(self, servers: Path) -> None:
+        """Let all runs share an import of TensorFlow, which servers in a directory keep."""
+        self.preload = SHARED
+        self.env[warm_client.DIRECTORY] = str(servers)
 
     def run_directory(self) -> Path:
         """Return the directory of the only run."""
@@ -90,12 +112,14 @@ class Launch:
         return [json.loads(line) for line in (self.run_directory() / "events.jsonl").read_text().splitlines()]
 
     def survivors(self) -> list[psutil.Process]:
-        """Return every process with this home in its environment, tasks included."""
+        """Return every process with this home in its environment, tasks included, but no server for later tests."""
+        directory = self.env.get(warm_client.DIRECTORY, "")
+        servers = [server["pid"] for server in warm_client.living_servers(directory).values()]
         found = []
         for process in psutil.process_iter():
             try:
                 is_ours = process.environ().get("TFLAUNCH_HOME") == str(self.home)
-                if is_ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                if is_ours and process.pid not in (os.getpid(), *servers) and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except (psutil.Error, OSError):
                 continue  # it has exited, or belongs to another user
@@ -123,6 +147,20 @@ class Launch:
         (found,) = [process for process in self.survivors() if _is_command(process) and process.pid not in others]
         return found
 
+    def _preloading(self, arguments: list[str]) -> list[str]:
+        """Return arguments with which `up` preloads modules, if there are any and all commands are Python's."""
+        path = Path(arguments[1]) if self.preload and arguments[0] == "up" and len(arguments) > 1 else None
+        if path is None or path.suffix != ".json" or not path.is_file():
+            return arguments
+        spec = json.loads(path.read_text())
+        if {"start", "deadline"} & spec.get("timeouts", {}).keys():
+            return arguments  # imports may take longer
+        commands = [spec.get("command"), *(role.get("command") for role in spec.get("roles", {}).values())]
+        if "--" in arguments or any(isinstance(words, str) or not _is_python(words) for words in commands if words):
+            return arguments
+        warm = ["--set", f"warm={WARM}"] if warm_client.DIRECTORY in self.env else []
+        return ["up", "--set", f"preload={json.dumps(self.preload)}", *warm, *arguments[1:]]
+
     def wait_for_log(self, task: str, words: str, count: int = 1, run: str = "") -> None:
         """Wait until the log of a task contains ``words`` ``count`` times, as `tflaunch logs -f` shows it."""
         following = self.start("logs", "-f", *filter(None, [run]), task)
@@ -131,18 +169,15 @@ class Launch:
         following.communicate(timeout=PATIENCE)
 
 
-def _preloading(arguments: list[str], modules: list[str]) -> list[str]:
-    """Return arguments with which `up` preloads modules, if there are any and if the spec's commands are Python's."""
-    path = Path(arguments[1]) if modules and arguments[0] == "up" and len(arguments) > 1 else None
-    if path is None or path.suffix != ".json" or not path.is_file():
-        return arguments
-    spec = json.loads(path.read_text())
-    if {"start", "deadline"} & spec.get("timeouts", {}).keys():
-        return arguments  # imports may take longer
-    commands = [spec.get("command"), *(role.get("command") for role in spec.get("roles", {}).values())]
-    if "--" in arguments or any(isinstance(command, str) or not _is_python(command) for command in commands if command):
-        return arguments
-    return ["up", "--set", f"preload={json.dumps(modules)}", *arguments[1:]]
+@contextmanager
+def clean_launch(directory: Path) -> Iterator[Launch]:
+    """Run tflaunch in a directory, and check at the end that no process is left."""
+    place = Launch(directory)
+    try:
+        yield place
+        assert not (left := place.survivors()), f"left running: {left}"
+    finally:
+        place.end()
 
 
 def _is_python(command: list[str]) -> bool:
@@ -151,10 +186,7 @@ def _is_python(command: list[str]) -> bool:
 
 def _is_command(process: psutil.Process) -> bool:
     """Return whether a process is a `tflaunch` of these tests; a task's `sleep` may just have ended."""
-    try:
-        return str(TFLAUNCH) in process.cmdline()
-    except psutil.Error:
-        return False
+    return str(TFLAUNCH) in command_of(process)
 
 
 def read_until(process: subprocess.Popen[str], words: str, count: int = 1) -> str:

@@ -219,7 +219,7 @@ def _pod(
     operated: dict[str, Any] | None,
 ) -> Iterator[str]:
     env: dict[str, str] = {}
-    for variable in container.get("env", []):
+    for variable in (each for each in container.get("env", []) if "secretKeyRef" not in each.get("valueFrom", {})):
         if "value" in variable:
             env[variable["name"]] = expanded(variable["value"], env)
         elif variable["valueFrom"].get("fieldRef", {}).get("fieldPath") == group.index_field:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
+import pytest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -92,13 +93,25 @@ def _strings(path: Path) -> list[str]:
     return path.read_bytes().decode(errors="replace").split("\0")[:-1]
 
 
-def is_agent(process: psutil.Process) -> bool:
-    """Whether a process is a guard or an agent by its title; one that is just ending has none."""
+def command_of(process: psutil.Process) -> list[str]:
+    """Return the command line of a process; empty if it has exited meanwhile."""
     try:
-        title = process.cmdline()[-1:]
-    except psutil.Error:
-        return False
-    return bool(title) and title[0].startswith("tflaunch-agent:")
+        return process.cmdline()
+    except (psutil.Error, OSError):
+        return []
+
+
+def environment_of(process: psutil.Process) -> dict[str, str]:
+    """Return the environment of a process; empty if it has exited meanwhile, or belongs to another user."""
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}
+
+
+def is_agent(process: psutil.Process) -> bool:
+    """Whether a process is a guard or an agent by its title."""
+    return any(word.startswith("tflaunch-agent:") for word in command_of(process)[-1:])
 
 
 class Living(NamedTuple):
@@ -200,3 +213,20 @@ def _clash(living: frozenset[Living]) -> list[Living]:
     for one in living:
         by_task[one.task].append(one)
     return sorted(one for ones in by_task.values() if len(ones) > 1 for one in ones)
+
+
+def memory_has(pid: int, text: str) -> bool:
+    """Return whether the memory of a process has a text, in use or not; skip the test where it cannot be read."""
+    regions = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    try:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            for span, rights, *rest in regions:
+                if not rights.startswith("rw") or rest[-1] in ("[vvar]", "[vsyscall]"):
+                    continue
+                start, end = (int(part, 16) for part in span.split("-"))
+                memory.seek(start)
+                if text.encode() in memory.read(end - start):
+                    return True
+    except PermissionError:
+        pytest.skip("the memory of other processes cannot be read here")
+    return False

@@ -113,7 +113,7 @@ def _task(
     env, command = _through_env(env, command)
     if command[:3] == ["sh", "-c", 'exec "$0" "$@"']:
         command = command[3:]
-    if command != list(planned.argv):
+    if command != [word if names is None else _in_job(word, names) for word in planned.argv]:
         yield f"the command is {command}"
     for name, value in planned.env.items():
         if names is not None:

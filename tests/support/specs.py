@@ -68,6 +68,7 @@ GOOD: dict[str, dict[str, Any]] = {
             "beta": {"workdir": "/scratch", "env": {"NCCL_DEBUG": "INFO"}, "gpus": 2},
         },
         "env": {"DATA": "/data", "SEED": 7, "RATE": 0.5},
+        "secrets": {"API_KEY": {"env": "KEY_OF_ANN"}},
         "workdir": "run",
         "restart": {"max": 5, "window": "1h", "backoff": ["2s", 90]},
         "timeouts": {"connect": 5, "grace": "20s", "lease": "1m", "start": 300, "finish": "5m", "deadline": "2d"},

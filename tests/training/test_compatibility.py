@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launch import SHARED, Launch
+from support.launch import Launch
 from support.specs import REPOSITORY
 
 pytestmark = [
@@ -71,7 +71,6 @@ def together(launch: Launch, program: str, keras: str) -> Outcomes:
         legacy_keras=keras == "tf_keras",
         restart={"max": 0},
     )
-    launch.preload = SHARED
     process = launch.start("up", spec)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
@@ -91,9 +90,13 @@ def alone(directory: Path, keras: str) -> Outcomes:
 
 
 @pytest.fixture(scope="module", params=KERASES)
-def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Outcomes]]:
+def tried(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_servers: Path
+) -> Iterator[tuple[str, Outcomes]]:
     """Run all programs with a Keras version, once, and return the result of each feature."""
     launches = [Launch(tmp_path_factory.mktemp(Path(program).stem)) for program in CLUSTERS]
+    for launch in launches:
+        launch.share_imports(warm_servers)
     try:
         found = alone(tmp_path_factory.mktemp("alone"), request.param)
         for launch, program in zip(launches, CLUSTERS, strict=True):

@@ -159,6 +159,18 @@ def test_outsiders_never_reach_parameter_servers(launch: Launch) -> None:
     assert "warning: connections from everywhere" not in err
 
 
+def test_nobody_reaches_workers_in_a_private_network(launch: Launch) -> None:
+    """Not even from the address of the cluster's own host; the training is as ever."""
+    ports = fixed_ports(2)
+    command = ["python", str(PROGRAMS / "mirrored.py"), "5", "pass"]
+    cluster = {"worker": [f"localhost:{port}" for port in ports]}
+    with calls(ports, INSIDER) as found:
+        ended = launch.up(launch.spec(cluster=cluster, command=command, env=QUIET, network="private"))
+    assert ended.returncode == 0, ended.stderr
+    assert set(found) == {"refused"}
+    assert final_weight(launch) == "10"
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     """Poll a condition."""
     end = time.monotonic() + PATIENCE

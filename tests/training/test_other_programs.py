@@ -242,6 +242,7 @@ def test_training_alone_is_not_quiet(launch: Launch) -> None:
     assert "TF_CONFIG" in ended.stderr
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_the_addresses_of_the_tutorial_written_into_a_program(launch: Launch) -> None:
     """Each task is worker 0 of a foreign cluster: they wait, or one notices the duplicate.
 
@@ -465,7 +466,7 @@ def test_who_saves_on_ctrl_c_must_be_sent_it(launch: Launch) -> None:
 
 def test_own_handlers_of_term(launch: Launch) -> None:
     """Installed after the strategy, it is called and the task ends as it likes; before, KILL follows."""
-    running = launch.start("up", spec(launch, "own_handlers.py", timeouts={"grace": "5s"}))
+    running = launch.start("up", spec(launch, "own_handlers.py", timeouts={"grace": "15s"}))
     read_until(running, "sum 2.0", 2)
     running.send_signal(signal.SIGTERM)
     _, err = running.communicate(timeout=PATIENCE)

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from support.launch import PATIENCE, Launch, read_until
+from support.processes import command_of
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -54,14 +55,9 @@ def weights(text: str) -> list[str]:
 
 def zygotes(launch: Launch) -> list[psutil.Process]:
     """Return the processes that have imported modules for the tasks."""
-    found = []
-    for process in launch.survivors():
-        try:
-            if any("tflaunch-forkserver" in word for word in process.cmdline()):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    return [
+        process for process in launch.survivors() if any("tflaunch-forkserver" in word for word in command_of(process))
+    ]
 
 
 def starts(launch: Launch) -> list[tuple[str, int, str]]:

@@ -194,6 +194,9 @@ def test_a_task_that_never_listens_is_named_with_the_stacks_of_all(launch: Launc
     err = finish(running)
     assert running.returncode == 124, err
     assert "worker:1 did not listen" in err
+    assert re.search(
+        r"worker:1 does not listen on its port: it runs .* \(<string>, line [67]\); worker:0 waits for it", err
+    )
     for task, function in (("worker:0", "collective_all_reduce_strategy.py"), ("worker:1", "never_opens")):
         aborted = launch.log(task).partition("Fatal Python error: Aborted")[2]
         assert "most recent call first" in aborted, task
@@ -253,6 +256,9 @@ def test_a_rank_that_hangs_is_found_by_the_silence_of_all(launch: Launch) -> Non
     err = finish(running)
     assert running.returncode == 0, err
     assert "(timeouts.stall)" in err
+    assert re.search(
+        r"worker:1 sleeps \(<string>, line 2\), .*; worker:0 waits for it in mirrored.py, line \d+", err
+    ), err
     assert "after 1 restart" in err
     for task, place in (("worker:0", "programs/mirrored.py"), ("worker:1", "in sleeps")):
         before, after = words(launch, task).values()

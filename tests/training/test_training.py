@@ -10,11 +10,14 @@ import time
 
 import pytest
 
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import LONG, PATIENCE, Launch, read_until
+from support.specs import TFLAUNCH
+from tflaunch.tui.startup_messages import NOTE
 from tflaunch_worker.agent.ports import Ports
 
 pytestmark = [
     pytest.mark.tensorflow,
+    pytest.mark.usefixtures("shared_import"),
     pytest.mark.skipif(
         importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
         reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
@@ -72,6 +75,23 @@ def test_tasks_run_by_hand_join_the_same_cluster(launch: Launch) -> None:
     assert [task.communicate(timeout=PATIENCE)[0] for task in by_hand] == ["sum 2.0\n", "sum 2.0\n"]
 
 
+@pytest.mark.skipif(not LONG, reason="imports TensorFlow once more: TFLAUNCH_TEST_LONG=1")
+def test_start_up_messages_are_hidden_from_who_reads_both_streams(launch: Launch) -> None:
+    """All that this version of TensorFlow writes at its start; `-v` and the logs have it."""
+    env = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    spec = launch.spec(cluster={"worker": 2}, command=["python", "-c", REDUCE], env=env, preload=[])
+    shown = {}
+    for option in ("--verbose", "--no-preflight"):
+        command = [TFLAUNCH, "up", option, spec]
+        shown[option] = subprocess.check_output(command, env=launch.env, stderr=subprocess.STDOUT, text=True)
+    hidden, (begun, note, *lines, done) = shown["--verbose"], shown["--no-preflight"].splitlines()
+    assert "oneDNN" in hidden
+    assert NOTE not in hidden
+    assert (begun.split()[1], note, done.split()[1]) == ("run", f"tflaunch: {NOTE}", "done:")
+    rest = [line for line in lines if "WARNING:tensorflow" not in line]
+    assert sorted(rest) == [f"worker:{number} | sum 2.0" for number in (0, 1)]
+
+
 def test_tflaunch_runs_the_standard_servers(launch: Launch) -> None:
     """`server: true`: a program with only the chief's code trains on tflaunch's own workers and ps."""
     servers = {"worker": {"server": True}, "ps": {"server": True}}
@@ -110,7 +130,6 @@ def test_survivors_of_a_failure_do_not_wait_for_tensorflow(launch: Launch) -> No
     assert "worker:1 was killed by SIGKILL" in err
 
 
-@pytest.mark.usefixtures("shared_import")
 def test_a_formed_cluster_is_known_by_its_ports(launch: Launch) -> None:
     """Once both listen, an exit with a plain code is a training failure, and retried."""
     failing = (

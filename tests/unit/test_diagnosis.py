@@ -113,12 +113,12 @@ def test_the_limit_of_a_start_names_the_remedy() -> None:
     assert "TF_CONFIG" in hint
 
 
-def ends_well(opened: int, seconds: float) -> list[str]:
+def ends_well(opened: int, seconds: float, preload: str = "") -> list[str]:
     """Return the messages at the end of two mirrored workers; the first ``opened`` of them had opened their ports."""
     history = History(clustered({"worker": 2})).happens(HostJoined(HERE))
     history.happens(PortsHeld(HERE, {"worker:0": 10, "worker:1": 11}))
     for number in range(2):
-        history.happens(TaskStarted(HERE, f"worker:{number}", 0, 1, 0.0))
+        history.happens(TaskStarted(HERE, f"worker:{number}", 0, 1, 0.0, preload=preload))
     for number in range(opened):
         history.happens(PortOpened(HERE, f"worker:{number}", 0))
     history.now += seconds
@@ -136,7 +136,12 @@ def test_trainings_that_were_each_alone_are_not_passed_over() -> None:
 
 def test_what_is_too_short_for_a_training_is_not_suspected() -> None:
     """The first example of the README prints and exits."""
-    assert ends_well(0, 1.0) == []
+    for preload in ("", "json", "no: tensorflow, it starts threads"):
+        assert ends_well(0, 1.0, preload) == []
+
+
+def test_a_training_that_had_nothing_to_import_may_be_short() -> None:
+    assert "never opened their ports" in ends_well(0, 1.0, "numpy,tensorflow")[0]
 
 
 def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:
@@ -165,6 +170,7 @@ def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
         "also stopped: worker:0",
         "not restarted: restart.max is 0",
         "logs: /logs",
+        "next: tflaunch logs run worker:1",
     ]
 
 
@@ -206,7 +212,7 @@ def test_each_restart_names_the_exception_that_caused_it() -> None:
 def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:
     """And the frame that raised; if the output is already on the screen, only the former."""
     history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
-    assert summary.summary(history.job, "/logs", with_traceback).splitlines()[1:-3] == [
+    assert summary.summary(history.job, "/logs", with_traceback).splitlines()[1:-4] == [
         "traceback of worker:1:",
         "    Traceback (most recent call last):",
         "      …",
@@ -219,7 +225,7 @@ def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:
         "    want (1, 2)",
         "    have (3, 4)",
     ]
-    assert summary.summary(history.job, "/logs", with_traceback, is_shown=True).splitlines()[1:-3] == [
+    assert summary.summary(history.job, "/logs", with_traceback, is_shown=True).splitlines()[1:-4] == [
         "traceback of worker:1:",
         '      File "/home/ann/train.py", line 41, in main',
         "        model.fit(data)",
@@ -293,6 +299,14 @@ def test_a_command_that_is_not_found_has_a_host_and_a_remedy() -> None:
     sentence, hint = summary_of(history.happens(TaskGone(HERE, "worker:0", 0))).splitlines()
     assert sentence == "worker:0 did not start on localhost: command not found: 'trainer'"
     assert hint.startswith("hint: install it on localhost, write its full path, or set hosts.localhost.python")
+
+
+def test_a_program_without_its_interpreter_gets_one() -> None:
+    """It is not something to install."""
+    history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
+    history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found: 'train.py'"))
+    _, hint = summary_of(history.happens(TaskGone(HERE, "worker:0", 0))).splitlines()
+    assert hint == "hint: write its interpreter before it, for example: python train.py"
 
 
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (99, "signal 99")])

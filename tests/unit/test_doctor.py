@@ -89,7 +89,9 @@ def test_each_fault_is_found_by_name(host: Host, check: str, severity: str, word
 
 def test_every_check_can_find_something() -> None:
     """No check is listed that can only pass."""
-    assert {fault[1] for fault in FAULTS} | {"proxies", "tensorboard"} == set(CHECKS)  # the last: see test_board.py
+    assert {fault[1] for fault in FAULTS} | {"proxies", "secrets", "tensorboard"} == set(
+        CHECKS
+    )  # the last: see test_board.py
 
 
 @pytest.mark.parametrize(("network", "severity"), [("fenced", "warning"), ("fenced-or-fail", "error")])
@@ -106,6 +108,7 @@ def test_a_fence_that_is_required_must_be_possible(network: str, severity: str) 
         ({"network": "open"}, "everybody"),
         ({"strategy": "none"}, "the cluster's hosts"),
         ({"cluster": {"worker": 2}}, "this machine"),
+        ({"cluster": {"worker": 2}, "network": "private"}, "the run's own tasks"),
     ],
 )
 def test_who_could_reach_a_task_is_told(fields: dict[str, Any], who: str) -> None:
@@ -116,6 +119,24 @@ def test_who_could_reach_a_task_is_told(fields: dict[str, Any], who: str) -> Non
     assert [finding.check for finding in findings(plan, {host: Host(host, facts=FACTS)})] == (
         ["fence"] if who == "everybody" else []
     )
+
+
+def test_a_private_network_must_be_possible() -> None:
+    """The reason is that of the host."""
+    plan = clustered({"worker": 2}, network="private")
+    (finding,) = findings(plan, {"localhost": with_facts(not_private="forbidden")._replace(host="localhost")})
+    assert (finding.check, finding.severity, finding.message) == (
+        *("fence", "error"),
+        "a private network is not possible: forbidden",
+    )
+
+
+def test_private_networks_must_be_possible_to_join() -> None:
+    """On each host; a network of one host needs no TLS."""
+    for cluster, expected in (({"worker": ["a", "b"]}, 1), ({"worker": ["b"]}, 0)):
+        plan = clustered(cluster, network="private")
+        known = found(with_facts(no_relay="its Python has no TLS 1.3"), plan)
+        assert [finding.where for finding in known if "TLS 1.3" in finding.message] == ["b"] * expected
 
 
 def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:
@@ -151,7 +172,7 @@ def test_what_was_not_checked_is_not_ok() -> None:
     plan = clustered(CLUSTER)
     lost = {"a": A, "b": Host("b", reason="no route; check the cable")}
     assert unchecked(plan, lost)["tensorflow"] == "needs b"
-    assert set(CHECKS) - set(unchecked(plan, lost)) == {"reach", "proxies"}
+    assert set(CHECKS) - set(unchecked(plan, lost)) == {"reach", "proxies", "secrets"}
     assert unchecked(plan, {"a": A, "b": B}) == {}
     shell = {host.host: host._replace(programs={"worker:0": {}}) for host in (A, B)}
     assert set(unchecked(plan, shell)) == {"python", "tensorflow", "keras"}

@@ -8,6 +8,7 @@ from support.job_history import History
 from support.specs import clustered
 from tflaunch.core import port_fence
 from tflaunch.core.actions import UpdateFence
+from tflaunch.core.event_records import from_agent, from_record
 from tflaunch.core.events import (
     Event,
     HostJoined,
@@ -17,8 +18,6 @@ from tflaunch.core.events import (
     PeerSeen,
     PortsHeld,
     PortUnfenced,
-    from_agent,
-    from_record,
 )
 from tflaunch.core.job_state import Cause, Phase
 from tflaunch.explain.messages import Logs, messages_about

@@ -168,3 +168,11 @@ def test_a_program_that_never_opens_its_port_does_start() -> None:
     history.happens(TimePassed())
     history.happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0), TaskGone(HERE, "worker:0", 0))
     assert history.job.phase is Phase.BACKING_OFF
+
+
+@pytest.mark.parametrize(("progress", "is_retried"), [({"step": 3}, True), ({"epoch": 1}, True), ({}, False)])
+def test_a_task_that_has_begun_to_train_does_not_fail_at_start_up(progress: dict[str, int], is_retried: bool) -> None:
+    """Even if the port of another task has not been seen yet; a checkpoint may be that of an earlier run."""
+    history = starting(2, "worker:1").happens(TaskExited(HERE, "worker:1", 0, 1, None, 0.0, **progress))
+    history.happens(TaskGone(HERE, "worker:1", 0, 7)).ends("worker:0", None, 9)
+    assert (history.job.phase is Phase.BACKING_OFF) is is_retried

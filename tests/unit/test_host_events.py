@@ -6,6 +6,7 @@ import pytest
 
 from support.job_history import History, Willing
 from support.specs import clustered
+from tflaunch.core import preflight
 from tflaunch.core.actions import JoinHost
 from tflaunch.core.events import (
     HostJoined,
@@ -22,6 +23,7 @@ from tflaunch.core.events import (
     TaskStarted,
 )
 from tflaunch.core.job_state import Cause, Phase
+from tflaunch.explain import summary
 
 pytestmark = pytest.mark.unit
 
@@ -82,6 +84,7 @@ def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> N
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
     assert history.job.culprit is not None
     assert history.job.culprit.message == "on h2 the name 'h1' means 127.0.1.1, which is h2 itself"
+    assert summary.summary(history.job, "/logs", lambda *_: []).splitlines()[1] == f"hint: {preflight.NAME_REMEDY}"
 
 
 def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:

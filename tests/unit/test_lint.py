@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, made
+from support.specs import GOOD, MACHINE, REPOSITORY, SMALLEST, SMALLEST_LOCAL, made, planned
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.values import ROLES, STRATEGIES, Address
 from tflaunch.errors import Problem
-from tflaunch.plan import lint
+from tflaunch.plan import lint, preloading
+from tflaunch.plan.model import addresses, place_of, problems
+from tflaunch.render import targets
 
 pytestmark = pytest.mark.unit
 
@@ -460,3 +462,58 @@ class TestAll:
         """Each place starts with a field of the spec, or with a missing one."""
         for problem in lint.check_spec(made(json.loads(json.dumps(data)))):
             assert problem.where.split(".")[0] in {*data, "command", "cluster"}
+
+
+class TestSecrets:
+    """Where the values of secrets come from."""
+
+    @pytest.mark.parametrize("place", [{}, {"env": "KEY", "file": "key"}])
+    def test_a_secret_has_one_place(self, place: dict[str, str]):
+        """No place would be an empty variable, and two might differ."""
+        error = the_error(SMALLEST_LOCAL, secrets={"API_KEY": place})
+        assert (error.where, error.message) == ("secrets.API_KEY", 'must have one of "env" and "file"')
+
+    def test_a_variable_has_one_value(self):
+        """A role would silently not get its own."""
+        env, secrets = {"API_KEY": "public"}, {"API_KEY": {"env": "KEY"}}
+        error = the_error(SMALLEST_LOCAL, roles={"worker": {"env": env}}, secrets=secrets)
+        assert error.where == "roles.worker.env.API_KEY"
+
+    def test_variables_of_tflaunch_are_not_secret(self):
+        """Tasks need them as they are."""
+        assert the_error(SMALLEST_LOCAL, secrets={"TF_CONFIG": {"env": "KEY"}}).where == "secrets.TF_CONFIG"
+
+
+class TestPrivateNetworks:
+    """What does not go together with one."""
+
+    def test_tasks_of_several_hosts_meet_at_virtual_addresses(self):
+        """One per host; other hosts connect to the port of its first task."""
+        hosts = {"beta": {"address": "10.0.0.2"}}
+        cluster = {"worker": ["alpha:1", "beta:2", "beta:3"]}
+        plan = planned({**SMALLEST, "cluster": cluster, "hosts": hosts, "network": "private"})
+        assert problems(plan) == []
+        assert addresses(plan) == {"worker": ["127.90.0.1:1", "127.90.0.2:2", "127.90.0.2:3"]}
+        assert [str(place_of(plan, task)) for task in plan.tasks] == ["alpha:1", "10.0.0.2:2", "10.0.0.2:2"]
+
+    def test_tasks_of_one_host_meet_on_its_loopback_interface(self):
+        """Whatever the host is called outside."""
+        data = {**SMALLEST, "cluster": {"worker": ["alpha:1", "alpha:2"]}, "network": "private"}
+        plan = planned(data)
+        assert problems(plan) == []
+        assert addresses(plan) == {"worker": ["localhost:1", "localhost:2"]}
+
+    @pytest.mark.parametrize("fields", [{"preload": ["json"]}, {"warm": "10m"}])
+    def test_nothing_is_preloaded(self, fields: dict[str, Any]):
+        """A warning says so, and the plan does not claim otherwise."""
+        data = {**SMALLEST_LOCAL, "network": "private", **fields}
+        (warning,) = lint.check_spec(made(data))
+        assert (warning.severity, warning.where) == ("warning", next(iter(fields)))
+        plan = planned(data)
+        assert {preloading.modules_for(plan, task) for task in plan.tasks} == {()}
+
+    @pytest.mark.parametrize("engine", targets.ENGINES)
+    def test_no_other_engine_makes_one(self, engine: str):
+        """They would start the tasks with open ports."""
+        found = targets.find_problems(engine, made({**SMALLEST_LOCAL, "network": "private"}), MACHINE)
+        assert "network" in [problem.where for problem in found]

@@ -133,6 +133,51 @@ def test_two_dots_behind_a_known_prefix_are_a_field_of_something_else():
     assert lint.check_spec(made({"cluster": {"worker": 2}, "command": [*TRAIN, "{model.name} {tasks.index}"]})) == []
 
 
+class TestStrategies:
+    """Strategies whose frameworks read their cluster from variables."""
+
+    @pytest.mark.parametrize(
+        ("strategy", "variables"),
+        [
+            ("dtensor", {"DTENSOR_JOBS": "b:1,c:4567", "DTENSOR_NUM_CLIENTS": "2", "DTENSOR_CLIENT_ID": "1"}),
+            (
+                "jax",
+                {
+                    "KERAS_BACKEND": "jax",
+                    "KERAS_DISTRIBUTION_JOB_ADDRESSES": "b:1,c:4567",
+                    "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
+                    "KERAS_DISTRIBUTION_PROCESS_ID": "1",
+                },
+            ),
+        ],
+    )
+    def test_their_variables_have_the_ports_of_the_attempt(self, strategy: str, variables: dict[str, str]):
+        """And are named in TFLAUNCH_SET."""
+        task = started(strategy=strategy, cluster={"worker": ["b:1", "c"]})
+        assert variables.items() <= task.env.items()
+        assert set(variables) <= set(task.env["TFLAUNCH_SET"].split(","))
+
+    def test_the_spec_overrides_them(self):
+        """As it does all variables that tflaunch chooses."""
+        task = started(strategy="dtensor", cluster={"worker": 2}, env={"DTENSOR_JOBS": "elsewhere:1"})
+        assert task.env["DTENSOR_JOBS"] == "elsewhere:1"
+        assert "DTENSOR_JOBS" not in task.env["TFLAUNCH_SET"]
+
+    @pytest.mark.parametrize("strategy", ["dtensor", "jax"])
+    def test_they_have_workers_only(self, strategy: str):
+        """A chief would have no number among them."""
+        spec = made({"cluster": {"chief": 1, "worker": 1}, "strategy": strategy, "command": TRAIN})
+        (problem,) = lint.check_spec(spec)
+        assert problem.sentence().startswith(f"cluster.chief: strategy '{strategy}' has processes of one kind")
+
+    def test_rendered_pods_have_them(self):
+        """The number of a pod comes from Kubernetes."""
+        spec = made({**TO_RENDER, "command": TRAIN, "strategy": "jax"})
+        assert targets.find_problems("k8s", spec, MACHINE) == []
+        text = targets.render_spec("k8s", spec, DIRECTORY, MACHINE, "")
+        assert "value: $(JOB_COMPLETION_INDEX)" in text or "job-completion-index" in text
+
+
 class TestRender:
     """Placeholders in rendered files."""
 

@@ -199,6 +199,17 @@ def test_what_warm_servers_are_for() -> None:
         assert preloading.warm_recipe(planned({**spec, **change}), "localhost") not in (None, recipe)
     for change in ({"name": "other"}, {"command": ["python", "eval.py"]}, {"env": {"TFLAUNCH_X": "1"}}):
         assert preloading.warm_recipe(planned({**spec, **change}), "localhost") == recipe
+    importing = preloading.only_importing(
+        planned({**spec, "command": ["python", "-u", "train.py"], "collect": ["*.h5"]})
+    )
+    assert (importing.collect, importing.notify) == ((), None)
+    assert [task.argv for task in importing.tasks] == [("python", "-u", "-c", "pass")]
+    assert preloading.warm_recipe(importing, "localhost") == recipe
+    called = plan.with_function(Path("/f"), ["/here", "/lib"])
+    assert serialize.from_json(serialize.as_json(called)) == called
+    assert preloading.search_path(plan, plan.tasks[0]) is None
+    assert preloading.search_path(called, called.tasks[0]) == ("/here", "/lib")
+    assert preloading.warm_recipe(called, "localhost") not in (None, recipe)
     for off in ({"warm": 0}, {"command": ["sh", "train.sh"]}):
         assert preloading.warm_recipe(planned({**spec, **off}), "localhost") is None
     assert not planned({**spec, "warm": 0}).preload

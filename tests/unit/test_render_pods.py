@@ -72,6 +72,24 @@ def test_a_spec_with_everything_gives_good_manifests(engine: str) -> None:
     assert mounts == ["/data", "/cache"]
 
 
+@pytest.mark.parametrize("engine", KINDS)
+def test_pods_take_secrets_from_a_secret_of_kubernetes(engine: str) -> None:
+    """The head of the file says how to make it."""
+    secrets = {"API_KEY": {"env": "MY_KEY"}, "TOKEN": {"file": "/keys/my token"}}
+    data = {**FULL, "name": "secretive", "secrets": secrets}
+    text = rendered(data, engine)
+    assert found_in(text, plan_of(data, engine)) == []
+    wanted = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": "secretive", "key": name}}} for name in sorted(secrets)
+    ]
+    assert all(pod["env"][-2:] == wanted for pod in _containers(text))
+    assert (
+        "# Before, in bash: kubectl create secret generic secretive"
+        ' --from-file=API_KEY=<(printf %s "${MY_KEY:?a secret of the spec is read from it}")'
+        " --from-file=TOKEN=<(printf %s \"$(cat -- '/keys/my token')\")\n"
+    ) in text
+
+
 def _containers(text: str) -> Any:
     def walk(node: Any) -> Any:
         if isinstance(node, dict):

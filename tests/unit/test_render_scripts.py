@@ -85,6 +85,7 @@ EXCEPTIONS = {
         ("slurm", {"container": {"resources": {"gpu": 1}}}, "want GPUs"),
         ("slurm", {"cluster": {"worker": ["a", "a"]}, "hosts": {"a": {"gpus": 2}}}, "want GPUs"),
         ("compose", {"cluster": {"worker": ["10.0.0.1"]}}, "gives addresses of its own"),
+        ("compose", {"secrets": {"TOKEN": {"file": "token"}}}, "Compose takes the values of variables only from"),
         *((engine, {"env": {"A": "${host:HOME}"}}, "tflaunch's agent") for engine in CHECKS),
         *((engine, {"workdir": "~/here"}, "tflaunch's agent") for engine in CHECKS),
         *((engine, {"tensorboard": "~/logs"}, "tflaunch's agent") for engine in CHECKS),
@@ -154,6 +155,15 @@ def test_compose_gives_tasks_resources_and_volumes() -> None:
         assert device["device_ids"] == [str(number)]
         assert "CUDA_VISIBLE_DEVICES" not in service["environment"]
     assert content["volumes"]["claim"] == {}
+
+
+def test_compose_is_given_no_secrets_but_where_they_are() -> None:
+    """It reads them from the environment of whoever starts it, and starts nothing without."""
+    data = {"cluster": {"worker": 2}, "command": "train", "secrets": {"API_KEY": {"env": "MY_KEY"}}}
+    services = yaml.safe_load(rendered(data, "compose"))["services"]
+    for name in ("worker-0", "worker-1"):
+        reference = services[name]["environment"]["API_KEY"]
+        assert reference == "${MY_KEY:?a secret of the spec is read from it}"
 
 
 def test_compose_gives_tasks_of_all_hosts_different_gpus() -> None:

@@ -66,6 +66,12 @@ def test_what_does_not_exist_is_one_sentence_with_what_does(place: Path, name: s
     assert caught.value.exit_code == EXIT_USAGE
 
 
+def test_a_task_in_place_of_a_run_is_told_apart(place: Path) -> None:
+    """As in `tflaunch ps worker:1`."""
+    with pytest.raises(TflaunchError, match=f"'worker:1' is a task, not a run; the runs are {NEW}"):
+        runs.find_run("worker:1")
+
+
 def test_the_name_of_a_job_means_its_live_run_else_the_newest(place: Path) -> None:
     """Several live runs are ambiguous; a job whose name merely starts with it does not match."""
     (place / "train-more-20260103-120000-dddd").mkdir()

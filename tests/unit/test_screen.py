@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tflaunch.tui.screen import Screen, _Lines
+from tflaunch.tui.screen import Screen
+from tflaunch.tui.startup_messages import NOTE, StartupMessages
+from tflaunch.tui.task_lines import TaskLines
 
 pytestmark = pytest.mark.unit
 
 
 def shown(*pieces: bytes) -> bytes:
     """Return what is shown for output that arrives in these chunks."""
-    lines = _Lines(b"w:0 | ")
+    lines = TaskLines(b"w:0 | ")
     return b"".join(lines.feed(piece) for piece in pieces) + lines.flush()
 
 
@@ -35,7 +37,7 @@ def test_lines_are_whole_and_prefixed(pieces: tuple[bytes, ...], expected: bytes
 
 def test_a_line_without_end_does_not_grow_in_memory() -> None:
     """It is shown in parts."""
-    lines = _Lines(b"")
+    lines = TaskLines(b"")
     assert sum(len(lines.feed(b"x" * 10_000)) for _ in range(20)) > 100_000
 
 
@@ -55,7 +57,7 @@ def test_a_line_without_end_does_not_grow_in_memory() -> None:
 )
 def test_the_last_line_is_the_one_that_says_something(pieces: tuple[bytes, ...], expected: str) -> None:
     """Whether or not it has ended."""
-    lines = _Lines(b"w:0 | ")
+    lines = TaskLines(b"w:0 | ")
     for piece in pieces:
         lines.feed(piece)
     assert lines.last() == expected
@@ -72,3 +74,45 @@ def test_a_message_cannot_act_on_the_terminal(capfd: pytest.CaptureFixture[str])
         r"tflaunch:         x = 1\x1b]0;PWNED\x07\x1b[2J\ud800",
         r"tflaunch: done\x85\u202e",
     ]
+
+
+STARTUP = """\
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795398408.233515    5284 port.cc:153] oneDNN custom operations are on. You may see slightly different
+I0000 00:00:1795398408.235246    5284 cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU will not be
+I0000 00:00:1795398408.294531    5284 cpu_feature_guard.cc:227] This TensorFlow binary is optimized to use available CPU
+To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow with the appropriate flags.
+E0000 00:00:1795398412.101161    5284 cuda_platform.cc:52] failed call to cuInit: INTERNAL: UNKNOWN ERROR (303)
+I0000 00:00:1795398412.111867    5284 grpc_server_lib.cc:467] Started server with target: grpc://localhost:13101
+I0000 00:00:1795398412.525343    5416 coordination_service.h:529] /job:worker/replica:0/task:0 has connected
+I0000 00:00:1795398412.527848    5416 coordination_service.cc:505] Example stragglers:
+/job:worker/replica:0/task:1
+2024-03-01 10:20:30.123456: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.
+""".splitlines()
+TELLING = """\
+E0000 00:00:1795398412.101161    5284 cuda_platform.cc:52] failed call to cuInit: CUDA_ERROR_NO_DEVICE (100)
+E0000 00:00:1795398412.101161    5284 coordination_service_agent.cc:245] Failed to connect
+W0000 00:00:1795398412.101161    5284 gpu_device.cc:2342] Cannot dlopen some GPU libraries.
+epoch 1: WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+saved /job:worker/replica:0/task:1
+""".splitlines()
+
+
+def test_start_up_messages_are_hidden_and_that_is_said_once() -> None:
+    """All others stay, in their order."""
+    messages = StartupMessages()
+    lines = TaskLines(b"", shown=messages.without)
+    shown = []
+    for hidden, told in zip(STARTUP * 2, [*TELLING, "", "1"] * 4, strict=False):
+        shown.append(lines.feed(f"{hidden}\n{told}\n{hidden}\n".encode()).decode())
+        shown.append(messages.note().decode())
+        assert lines.feed(f"{hidden}\n".encode()) == b""
+    assert shown[::2] == [f"{told}\n" for told in ([*TELLING, "", "1"] * 4)[: len(STARTUP) * 2]]
+    assert list(filter(None, shown[1::2])) == [f"tflaunch: {NOTE}\n"]
+    assert lines.last()
+
+
+def test_a_run_without_start_up_messages_does_not_mention_them() -> None:
+    messages = StartupMessages()
+    assert messages.without("\n".join(TELLING).encode()) == "\n".join(TELLING).encode()
+    assert messages.note() == b""

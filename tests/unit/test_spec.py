@@ -22,6 +22,7 @@ from tflaunch.clusterspec.model import (
     Resources,
     Restart,
     Role,
+    Secret,
     Sidecar,
     Spec,
     Sync,
@@ -379,7 +380,7 @@ class TestModel:
 
     def test_every_field_says_what_it_means(self):
         """The reference page and editors show the description."""
-        for part in (Spec, Role, Sidecar, Host, Sync, Restart, Elastic, Timeouts, Container, Resources):
+        for part in (Spec, Role, Sidecar, Secret, Host, Sync, Restart, Elastic, Timeouts, Container, Resources):
             assert all(field.description for field in part.model_fields.values())
             assert part.__doc__
 
@@ -828,3 +829,11 @@ class TestAnyFile:
             assert "${" in text or isinstance(direct, list)
         except ValueError:
             assert "nan" in repr(data) or "inf" in repr(data)
+
+
+@pytest.mark.parametrize("value", ["sk-live-4711", ["sk-live-4711"], 4711])
+def test_a_secret_that_stands_in_the_spec_is_not_repeated(value: Any) -> None:
+    """Errors are shown on screens and in logs."""
+    problem = the_problem_in(changed(secrets={"API_KEY": value}))
+    assert problem.where == "secrets.API_KEY"
+    assert "4711" not in problem.sentence()

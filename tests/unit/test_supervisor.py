@@ -11,6 +11,7 @@ from support.specs import clustered
 from tflaunch.core import step
 from tflaunch.core.actions import HoldPorts, StartTask, StopTask
 from tflaunch.core.events import (
+    HangExplained,
     HostJoined,
     HostLost,
     Interrupted,
@@ -491,6 +492,21 @@ def test_a_silent_gang_shows_its_stacks_and_starts_again() -> None:
     assert [(stop.task, stop.with_stacks) for stop in stops] == [("worker:0", True), ("worker:1", True)]
     history.ends("worker:0", None, 6).ends("worker:1", None, 6)
     assert history.job.phase is Phase.BACKING_OFF
+
+
+def test_why_a_gang_hangs_is_noted_and_changes_nothing_else() -> None:
+    """Only while that is the cause of its end."""
+    explained = HangExplained("worker:1 sleeps (data.py, line 40); worker:0 waits for it")
+    history = mirrored(1, timeouts={"stall": 20}).happens(explained)
+    assert history.job.culprit is None
+    history.happens(OutputStalled(HERE, "worker:0", 0))
+    before = history.job
+    assert history.stopped() == ["worker:0"]
+    history.happens(explained)
+    assert history.stopped() == []
+    assert history.job.culprit is not None
+    assert history.job.culprit.explanation == explained.sentence
+    assert history.job._replace(culprit=before.culprit) == before
 
 
 def test_a_stall_without_budget_is_124() -> None:

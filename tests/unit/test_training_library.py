@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tflaunch_worker import training
+from tflaunch_worker.training import progress
 
 pytestmark = pytest.mark.unit
 
@@ -114,3 +116,40 @@ def test_nothing_imports_tensorflow_before_it_is_used() -> None:
     program = "import sys; from tflaunch_worker import training as t; t.is_chief(); print('tensorflow' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"
+
+
+@pytest.mark.parametrize(("strategy", "way"), [("dtensor", "initialize_accelerator_system"), ("jax", "keras.distrib")])
+def test_a_strategy_that_is_not_of_tf_distribute(monkeypatch: pytest.MonkeyPatch, strategy: str, way: str) -> None:
+    """It would train with MultiWorkerMirroredStrategy instead."""
+    monkeypatch.setenv("TFLAUNCH_STRATEGY", strategy)
+    with pytest.raises(training.CannotTrain, match=way):
+        training.strategy()
+
+
+class ModelOfJax:
+    """A Keras 3 model with JAX, whose state must not be moved within an epoch."""
+
+    class optimizer:  # noqa: N801 - as Keras names it
+        class iterations:  # noqa: N801
+            numpy = staticmethod(lambda: 7)
+
+    jax_state_sync = None
+
+
+def test_progress_with_jax_leaves_the_model_alone_within_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps are counted instead, also those that one execution does together."""
+    told: list[dict[str, int]] = []
+    monkeypatch.setenv("TFLAUNCH_PROGRESS", "a pipe")
+    monkeypatch.setattr(progress.Teller, "tell", lambda _self, counts, _metrics: told.append(counts))
+    monkeypatch.setattr(progress, "_KERAS_INTERVAL", 0.0)
+    keras = SimpleNamespace(callbacks=SimpleNamespace(Callback=type("Callback", (), {"params": {}})))
+    callback = progress.callback(keras)
+    callback.model = ModelOfJax()
+    callback.on_train_begin()
+    for epoch in range(2):
+        callback.on_epoch_begin(epoch)
+        model = callback.__dict__.pop("model")
+        callback.on_train_batch_end(1, {})
+        callback.on_train_batch_end(3, {})
+        callback.model = model
+    assert [(counts["step"], counts["epoch"]) for counts in told] == [(9, 1), (11, 1), (13, 2), (15, 2)]

@@ -70,11 +70,19 @@ def shown(of: Status, width: int = 120, height: int = 40) -> list[str]:
 
 def test_a_job_that_trains() -> None:
     """All of it, if there is room."""
-    assert shown(status([task(0, last_line="a"), task(1, metrics={"loss": 12}, last_line="b")]))[1:] == [
-        "TASK      STATE    HOST       UP  CPU   MEM  STEP    RATE  EPOCH           DONE    LOSS  ACCURACY  LAST LINE",
-        "worker:0  running  host-0  3m12s  98%  1.1G  1200  35.1/s   3/10  ━───────  24%  0.3012    0.9123  a",
-        "worker:1  running  host-1  3m12s  98%  1.1G  1201  35.1/s   3/10  ━───────  24%   12.00            b",
+    few: dict[str, Any] = {"rss_bytes": None, "cpu_percent": None}
+    assert shown(status([task(0, **few, last_line="a"), task(1, **few, metrics={"loss": 12}, last_line="b")]))[1:] == [
+        "TASK      STATE    HOST       UP  STEP    RATE  EPOCH    ETA           DONE    LOSS  ACCURACY  LAST LINE",
+        "worker:0  running  host-0  3m12s  1200  35.1/s   3/10  1m48s  ━───────  24%  0.3012    0.9123  a",
+        "worker:1  running  host-1  3m12s  1201  35.1/s   3/10  1m48s  ━───────  24%   12.00            b",
     ]
+
+
+def test_a_step_that_was_read_from_output_is_marked() -> None:
+    """Nobody has reported it, and without a speed nothing is known about the end."""
+    row = shown(status([task(0, is_progress_from_output=True, steps_per_second=None)]))
+    assert "  ~1200  " in row[2]
+    assert "ETA" not in row[1]
 
 
 def test_columns_that_nobody_fills_are_left_out() -> None:
@@ -203,10 +211,28 @@ def test_hosts_that_are_not_there_are_named() -> None:
     assert shown(status([], hosts=joining, phase="joining"))[1] == "a joining (Permission denied)"
 
 
+def test_refused_connections_are_counted() -> None:
+    """In the table of `ps`, too; after the tasks' end, only their sources are known."""
+    tasks = [task(0), task(1, refused_connections=12.0), task(2, refused_connections=1.0)]
+    line = "port fence: 13 connections from 10.0.0.9, 10.0.0.7 refused (worker:1, worker:2)"
+    outsiders = ("10.0.0.9", "10.0.0.7")
+    assert shown(status(tasks, outsiders=outsiders))[1] == line
+    assert view.table(status(tasks, outsiders=outsiders), now=NOW).splitlines()[1] == line
+    ended = status([task(0)], outsiders=outsiders[:1], phase="ended")
+    assert shown(ended)[1] == "port fence: connections from 10.0.0.9 refused"
+
+
+def test_a_run_that_was_interrupted_says_so_without_a_prefix() -> None:
+    """The culprit is tflaunch itself, which the reader knows."""
+    lines = shown(status([], phase="ended", culprit="tflaunch", reason="interrupted by SIGINT", exit_code=130))
+    assert lines[1].strip() == "interrupted by SIGINT"
+
+
 def test_restarts_and_a_dead_supervisor_are_in_the_headline() -> None:
     """One word for each."""
     lines = shown(status([], attempt=2, restart="restart 1 of 3", supervisor="dead", phase="backing_off"))
     assert lines[0].startswith("── mnist-7f3k · backing off · its supervisor is dead · restart 1 of 3 · 3m20s ─")
+    assert lines[1].strip() == "next: tflaunch up --resume mnist-7f3k, or tflaunch down mnist-7f3k"
 
 
 def test_a_state_is_coloured_and_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +322,7 @@ def any_of(kind: type[Any], **known: some.SearchStrategy[Any]) -> some.SearchStr
 TASKS = any_of(
     TaskStatus,
     listening=MAYBE | some.booleans(),
+    is_progress_from_output=MAYBE | some.booleans(),
     metrics=MAYBE | some.dictionaries(some.text(max_size=9), NUMBERS, max_size=9),
 )
 NAMES = some.lists(TEXTS, max_size=3).map(tuple)
@@ -306,6 +333,7 @@ STATUSES = any_of(
     tensorboard=MAYBE | some.builds(Reach, TEXTS, MAYBE | TEXTS, MAYBE | TEXTS),
     hosts=some.lists(any_of(HostStatus), max_size=3).map(tuple),
     tasks=some.lists(TASKS, max_size=20).map(tuple),
+    outsiders=NAMES,
 )
 
 
@@ -324,7 +352,7 @@ def test_a_status_is_the_same_after_it_was_sent(of: Status) -> None:
         (["tasks", 0, "metrics", "loss"], "low"), (["tasks", 0, "metrics", "loss"], None), (["tasks", 0, "step"], True),
         (["hosts", 0, "silence"], "long"), (["forming"], []), (["forming", "missing"], "worker:0"),
         (["forming", "missing"], [1]), (["forming", "since"], None), (["tensorboard"], "url"),
-        (["tensorboard", "url"], None),
+        (["tensorboard", "url"], None), (["outsiders"], "10.0.0.9"),
     ],
 )  # fmt: skip
 def test_a_malformed_status_is_refused(place: list[str | int], value: object) -> None:
@@ -342,7 +370,7 @@ def test_a_malformed_status_is_refused(place: list[str | int], value: object) ->
 def test_a_status_of_another_version_is_read() -> None:
     """Fields that it does not know may be missing, and those that only it knows are ignored."""
     sent = json.loads(json.dumps(status([task(0)]).as_json()))
-    del sent["tasks"][0]["last_line"], sent["forming"]
+    del sent["tasks"][0]["last_line"], sent["forming"], sent["outsiders"]
     sent["later"] = sent["tasks"][0]["later"] = 5
     assert read_status(sent) == status([task(0, last_line=None)])
 

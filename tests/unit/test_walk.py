@@ -45,7 +45,12 @@ pytestmark = pytest.mark.unit
 
 MANY_SECONDS = 1e6
 
+NEVER = {"max": 0}
 ONCE = {"max": 1, "backoff": [1, 1], "window": MANY_SECONDS}
+NIGHTLY = ONCE if LONG else NEVER
+"""What the largest jobs may restart: a restart makes their walks ten times as long. "mirrored" and "no cluster"
+show every day what a restart of all tasks leads to, "tensorboard" that of a sidecar.
+"""
 SIDECAR = {"board": {"command": "board"}}
 
 EXITS = ((0, None), (7, None), (None, 9))
@@ -55,17 +60,17 @@ FEW_EXITS = ((0, None), (None, 9))
 REQUIRED = {"command": "serve", "required": True}
 JOBS = {
     "mirrored": clustered({"worker": 2}, restart=ONCE),
-    "chief rule": clustered({"worker": 2}, restart={"max": 0}, success="chief"),
-    "parameter server": clustered({"chief": 1, "worker": 1, "ps": 1}, restart=ONCE),
-    "evaluator": clustered({"worker": 1, "evaluator": 1}, restart=ONCE),
-    "sidecar": clustered({"worker": 1}, restart=ONCE, sidecars=SIDECAR),
-    "sidecars alone": planned({"sidecars": {"a": REQUIRED, "b": REQUIRED}, "restart": {"max": 0}}),
+    "chief rule": clustered({"worker": 2}, restart=NEVER, success="chief"),
+    "parameter server": clustered({"chief": 1, "worker": 1, "ps": 1}, restart=NIGHTLY),
+    "evaluator": clustered({"worker": 1, "evaluator": 1}, restart=NIGHTLY),
+    "sidecar": clustered({"worker": 1}, restart=NIGHTLY, sidecars=SIDECAR),
+    "sidecars alone": planned({"sidecars": {"a": REQUIRED, "b": REQUIRED}, "restart": NEVER}),
     "tensorboard": clustered({"worker": 1}, restart=ONCE, tensorboard="logs/"),
-    "tensorboard far away": clustered({"worker": ["far"]}, restart={"max": 0}, tensorboard="."),
-    "limits": clustered({"worker": 2}, restart=ONCE, timeouts={"start": 30, "finish": 5, "deadline": 90}),
+    "tensorboard far away": clustered({"worker": ["far"]}, restart=NEVER, tensorboard="."),
+    "limits": clustered({"worker": 2}, restart=NIGHTLY, timeouts={"start": 30, "finish": 5, "deadline": 90}),
     "no cluster": clustered({"worker": 2}, strategy="none", restart=ONCE),
     "one far host": clustered({"worker": ["far"]}, restart=ONCE),
-    "two far hosts": clustered({"worker": ["far", "farther"]}, restart={"max": 1, "backoff": [0, 0], "window": 1e6}),
+    "two far hosts": clustered({"worker": ["far", "farther"]}, restart=ONCE | {"backoff": [0, 0]} if LONG else NEVER),
 }
 
 
@@ -73,12 +78,7 @@ SAFE = ("evaluator", "sidecar", "tensorboard", "limits", "no cluster", *([] if L
 """Jobs that are walked without losing a host: what a loss causes does not depend on what these jobs test. In these
 the user requests restarts and the end from another terminal.
 """
-LONGEST = () if LONG else ("evaluator", "sidecar")
-"""Safe jobs that only `make nightly` walks with these requests, which take four fifths of their walks, and with all
-`EXITS`. Every day, "tensorboard" and "parameter server" show the requests for tasks that restart alone, "limits" and
-"no cluster" for others.
-"""
-OF_SAFE, OF_LONGEST = 9, 10
+OF_SAFE = 9
 
 
 class World(NamedTuple):
@@ -267,7 +267,7 @@ def _of_task(job: Job, world: World, entry: tuple[str, int, str]) -> list[tuple[
         ]
     is_wide = _is_wide(job)
     found: list[tuple[Event, World]] = []
-    for code, number in FEW_EXITS if is_wide or world.lost == OF_LONGEST else EXITS:
+    for code, number in FEW_EXITS if is_wide else EXITS:
         exited = TaskExited(host, task, attempt, code, number, 0.0)
         after = becomes("exited")
         found.append((exited, after if code == 0 else _with_fault(job, after, task, code or 137)))
@@ -359,7 +359,7 @@ def stale(state: State) -> list[Event]:
 def test_invariants_hold_in_every_reachable_state(name: str) -> None:
     """I1 to I5: one attempt at a time, no process left, the right culprit, the budget, and guaranteed termination."""
     plan = JOBS[name]
-    lost = OF_LONGEST if name in LONGEST else OF_SAFE if name in SAFE else len(plan.hosts) - 1
+    lost = OF_SAFE if name in SAFE else len(plan.hosts) - 1
     world = World(lost=lost, links=frozenset((host.host, "joining") for host in plan.hosts))
     first = State(step.begin_job("run", plan, 0.0), world, 0.0)
     keys = {first.key(): 0}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tflaunch.core import events
+from tflaunch.core import event_records
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit
@@ -59,4 +59,4 @@ def test_a_frame_that_the_other_side_would_refuse_is_not_sent() -> None:
 def test_events_are_checked_before_they_are_believed(message: dict[str, object]) -> None:
     """A message with an invalid field, or of a kind that no agent may send, is not an event."""
     with pytest.raises(ValueError, match=r".+"):
-        events.from_agent("localhost", message)
+        event_records.from_agent("localhost", message)

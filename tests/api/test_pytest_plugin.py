@@ -15,10 +15,13 @@ import psutil
 import pytest
 
 from support.launch import PATIENCE
+from support.processes import command_of
 
-pytestmark = pytest.mark.cli
+pytestmark = pytest.mark.api
 
 HEAD = "import json, os, pathlib, time, pytest\nCONFIG = json.loads(os.environ.get('TF_CONFIG', '{}'))\n"
+WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+"""Plugins that these tests do not need; that of Hypothesis takes nearly a second of CPU in each task."""
 HANGS = """
 @pytest.mark.tflaunch(worker=2, timeout={timeout})
 def test_hangs():
@@ -41,7 +44,7 @@ class Project:
     def start(self, tests: str, *arguments: str) -> subprocess.Popen[str]:
         """Start pytest with one file of tests."""
         (self.directory / "test_it.py").write_text(HEAD + tests)
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--basetemp=temporary", *arguments]
+        command = [sys.executable, "-m", "pytest", *WITHOUT, "--basetemp=temporary", *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.Popen(command, cwd=self.directory, env=self.env, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
@@ -163,6 +166,7 @@ def test_a_limit_shows_all_stacks(project: Project) -> None:
     ("marker", "sentence"),
     [
         ("worker=2, strateggy='none'", "unknown field 'strateggy'; did you mean 'strategy'?"),
+        ("workers=2", "@pytest.mark.tflaunch: unknown field 'workers'; did you mean 'worker'?"),
         ("2", "@pytest.mark.tflaunch takes names only, such as worker=2"),
         ("worker=0", "Spec: cluster:"),
     ],
@@ -233,7 +237,7 @@ def test_nothing_is_left_when_pytest_is_ended_in_a_later_test(project: Project, 
     """What was kept for later tests ends, too."""
     process = project.start("@pytest.mark.tflaunch(worker=2)\ndef test_first(): pass\n" + HANGS.format(timeout=120))
     wait_until(lambda: len(os.listdir(project.marks)) == 2)
-    assert any("tflaunch-warm" in " ".join(found.cmdline()) for found in project.processes())
+    assert any("tflaunch-warm" in " ".join(command_of(found)) for found in project.processes())
     process.send_signal(how)
     process.communicate(timeout=PATIENCE)
     wait_until(lambda: not project.processes())

@@ -18,11 +18,13 @@ import pytest
 
 import tflaunch
 import tflaunch.api.spec
+from support.api_runs import take_until
 from support.launch import PATIENCE, Launch
+from support.processes import command_of
 from tflaunch.clusterspec import model
 from tflaunch.clusterspec.model import written_fields
 
-pytestmark = pytest.mark.cli
+pytestmark = pytest.mark.api
 
 SLEEP = "echo ready; exec sleep 600"
 
@@ -198,7 +200,7 @@ class TestALiveRun:
     def test_a_killed_supervisor(self, launch: Launch) -> None:
         run = tflaunch.start(spec(SLEEP))
         list(take_until(run, "task_started", 2))
-        (supervisor,) = [process for process in launch.survivors() if process.cmdline()[-1:] == [run.name]]
+        (supervisor,) = [process for process in launch.survivors() if command_of(process)[-1:] == [run.name]]
         supervisor.kill()
         with pytest.raises(tflaunch.TflaunchError, match="was killed, and its tasks with it"):
             run.wait()
@@ -280,16 +282,6 @@ def test_a_spec_is_the_same_after_a_round_trip(launch: Launch) -> None:
     }
     made = tflaunch.Spec.model_validate(given)
     assert tflaunch.Spec.model_validate(json.loads(json.dumps(made.as_data()))) == made
-
-
-def take_until(run: tflaunch.Run, kind: str, count: int) -> Any:
-    """Yield events of a kind until there were as many as asked for."""
-    for event in run.events():
-        if event.kind == kind:
-            yield event
-            count -= 1
-            if not count:
-                return
 
 
 def the_run(launch: Launch) -> tflaunch.Run:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,13 @@ import psutil
 import pytest
 
 import tflaunch
+from support.api_runs import take_until
 from support.launch import PATIENCE, Launch
+from support.processes import command_of
+from tflaunch.client import warm_servers
 from tflaunch_worker import function as caller
 
-pytestmark = pytest.mark.cli
+pytestmark = pytest.mark.api
 
 ALONE: dict[str, Any] = {"cluster": {"worker": 1}, "strategy": "none", "restart": {"max": 0}, "timeout": PATIENCE}
 PAIR: dict[str, Any] = {**ALONE, "cluster": {"worker": 2}}
@@ -222,9 +225,113 @@ class TestMistakes:
         with pytest.raises(tflaunch.SpecError, match="did you mean 'cluster'"):
             tflaunch.run(own_name, clutser={"worker": 1})  # type: ignore[call-arg]
 
-    def test_slurm(self) -> None:
-        with pytest.raises(tflaunch.TflaunchError, match="takes a spec, not a function"):
+    def test_slurm_is_missing(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(launch.directory))
+        with pytest.raises(tflaunch.TflaunchError, match="run this on a login node of a Slurm cluster"):
             tflaunch.run(own_name, on="slurm", **ALONE)
+        assert not list((launch.home / "runs").iterdir())
+
+
+class TestPreloaded:
+    """A function that is forked from a process with modules finds what it would find otherwise."""
+
+    @pytest.fixture(autouse=True)
+    def own_module(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """A module where this program finds it, and tasks only because they search there, too."""
+        write_mine(launch.directory / "lib", "first")
+        monkeypatch.syspath_prepend(launch.directory / "lib")
+        sys.modules.pop("mine", None)
+        yield
+        launch.run("warm", "--stop")
+
+    def test_it_cannot_tell(self) -> None:
+        def about_itself() -> object:
+            import __main__
+
+            places = [place.replace(os.environ["TFLAUNCH_RUN"], "RUN") for place in [*sys.argv, *sys.path]]
+            known = os.getcwd(), sorted(os.listdir("/proc/self/fd")), tuple(sys.flags), os.getsid(0) == os.getpid()
+            return os.environ.get("TFLAUNCH_PRELOAD"), places, known, sorted(vars(__main__)), __name__
+
+        cold, forked = (tflaunch.run(about_itself, **ALONE, **fields) for fields in ({}, {"preload": ["mine"]}))
+        assert (cold.values["worker:0"][0], forked.values["worker:0"][0]) == (None, "mine")
+        assert cold.values["worker:0"][1:] == forked.values["worker:0"][1:]
+
+    def test_modules_may_import_what_is_sent_with_it(self) -> None:
+        """As TensorFlow does with cloudpickle where JAX is installed."""
+
+        def told() -> str:
+            return os.environ["TFLAUNCH_PRELOAD"]
+
+        assert tflaunch.run(told, **ALONE, preload=["cloudpickle"]).values["worker:0"] == "cloudpickle"
+
+    def test_a_second_run_is_warm(self) -> None:
+        assert [run_warm() for _ in range(2)] == [("first", "forked")] * 2
+        assert [server.uses for server in warm_servers.living()] == [1]
+
+    @pytest.mark.parametrize("change", ["edit", "hide", "PYTHONPATH", "sys.path", "install"])
+    def test_a_change_is_noticed(self, change: str, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert run_warm()[0] == "first"
+        match change:
+            case "edit":
+                write_mine(launch.directory / "lib", "second")
+            case "hide":
+                write_mine(launch.directory, "second")
+            case "PYTHONPATH":
+                write_mine(launch.directory / "other", "second")
+                monkeypatch.setenv("PYTHONPATH", str(launch.directory / "other"))
+            case "sys.path":
+                write_mine(launch.directory / "other", "second")
+                monkeypatch.syspath_prepend(launch.directory / "other")
+            case "install":
+                (launch.directory / "lib/optional.py").write_text("VALUE = 'second'")
+        value = run_warm()[0]
+        cold = tflaunch.run(imported, **ALONE).values["worker:0"][0]
+        assert value == cold == "second"
+
+    def test_a_function_that_must_come_first_is_started(self) -> None:
+        def early() -> str:
+            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+            return os.environ["TFLAUNCH_PRELOAD"]
+
+        (told,) = tflaunch.run(early, **ALONE, preload=["mine"]).values.values()
+        assert told == "no: early mentions TF_CPP_MIN_LOG_LEVEL, which is read while modules are imported"
+
+    def test_a_module_of_the_user_that_must_come_first(self, launch: Launch) -> None:
+        (launch.directory / "helper.py").write_text("import os\nos.environ['TF_X'] = '1'\n")
+
+        def late() -> str:
+            import helper  # type: ignore[import-not-found]
+
+            return helper.os.environ["TFLAUNCH_PRELOAD"]
+
+        (told,) = tflaunch.run(late, **ALONE, preload=["mine"]).values.values()
+        assert told == "no: helper.py mentions TF_X, which is read while modules are imported"
+
+
+def write_mine(directory: Path, value: str) -> None:
+    """Write the module that `imported` imports."""
+    directory.mkdir(exist_ok=True)
+    text = f"""
+import os
+pid = os.getpid()
+try:
+    from optional import VALUE as value
+except ImportError:
+    value = {value!r}
+"""
+    (directory / "mine.py").write_text(text)
+
+
+def imported() -> tuple[str, str]:
+    """Return what the module says, and whether another process has imported it."""
+    import mine  # type: ignore[import-not-found]
+
+    return mine.value, "started" if mine.pid == os.getpid() else "forked"
+
+
+def run_warm() -> Any:
+    """Run `imported` with a warm server."""
+    return tflaunch.run(imported, **ALONE, preload=["mine"], warm="1m").values["worker:0"]
 
 
 class TestHowItIsCalled:
@@ -320,9 +427,9 @@ class TestHosts:
             return b"x" * 1_000_000
 
         run = tflaunch.start(return_when_told, detach=True, **{**fields, "timeouts": {"lease": 60}})
-        for _ in take(run, "task_started", 2):
+        for _ in take_until(run, "task_started", 2):
             pass
-        (supervisor,) = [process for process in launch.survivors() if process.cmdline()[-1:] == [run.name]]
+        (supervisor,) = [process for process in launch.survivors() if command_of(process)[-1:] == [run.name]]
         tasks = [process for process in psutil.process_iter() if f"{launch.directory}/container" in calling(process)]
         supervisor.kill()
         go.touch()
@@ -357,22 +464,9 @@ def named(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
 
 def calling(process: psutil.Process) -> str:
     """Return the program of a process that calls a function, else ""."""
-    try:
-        return next((word for word in process.cmdline() if word.endswith(f"/{caller.PROGRAM}")), "")
-    except psutil.Error:
-        return ""
+    return next((word for word in command_of(process) if word.endswith(f"/{caller.PROGRAM}")), "")
 
 
 def bare_python() -> str:
     """Return an interpreter of this version without this environment's packages."""
     return os.path.realpath(sys.executable)
-
-
-def take(run: tflaunch.Run, kind: str, count: int) -> Any:
-    """Yield events of a kind until there were as many as asked for."""
-    for event in run.events():
-        if event.kind == kind:
-            yield event
-            count -= 1
-            if not count:
-                return

@@ -16,7 +16,7 @@ from nbclient.exceptions import CellExecutionError
 
 from support.launch import PATIENCE, Launch
 
-pytestmark = pytest.mark.cli
+pytestmark = pytest.mark.api
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIELDS = "cluster={'worker': 2}, strategy='none', restart={'max': 0}"
@@ -55,7 +55,7 @@ def of_cells(*cells: str) -> Any:
 
 
 def test_a_cell_s_function_shows_its_output_and_returns(launch: Launch) -> None:
-    """Plain lines, as in a terminal; each while the tasks are running."""
+    """The state of the tasks, and lines as in a terminal; each while the tasks are running."""
     go, seen = launch.directory / "go", list[str]()
 
     def look(client: Notebook) -> None:
@@ -85,6 +85,10 @@ def test_a_cell_s_function_shows_its_output_and_returns(launch: Launch) -> None:
     assert lines[-1] == "{'worker:0': 'worker:0', 'worker:1': 'worker:1'}"
     assert len([line for line in lines if line.startswith("tflaunch: done: 2 tasks in ")]) == 1
     assert any("ready" in text and "done:" not in text for text in seen)
+    outputs = [output for cell in notebook.nb.cells for output in cell.outputs if output.output_type == "display_data"]
+    (view,) = [output.data["text/html"] for output in outputs]
+    assert view.startswith("<pre>train-")
+    assert view.count("succeeded") == 3
 
 
 def test_interrupting_the_kernel_ends_the_run(launch: Launch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from support.agent_client import wait_gone
 from support.launch import Launch, read_until
 
-pytestmark = pytest.mark.cli
+pytestmark = pytest.mark.api
 
 PROGRAM = "import os, mine; print('imported by', mine.pid, mine.value)"
 
@@ -58,11 +59,48 @@ def test_a_later_run_finds_everything_imported(launch: Launch, spec: Path) -> No
     assert run(launch, spec) == first
     assert run(launch, spec, "--name", "other") == first
     assert servers(launch)[0]["uses"] == 2
-    assert f"{sys.executable}  mine " in launch.run("warm").stdout
+    assert f"localhost  {sys.executable}  mine " in launch.run("warm").stdout
     assert "tflaunch: 1 warm server uses " in launch.run("ps").stderr
     assert launch.run("warm", "--stop").stderr == "tflaunch: ended 1 warm server\n"
     wait_gone(server["pid"])
     assert run(launch, spec) != first
+
+
+def test_the_first_run_is_warm_if_servers_were_started(launch: Launch, spec: Path) -> None:
+    """For a spec, and for what `run` would start; the run that has imported leaves nothing else."""
+    data = json.loads(spec.read_text())
+    del data["warm"]
+    spec.write_text(json.dumps(data))
+    options = "--modules", "mine", "--workers", "2", "--python", sys.executable
+    for started in ((str(spec), "--for", "2m"), options):
+        ended = launch.run("warm", *started, "--json")
+        assert ended.returncode == 0, ended.stderr
+        (server,) = json.loads(ended.stdout)
+        assert (server["host"], server["modules"], server["uses"]) == ("localhost", ["mine"], 0)
+        assert run(launch, spec, "--set", "warm=1m") == {f"{server['pid']} one"}
+        assert len(list((launch.home / "runs").iterdir())) == 1
+        assert json.loads(launch.run("warm", "--list", spec, "--json").stdout)[0]["uses"] == 1
+        assert launch.run("warm", "--stop", spec).stderr == "tflaunch: ended 1 warm server\n"
+        assert not servers(launch)
+        shutil.rmtree(launch.home / "runs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--modules", "not_there"], "no warm server stays on localhost: not_there could not be imported: ModuleNotF"),
+        (["SPEC", "--set", "command=sh train.sh"], "no warm server can stay on localhost: its commands are not Python"),
+        (["SPEC", "--set", "workdir=missing"], "the modules could not be imported"),
+        (["SPEC", "--for", "long"], "--for 'long' is not a valid duration; write for example 90s or 1h"),
+        (["SPEC", "--python", "python3"], "SPEC says which interpreter and cluster"),
+        (["--stop", "--list"], "give --list or --stop, not both"),
+        (["--stop", "--for", "1m"], "--list and --stop take no other options"),
+    ],
+)
+def test_a_server_that_cannot_be_started(launch: Launch, spec: Path, arguments: list[str], sentence: str) -> None:
+    ended = launch.run("warm", *(str(spec) if word == "SPEC" else word for word in arguments))
+    assert sentence in ended.stderr
+    assert (ended.returncode != 0, "Traceback" in ended.stderr, servers(launch)) == (True, False, [])
 
 
 def test_without_warm_nothing_is_kept_or_used(launch: Launch, spec: Path) -> None:

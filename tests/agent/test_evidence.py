@@ -1,0 +1,148 @@
+"""Real agents tell where tasks are, and what they wait for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.agent_client import Agent
+from tflaunch.core.evidence import Evidence, read_evidence
+from tflaunch_worker.inspect import python_stacks
+
+pytestmark = pytest.mark.agent
+
+PROGRAM = """
+import threading, time
+def inner(number):
+    pass
+    time.sleep(
+        3600
+    )
+class Späte:
+    def sleep(self):
+        for number in range(3):
+            with open("/dev/null"):
+                if number == 2:
+                    inner(number)
+def generate():
+    yield Späte().sleep()
+def lock():
+    held = threading.Lock()
+    held.acquire()
+    held.acquire()
+thread = threading.Thread(target=lock, daemon=True)
+thread.start()
+print("up", flush=True)
+sorted([1], key=lambda _: list(generate()))
+"""
+MAIN = [5, 13, 15, 23, 23]
+
+
+def pythons() -> list[str]:
+    """Return the Pythons of this machine whose stacks can be read, and this one."""
+    root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
+    others = (path for path in root.glob("versions/3.*/bin/python3.*") if path.name.removeprefix("python") in KNOWN)
+    return [sys.executable, *sorted(str(path) for path in others)]
+
+
+KNOWN = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
+
+
+@pytest.fixture(params=pythons())
+def sleeper(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """Start the program with a Python."""
+    with subprocess.Popen([request.param, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def test_the_stacks_of_every_python_can_be_read(sleeper: subprocess.Popen[str]) -> None:
+    """Files, lines and functions of all threads, whatever the interpreter does at the moment."""
+
+    def stacks() -> list[list[int]]:
+        return [[frame.line for frame in thread.frames] for thread in python_stacks.read_threads(sleeper.pid)]
+
+    while stacks()[0] != MAIN or len(stacks()) < 2 or stacks()[1][0] != 19:
+        assert sleeper.poll() is None  # it may not have come that far yet; pytest's own limit ends this
+    main, locked = python_stacks.read_threads(sleeper.pid)
+    assert {frame.file for frame in main.frames} == {"<string>"}
+    assert [frame.function.rpartition(".")[2] for frame in main.frames] == [
+        "inner", "sleep", "generate", "<lambda>", "<module>",
+    ]  # fmt: skip
+    assert main.frames[1].function in ("sleep", "Späte.sleep")
+    assert locked.frames[0].function == "lock"
+    assert main.id in (sleeper.pid, 0)
+
+
+@pytest.mark.parametrize("pid", [1 << 22, 2], ids=["gone", "of the kernel"])
+def test_what_is_not_a_python_is_refused_with_a_reason(pid: int) -> None:
+    """And so is a process that does not exist."""
+    with pytest.raises(python_stacks.UnreadableError, match=r"cannot be read|does not run Python"):
+        python_stacks.read_threads(pid)
+
+
+def test_a_file_that_only_looks_like_a_python_is_not_believed(tmp_path: Path) -> None:
+    """An ELF header whose tables lie outside."""
+    path = tmp_path / "python3.11"
+    path.write_bytes(struct.pack("<4sBB10x16xQQ6x4H2x", b"\x7fELF", 2, 1, 1 << 62, 1 << 62, 56, 9, 64, 9))
+    assert python_stacks.find_symbol(str(path), 0) is None
+
+
+def evidence(agent: Agent) -> dict[str, Evidence]:
+    """Ask where the tasks are."""
+    count = len(agent.talk.heard)
+    agent.talk.say("gather_evidence")
+    agent.talk.wait_until(lambda: [m for m in agent.talk.heard[count:] if m["kind"] == "evidence_complete"])
+    told = [read_evidence(message) for message in agent.talk.heard[count:] if message["kind"] == "evidence"]
+    return {each.task: each for each in told}
+
+
+def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
+    """A Python below a shell, one that computes, one that is stopped, one that reads, and a program without Python."""
+    agent.talk.hello()
+    reads = (
+        "import os, socket\nends = os.pipe()\nheld = socket.create_server(('127.0.0.1', 0))\nprint('up', flush=True)\n"
+    )
+    programs = {
+        "worker:0": ["sh", "-c", f"{sys.executable} -c '{PROGRAM}'; true"],
+        "worker:1": [sys.executable, "-c", "print('up', flush=True)\nwhile True: pass"],
+        "worker:2": [sys.executable, "-c", f"{reads}os.read(ends[0], 1)"],
+        "worker:3": [sys.executable, "-c", "import os, signal\nprint('up', flush=True)\nos.kill(os.getpid(), 19)"],
+        "worker:4": ["sh", "-c", "echo up; exec sleep 3600"],
+    }
+    for task, argv in programs.items():
+        agent.talk.start(task, *argv)
+    agent.talk.wait_until(lambda: all(b"up" in agent.talk.output.get((task, 0), b"") for task in programs))
+    pid = agent.talk.wait_for("task_started", "worker:3")["pid"]
+    while "State:\tT" not in Path(f"/proc/{pid}/status").read_text():
+        pass
+    found = evidence(agent)
+    shell, python = found["worker:0"].processes
+    assert shell.unread == "it does not run Python"
+    assert [frame.line for frame in python.threads[0].frames] == MAIN
+    assert python.threads[0].wchan == "hrtimer_nanosleep"
+    assert not python.threads[0].has_moved
+    (busy,) = found["worker:1"].processes
+    assert busy.cpu > 0.1
+    assert busy.threads[0].has_moved
+    (reader,) = found["worker:2"].processes
+    assert reader.threads[0].target.startswith("pipe:")
+    assert [socket.state for socket in reader.sockets] == ["listening"]
+    (stopped,) = found["worker:3"].processes
+    assert (stopped.state, stopped.threads[0].frames[0].line) == ("T", 3)
+    (other,) = found["worker:4"].processes
+    assert (other.name, other.unread) == ("sleep", "it does not run Python")
+    assert all(each.silence is not None and each.silence >= 2 for each in found.values())
+    assert not any(message["kind"] == "task_exited" for message in agent.talk.heard)
+    os.kill(pid, signal.SIGCONT)

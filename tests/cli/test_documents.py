@@ -1,0 +1,69 @@
+"""Every command in README and docs works, and prints what is shown there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from support.documents import blocks, check_usage, difference, pages, run_block, shown_commands
+from support.launch import PATIENCE, Launch
+from support.specs import REPOSITORY
+
+pytestmark = pytest.mark.cli
+
+PAGES = [page for page in pages() if page.name != "tutorial.md"]  # tests/docker runs it, on two machines
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(block.is_run for block in blocks(page))], ids=str)
+def test_commands_print_what_the_page_shows(page: Path, launch: Launch) -> None:
+    """In a directory with the example specs, in which the page's own files appear as one reads on."""
+    shutil.copytree(REPOSITORY / "cluster_specs", launch.directory / "cluster_specs")
+
+    def shell(command: str) -> tuple[int, str]:
+        ended = subprocess.run(
+            ["bash", "-c", command],
+            cwd=launch.directory,
+            env=launch.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return ended.returncode, ended.stdout
+
+    for block in blocks(page):
+        run_block(block, lambda name, text: (launch.directory / name).write_text(text) and None, shell)
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_what_is_not_run_says_why(page: Path) -> None:
+    """In words, not just that it is so."""
+    reasons = [block.mark for block in blocks(page) if block.kind in ("console", "sh") and not block.is_run]
+    assert [reason for reason in reasons if len(reason.split()) < 5] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_every_command_that_is_shown_has_such_options(page: Path) -> None:
+    """Those that are not run, too."""
+    wrong = []
+    for line in shown_commands(page):
+        try:
+            check_usage(line)
+        except (click.UsageError, ValueError, AssertionError) as error:
+            wrong.append(f"{line}: {error}")
+    assert wrong == []
+
+
+def test_a_difference_is_noticed() -> None:
+    """Else all the others could not fail."""
+    shown = ["worker:0 | one", "tflaunch: done: 2 tasks in 0.3 s"]
+    assert difference(shown, ["tflaunch: done: 2 tasks in 12 s", "worker:0 | one"]) == ""
+    assert difference(shown, ["tflaunch: done: 3 tasks in 0.3 s", "worker:0 | one"]).startswith("missing: tflaunch")
+    assert difference(shown, [*shown, "worker:1 | two"]) == "not expected: worker:1 | two"
+    assert difference(["worker:0 | …", "…"], ["worker:0 | 17", "more"]) == ""

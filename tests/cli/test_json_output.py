@@ -1,0 +1,80 @@
+"""What commands print with --json fits the schemas that `tflaunch schema COMMAND` prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import click
+import jsonschema
+import pytest
+
+from support.launch import Launch
+from tflaunch.cli._json_output import OUTPUTS, schema_of_output
+from tflaunch.cli.main import tflaunch
+
+pytestmark = pytest.mark.cli
+
+VERBS = {*OUTPUTS, "events"}
+
+
+def fits(verb: str, ended: subprocess.CompletedProcess[str]) -> Any:
+    """Return what a command has printed, which must fit its schema."""
+    printed = json.loads(ended.stdout)
+    jsonschema.validate(printed, schema_of_output(verb))
+    return printed
+
+
+def test_every_command_with_json_has_a_schema() -> None:
+    context = click.Context(tflaunch)
+    commands = {name: tflaunch.get_command(context, name) for name in tflaunch.list_commands(context)}
+    with_json = {
+        name for name, command in commands.items() if command and any(p.name == "as_json" for p in command.params)
+    }
+    assert with_json == VERBS
+    for verb in VERBS:
+        jsonschema.Draft202012Validator.check_schema(schema_of_output(verb))
+
+
+def test_the_output_about_a_live_run_fits(launch: Launch) -> None:
+    """With a task that can be observed."""
+    launch.run("up", "-d", launch.shell("echo here; exec sleep 300", strategy="none"))
+    launch.wait_for_log("worker:1", "here")
+    assert len(fits("ps", launch.run("ps", "--json"))["tasks"]) == 2
+    assert len(fits("stacks", launch.run("stacks", "--json"))["tasks"]) == 2
+    assert fits("explain", launch.run("explain", "--json"))["culprit"] is None
+    assert launch.run("down").returncode == 0
+
+
+def test_the_output_about_ended_runs_fits(launch: Launch) -> None:
+    """One that has failed, and one that has not."""
+    python = ["python3", "-c", "import no_such_module"]
+    failing = launch.spec("bad.json", cluster={"worker": 1}, command=python, restart={"max": 0})
+    assert launch.run("up", failing, "--name", "bad").returncode == 1
+    assert launch.run("up", launch.shell("true", workers=1, collect=["*"]), "--name", "good").returncode == 0
+    assert fits("explain", launch.run("explain", "bad", "--json"))["culprit"]["traceback"]
+    assert fits("ps", launch.run("ps", "bad", "--json"))["state"] == "failed"
+    assert len(fits("ls", launch.run("ls", "--json"))) == 2
+    assert fits("diff", launch.run("diff", "bad", "good", "--json"))
+    assert len(fits("prune", launch.run("prune", "-y", "--older-than", "0s", "--keep", "0", "--json"))["removed"]) == 2
+
+
+def test_the_output_about_specs_fits(launch: Launch) -> None:
+    """With and without mistakes."""
+    good = launch.spec("good.json", cluster={"worker": 1}, command=["true"], env={"A": 1}, secrets={"B": {"env": "C"}})
+    bad = launch.spec("bad.json", cluster={"worker": 0})
+    assert fits("check", launch.run("check", "--json", good))["ok"]
+    assert len(fits("check", launch.run("check", "--json", good, bad))["specs"]) == 2
+    assert fits("plan", launch.run("plan", "--json", good))["tasks"]
+    assert fits("doctor", launch.run("doctor", "--json", good))["hosts"]
+    assert fits("warm", launch.run("warm", "--json")) == []
+
+
+def test_every_event_fits(launch: Launch) -> None:
+    """One record per line."""
+    assert launch.up(launch.shell("true")).returncode == 0
+    lines = launch.run("events", "--json").stdout.splitlines()
+    assert len(lines) > 5
+    for line in lines:
+        jsonschema.validate(json.loads(line), schema_of_output("events"))

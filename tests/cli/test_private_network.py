@@ -1,0 +1,59 @@
+"""`"network": "private"`: a run whose tasks nobody else reaches, or none at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from support.launch import Launch
+
+pytestmark = pytest.mark.cli
+
+FORBID = """
+import os, sys
+from tflaunch_worker import linux
+linux.enter_new_namespaces(linux.NEW_USER)
+for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
+    open(f"/proc/self/{name}", "w").write(text)
+for kind in ("user", "net"):
+    open(f"/proc/sys/user/max_{kind}_namespaces", "w").write("0")
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+FACTS = "readlink /proc/self/ns/net; echo $TF_CONFIG $https_proxy; cat /proc/net/dev"
+
+
+def test_tasks_share_a_network_with_nothing_else(launch: Launch) -> None:
+    """Across a restart; only the agent's proxy leads out, and pasta where it is installed."""
+    script = f"{FACTS}; [ $TFLAUNCH_ATTEMPT = 1 ] || exit 42"
+    sidecars = {"side": {"command": ["sh", "-c", FACTS]}}
+    ended = launch.up(launch.shell(script, network="private", sidecars=sidecars, restart={"backoff": [0, 0]}))
+    assert ended.returncode == 0, ended.stderr
+    lines = [line for task in ("worker:0", "worker:1", "side") for line in launch.log(task).splitlines()]
+    (network,) = {line for line in lines if line.startswith("net:[")}
+    assert network != os.readlink("/proc/self/ns/net")
+    interfaces = {line.partition(":")[0].strip() for line in lines if line.startswith(" ") and ":" in line}
+    assert interfaces - {"pasta"} == {"lo"}
+    (proxy,) = {line.rpartition(" ")[2] for line in lines if "http://127.0.0.1:" in line}
+    assert proxy.rpartition(":")[2].isdecimal()
+    assert '"cluster":{"worker":["localhost:' in launch.log("worker:0")
+    assert not launch.survivors()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can forbid namespaces to others")
+def test_where_it_is_not_possible_no_program_starts(launch: Launch) -> None:
+    """The reason and the remedy are known in the preflight, and `doctor` finds them before."""
+    launch.prefix = [sys.executable, "-c", FORBID]
+    spec = launch.shell("echo started", network="private")
+    ended = launch.up(spec)
+    assert ended.returncode == 3, ended.stderr
+    assert (
+        '"network": "private" is not possible on localhost: this host does not let users make namespaces:'
+        " user.max_user_namespaces is 0\n"
+    ) in ended.stderr
+    assert 'allow it there, or write "network": "fenced"' in ended.stderr
+    assert "started" not in ended.stdout
+    examined = launch.run("doctor", spec)
+    assert examined.returncode == 3
+    assert "a private network is not possible: this host does not let users make namespaces" in examined.stdout

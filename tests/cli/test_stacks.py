@@ -1,0 +1,46 @@
+"""`tflaunch stacks`: where tasks are, for people, and what is wrong with a request."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from support.launch import Launch
+
+pytestmark = pytest.mark.cli
+
+PROGRAM = """
+import os, time
+def stay():
+    print("up", flush=True)
+    time.sleep(3600)
+stay()
+"""
+
+
+def test_groups_and_stacks_of_a_live_run_are_shown(launch: Launch) -> None:
+    """Only of the tasks that are asked for; requests that make no sense get one sentence."""
+    written = launch.spec(
+        cluster={"worker": 3},
+        command=["sh", "-c", f"[ $TFLAUNCH_TASK = worker:2 ] && exec sleep 3600; exec {sys.executable} -c '{PROGRAM}'"],
+        strategy="none",
+    )
+    assert launch.run("up", "-d", written).returncode == 0
+    for task in ("worker:0", "worker:1"):
+        launch.wait_for_log(task, "up")
+    shown = launch.run("stacks")
+    assert shown.returncode == 0, shown.stderr
+    assert "\nworker:2\n    waits" in shown.stdout
+    assert "\nworker:0, worker:1\n    sleeps at <string>:5, in stay\n" in shown.stdout
+    verbose = launch.run("stacks", "-v", "worker:1")
+    assert "worker:0" not in verbose.stdout.partition("\n")[2]
+    assert "            <string>:5, in stay\n            <string>:6, in <module>\n" in verbose.stdout
+    unknown = launch.run("stacks", "worker:7")
+    assert unknown.returncode == 2
+    assert "worker:7" in unknown.stderr
+    assert launch.run("down", "-t", "0").returncode == 0
+    ended = launch.run("stacks")
+    assert ended.returncode == 2
+    assert "has ended with exit code 143" in ended.stderr
+    assert ended.stderr.count("\n") == 1

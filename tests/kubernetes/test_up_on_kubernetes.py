@@ -1,0 +1,194 @@
+"""`up --on kubernetes` on a real Kubernetes: pods are hosts, and nothing of a run is left."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.kube_cluster import IMAGE, Kube
+from support.launch import Launch
+from support.specs import REPOSITORY, written
+
+pytestmark = pytest.mark.kubernetes
+WAITS = 'import time; print("here", flush=True); time.sleep(1000)'
+COUNTS = """
+import os, time
+print("attempt", os.environ["TFLAUNCH_ATTEMPT"], flush=True)
+time.sleep(1000 if os.environ["TFLAUNCH_ATTEMPT"] == "0" else 0)
+"""
+FILLS = "import os; data = b'x' * (200 << 20); print(len(data))"
+REASON_WITHIN = 15.0  # seconds
+API_PAUSE = 20.0
+TRAINING = 600
+
+
+def spec(directory: Path, program: str, workers: int = 2, **fields: Any) -> Path:
+    """Write a spec whose workers run a program that is copied to their pods."""
+    (directory / "job").mkdir()
+    (directory / "job" / "program.py").write_text(program)
+    data = {
+        "cluster": {"worker": workers},
+        "strategy": "none",
+        "command": ["python3", "program.py"],
+        "sync": {},
+        "container": {"image": IMAGE},
+        "kubernetes": {},
+        **fields,
+    }
+    return written(directory / "job", data)
+
+
+def messages_until(process: subprocess.Popen[str], words: str) -> str:
+    """Read a command's messages until one contains ``words``."""
+    assert process.stderr is not None
+    text = ""
+    while words not in text:
+        line = process.stderr.readline()
+        assert line, f"it ended after {text!r}"
+        text += line
+    return text
+
+
+def test_the_exit_code_is_the_programs_and_nothing_is_left(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    program = "import os, socket; print(socket.gethostname(), os.environ['TF_CONFIG']); raise SystemExit(7)"
+    ended = launch.up(spec(tmp_path, program, restart={"max": 0}))
+    assert ended.returncode == 7, ended.stderr
+    name, config = launch.log("worker:1").split(maxsplit=1)
+    assert name == "cluster-worker-1"
+    first = json.loads(config)["cluster"]["worker"][0]
+    assert first.startswith("cluster-worker-0.cluster:")
+    assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
+
+
+def test_a_detached_run_is_waited_for_and_leaves_nothing(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    begun = launch.up(spec(tmp_path, "raise SystemExit(7)", restart={"max": 0}), "--detach")
+    assert begun.returncode in (0, 7), begun.stderr  # it may have ended before it is seen to run
+    assert launch.run("wait").returncode == 7
+    assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
+
+
+QUOTA = """
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: none}
+spec: {hard: {pods: "0"}}
+"""
+TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
+    "image": ({"container": {"image": "lab/missing:1"}}, "its image 'lab/missing:1' cannot be pulled"),
+    "node": (
+        {"container": {"image": IMAGE, "resources": {"memory": "4000Gi"}}},
+        "its pod has no node: 0/1 nodes are available: 1 Insufficient memory",
+    ),
+    "quota": ({"kubernetes": {"namespace": "narrow"}}, "exceeded quota"),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_what_a_pod_waits_for_is_told_and_ctrl_c_leaves_nothing(
+    trouble: str, kube: Kube, launch: Launch, tmp_path: Path
+) -> None:
+    fields, words = TROUBLES[trouble]
+    if trouble == "quota":
+        kube.kubectl("create", "namespace", "narrow")
+        kube.kubectl("create", "--namespace=narrow", "--filename=-", given=QUOTA)
+    process = launch.start("up", spec(tmp_path, WAITS, **fields))
+    begun = time.monotonic()
+    messages_until(process, words)
+    took = time.monotonic() - begun
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    kube.wait_until_empty("narrow" if trouble == "quota" else "default")
+    assert took <= REASON_WITHIN
+
+
+def test_an_unknown_field_of_pods_is_refused(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    ended = launch.up(spec(tmp_path, WAITS, kubernetes={"pod": {"nodSelector": {"a": "b"}}}))
+    assert ended.returncode == 3
+    assert 'unknown field "nodSelector"' in ended.stderr
+
+
+def test_a_pod_that_is_deleted_comes_back_without_a_charge(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    process = launch.start("up", spec(tmp_path, COUNTS))
+    messages_until(process, "tflaunch: run ")
+    launch.wait_for_log("worker:1", "attempt 0")
+    kube.kubectl("delete", "pod", "cluster-worker-1", "--wait=false")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "its agent was terminated there; restart 1 in " in errors  # one that is charged is "1 of 3"
+    assert "attempt 1" in launch.log("worker:0")
+
+
+def test_an_apiserver_that_pauses_costs_the_links_alone(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    process = launch.start("up", spec(tmp_path, f"import time; time.sleep({API_PAUSE + 15})"))
+    messages_until(process, "tflaunch: run ")
+    with kube.without_api():
+        messages_until(process, "lost the link")
+        time.sleep(API_PAUSE)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "is restored" in errors
+    assert "restart" not in errors
+
+
+def test_too_little_memory_is_named(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    container = {"image": IMAGE, "resources": {"memory": "100Mi"}}
+    ended = launch.up(spec(tmp_path, FILLS, workers=1, container=container, restart={"max": 0}))
+    assert ended.returncode == 137, ended.stderr
+    assert "memory" in ended.stderr
+
+
+def test_a_run_whose_supervisor_was_killed_is_ended_by_down(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    path = spec(tmp_path, WAITS)
+    process = launch.start("up", path)
+    launch_text = messages_until(process, "tflaunch: run ")
+    process.kill()
+    process.communicate()
+    again = launch.up(path)
+    assert again.returncode == 3
+    run = launch_text.partition("tflaunch: run ")[2].partition(":")[0]
+    assert f"end it (`tflaunch down {run}`)" in again.stderr
+    down = launch.run("down", run)
+    assert down.returncode in (0, 143), down.stderr
+    assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
+
+
+def test_doctor_asks_in_pods_and_leaves_none(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    ended = launch.run("doctor", "--json", spec(tmp_path, WAITS))
+    shown = json.loads(ended.stdout)
+    assert [(host["host"], host["reason"]) for host in shown["hosts"]] == [
+        ("cluster-worker-0", None),
+        ("cluster-worker-1", None),
+    ]
+    assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
+
+
+PYTHON = {path: path for path in (sys.prefix, sys.base_prefix, str(REPOSITORY))}
+CLUSTERS = {"multi_worker": {"worker": 3}, "parameter_server": {"chief": 1, "worker": 2, "ps": 1}}
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", CLUSTERS)
+def test_tensorflow_trains_over_pods(kind: str, kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    """With the Python of these tests and a directory for their state, which the pods see as volumes."""
+    (tmp_path / "state").mkdir()
+    data = {
+        "name": "mnist",
+        "cluster": CLUSTERS[kind],
+        "command": ["python", "-m", f"tflaunch_worker.examples.mnist_{kind}"],
+        "workdir": "/state",
+        "hosts": {"*": {"python": sys.executable}},
+        "container": {"image": IMAGE, "volumes": {**PYTHON, "/state": str(tmp_path / "state")}},
+        "kubernetes": {},
+    }
+    process = launch.start("up", written(tmp_path, data))
+    _, errors = process.communicate(timeout=TRAINING)
+    assert process.returncode == 0, errors
+    assert "test accuracy" in launch.log("chief:0" if "chief" in CLUSTERS[kind] else "worker:2")

@@ -1,0 +1,85 @@
+"""What a history is made of: a job, the behaviour of its programs, and faults; drawn from a seed, or given."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, NamedTuple
+
+from simulator import shapes
+
+if TYPE_CHECKING:
+    from simulator.programs import Script
+    from tflaunch.plan.model import Plan
+
+_WITHIN = (4.0, 15.0, 40.0)  # seconds from the start
+_COUNTS = (0, 1, 1, 2, 3)
+
+
+class Moment(NamedTuple):
+    """A step of the supervisor: the job's phase before it, and the name of the event."""
+
+    phase: str
+    event: str
+
+
+class Fault(NamedTuple):
+    """A fault outside the programs: ``at`` a number of seconds from the start, or ``after`` the first such moment.
+
+    ``kind`` is the name of a method of `faults.Faults`; ``number`` distinguishes the random values of faults.
+    """
+
+    kind: str
+    number: int
+    at: float | None = None
+    after: Moment | None = None
+
+
+class Case(NamedTuple):
+    """Determines a history completely, to the last message and digit.
+
+    ``seed``: of all random values that are not given here. ``spec``: the job's spec as JSON. ``has_function``: its
+    tasks call a function, and so leave files.
+    """
+
+    seed: int
+    spec: str
+    script: Script
+    faults: tuple[Fault, ...] = ()
+    has_function: bool = False
+
+    def plan(self) -> Plan:
+        """Return the job's plan."""
+        plan = shapes.planned_spec(self.spec)
+        return plan._replace(function="/function") if self.has_function else plan
+
+    def as_test(self, violation: object) -> str:
+        """Return a test of this history, to be pasted."""
+        faults = "".join(f"\n            {fault!r}," for fault in self.faults)
+        return (
+            f"def test_history_{self.seed}() -> None:\n"
+            f'    """{str(violation).splitlines()[0]}."""\n'
+            f"    case = Case(\n"
+            f"        seed={self.seed},\n"
+            f"        spec={self.spec!r},\n"
+            f"        script={self.script!r},\n"
+            f"        faults=({faults}{'' if not faults else chr(10) + '        '}),\n"
+            f"        has_function={self.has_function},\n"
+            f"    )\n"
+            f"    assert play(case).violation is None\n"
+        )
+
+
+def draw_case(seed: int) -> Case:
+    """Draw a case."""
+    from simulator.faults import KINDS, KINDS_OF_FAR
+
+    chance = random.Random(f"case {seed}")
+    spec = shapes.draw_spec(chance)
+    plan = shapes.planned_spec(spec)
+    script = shapes.draw_script(chance, plan)
+    is_far = any(not host.is_local for host in plan.hosts)
+    kinds = {**KINDS_OF_FAR, **KINDS} if is_far else KINDS
+    drawn = chance.choices([*kinds], [*kinds.values()], k=chance.choice(_COUNTS))
+    within = chance.choice(_WITHIN)
+    faults = tuple(Fault(kind, number, round(chance.uniform(0, within), 3)) for number, kind in enumerate(drawn))
+    return Case(seed, spec, script, faults, chance.random() < 0.25)

@@ -1,0 +1,41 @@
+"""Secrets of tasks, and the keys of joined private networks, on hosts over SSH: in no file and on no command line."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from support.launch import PATIENCE, Launch, read_until
+from support.netns_hosts import Bed
+
+pytestmark = pytest.mark.ssh
+
+VALUE = "s3cret-of-a-variable"
+DIGEST = hashlib.sha256(VALUE.encode()).hexdigest()
+KEYS = b"PRIVATE KEY-----\n"
+"""How a key in a file would end its first line; certificates may be told."""
+
+
+def test_nothing_on_a_host_shows_them(bed: Bed, launch: Launch, tmp_path: Path) -> None:
+    """While tasks that have them run; nor do the files of the launcher."""
+    launch.prefix = bed.run_prefix
+    launch.env.update(HOME=str(bed.client_home), LAUNCHER_KEY=VALUE)
+    enough = tmp_path / "enough"
+    script = f'printf %s "$API_KEY" | sha256sum; until test -e {enough}; do sleep 0.05; done'
+    cluster, secrets = {"worker": ["h1", "h2"]}, {"API_KEY": {"env": "LAUNCHER_KEY"}}
+    command = ["sh", "-c", script]
+    spec = launch.spec(cluster=cluster, strategy="none", command=command, secrets=secrets, network="private")
+    running = launch.start("up", spec)
+    read_until(running, DIGEST, 2)
+    places = [launch.home, *(bed.home_of(i) for i in (1, 2))]
+    files = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert any(path.name == "plan.json" for path in files)
+    assert any("tflaunch_worker" in path.parts for path in files)
+    shown = {str(path): path.read_bytes() for path in files}
+    shown |= {str(process): "\0".join(process.cmdline).encode() for process in bed.processes()}
+    assert not [place for place, data in shown.items() if VALUE.encode() in data or KEYS in data]
+    enough.touch()
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err

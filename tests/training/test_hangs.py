@@ -1,0 +1,87 @@
+"""`tflaunch stacks` names the task and the line for which real trainings wait, and accuses none that goes on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.hangs import HANGS, HEALTHY, Hang
+from support.launch import LONG, PATIENCE, Launch
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+FAST = ("sleep", "stopped", "input", "uneven data", "never listens")
+"""Those that `make test` tries; `make nightly` tries all."""
+ASKS = 200 if LONG else 3
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
+    """Share one import of TensorFlow among all runs of this module."""
+    place = Launch(tmp_path_factory.mktemp("hangs"))
+    try:
+        yield place
+        place.run("warm", "--stop")
+    finally:
+        place.end()
+
+
+def start(home: Launch, directory: Path, hang: Hang) -> str:
+    """Start a program and wait until it hangs, or has begun; return the name of the run."""
+    home.directory, name = directory, f"job-{len(home.started)}"
+    (directory / "hang.py").write_text(hang.program)
+    fields: dict[str, Any] = {"cluster": dict(hang.cluster), "command": ["python", "hang.py"], "warm": "10m"}
+    env = {"CULPRIT": hang.culprits[0], "TF_CPP_MIN_LOG_LEVEL": "2"}
+    started = home.run("up", "-d", "--name", name, home.spec(env=env, restart={"max": 0}, **fields))
+    assert started.returncode == 0, started.stderr
+    home.wait_for_log(hang.culprits[0], "hangs", run=name)
+    return name
+
+
+def ask(home: Launch, run: str) -> dict[str, Any]:
+    """Return the verdict."""
+    asked_at = time.monotonic()
+    shown = home.run("stacks", "--json", run)
+    assert shown.returncode == 0, shown.stderr
+    assert time.monotonic() - asked_at < 3 + PATIENCE / 10
+    verdict: dict[str, Any] = json.loads(shown.stdout)
+    return verdict
+
+
+@pytest.mark.parametrize("name", HANGS if LONG else FAST)
+def test_the_task_and_the_line_are_named(home: Launch, tmp_path: Path, name: str) -> None:
+    """As soon as the others wait for it, and the tasks live on."""
+    hang = HANGS[name]
+    run = start(home, tmp_path, hang)
+    end = time.monotonic() + PATIENCE
+    while not (verdict := ask(home, run))["culprits"]:
+        assert time.monotonic() < end, verdict
+    sentence = verdict["sentence"]
+    assert tuple(verdict["culprits"]) == hang.culprits, sentence
+    assert hang.says in sentence
+    line = re.search(r"\(hang\.py, line (\d+)\)", sentence)
+    assert not hang.lines or (line is not None and int(line[1]) in hang.lines), sentence
+    assert home.run("down", "-t", "0", run).returncode == 0
+
+
+def test_a_slow_run_that_goes_on_is_not_accused(home: Launch, tmp_path: Path) -> None:
+    """One worker sleeps for up to two seconds in each step, and the other one waits for it."""
+    run = start(home, tmp_path, HEALTHY)
+    for _ in range(ASKS):
+        verdict = ask(home, run)
+        assert verdict["culprits"] == [], verdict["sentence"]
+    assert home.status(run)["exit_code"] is None
+    assert home.run("down", "-t", "0", run).returncode == 0

@@ -1,0 +1,229 @@
+"""The verdict on tasks that do not go on, from evidence alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.statuses import RUN, TASK
+from tflaunch.core.evidence import Evidence, Frame, Process, Socket, Thread, read_evidence
+from tflaunch.core.measures import Progress
+from tflaunch.explain import hang
+from tflaunch.explain.hang import Verdict
+from tflaunch.explain.run_status import TaskStatus
+
+pytestmark = pytest.mark.unit
+
+LIBRARY = "/venv/lib/python3.11/site-packages"
+EXECUTE = Frame(f"{LIBRARY}/tensorflow/python/eager/execute.py", 53, "quick_execute")
+FIT = Frame(f"{LIBRARY}/keras/src/engine/training.py", 1804, "Model.fit")
+CALL_PYTHON = Frame(f"{LIBRARY}/tensorflow/python/ops/script_ops.py", 269, "FuncRegistry.__call__")
+FORM = Frame(f"{LIBRARY}/tensorflow/python/distribute/x.py", 9, "CollectiveAllReduceExtended._initialize_multi_worker")
+JOIN = Frame(f"{LIBRARY}/tensorflow/python/training/server_lib.py", 5, "Server.join")
+PDB = Frame("/usr/lib/python3.11/pdb.py", 100, "Pdb.interaction")
+TRAIN, DATA = Frame("/code/train.py", 28, "<module>"), Frame("/code/data.py", 40, "batches")
+IN_STEP = (EXECUTE, FIT, TRAIN)
+
+
+def thread(*frames: Frame, wchan: str = "futex_do_wait", target: str = "", has_moved: bool = False) -> Thread:
+    """Return a thread that waits."""
+    return Thread(7, "S", wchan, target, has_moved, frames)
+
+
+def evidence(
+    task: str, *threads: Thread, state: str = "S", cpu: float = 0.0, sockets: tuple[Socket, ...] = (), **about: Any
+) -> Evidence:
+    """Return evidence of a task with one process."""
+    process = Process(7, "python", state, cpu, "", threads, sockets)
+    progress = None
+    if "step" in about:
+        progress = Progress(about["step"], None, None, None, about.get("speed"), {}, about.get("age"))
+    return Evidence(task, 0, about.get("silence"), progress, (process,))
+
+
+def judge(*found: Evidence, **others: TaskStatus) -> Verdict:
+    """Return the verdict on tasks that listen, and on ``others`` as they are."""
+    listening = [TASK._replace(task=each.task, role=each.task.partition(":")[0], listening=True) for each in found]
+    tasks = [others.get(task.task.replace(":", "_"), task) for task in listening]
+    tasks += [task for name, task in others.items() if name.replace("_", ":") not in {each.task for each in found}]
+    return hang.verdict(RUN._replace(tasks=tuple(tasks)), {each.task: each for each in found})
+
+
+def test_the_task_that_reads_no_batch_is_named_with_its_line() -> None:
+    """Its main thread waits in TensorFlow like the others; the thread of its generator tells them apart."""
+    generator = thread(DATA, CALL_PYTHON, wchan="hrtimer_nanosleep")
+    found = judge(
+        evidence("worker:0", thread(*IN_STEP), step=1564),
+        evidence("worker:1", thread(*IN_STEP), generator, step=1563),
+        evidence("worker:2", thread(*IN_STEP), step=1564),
+    )
+    assert found.culprits == ("worker:1",)
+    assert found.sentence == (
+        "worker:1 has read no batch since step 1563 (data.py, line 40): the generator sleeps; "
+        "worker:0, worker:2 wait for it in train.py, line 28"
+    )
+    assert [group.tasks for group in found.groups] == [("worker:1",), ("worker:0", "worker:2")]
+
+
+@pytest.mark.parametrize(
+    ("wchan", "target", "words"),
+    [
+        ("hrtimer_nanosleep", "", "sleeps"),
+        ("futex_do_wait", "", "waits for a lock or another thread"),
+        ("do_wait", "", "waits for a process that it started"),
+        ("anon_pipe_read", "pipe:[5]", "reads from a pipe, where nothing arrives"),
+        ("anon_pipe_write", "pipe:[5]", "writes to a pipe, which nobody reads"),
+        ("wait_for_partner", "", "opens a named pipe that has no other end"),
+        ("wait_woken", "connection to 10.0.0.1:80", "reads from connection to 10.0.0.1:80, where nothing arrives"),
+    ],
+)
+def test_what_a_task_waits_for_in_its_own_code_is_told(wchan: str, target: str, words: str) -> None:
+    """By the function of the kernel in which it waits."""
+    waits = thread(DATA, TRAIN, wchan=wchan, target=target)
+    found = judge(evidence("worker:0", thread(*IN_STEP)), evidence("worker:1", waits))
+    assert found.culprits == ("worker:1",)
+    assert found.sentence.startswith(f"worker:1 {words} (data.py, line 40); worker:0 waits for it")
+
+
+def test_a_stopped_task_and_a_debugger_are_worse_than_a_sleep() -> None:
+    """The remedy for a stopped one can be pasted."""
+    waits = evidence("worker:0", thread(*IN_STEP))
+    sleeps = evidence("worker:1", thread(DATA, wchan="hrtimer_nanosleep"))
+    stopped = evidence("worker:2", thread(TRAIN, has_moved=True), state="T")
+    found = judge(waits, sleeps, stopped)
+    assert found.culprits == ("worker:2",)
+    assert "is stopped (SIGSTOP) (train.py, line 28)" in found.sentence
+    assert found.sentence.endswith("`tflaunch kill -s CONT worker:2` continues it")
+    debugged = evidence("worker:2", thread(PDB, TRAIN))
+    assert judge(waits, sleeps, debugged).sentence.startswith("worker:2 waits for commands in a debugger (train.py")
+
+
+def test_a_task_that_has_ended_is_the_one_that_others_wait_for() -> None:
+    """Uneven data: TensorFlow waits for it without end."""
+    ended = TASK._replace(task="worker:1", state="succeeded", exit_code=0)
+    found = judge(evidence("worker:0", thread(*IN_STEP)), worker_1=ended)
+    assert found.culprits == ("worker:1",)
+    assert found.sentence == "worker:1 has ended with exit code 0; worker:0 waits for it in train.py, line 28"
+
+
+def test_a_task_that_does_not_listen_is_named_with_the_port_at_which_it_does() -> None:
+    """One that is still busy is not, until it is overdue."""
+    waits = evidence("worker:0", thread(FORM, TRAIN))
+    listens = Socket("listening", "127.0.0.1:99", "0.0.0.0:0", 0, is_stuck=False)
+    missing = TASK._replace(task="worker:1", listening=False, address="a:2222")
+    found = judge(
+        waits, evidence("worker:1", thread(DATA, wchan="hrtimer_nanosleep"), sockets=(listens,)), worker_1=missing
+    )
+    assert found.culprits == ("worker:1",)
+    assert found.sentence.startswith("worker:1 does not listen on its port 2222, but at 127.0.0.1:99: it sleeps")
+    busy = evidence("worker:1", thread(DATA, has_moved=True), cpu=1.0)
+    assert judge(waits, busy, worker_1=missing).culprits == ()
+    assert judge(waits, busy, worker_1=missing._replace(waiting_since=1.0)).culprits == ("worker:1",)
+    at_the_limit = RUN._replace(tasks=(TASK._replace(listening=True), missing))
+    both = {"worker:0": waits, "worker:1": busy}
+    assert hang.verdict(at_the_limit, both, is_overdue=True).culprits == ("worker:1",)
+
+
+def test_a_connection_without_an_answer_tells_apart_what_the_stacks_do_not() -> None:
+    """A cable was cut."""
+    cut = Socket("established", "10.0.0.1:5", "10.0.0.2:6", 700, is_stuck=True)
+    found = judge(evidence("worker:0", thread(*IN_STEP), sockets=(cut,)), evidence("worker:1", thread(*IN_STEP)))
+    assert found.sentence.startswith("the connection of worker:0 to 10.0.0.2:6 is not answered")
+
+
+def test_the_minority_and_then_the_lower_step_tell_apart_those_that_wait_in_tensorflow() -> None:
+    """And where nothing does, no task is accused."""
+    saves = thread(EXECUTE, DATA, TRAIN)
+    three = [evidence(f"worker:{index}", thread(*IN_STEP)) for index in range(3)]
+    assert judge(*three[:2], evidence("worker:2", saves)).culprits == ("worker:2",)
+    behind = [evidence(f"worker:{index}", thread(*IN_STEP), step=4 + index) for index in range(2)]
+    assert judge(*behind).culprits == ("worker:0",)
+    alike = judge(*three)
+    assert alike.culprits == ()
+    assert alike.sentence.startswith("worker:0, worker:1, worker:2 wait for each other in the same call")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        evidence("worker:1", thread(DATA, has_moved=True), cpu=1.0),
+        evidence("worker:1", thread(DATA, has_moved=True, wchan="hrtimer_nanosleep")),
+        evidence("worker:1", thread(*IN_STEP, has_moved=True)),
+        evidence("worker:1", thread(DATA, wchan="hrtimer_nanosleep"), step=5, speed=0.2, age=6.0),
+    ],
+    ids=["computes", "sleeps now and then", "is in the same step", "is no later than usual"],
+)
+def test_a_slow_run_is_not_accused(other: Evidence) -> None:
+    """A task that ran between the samples, or whose step usually takes longer."""
+    found = judge(evidence("worker:0", thread(*IN_STEP)), other)
+    assert found.culprits == ()
+
+
+def test_a_task_that_runs_on_without_a_step_is_named_after_a_while() -> None:
+    """It may be in an endless loop, in which it never sleeps."""
+    loops = evidence("worker:1", thread(DATA, has_moved=True), cpu=1.0, silence=20.0)
+    found = judge(evidence("worker:0", thread(*IN_STEP)), loops)
+    assert found.culprits == ("worker:1",)
+    assert "works (1.0 CPUs) (data.py, line 40), silent for 20 s" in found.sentence
+
+
+def test_tasks_that_wait_at_different_lines_are_all_named() -> None:
+    """If others wait for them; if not, the fewest."""
+    waits = evidence("worker:0", thread(*IN_STEP))
+    sleeps, locked = thread(DATA, wchan="hrtimer_nanosleep"), thread(TRAIN)
+    found = judge(waits, evidence("worker:1", sleeps), evidence("worker:2", locked))
+    assert found.culprits == ("worker:1", "worker:2")
+    assert found.sentence == (
+        "worker:1 sleeps (data.py, line 40); worker:0 waits for it in train.py, line 28; "
+        "worker:2: waits for a lock or another thread (train.py, line 28)"
+    )
+    alike = [evidence(f"worker:{index}", locked) for index in range(2)]
+    assert judge(*alike, evidence("worker:2", sleeps)).culprits == ("worker:2",)
+
+
+def test_none_of_two_tasks_that_wait_in_their_own_code_is_accused() -> None:
+    """Nothing shows which one waits for the other."""
+    sleeps, locked = thread(DATA, wchan="hrtimer_nanosleep"), thread(TRAIN)
+    found = judge(evidence("worker:0", locked), evidence("worker:1", sleeps))
+    assert found.culprits == ()
+    assert found.sentence == (
+        "worker:0 waits for a lock or another thread (train.py, line 28); worker:1: sleeps (data.py, line 40)"
+    )
+
+
+def test_copies_of_the_same_file_on_several_hosts_are_one_place() -> None:
+    """The directory of `sync` and that of Python's packages have other names on each host."""
+    alike = []
+    for index in range(2):
+        home = f"/home/ann{index}"
+        train = Frame(f"{home}/runs/r/agents/h{index}/code/train.py", 28, "<module>")
+        execute = Frame(f"{home}/lib/python3.1{index}/site-packages/tensorflow/python/eager/execute.py", 53, "x")
+        alike.append(evidence(f"worker:{index}", thread(execute, train)))
+    found = judge(*alike)
+    assert found.sentence.startswith("worker:0, worker:1 wait for each other in the same call (train.py, line 28)")
+    assert [group.tasks for group in found.groups] == [("worker:0", "worker:1")]
+
+
+def test_while_another_task_works_one_that_sleeps_is_not_accused_at_once() -> None:
+    """The step may only be slow."""
+    waits, works = evidence("worker:0", thread(*IN_STEP)), evidence("worker:1", thread(DATA, has_moved=True), cpu=1.0)
+    sleeps = evidence("worker:2", thread(DATA, wchan="hrtimer_nanosleep"), silence=5.0)
+    assert judge(waits, works, sleeps).culprits == ()
+    assert judge(waits, works, sleeps._replace(silence=20.0)).culprits == ("worker:2",)
+
+
+def test_servers_that_wait_for_work_are_not_accused() -> None:
+    """Parameter servers and workers of a coordinator wait without limit; the chief decides."""
+    servers = [evidence(task, thread(JOIN, TRAIN)) for task in ("worker:0", "ps:0")]
+    works = evidence("chief:0", thread(TRAIN, has_moved=True), cpu=1.0)
+    assert judge(works, *servers).culprits == ()
+    sleeps = evidence("chief:0", thread(DATA, wchan="hrtimer_nanosleep"))
+    assert judge(sleeps, *servers).culprits == ("chief:0",)
+
+
+def test_evidence_survives_the_way_to_another_command() -> None:
+    """As JSON."""
+    listens = Socket("listening", "127.0.0.1:99", "0.0.0.0:0", 0, is_stuck=False)
+    sent = evidence("worker:0", thread(*IN_STEP), sockets=(listens,), step=5, silence=2.0)
+    assert read_evidence(sent.as_json()) == sent

@@ -1,0 +1,197 @@
+"""Calls of kubectl, with a program in its place: where it runs, what it is given, and what is said when it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tflaunch_worker
+from support.specs import clustered
+from tflaunch.errors import TflaunchError
+from tflaunch.kubernetes import kubectl
+from tflaunch.kubernetes.kubectl import KubectlError
+from tflaunch.plan.model import RUN_LABEL, KubernetesPlan, Plan
+from tflaunch.runtime import cluster_objects
+
+pytestmark = pytest.mark.unit
+OBJECTS = [
+    {"kind": "Service", "metadata": {"name": "job", "labels": {}}, "spec": {}},
+    {
+        "kind": "StatefulSet",
+        "metadata": {"name": "job-worker", "labels": {}},
+        "spec": {
+            "template": {"metadata": {"labels": {}}, "spec": {"containers": [{"command": ["python3"]}]}},
+        },
+    },
+]
+CLUSTER = KubernetesPlan("job", json.dumps(OBJECTS), 60.0, namespace="team")
+VIEW = {"contexts": [{"name": "lab", "context": {"namespace": "own"}}]}
+FAKE = f"""#!{sys.executable}
+import json, os, sys
+place = os.path.dirname(__file__)
+words = [word for word in sys.argv[1:] if not word.startswith(("--context", "--namespace", "--output"))]
+given = sys.stdin.read()
+with open(os.path.join(place, "calls"), "a") as calls:
+    calls.write(json.dumps([sys.argv[1:], given]) + "\\n")
+if given and json.loads(given)["kind"] == "List":
+    words.append("list")
+answers = json.load(open(os.path.join(place, "answers")))
+code, out, err = next(answer for start, answer in answers if " ".join(words).startswith(start))
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(code)
+"""
+
+
+class Kubectl:
+    """The program in place of kubectl."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        (directory / "kubectl").write_text(FAKE)
+        (directory / "kubectl").chmod(0o755)
+
+    def answers(self, *answers: tuple[str, int, str, str]) -> None:
+        """Answer commands that start so with this exit code, output and error output."""
+        (self._directory / "answers").write_text(json.dumps([(start, rest) for start, *rest in answers]))
+
+    def calls(self) -> list[tuple[list[str], str]]:
+        """Return the arguments and the input of each call."""
+        lines = (self._directory / "calls").read_text().splitlines()
+        return [(words, given) for words, given in map(json.loads, lines)]
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
+    """Find it before any other."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    return Kubectl(tmp_path)
+
+
+def _plan() -> Plan:
+    return clustered({"worker": 1})._replace(kubernetes=CLUSTER)
+
+
+VIEWED = ("config view", 0, json.dumps(VIEW), "")
+MADE = ("create", 0, json.dumps({"metadata": {"uid": "u1"}}), "")
+
+
+def test_context_and_namespace_are_pinned(fake: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.answers(VIEWED)
+    pinned = kubectl.pinned(CLUSTER)
+    assert (pinned.context, pinned.namespace, pinned.config) == ("lab", "team", None)
+    assert kubectl.pinned(CLUSTER._replace(namespace=None)).namespace == "own"
+    monkeypatch.setenv("KUBECONFIG", f"a.conf{os.pathsep}/b.conf")
+    assert kubectl.pinned(CLUSTER).config == f"{Path.cwd()}/a.conf{os.pathsep}/b.conf"
+
+
+def test_a_cluster_is_used_as_it_was_pinned() -> None:
+    cluster = CLUSTER._replace(context="lab", config="/a.conf")
+    assert kubectl.exec_command(cluster, "pod") == [
+        "env", "KUBECONFIG=/a.conf", "kubectl", "--context=lab", "--namespace=team",
+        "exec", "--stdin", "pod", "--container=tensorflow", "--",
+    ]  # fmt: skip
+
+
+def test_objects_have_their_run_their_owner_and_the_program(fake: Kubectl) -> None:
+    fake.answers(VIEWED, MADE)
+    plan = cluster_objects.create(_plan(), "job-1")
+    assert plan.kubernetes is not None
+    assert plan.kubernetes.context == "lab"
+    _, (_, service), (_, rest) = fake.calls()
+    assert json.loads(service)["metadata"]["labels"] == {RUN_LABEL: "job-1"}
+    (workers,) = json.loads(rest)["items"]
+    assert workers["metadata"]["ownerReferences"][0]["uid"] == "u1"
+    assert workers["spec"]["template"]["metadata"]["labels"] == {RUN_LABEL: "job-1"}
+    command = workers["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[:-1] == ["python3", "-E", "-s", "-S", "-c"]
+    assert command[-1].endswith("\nmain()")
+    compile(command[-1], "pod", "exec")
+
+
+def test_pods_of_another_run_are_named(fake: Kubectl) -> None:
+    taken = 'Error from server (AlreadyExists): services "job" already exists'
+    there = {"metadata": {"labels": {RUN_LABEL: "job-0"}}}
+    fake.answers(VIEWED, ("create", 1, "", taken), ("get service job", 0, json.dumps(there), ""))
+    with pytest.raises(TflaunchError, match=r"run job-0 has its pods there; end it \(`tflaunch down job-0`\)") as found:
+        cluster_objects.create(_plan(), "job-1")
+    assert "`kubectl --context=lab --namespace=team delete service job`" in str(found.value)
+    assert found.value.exit_code == 3
+
+
+def test_what_kubernetes_refuses_leaves_nothing(fake: Kubectl) -> None:
+    refused = 'error validating data: unknown field "nodSelector"; if you choose to ignore these errors, turn it off'
+    fake.answers(VIEWED, ("create --filename=- list", 1, "", refused), MADE, ("delete", 0, "", ""), ("wait", 0, "", ""))
+    with pytest.raises(TflaunchError, match=r'unknown field "nodSelector"; see that `kubectl get pods` works here'):
+        cluster_objects.create(_plan(), "job-1")
+    assert [words for words, _ in fake.calls() if f"--selector={RUN_LABEL}=job-1" in words and "delete" in words]
+
+
+def test_missing_permissions_are_listed(fake: Kubectl) -> None:
+    fake.answers(("auth can-i create pods/exec", 1, "no\n", ""), ("auth can-i", 0, "yes\n", ""))
+    assert kubectl.missing_permissions(CLUSTER) == ["create pods/exec"]
+    with pytest.raises(TflaunchError, match="you may not do this in the namespace: create pods/exec; ask"):
+        cluster_objects.require_permissions(CLUSTER)
+
+
+def test_a_cluster_that_does_not_answer_is_not_a_missing_permission(fake: Kubectl) -> None:
+    fake.answers(("auth can-i", 1, "", "The connection to the server x was refused"))
+    reason = "your permissions cannot be checked: The connection to the server x was refused"
+    with pytest.raises(TflaunchError, match=reason):
+        cluster_objects.require_permissions(CLUSTER)
+
+
+def test_a_machine_without_kubectl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(KubectlError, match="`kubectl` is not installed here, or not on the PATH; install it"):
+        kubectl.run_kubectl(CLUSTER, "get", "pods")
+
+
+def test_a_kubectl_that_cannot_be_executed(fake: Kubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kubectl").chmod(0o644)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(KubectlError, match="`kubectl` cannot be run: Permission denied"):
+        kubectl.run_kubectl(CLUSTER, "get", "pods")
+
+
+@pytest.mark.parametrize("answer", ["{}", '{"metadata": null}', '{"metadata": []}'])
+def test_a_service_without_uid_is_deleted_again(fake: Kubectl, answer: str) -> None:
+    fake.answers(VIEWED, ("create", 0, answer, ""), ("delete", 0, "", ""), ("wait", 0, "", ""))
+    with pytest.raises(TflaunchError, match="its answer has an unexpected form"):
+        cluster_objects.create(_plan(), "job-1")
+    assert any("delete" in words for words, _ in fake.calls())
+
+
+def test_a_configuration_of_an_unexpected_form(fake: Kubectl) -> None:
+    fake.answers(("config view", 0, '{"contexts": [{"context": null}]}', ""))
+    with pytest.raises(KubectlError, match="its answer has an unexpected form"):
+        kubectl.pinned(CLUSTER._replace(namespace=None))
+
+
+PARENT = """
+signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # as `main` does, which may begin after the child
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.2), os.write(1, b"saved"), os._exit(0)))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    os.write(1, b"ready ")
+    while True:
+        signal.pause()
+"""
+
+
+def test_the_first_process_of_a_pod_lets_its_children_end() -> None:
+    """It passes TERM to them, and stays until they have ended."""
+    source = Path(tflaunch_worker.__file__).with_name("pod.py").read_text()
+    program = f"{source.replace('_LAST_OUTPUT = 2.0', '_LAST_OUTPUT = 0.0')}\n{PARENT}\nmain()"
+    process: Any = subprocess.Popen([sys.executable, "-E", "-s", "-S", "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout.read(6) == b"ready "
+    process.terminate()
+    rest, _ = process.communicate(timeout=30)
+    assert (rest, process.returncode) == (b"saved", 0)

@@ -1,0 +1,142 @@
+"""What users are notified of, and how often."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.job_history import HERE, History
+from support.specs import planned
+from tflaunch.core.events import OutputStalled
+from tflaunch.plan.model import NotifyPlan
+from tflaunch.runtime.notifier import Notifier, Occurrence, end_of, occurrences
+
+pytestmark = pytest.mark.unit
+
+FAILED = Occurrence("failed", "end", "worker:0 exited with code 3")
+SERVERS = {"chief": 1, "worker": 2, "ps": 1}
+
+
+def job(**fields: Any) -> History:
+    return History(planned({"cluster": {"worker": 2}, "command": ["train"], **fields}))
+
+
+def told(history: History, *steps: Any) -> list[tuple[str, str, str]]:
+    """Return what is told of while a job goes through steps, each a function."""
+    found: list[tuple[str, str, str]] = []
+    for one in steps:
+        before = history.job
+        one()
+        found += [tuple(each) for each in occurrences(before, history.job)]
+    return found
+
+
+def test_a_restart_of_all_is_one_occurrence() -> None:
+    """With its cause."""
+    history = job().start()
+    found = told(history, lambda: history.ends("worker:1", 3), lambda: history.ends("worker:0", None, 15), history.wait)
+    found += told(history, history.start)
+    assert found == [("restarted", "restarted-1", "restart 1 of 3: worker:1 exited with code 3")]
+
+
+def test_a_restart_of_one() -> None:
+    """A worker beside parameter servers, by its own attempt."""
+    history = job(cluster=SERVERS, strategy="parameter_server").start()
+    found = told(history, lambda: history.ends("worker:1", 3), history.wait)
+    assert found == [("restarted", "restarted-worker-1-1", "worker:1 restarts alone (attempt 1)")]
+
+
+def test_a_stall() -> None:
+    """Of the tasks that train, once in an attempt."""
+    history = job(timeouts={"stall": "10s"}).start()
+    stalls = [OutputStalled(HERE, f"worker:{index}", 0) for index in (0, 1)]
+    (found,) = told(history, *[lambda stall=stall: history.happens(stall) for stall in stalls])
+    assert found[:2] == ("stalled", "stalled-0")
+    assert "no output or progress for 10 s" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("state", "kinds"), [("succeeded", ["done"]), ("failed", ["failed"]), ("stopped", []), ("interrupted", [])]
+)
+def test_the_end(tmp_path: Path, state: str, kinds: list[str]) -> None:
+    """A user who has ended the job knows of it."""
+    history = job(strategy="none").start()
+    for task in ("worker:0", "worker:1"):
+        history.ends(task, 0)
+    assert [each.kind for each in end_of(history.job, state, tmp_path)] == kinds
+
+
+class Told:
+    """A run's notifier whose command appends the summary to a file."""
+
+    def __init__(self, directory: Path, *command: str, on: tuple[str, ...] = ("failed",)) -> None:
+        self.directory = directory
+        self.records: list[str] = []
+        self.said: list[str] = []
+        script = "echo $TFLAUNCH_EVENT: $TFLAUNCH_SUMMARY >>told; cat >>told"
+        self.plan = NotifyPlan(command or ("sh", "-c", script), on, str(directory))
+
+    def notify(self, *found: Occurrence) -> None:
+        """Notify as a new supervisor of the run does."""
+        notifier = Notifier(self.plan, self.directory, job().job, self.records.append, self.said.append)
+        notifier.notify(found)
+        notifier.close()
+
+    def text(self) -> str:
+        file = self.directory / "told"
+        return file.read_text() if file.exists() else ""
+
+
+def test_another_supervisor_does_not_notify_again(tmp_path: Path) -> None:
+    """Even if the first was killed before it could record that it did."""
+    run = Told(tmp_path)
+    run.notify(FAILED)
+    run.notify(FAILED)
+    assert run.text() == f"failed: {FAILED.text}\n{FAILED.text}\n"
+    assert run.records == ["end", "end"]
+    assert run.said == []
+
+
+def test_what_the_spec_does_not_name(tmp_path: Path) -> None:
+    """Is not told."""
+    run = Told(tmp_path, on=("done", "stalled"))
+    run.notify(FAILED)
+    assert (run.text(), run.records) == ("", [])
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("sh", "-c", "exit 3"), "warning: notify.exec exited with code 3; its output is in "),
+        (("sh", "-c", "kill -9 $$"), "warning: notify.exec was killed by signal 9"),
+        (("no-such-program",), "warning: notify.exec exited with code 127"),
+    ],
+)
+def test_a_command_that_fails(tmp_path: Path, command: tuple[str, ...], said: str) -> None:
+    """The job's end is the same, and a sentence says where the reason is."""
+    run = Told(tmp_path, *command)
+    run.notify(FAILED)
+    (sentence,) = run.said
+    assert sentence.startswith(said)
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    """The spec's directory may have been removed while the job ran."""
+    run = Told(tmp_path)
+    run.plan = run.plan._replace(directory=str(tmp_path / "gone"))
+    run.notify(FAILED)
+    assert run.said == [f"warning: notify.exec: {tmp_path / 'gone'}: No such file or directory"]
+    assert run.records == []
+
+
+def test_a_slow_command_delays_the_end_by_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all commands together."""
+    monkeypatch.setattr("tflaunch.runtime.notifier.PATIENCE", 0.2)
+    run = Told(tmp_path, "sleep", "3")
+    began = time.monotonic()
+    run.notify(FAILED, FAILED._replace(name="another"))
+    assert 0.2 <= time.monotonic() - began < 2
+    assert run.said == ["warning: notify.exec still runs after 0.2 s, and is not waited for"]

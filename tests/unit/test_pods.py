@@ -1,0 +1,438 @@
+"""Hosts that are pods: their names, the objects from which Kubernetes makes them, and what it says about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.job_history import History
+from support.specs import DIRECTORY, MACHINE, made
+from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.problems import validate_data
+from tflaunch.core import policy
+from tflaunch.core.events import HostDelayed
+from tflaunch.discovery import prepare
+from tflaunch.errors import SpecError
+from tflaunch.explain import summary
+from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.kubernetes import kubectl
+from tflaunch.kubernetes.kubectl import KubectlError
+from tflaunch.kubernetes.pod_state import PodState, read_pods
+from tflaunch.kubernetes.pod_watch import PodWatch
+from tflaunch.plan import lint, planner, serialize, tensorboard
+from tflaunch.plan.model import KubernetesPlan, Plan
+from tflaunch.transport import pods as transport
+from tflaunch.transport.base import AgentGone, LinkError
+
+pytestmark = pytest.mark.unit
+SPEC: dict[str, Any] = {
+    "name": "Night_ly",
+    "cluster": {"chief": ["a:2222"], "worker": ["b", "b"], "ps": 1},
+    "hosts": {"a": {"docker": "box", "env": {"A": "1"}}, "b": {"python": "/opt/bin/python"}},
+    "sidecars": {"Data_a": {"command": ["serve"]}},
+    "command": ["python", "train.py"],
+    "sync": {},
+    "timeouts": {"grace": "2500ms"},
+    "container": {
+        "image": "ghcr.io/ann/train:1",
+        "resources": {"cpu": 2, "memory": "4Gi", "gpu": 2},
+        "volumes": {"/data": "claim", "/cache": "/var/cache"},
+    },
+    "kubernetes": {
+        "context": "lab",
+        "labels": {"kueue.x-k8s.io/queue-name": "night"},
+        "annotations": {"owner": "ann"},
+        "pod": {"nodeSelector": {"gpu": "a100"}, "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]},
+        "pending": "5m",
+    },
+}
+
+
+def _spec(**changes: Any) -> Spec:
+    spec, _ = prepare.complete("spec", Path(), made({**SPEC, **changes}))
+    return spec
+
+
+def _plan(**changes: Any) -> Plan:
+    return planner.make_plan(_spec(**changes), DIRECTORY, MACHINE)
+
+
+def _cluster(**changes: Any) -> KubernetesPlan:
+    cluster = _plan(**changes).kubernetes
+    assert cluster is not None
+    return cluster
+
+
+def _sets(**changes: Any) -> dict[str, dict[str, Any]]:
+    _, *sets = json.loads(_cluster(**changes).objects)
+    return {one["metadata"]["name"]: one for one in sets}
+
+
+def test_each_task_has_a_pod_with_a_name_of_the_service() -> None:
+    plan = _plan()
+    addresses = {process.task: str(process.address) for process in plan.tasks}
+    assert addresses == {
+        "chief:0": "night-ly-chief-0.night-ly:2222",
+        "worker:0": "night-ly-worker-0.night-ly:auto",
+        "worker:1": "night-ly-worker-1.night-ly:auto",
+        "ps:0": "night-ly-ps-0.night-ly:auto",
+    }
+    assert [process.host for process in plan.sidecars] == ["night-ly-data-a-0"]
+    assert all(host.is_pod and host.inherits_environment and not host.is_local for host in plan.hosts)
+    assert not any(plan.is_warm_host(host.host) for host in plan.hosts)
+
+
+def test_settings_of_hosts_that_are_about_the_task_are_kept() -> None:
+    plan = _plan()
+    chief, worker = plan.find("chief:0"), plan.find("worker:0")
+    assert chief.env["A"] == "1"
+    assert worker.argv[0] == "/opt/bin/python"
+    assert worker.env["PATH"] == "/opt/bin:${host:PATH}"
+    assert all(host.docker is None for host in plan.hosts)
+
+
+def test_a_stateful_set_for_each_role_and_sidecar() -> None:
+    sets = _sets()
+    assert {name: one["spec"]["replicas"] for name, one in sets.items()} == {
+        "night-ly-chief": 1,
+        "night-ly-worker": 2,
+        "night-ly-ps": 1,
+        "night-ly-data-a": 1,
+    }
+    for one in sets.values():
+        template = one["spec"]["template"]
+        assert one["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        assert template["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "night"
+        assert template["metadata"]["annotations"] == {"owner": "ann"}
+        assert one["spec"]["serviceName"] == "night-ly"
+        assert one["spec"]["podManagementPolicy"] == "Parallel"  # one that waits for its peers would never be ready
+        assert template["spec"]["nodeSelector"] == {"gpu": "a100"}
+        assert template["spec"]["terminationGracePeriodSeconds"] == 13
+
+
+def test_what_the_spec_says_of_containers() -> None:
+    sets = _sets()
+    (worker,) = sets["night-ly-worker"]["spec"]["template"]["spec"]["containers"]
+    (ps,) = sets["night-ly-ps"]["spec"]["template"]["spec"]["containers"]
+    assert worker["image"] == "ghcr.io/ann/train:1"
+    assert worker["command"] == ["/opt/bin/python"]
+    assert worker["resources"]["limits"] == {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": 2}
+    assert ps["resources"]["limits"] == {"cpu": "2", "memory": "4Gi"}  # it does not train
+    assert [mount["mountPath"] for mount in worker["volumeMounts"]] == ["/data", "/cache"]
+    assert sets["night-ly-ps"]["spec"]["template"]["spec"]["volumes"] == [
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        {"name": "volume-0", "persistentVolumeClaim": {"claimName": "claim"}},
+        {"name": "volume-1", "hostPath": {"path": "/var/cache"}},
+    ]
+
+
+def test_the_plan_is_kept_as_a_whole() -> None:
+    plan = _plan()
+    assert serialize.from_json(serialize.as_json(plan)) == plan
+    assert _cluster()._replace(objects="") == KubernetesPlan("night-ly", "", 300.0, "lab")
+
+
+def test_the_time_for_pods_to_run_is_time_to_join() -> None:
+    plan = _plan()
+    assert policy.join_limit(plan, 0.0) == 300.0 + policy.join_limit(plan._replace(kubernetes=None), 0.0)
+
+
+def test_other_engines_ignore_it() -> None:
+    spec, _ = prepare.complete("spec", Path(), made({**SPEC, "cluster": {"worker": ["a", "b"]}}), giver="k8s")
+    assert spec.kubernetes is None
+    assert "night-ly-worker-0" not in spec.hosts
+
+
+def test_an_image_is_used() -> None:
+    assert lint.unused_image(_spec(), None) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"container": {}}, "container.image: is missing"),
+        ({"sync": None}, 'sync: is missing, and pods do not have the files beside the spec; write "sync": {}'),
+        ({"name": "n" * 41}, "is too long for the names of pods"),
+        ({"cluster": {}, "discover": {"worker": "dns:worker"}}, "discover: would look for hosts"),
+        ({"hosts": {"discover": "slurm"}}, "hosts.discover: would look for hosts"),
+        ({"sidecars": {"worker-": {"command": ["serve"]}}}, "sidecars.worker-: is 'worker' as a pod, like 'worker'"),
+    ],
+)
+def test_what_pods_cannot_be_made_of(changes: dict[str, Any], sentence: str) -> None:
+    data = {key: value for key, value in {**SPEC, **changes}.items() if value is not None}
+    with pytest.raises(SpecError) as found:
+        prepare.complete("spec", Path(), made(data))
+    assert sentence in "\n".join(problem.sentence() for problem in found.value.problems)
+
+
+@pytest.mark.parametrize("workdir", ["/app", "~/app", "${host:APP}"])
+def test_code_in_the_image_needs_no_sync(workdir: str) -> None:
+    data = {key: value for key, value in SPEC.items() if key != "sync"}
+    spec, _ = prepare.complete("spec", Path(), made({**data, "workdir": workdir}))
+    assert spec.kubernetes is not None
+
+
+@pytest.mark.parametrize("field", ["containers", "restartPolicy"])
+def test_fields_of_pods_that_are_ours_are_refused(field: str) -> None:
+    problems = validate_data({**SPEC, "kubernetes": {"pod": {field: []}}})
+    assert isinstance(problems, list)
+    assert problems[0].sentence().startswith(f"kubernetes.pod: sets '{field}', which tflaunch sets")
+
+
+# ---- what Kubernetes says
+
+
+def _pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return {"kind": "Pod", "metadata": {"name": "job-worker-0", "uid": "u1", **metadata}, "status": status}
+
+
+def _with_container(state: dict[str, Any], last: dict[str, Any] | None = None, **about: Any) -> dict[str, Any]:
+    container = {"name": "tensorflow", "image": "i:1", "state": state, "lastState": last or {}, **about}
+    conditions = [{"type": "PodScheduled", "status": "True"}]
+    return {"phase": "Pending", "conditions": conditions, "containerStatuses": [container]}
+
+
+SET = {"kind": "StatefulSet", "metadata": {"name": "job-worker", "uid": "s1"}}
+RUNNING = _with_container({"running": {}}, containerID="c1")
+NO_NODE = {
+    "phase": "Pending",
+    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}],
+}
+TOO_LITTLE = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+
+
+def _read(*items: dict[str, Any], events: tuple[dict[str, Any], ...] = ()) -> PodState:
+    return read_pods(items, events, ["job-worker-0"])["job-worker-0"]
+
+
+def _warning(uid: str, reason: str, message: str) -> dict[str, Any]:
+    return {"involvedObject": {"uid": uid}, "reason": reason, "message": message}
+
+
+def test_a_pod_that_runs_waits_for_nothing() -> None:
+    assert _read(SET, _pod(RUNNING)) == PodState("u1", "c1")
+
+
+@pytest.mark.parametrize(
+    ("items", "events", "waits_for", "reason"),
+    [
+        ([SET, _pod(NO_NODE)], (), "Unschedulable", "its pod has no node: 0/3 nodes"),
+        ([SET, _pod({"phase": "Pending"})], (), "scheduler", "the scheduler has not seen it yet"),
+        (
+            [SET, _pod(_with_container({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}))],
+            (),
+            "image",
+            "its image 'i:1' cannot be pulled: Back-off",
+        ),
+        (
+            [SET, _pod(_with_container({"waiting": {"reason": "CrashLoopBackOff"}}, TOO_LITTLE))],
+            (),
+            "CrashLoopBackOff",
+            "too little memory (OOMKilled)",
+        ),
+        (
+            [SET, _pod(_with_container({"waiting": {"reason": "ContainerCreating"}}))],
+            (_warning("u1", "FailedMount", "no such claim"),),
+            "creation",
+            "its container cannot be made: FailedMount: no such claim",
+        ),
+        (
+            [SET],
+            (_warning("s1", "FailedCreate", "exceeded quota"),),
+            "refused",
+            "its pod is refused: FailedCreate: exceeded quota",
+        ),
+        ([SET], (), "controller", "its pod was not made yet"),
+        ([SET], (_warning("s0", "FailedCreate", "of an earlier run"),), "controller", "its pod was not made yet"),
+        ([], (), "deleted", "StatefulSet job-worker was deleted"),
+        ([SET, _pod(RUNNING, deletionTimestamp="now")], (), "deletion", "its pod is being deleted"),
+    ],
+)
+def test_what_a_pod_waits_for(
+    items: list[dict[str, Any]], events: tuple[dict[str, Any], ...], waits_for: str, reason: str
+) -> None:
+    state = _read(*items, events=events)
+    assert state.waits_for == waits_for
+    assert reason in state.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "Evicted: low on memory"),
+        (_with_container({"running": {}}, TOO_LITTLE, containerID="c2"), "too little memory (OOMKilled)"),
+        (_with_container({"terminated": {"reason": "Error", "exitCode": 1}}), "ended with code 1 (Error)"),
+        (
+            {"conditions": [{"type": "DisruptionTarget", "reason": "PreemptionByScheduler", "message": "by job b"}]},
+            "PreemptionByScheduler: by job b",
+        ),
+    ],
+)
+def test_why_a_pod_has_ended(status: dict[str, Any], ended: str) -> None:
+    assert ended in _read(SET, _pod(status)).ended
+
+
+# ---- reaching it
+
+
+class FakeCommand:
+    """Fake connector to a pod: each call takes the next outcome."""
+
+    def __init__(self, *outcomes: Exception | str) -> None:
+        self._outcomes = list(outcomes)
+
+    def open(self) -> Any:
+        return self.resume()
+
+    def resume(self) -> Any:
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+class FakeWatch:
+    """Fake `PodWatch`: each query takes the next state; the last one is repeated."""
+
+    def __init__(self, *states: PodState) -> None:
+        self.states = list(states)
+
+    def look_at(self, pod: str) -> PodState:
+        assert pod == "job-worker-0"
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let waiting take no time."""
+    now = [0.0]
+    monkeypatch.setattr(transport.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(transport.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+def _connector(command: FakeCommand, *states: PodState, pending: float = 60.0) -> transport.PodConnector:
+    watch: Any = FakeWatch(*states)
+    way: Any = command
+    return transport.PodConnector("job-worker-0", way, watch, pending, patience=10.0)
+
+
+THERE = PodState("u1", "c1")
+STUCK = PodState("u1", "", "image", "its image cannot be pulled")
+
+
+def test_a_pod_is_waited_for_and_the_reason_told_once() -> None:
+    told: list[str] = []
+    connector = _connector(FakeCommand("link"), *[STUCK] * 20, THERE)
+    connector.tell_delay(told.append)
+    assert connector.open() == "link"
+    assert told == ["its image cannot be pulled"]
+
+
+def test_the_wait_for_a_pod_has_a_limit(clock: list[float]) -> None:
+    with pytest.raises(LinkError, match=r"cannot be pulled; it did not run within 60 s \(kubernetes.pending\)"):
+        _connector(FakeCommand(), STUCK).open()
+    assert 60 <= clock[0] < 62
+
+
+def test_a_deleted_set_is_not_waited_for(clock: list[float]) -> None:
+    with pytest.raises(LinkError, match="StatefulSet x was deleted"):
+        _connector(FakeCommand(), PodState(waits_for="deleted", reason="StatefulSet x was deleted")).open()
+    assert clock[0] == 0
+
+
+def test_a_pod_that_cannot_be_entered_yet_is_tried_again() -> None:
+    assert _connector(FakeCommand(LinkError("not yet"), LinkError("not yet"), "link"), THERE).open() == "link"
+
+
+def test_a_pod_that_cannot_be_entered_at_all_is_given_up(clock: list[float]) -> None:
+    with pytest.raises(LinkError, match="forbidden"):
+        _connector(FakeCommand(*[LinkError("forbidden")] * 50), THERE).open()
+    assert clock[0] <= 11
+
+
+@pytest.mark.parametrize(
+    ("later", "reason"),
+    [
+        (PodState(waits_for="controller", reason="not made yet"), "its pod was deleted"),
+        (PodState("u2", "c2"), "its pod was deleted"),
+        (PodState("u1", "c2", ended="OOMKilled"), "OOMKilled"),
+        (PodState("u1", "", "failed", "failed", "Evicted: low on memory"), "Evicted: low on memory"),
+    ],
+)
+def test_an_agent_whose_container_has_ended_is_gone(later: PodState, reason: str) -> None:
+    connector = _connector(FakeCommand("link", LinkError("no such pod")), THERE, later)
+    connector.open()
+    with pytest.raises(AgentGone, match=reason):
+        connector.resume()
+
+
+@pytest.mark.parametrize("later", [THERE, PodState("u1", "c1", "deletion", "it is being deleted")])
+def test_an_agent_whose_container_runs_may_be_alive(later: PodState) -> None:
+    connector = _connector(FakeCommand("link", LinkError("cut")), THERE, later)
+    connector.open()
+    with pytest.raises(LinkError, match="cut"):
+        connector.resume()
+
+
+# ---- telling it
+
+
+def test_a_delay_is_told_once_for_all_hosts_that_lack_the_same() -> None:
+    history = History(_plan())
+    logs = Logs("logs", lambda *_: [])
+
+    def told(host: str, reason: str) -> list[str]:
+        before, event = history.job, HostDelayed(host, reason)
+        history.happens(event)
+        return messages_about(before, event, history.job, history.now, logs)
+
+    assert told("night-ly-worker-0", "no node") == ["waiting for night-ly-worker-0: no node"]
+    assert told("night-ly-worker-1", "no node") == []
+    assert told("night-ly-worker-1", "no image") == ["waiting for night-ly-worker-1: no image"]
+    assert history.job.hosts["night-ly-worker-1"].reason == "no image"
+
+
+def test_tensorboard_in_a_pod_is_reached_through_kubectl() -> None:
+    plan = _plan(tensorboard="/logs")
+    (_, command) = tensorboard.reach(plan, 6006).lines()
+    assert command.strip() == "kubectl --context=lab port-forward night-ly-chief-0 6006"
+
+
+def test_files_in_pods_are_said_to_be_deleted() -> None:
+    job = History(_plan()).job
+    assert summary.where_results_are(job) == []
+    job = job.with_host("night-ly-chief-0", code="/root/code")
+    assert "deleted with the pods; `collect`" in "\n".join(summary.where_results_are(job))
+    collecting = _plan(collect=["out/**"])
+    assert summary.where_results_are(job._replace(plan=collecting, original=collecting)) == []
+
+
+def test_an_answer_of_an_unexpected_form_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubectl, "run_for_json", lambda *_, **__: {"items": [{"kind": "Pod"}]})
+    watch = PodWatch(KubernetesPlan("job", "[]", 60.0), "job-1", ["job-worker-0"])
+    with pytest.raises(KubectlError, match="its answer has an unexpected form: KeyError"):
+        watch.look_at("job-worker-0")
+
+
+def test_threads_share_a_failure_to_ask(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    """Each would otherwise wait for its own timeout, after those of all others."""
+    asked = []
+
+    def time_out(*_: object, **__: object) -> None:
+        asked.append(clock[0])
+        clock[0] += 10
+        raise KubectlError("it did not end within 10 s")
+
+    monkeypatch.setattr(kubectl, "run_for_json", time_out)
+    watch = PodWatch(KubernetesPlan("job", "[]", 60.0), "job-1", ["job-worker-0", "job-worker-1"])
+    for pod in ("job-worker-0", "job-worker-1"):
+        with pytest.raises(KubectlError, match="within 10 s"):
+            watch.look_at(pod)
+    assert asked == [0]
+    clock[0] += 1
+    monkeypatch.setattr(kubectl, "run_for_json", lambda *_, **__: {"items": []})
+    assert watch.look_at("job-worker-0").waits_for == "deleted"

@@ -1,0 +1,57 @@
+"""Secrets where this machine has them: read as they are, and shown nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tflaunch.client.secret_values import find_secrets, read_secrets
+from tflaunch.errors import TflaunchError
+from tflaunch.plan.model import SecretSource
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [(b"key", "key"), (b"key\n", "key"), (b"key\r\n", "key"), (b" a\nb \n", " a\nb "), (b"\xff", "\udcff")],
+)
+def test_a_file_is_read_without_its_last_line_break(tmp_path: Path, content: bytes, value: str) -> None:
+    """As by a shell; other bytes arrive as they are."""
+    (tmp_path / "key").write_bytes(content)
+    assert dict(read_secrets({"KEY": SecretSource(file=str(tmp_path / "key"))})) == {"KEY": value}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "is empty; write the value"), (b"\n", "is empty"), (b"a\0b", "contains a NUL character")],
+)
+def test_a_file_without_a_usable_value_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    """By its path."""
+    (tmp_path / "key").write_bytes(content)
+    with pytest.raises(TflaunchError, match=rf"secrets\.KEY: {tmp_path}/key {words}"):
+        read_secrets({"KEY": SecretSource(file=str(tmp_path / "key"))})
+
+
+def test_a_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it is read, not when the plan is made."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".key").write_text("value")
+    assert read_secrets({"KEY": SecretSource(file="~/.key")})["KEY"] == "value"
+
+
+def test_a_representation_has_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tracebacks and debuggers show it."""
+    monkeypatch.setenv("SOURCE", "hush")
+    secrets, problems = find_secrets({"KEY": SecretSource(env="SOURCE"), "OTHER": SecretSource(env="NOT_SET")})
+    assert repr(secrets) == str(secrets) == "Secrets(KEY, OTHER)"
+    assert (secrets["KEY"], secrets["OTHER"]) == ("hush", None)
+    assert [problem.where for problem in problems] == ["secrets.OTHER"]
+
+
+def test_more_than_fits_into_an_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With both figures, before an agent has to refuse it."""
+    monkeypatch.setenv("SOURCE", "x" * 40_000)
+    with pytest.raises(TflaunchError, match="secrets: have 80000 bytes, and at most 65536 fit"):
+        read_secrets({"A": SecretSource(env="SOURCE"), "B": SecretSource(env="SOURCE")})

@@ -1,0 +1,51 @@
+"""One server for all tests of the page, and runs to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.launch import Launch, clean_launch
+from support.web_pages import Server, newest
+
+BROKEN = """
+import os, time
+if os.environ["TFLAUNCH_TASK"] == "worker:2":
+    time.sleep(0.3)
+    images = []
+    images[3]
+time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
+    """A home that all tests of the page share; no process is left at the end."""
+    with clean_launch(tmp_path_factory.mktemp("web")) as place:
+        place.preload = []
+        yield place
+
+
+@pytest.fixture(scope="session")
+def server(place: Launch) -> Iterator[Server]:
+    """`tflaunch web`, which a browser has signed in to."""
+    server = Server(place)
+    server.sign_in()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def failed_run(place: Launch) -> str:
+    """A run that has failed because of worker:2."""
+    (place.directory / "broken.py").write_text(BROKEN)
+    spec = place.spec(
+        "broken.json",
+        cluster={"worker": 4},
+        command=["python3", "-S", "broken.py"],
+        restart={"max": 0},
+        env={"API_KEY": "correct-horse-battery"},
+    )
+    assert place.up(spec).returncode == 1
+    return newest(place, "broken")

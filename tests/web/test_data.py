@@ -1,0 +1,208 @@
+"""What the page gets: streams of the status that `ps --json` shows, logs, plan and spec, and requests that act."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from support.launch import PATIENCE, Launch
+from support.web_pages import Server, api, newest, status_when
+from tflaunch.store.run_dir import SOCKET_NAME
+from tflaunch_worker import linux
+
+pytestmark = pytest.mark.web
+
+TRAINING = """
+i=0; trap 'echo heard' USR1
+while :; do
+  i=$((i + 1)); echo "step $i of $TFLAUNCH_TASK"
+  echo "{\\"step\\": $i, \\"metrics\\": {\\"loss\\": 0.5}}" > $TFLAUNCH_PROGRESS
+  sleep 0.2
+done"""
+
+
+@pytest.fixture(scope="module")
+def live_run(place: Launch) -> Iterator[str]:
+    """A run that goes on until the tests of this module have ended."""
+    started = place.run("up", "-d", place.shell(TRAINING, strategy="none", name="live.json"))
+    assert started.returncode == 0, started.stderr
+    yield started.stdout.strip()
+    assert place.run("down", "-t", "0", started.stdout.strip()).returncode == 0
+
+
+def test_a_stream_shows_what_changes(server: Server, place: Launch, live_run: str) -> None:
+    """The status is that of `ps --json`; output and usage follow."""
+    with server.stream(api(live_run, "live?logs=worker:1")) as events:
+        lines: list[list[object]] = []
+        steps: set[float] = set()
+        for name, data in events:
+            if name == "lines":
+                lines += data
+            elif name == "status":
+                steps |= {task["step"] for task in data["tasks"] if task["step"]}
+                shown = data
+            if len(steps) > 3 and len(lines) > 3:
+                break
+    told = place.status(live_run)
+    assert told.keys() <= shown.keys()
+    assert {task["task"]: task["pid"] for task in shown["tasks"]} == {
+        task["task"]: task["pid"] for task in told["tasks"]
+    }
+    assert {line[1] for line in lines} == {"worker:1"}
+    assert "of worker:1" in str(lines[0][3])
+
+
+def test_samples_are_recorded_once_a_page_has_shown_a_run(server: Server, live_run: str) -> None:
+    """Every two seconds, with the figures of `ps`."""
+    with server.stream(api(live_run, "live")) as events:
+        for _ in events:
+            found = server.get(api(live_run, "samples"))
+            if len(found["samples"]) >= 2:
+                break
+    assert found["fields"] == ["steps_per_second", "loss", "cpu_percent", "rss_bytes"]
+    assert found["samples"][-1]["tasks"]["worker:0"][1] == 0.5
+
+
+def test_logs_are_searched_whole(server: Server, live_run: str, failed_run: str) -> None:
+    """Whatever the case, in all tasks or some."""
+    found = server.get(api(live_run, "search?text=STEP+1+&logs=worker:0"))
+    assert [line[1:] for line in found["lines"]] == [["worker:0", 0, "step 1 of worker:0"]]
+    assert not found["has_more"]
+    everywhere = server.get(api(failed_run, "search?text=IndexError"))
+    assert [line[1] for line in everywhere["lines"]] == ["worker:2"]
+
+
+def test_stacks_hang_together_with_their_verdict(server: Server, live_run: str) -> None:
+    """As `tflaunch stacks --json` shows them."""
+    found = server.get(api(live_run, "stacks"))
+    assert found["sentence"]
+    assert {task["task"] for task in found["tasks"]} == {"worker:0", "worker:1"}
+
+
+def test_plan_and_spec_have_no_secrets(server: Server, failed_run: str) -> None:
+    """The plan has the real TF_CONFIG, with the ports of the attempt."""
+    plan = server.get(api(failed_run, "plan?task=worker:2"))
+    config = json.loads(plan["env"]["TF_CONFIG"])
+    assert config["task"] == {"type": "worker", "index": 2}
+    assert config["cluster"]["worker"][2] == plan["address"]
+    assert int(plan["address"].partition(":")[2]) > 0
+    assert plan["argv"] == ["python3", "-S", "broken.py"]
+    assert plan["env"]["API_KEY"] == "***"
+    spec = server.get(api(failed_run, "spec"))
+    assert json.loads(spec["text"])["cluster"] == {"worker": 4}
+    assert "correct-horse" not in spec["text"]
+    refused = server.ask("GET", api(failed_run, "plan?task=worker:9"))
+    assert (refused.status, refused.data) == (409, {"error": f"run {failed_run} has no task 'worker:9'"})
+
+
+def test_an_ended_run_is_shown_whole(server: Server, failed_run: str) -> None:
+    """Status, verdict, timeline and output; then the stream says that nothing follows."""
+    found = {}
+    with server.stream(api(failed_run, "live?logs=*")) as events:
+        for name, data in events:
+            found[name] = data
+            if name == "over":
+                break
+    assert (found["status"]["state"], found["status"]["exit_code"]) == ("failed", 1)
+    explanation = found["status"]["explanation"]
+    assert explanation["culprit"]["task"] == "worker:2"
+    assert explanation["culprit"]["traceback"][-1] == "IndexError: list index out of range"
+    spans = {span["task"]: span["state"] for span in found["timeline"]["tasks"]}
+    assert spans == {"worker:0": "stopped", "worker:1": "stopped", "worker:2": "failed", "worker:3": "stopped"}
+    assert found["timeline"]["attempts"][0]["culprit"] == "worker:2"
+    assert found["timeline"]["messages"]
+    assert any("IndexError" in line[3] for line in found["lines"])
+
+
+def test_requests_reach_the_supervisor(server: Server, place: Launch) -> None:
+    """A signal, a restart, a stop; afterwards, and for requests that make no sense, a sentence."""
+    started = place.run(
+        "up", "-d", place.shell(TRAINING, strategy="none", name="asked.json", restart={"backoff": [0, 0]})
+    )
+    run = started.stdout.strip()
+    place.wait_for_log("worker:1", "step 2", run=run)
+    for body in ({"tasks": ["worker:0"], "signal": "SIGNOTHING"}, {"tasks": "worker:0"}, []):
+        assert server.post(api(run, "signal"), body).status == 400
+    assert server.post(api(run, "signal"), {"tasks": ["worker:7"], "signal": "SIGTERM"}).status == 409
+    with server.stream(api(run, "live")) as events:
+        assert server.post(api(run, "signal"), {"tasks": ["worker:0"], "signal": "SIGUSR1"}).status == 200
+        place.wait_for_log("worker:0", "heard", run=run)
+        assert server.post(api(run, "restart"), {"tasks": []}).status == 200
+        status_when(events, attempt=1, state="running")
+        assert server.post(api(run, "stop"), {}).status == 200
+        assert status_when(events, state="stopped")["exit_code"] == 143
+    refused = server.post(api(run, "stop"), {})
+    assert (refused.status, refused.data) == (409, {"error": f"run {run} has ended with exit code 143"})
+
+
+def test_a_run_whose_supervisor_was_killed_is_shown(server: Server, place: Launch) -> None:
+    """While its tasks live on for their lease, with the command that takes over."""
+    spec = place.shell(TRAINING, strategy="none", name="orphaned.json", timeouts={"lease": "60s"})
+    run = place.run("up", "-d", spec).stdout.strip()
+    with server.stream(api(run, "live")) as events:
+        status_when(events, supervisor="alive", state="running")
+        kill_supervisor(place, run)
+        found = status_when(events, supervisor="dead")
+    assert found["explanation"]["next"][0] == f"tflaunch up --resume {run}"
+    assert {task["state"] for task in found["tasks"]} == {"running"}
+    refused = server.post(api(run, "restart"), {"tasks": []})
+    assert refused.status == 409
+    assert f"tflaunch up --resume {run}" in refused.data["error"]
+    assert place.run("down", "-t", "0", run).returncode == 0
+
+
+def kill_supervisor(place: Launch, run: str) -> None:
+    """Kill the supervisor of a detached run."""
+    with socket.socket(socket.AF_UNIX) as connection, linux.short_path(str(place.home / "runs" / run)) as short:
+        connection.connect(f"{short}/{SOCKET_NAME}")
+        supervisor = psutil.Process(linux.peer_of(connection)[0])
+    supervisor.kill()
+    supervisor.wait(PATIENCE)
+
+
+def test_the_list_of_runs_is_that_of_ls(server: Server, place: Launch, failed_run: str) -> None:
+    """The same fields, in a stream."""
+    listed = json.loads(place.run("ls", "--json").stdout)
+    with server.stream("/api/live") as events:
+        assert next(events) == ("runs", listed)
+
+
+def test_up_shows_the_page_of_its_run(place: Launch) -> None:
+    """As long as it runs; a second way to ask for it makes no sense and is refused."""
+    place.env["SSH_CONNECTION"] = "10.0.0.9 50000 10.0.0.5 2222"
+    try:
+        up = place.start("up", "--web", place.shell(TRAINING, strategy="none", name="shown.json"))
+    finally:
+        del place.env["SSH_CONNECTION"]
+    assert up.stderr is not None
+    port = re.match(r"tflaunch: open http://127\.0\.0\.1:(\d+)/\?token=[\w-]{40,}\n", up.stderr.readline())
+    assert port is not None
+    tunnel = up.stderr.readline()
+    assert f"ssh -N -L {port[1]}:127.0.0.1:{port[1]} -p 2222 " in tunnel
+    assert tunnel.endswith("@10.0.0.5\n")
+    place.wait_for_log("worker:0", "step 1", run=newest_started(place))
+    up.send_signal(signal.SIGINT)
+    _, err = up.communicate(timeout=PATIENCE)
+    assert f"to look at it again: tflaunch web {newest(place, 'shown')}" in err
+    for arguments in (["-d"], ["--on", "slurm"]):
+        refused = place.run("up", "--web", *arguments, place.shell("true", name="refused.json"))
+        assert refused.returncode == 2
+        assert "--web goes with a run in this terminal" in refused.stderr
+
+
+def newest_started(place: Launch) -> str:
+    """Return the run of the spec `shown.json`, once it has begun."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        names = [path.parent.name for path in (place.home / "runs").glob("shown-*/events.jsonl")]
+        if names:
+            return max(names)
+        time.sleep(0.05)
+    raise AssertionError("the run has not begun")
