@@ -25,7 +25,16 @@ HEAD = """\
 Made by `python docs/commands.py` from what `tflaunch COMMAND --help` prints. Results go to stdout, errors and
 progress to stderr. RUN is the name of a run or of its job, or the beginning of one. Of several the live one is meant,
 else the newest; without RUN, of all runs.
-What the exit codes mean is in the [README](../README.md).
+
+| exit code | meaning |
+|---|---|
+| 0 | the job succeeded: all tasks, or the chief of a parameter_server job, exited with 0 |
+| 1 to 123 | the culprit's own exit code |
+| 128+N | the culprit was killed by signal N |
+| 2, 3 | 2: the spec or the usage is wrong; 3: a port is busy or a host cannot be reached. Nothing was started |
+| 124, 125 | 124: a time limit; 125: a host was lost, or tflaunch failed |
+| 126, 127 | 126: the command cannot be executed; 127: it was not found |
+| 130, 143 | Ctrl-C; TERM |
 
 ![`tflaunch --help`](pictures/help.svg)
 """

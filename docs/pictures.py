@@ -42,6 +42,8 @@ TRAINING = (
     " -- python -m tflaunch_worker.examples.mnist_multi_worker --epochs 9"
 )
 IN_TRAINING = r"worker:1 +running.* 7/9 "
+FRAMES = (r"tasks, logs in", *(rf"worker:1 +running.* {epoch}/9 " for epoch in (1, 3, 5, 7, 9)), None)
+FRAME_SECONDS = 2.0
 
 BROKEN = """
 import json, os
@@ -61,8 +63,9 @@ import time; time.sleep(60)
 class Scene(NamedTuple):
     """A picture: what is typed, and when it is taken.
 
-    ``until``: a pattern that is on the terminal at that moment; without it, when the command has ended.
-    ``beside``: a command that runs at the same time in another terminal, and the pattern to wait for there.
+    ``until``: a pattern that is on the terminal at that moment; without it, when the command has ended. ``frames``:
+    such patterns, for a picture that moves. ``beside``: a command that runs at the same time in another terminal, and
+    the pattern to wait for there.
     """
 
     name: str
@@ -70,12 +73,13 @@ class Scene(NamedTuple):
     columns: int = 100
     rows: int = 40
     until: str | None = None
+    frames: tuple[str | None, ...] = ()
     beside: tuple[str, str] | None = None
 
 
 SCENES = (
     Scene("help", "--help"),
-    Scene("up", TRAINING, columns=120, rows=20, until=IN_TRAINING),
+    Scene("up", TRAINING, columns=120, rows=20, frames=FRAMES),
     Scene("failure", "up broken.json"),
     Scene("ps", "ps", columns=120, beside=(TRAINING, IN_TRAINING)),
 )
@@ -168,21 +172,38 @@ def style(character: Any) -> Style:
     )
 
 
-def picture(screen: pyte.Screen, scene: Scene) -> str:
-    """Return what is on a terminal as SVG; empty lines below are left out."""
+def picture(screen: pyte.Screen, scene: Scene, frame: int = 0) -> str:
+    """Return what is on a terminal as SVG; empty lines below are left out, except in frames, which have one size."""
     typed = Text(f"$ tflaunch {shortened(scene.command)}", style="bold")
-    lines = [typed] if scene.until is None else []
+    lines = [typed] if scene.until is None and not scene.frames else []
     for row in range(screen.lines):
         cells = (screen.buffer[row][column] for column in range(screen.columns))
         pieces = itertools.groupby(cells, style)
         lines.append(Text.assemble(*(("".join(cell.data for cell in piece), look) for look, piece in pieces)))
-    while lines and not lines[-1].plain.strip():
+    while lines and not lines[-1].plain.strip() and not scene.frames:
         lines.pop()
     console = Console(record=True, width=scene.columns, file=io.StringIO(), force_terminal=True, legacy_windows=False)
     for line in lines:
         line.rstrip()
         console.print(line, no_wrap=True, overflow="crop", highlight=False)
-    return console.export_svg(title=f"tflaunch {shortened(scene.command)}", unique_id=f"tflaunch-{scene.name}")
+    return console.export_svg(title=f"tflaunch {shortened(scene.command)}", unique_id=f"tflaunch-{scene.name}-{frame}")
+
+
+def animated(frames: list[str]) -> str:
+    """Return a picture that shows frames of one size one after the other; only the last where nothing is to move."""
+    box = re.search(r'viewBox="[^"]*"', frames[0])
+    assert box is not None
+    length, share = FRAME_SECONDS * len(frames), 100 / len(frames)
+    look = (
+        f"@keyframes shown {{ 0% {{ visibility: visible }} {share:.4f}%, 100% {{ visibility: hidden }} }} "
+        f".frame {{ visibility: hidden; animation: shown {length}s step-end infinite }} "
+        "@media (prefers-reduced-motion) { .frame { animation: none } .frame:last-of-type { visibility: visible } }"
+    )
+    shown = [
+        f'<g class="frame" style="animation-delay: {number * FRAME_SECONDS}s">{frame}</g>'
+        for number, frame in enumerate(frames)
+    ]
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box[0]}><style>{look}</style>\n' + "\n".join(shown) + "\n</svg>\n"
 
 
 def shortened(command: str) -> str:
@@ -209,8 +230,14 @@ def take(scene: Scene) -> None:
 
 def _play(scene: Scene, place: Path) -> str:
     with running(scene.command, scene, place) as terminal:
-        terminal.run(scene.until)
-        return picture(terminal.screen, scene)
+        if not scene.frames:
+            terminal.run(scene.until)
+            return picture(terminal.screen, scene)
+        shots = []
+        for number, pattern in enumerate(scene.frames):
+            terminal.run(pattern)
+            shots.append(picture(terminal.screen, scene, number))
+        return animated(shots)
 
 
 def main() -> None:
