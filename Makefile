@@ -3,9 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# All directories of tests, four at a time on two cores: `training` and `cli` are busy, `ssh`, `docker` and `slurm` mostly
-# wait; the shortest come last.
-FIRST := ssh training cli docker slurm web examples unit api package
+# All directories of tests, four at a time on two cores: those with most to do come first, the shortest last. `training`,
+# `cli` and `examples` are busy; `ssh`, `docker` and `slurm` mostly wait.
+FIRST := ssh training cli docker examples slurm api unit package web
 # Processes of these tests look like orphans, which the agents of all others would kill.
 ALONE := orphans
 # The Kubernetes of these tests takes 8 minutes to build.
@@ -13,7 +13,8 @@ NIGHTLY := kubernetes
 NOT_TESTS := support __pycache__ $(ALONE) $(NIGHTLY)
 TESTS := $(FIRST) $(filter-out $(FIRST) $(NOT_TESTS),$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
 INSTALL := $(BIN)/python -m pip install
-RUN := TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
+# Without Python's cache of compiled modules, which some images turn off, every start of tflaunch compiles all of it.
+RUN := PYTHONDONTWRITEBYTECODE= TF_CPP_MIN_LOG_LEVEL=2 PATH="$(CURDIR)/$(BIN):$$PATH"
 
 define AFTER_DEMO
 
@@ -86,7 +87,7 @@ nightly: matrix simulate ## Run what takes a night: matrix, simulate, and all te
 	$(RUN) TFLAUNCH_TEST_RESTARTS=10000 pytest tests/cli/test_endurance.py
 	$(RUN) TFLAUNCH_TEST_KILLS=20 pytest tests/examples/test_examples.py -k killed_again_and_again
 	$(RUN) TFLAUNCH_TEST_KILLS=30 pytest tests/cli/test_orphans.py
-	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_PRELOAD= pytest tests/training tests/examples tests/package tests/ssh tests/unit/test_walk.py tests/agent/test_warm_servers.py $(NIGHTLY:%=tests/%)
+	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_PRELOAD= pytest tests/training tests/examples tests/package tests/ssh tests/unit/test_walk.py tests/cli/test_up.py tests/agent/test_warm_servers.py $(NIGHTLY:%=tests/%)
 
 benchmark: $(VENV)/.ready ## Measure tflaunch side by side with other launchers, and write docs/benchmarks.md.
 	$(RUN) python benchmarks/run.py
