@@ -249,7 +249,7 @@ def test_a_flood_does_not_stop_the_agent(agent: Agent) -> None:
             asked = time.monotonic()
             agent.talk.keep_alive()
             agent.talk.wait_for("alive")
-            assert time.monotonic() - asked < 5
+            assert time.monotonic() - asked < 20
     finally:
         for one in floods:
             one.kill()

@@ -72,7 +72,7 @@ def test_budgets_and_attempts_carry_on(launch: Launch) -> None:
 def test_after_the_lease_the_job_starts_anew(launch: Launch) -> None:
     """Its agents have stopped the tasks by themselves, which costs a restart."""
     script = "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && sleep 300; true"
-    spec = launch.shell(script, timeouts={"lease": 1, "grace": 0.2}, strategy="none", restart={"backoff": [0, 0]})
+    spec = launch.shell(script, timeouts={"lease": 6, "grace": 0.2}, strategy="none", restart={"backoff": [0, 0]})
     run = begin(launch, spec, "up 0")
     psutil.wait_procs(launch.survivors(), timeout=PATIENCE)
     ended = launch.run("up", "--resume", run)

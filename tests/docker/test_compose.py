@@ -13,7 +13,7 @@ pytestmark = pytest.mark.docker
 
 TRAIN = "from tflaunch_worker.examples import mnist_multi_worker as mnist; raise SystemExit(mnist.main())"
 WORKERS = {"discover": {"worker": "dns:worker"}, "workdir": "/state"}
-COUNTING = "trap '' TERM; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i.; sleep 0.02; done"
+COUNTING = "trap '' TERM; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i.; sleep 0.1; done"
 
 
 def shell(compose: Compose, script: str, **fields: object) -> str:
@@ -124,7 +124,7 @@ def test_a_container_that_is_lost_is_found_again(compose: Compose) -> None:
     spec = shell(
         compose,
         "[ $TFLAUNCH_ATTEMPT = 2 ] && exit; trap '' TERM; echo up $TFLAUNCH_ATTEMPT.; sleep 300 & wait",
-        timeouts={"heartbeat": 2, "lease": 5, "grace": 0.5, "connect": 20},
+        timeouts={"heartbeat": 3, "lease": 9, "grace": 0.5, "connect": 20},
         restart={"max": 2, "backoff": [0, 0]},
     )
     compose.run("up", "--detach", "worker")

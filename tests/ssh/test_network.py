@@ -21,11 +21,16 @@ from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.ssh
 
-QUICK = {"lease": 3, "grace": 0.5}
+LEASE = 9.0
+"""A third of it is how long an agent may be silent, even at its start on a busy machine."""
+GRACE = 0.5
+QUICK = {"lease": LEASE, "grace": GRACE}
+NOTICED = 30
+"""Seconds until a cut is noticed, on a busy machine; on an idle one, less than 10."""
 FENCE = 3 + 0.5 + 5
 """Seconds from the loss of a link until its tasks are certainly dead, with these timeouts."""
 
-COUNTING = "trap '' TERM; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; sleep 0.02; done"
+COUNTING = "trap '' TERM; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; sleep 0.1; done"
 
 
 def on(bed: Bed, launch: Launch) -> Launch:
@@ -35,13 +40,16 @@ def on(bed: Bed, launch: Launch) -> Launch:
     return launch
 
 
+SHORTER = () if LONG else ("--epochs", "2")
+
+
 def shell_on(launch: Launch, hosts: list[str], script: str, **fields: Any) -> Path:
     """Write a spec with one shell task per host."""
     command = ["sh", "-c", script]
     return launch.spec(**{"cluster": {"worker": hosts}, "strategy": "none", "command": command, **fields})
 
 
-def examples(launch: Launch, name: str) -> Path:
+def examples(launch: Launch, name: str, *arguments: str) -> Path:
     """Return a copy of a spec of cluster_specs/ that uses this environment's Python on its hosts.
 
     TensorFlow is imported once per host, for all attempts.
@@ -50,7 +58,7 @@ def examples(launch: Launch, name: str) -> Path:
     spec = json.loads((REPOSITORY / "cluster_specs" / f"{name}.json").read_text())
     for host in spec["hosts"].values():
         host["python"] = sys.executable
-    spec["command"] += QUICKLY
+    spec["command"] += (*QUICKLY, *arguments)
     return launch.spec(f"{name}.json", **spec)
 
 
@@ -58,15 +66,15 @@ def examples(launch: Launch, name: str) -> Path:
 @pytest.mark.parametrize(("name", "tasks"), [("ssh_parameter_server", 1), *([("ssh_multi_worker", 3)] if LONG else [])])
 def test_real_training_over_three_hosts(bed: Bed, launch: Launch, name: str, tasks: int) -> None:
     """From cluster_specs/; mirrored workers train below, with a cable that is cut for a while."""
-    ended = on(bed, launch).up(examples(launch, name))
+    ended = on(bed, launch).up(examples(launch, name, *SHORTER))
     assert ended.returncode == 0, ended.stderr
     assert has_trained(ended.stdout, tasks, is_quick=True), ended.stdout
 
 
 @pytest.mark.parametrize("is_silent", [False, True], ids=["no carrier", "black hole"])
 def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is_silent: bool) -> None:
-    """The tasks keep running, no line is lost or duplicated, and the cut was noticed within 10 s."""
-    count = 700
+    """The tasks keep running, no line is lost or duplicated, and the cut was noticed soon."""
+    count = 150
     spec = shell_on(on(bed, launch), ["h1", "h2"], COUNTING.format(count=count))
     with bed.watch() as watch:
         running = launch.start("up", spec)
@@ -76,7 +84,7 @@ def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is
         assert running.stderr is not None
         while "lost the link to h2" not in running.stderr.readline():
             pass
-        assert time.monotonic() - cut_at < 10
+        assert time.monotonic() - cut_at < NOTICED
         (bed.unblackhole if is_silent else bed.heal)(2)
         _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
@@ -102,7 +110,7 @@ def test_a_cut_longer_than_the_lease_loses_the_host(bed: Bed, launch: Launch) ->
         bed.cut(2)
         cut_at = time.monotonic()
         dead = watch.wait_until(lambda living: not [one for one in living if one.host == 2])
-        assert dead.when - cut_at < 3 + 0.5 + 1, "lease and grace, and a second for a busy machine"
+        assert dead.when - cut_at < LEASE + GRACE + 5, "lease and grace, and seconds for a busy machine"
         bed.heal(2)
         _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
@@ -120,7 +128,7 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: 
         on(bed, launch),
         ["h1", "h2"],
         "trap '' TERM; echo up; sleep 300 & wait",
-        timeouts={**QUICK, "connect": 3},
+        timeouts={**QUICK, "connect": 5},
         restart={"max": 1, "backoff": [0, 0]},
     )
     running = launch.start("up", spec)
@@ -143,7 +151,7 @@ def test_a_power_failure_of_the_operator_leaves_nothing(bed: Bed, launch: Launch
     running.kill()
     killed_at = time.monotonic()
     assert not bed.wait_empty()
-    assert time.monotonic() - killed_at < 3 + 0.5 + 2
+    assert time.monotonic() - killed_at < LEASE + GRACE + 20
 
 
 def test_a_lost_peer_is_named_rather_than_its_victim(bed: Bed, launch: Launch) -> None:
@@ -166,7 +174,7 @@ def test_a_lost_peer_is_named_rather_than_its_victim(bed: Bed, launch: Launch) -
 def test_ctrl_c_twice_does_not_wait_for_a_host_that_is_cut_off(bed: Bed, launch: Launch) -> None:
     """Its agent stops the tasks by itself."""
     spec = shell_on(
-        on(bed, launch), ["h1", "h2"], "trap '' TERM; echo up; sleep 300 & wait", timeouts={"lease": 6, "grace": 0.5}
+        on(bed, launch), ["h1", "h2"], "trap '' TERM; echo up; sleep 300 & wait", timeouts={"lease": 20, "grace": GRACE}
     )
     running = launch.start("up", spec)
     read_until(running, "up", 2)
@@ -177,9 +185,9 @@ def test_ctrl_c_twice_does_not_wait_for_a_host_that_is_cut_off(bed: Bed, launch:
     running.send_signal(signal.SIGINT)
     assert "ending" in running.stderr.readline()
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=10)
+    running.communicate(timeout=18)
     assert running.returncode == 130
-    assert not bed.wait_empty(patience=45)
+    assert not bed.wait_empty(patience=90)
 
 
 @pytest.mark.parametrize("trap", ["loopback", "unknown"])
@@ -248,10 +256,10 @@ def test_a_host_that_is_off_is_named_and_delays_nobody(bed: Bed, launch: Launch)
     """A black hole costs the timeout, once, and is named along with other problems."""
     bed.power_off(2)
     bed.etc_hosts[CONTROLLER].write_text(bed.everybody().replace("10.77.0.3 h3", "10.77.0.3 nobody"))
-    spec = shell_on(on(bed, launch), ["h1", "h2", "h3"], "touch started", timeouts={"connect": 2})
+    spec = shell_on(on(bed, launch), ["h1", "h2", "h3"], "touch started", timeouts={"connect": 10})
     begun = time.monotonic()
     ended = launch.up(spec)
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < 20, "twice the timeout"
     assert ended.returncode == 3
     assert [line.split(": ")[1] for line in ended.stderr.splitlines()] == ["h2", "h3"]
     assert not (launch.directory / "started").exists()
@@ -261,8 +269,8 @@ def test_a_host_that_is_off_is_named_and_delays_nobody(bed: Bed, launch: Launch)
 def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Launch) -> None:
     """Shorter than the lease: TensorFlow continues, or fails and is restarted; all learn the same, and enough."""
     with bed.watch() as watch:
-        running = on(bed, launch).start("up", examples(launch, "ssh_multi_worker"))
-        read_until(running, "epoch 1 of 3")
+        running = on(bed, launch).start("up", examples(launch, "ssh_multi_worker", *SHORTER))
+        read_until(running, "epoch 1 of ")
         bed.cut(2)
         assert running.stderr is not None
         while "lost the link to h2" not in running.stderr.readline():
@@ -270,7 +278,7 @@ def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Lau
         with contextlib.suppress(AssertionError):  # TensorFlow may not have noticed by then: either is fine
             watch.wait_until(lambda living: len({one.host for one in living}) < 3, patience=15)
         bed.heal(2)
-        out, err = running.communicate(timeout=180)
+        out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     assert has_trained(out, 3, is_quick=True), out
     assert not watch.clashes()

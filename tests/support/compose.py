@@ -10,7 +10,7 @@ from typing import Any
 from support.container_engine import IMAGE, Engine
 from support.specs import REPOSITORY
 
-PATIENCE = 240
+PATIENCE = 600
 _FORGET = ("down", "--volumes", "--timeout", "0", "--remove-orphans")
 
 

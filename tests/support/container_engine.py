@@ -24,7 +24,7 @@ from support.specs import REPOSITORY
 from support.sshd import DIE_WITH_US
 
 IMAGE = "tflaunch-tests"
-PATIENCE = 240
+PATIENCE = 600
 _BUILD_PATIENCE = 900
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,openssh-server"

@@ -18,7 +18,7 @@ from support.processes import command_of
 from support.specs import TFLAUNCH
 from tflaunch_worker.forkserver import program_source, warm_client
 
-PATIENCE = 240
+PATIENCE = 600
 LONG = bool(os.environ.get("TFLAUNCH_TEST_LONG"))
 """Whether tests also run what repeats a promise that another run already checks; `make nightly` sets it."""
 PRELOADED = [name for name in os.environ.get("TFLAUNCH_TEST_PRELOAD", "").split(",") if name]

@@ -24,7 +24,7 @@ from support.sshd import DIE_WITH_US
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-PATIENCE = 90.0
+PATIENCE = 300.0
 _POLL = 0.1  # seconds between polls
 _PORTS = 6817  # the controller's, followed by those of nodes with addresses of their own
 

@@ -62,7 +62,7 @@ class WarmPython:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         typed: str = "",
-        patience: int = 240,
+        patience: int = 600,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program as `python -c TEXT`, and wait for its end.
 

@@ -32,7 +32,7 @@ pytestmark = [
 
 PROGRAMS = Path(__file__).parent / "programs"
 URL = r"TensorBoard: http://localhost:(\d+)/"
-PATIENCE = 240
+PATIENCE = 600
 """TensorBoard imports TensorFlow, which is slow on a busy machine."""
 
 UNTIL_GO = ["sh", "-c", "until test -e go; do sleep 0.05; done"]

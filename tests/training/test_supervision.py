@@ -34,8 +34,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 AT_ONCE = {"max": 3, "backoff": [0, 0]}
 SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
-PATIENCE = 240
-SILENCE = "20s"
+PATIENCE = 600
+SILENCE = "30s"
 """Longer than TensorFlow needs to start, even on a busy machine; a timeout that tests wait for."""
 
 LONELY = """

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -122,12 +121,13 @@ def test_survivors_of_a_failure_do_not_wait_for_tensorflow(launch: Launch) -> No
     running = launch.start("up", spec)
     read_until(running, "sum 2.0", 2)
     pid = next(r["pid"] for r in launch.journal() if r["kind"] == "task_started" and r["task"] == "worker:1")
-    began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 137
-    assert time.monotonic() - began < 8
     assert "worker:1 was killed by SIGKILL" in err
+    (survivor,) = [r for r in launch.journal() if r["kind"] == "task_exited" and r["task"] == "worker:0"]
+    assert survivor["was_told"]
+    assert "unhealthy" not in launch.log("worker:0")
 
 
 def test_a_formed_cluster_is_known_by_its_ports(launch: Launch) -> None:
