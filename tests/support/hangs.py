@@ -13,7 +13,7 @@ import os, signal, socket, subprocess, sys, threading, time
 from pathlib import Path
 import tensorflow as tf
 task = os.environ["TFLAUNCH_TASK"]
-is_culprit = task == os.environ["CULPRIT"]
+is_culprit = task == sys.argv[1]
 if task.startswith("evaluator"):
     time.sleep(10**6)
 def say():
@@ -36,7 +36,7 @@ def train(steps=10**6):
 class Hang(NamedTuple):
     """A program that hangs.
 
-    ``culprits`` are the tasks that the verdict must name; the first is told in CULPRIT. ``says``: what its sentence
+    ``culprits`` are the tasks that the verdict must name; the first is its argument. ``says``: what its sentence
     contains. ``cluster``: the tasks of the job.
     """
 

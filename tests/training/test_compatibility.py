@@ -10,8 +10,6 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ import pytest
 
 from support.launch import Launch
 from support.specs import REPOSITORY
+from support.warm_python import StartWarm, WarmPython
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -33,7 +32,7 @@ PROGRAMS = Path(__file__).parent / "programs" / "keras"
 KERASES = ("tf_keras", "Keras 3")
 CLUSTERS = {"two_workers.py": {"worker": 2}, "servers.py": {"chief": 1, "worker": 1, "ps": 1}}
 ALONE = json.dumps({"cluster": {"worker": ["localhost:0"]}, "task": {"type": "worker", "index": 0}})
-PATIENCE = 240
+PATIENCE = 600
 
 Outcomes = dict[str, str]
 
@@ -78,27 +77,29 @@ def together(launch: Launch, program: str, keras: str) -> Outcomes:
     return dict(sorted(pairs, key=lambda pair: pair[1] != "works"))  # of two entries the later one stays
 
 
-def alone(directory: Path, keras: str) -> Outcomes:
+def alone(directory: Path, python: WarmPython) -> Outcomes:
     """Run the program of a single process, which tflaunch does not start."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF")}
-    legacy = "1" if keras == "tf_keras" else "0"
-    own = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_CONFIG": ALONE, "TF_USE_LEGACY_KERAS": legacy, "TMPDIR": str(directory)}
-    command = [sys.executable, str(PROGRAMS / "alone.py")]
-    ended = subprocess.run(command, env={**kept, **own}, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    program = str(PROGRAMS / "alone.py")
+    text = f"import runpy, sys; sys.path.insert(0, {str(PROGRAMS)!r}); runpy.run_path({program!r}, None, '__main__')"
+    ended = python.run(text, [program], env={**python.env, "TF_CONFIG": ALONE, "TMPDIR": str(directory)})
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return dict(said(ended.stdout))
 
 
 @pytest.fixture(scope="module", params=KERASES)
 def tried(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_servers: Path
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    warm_servers: Path,
+    warm_python: StartWarm,
 ) -> Iterator[tuple[str, Outcomes]]:
     """Run all programs with a Keras version, once, and return the result of each feature."""
     launches = [Launch(tmp_path_factory.mktemp(Path(program).stem)) for program in CLUSTERS]
     for launch in launches:
         launch.share_imports(warm_servers)
     try:
-        found = alone(tmp_path_factory.mktemp("alone"), request.param)
+        python = warm_python("1" if request.param == "tf_keras" else "0")
+        found = alone(tmp_path_factory.mktemp("alone"), python)
         for launch, program in zip(launches, CLUSTERS, strict=True):
             found |= together(launch, program, request.param)
         yield request.param, found

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from support.hangs import HANGS, HEALTHY, Hang
-from support.launch import LONG, PATIENCE, Launch
+from support.launch import LONG, PATIENCE, WARM, Launch
+from tflaunch_worker.forkserver import warm_client
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -29,12 +30,12 @@ ASKS = 200 if LONG else 3
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
-    """Share one import of TensorFlow among all runs of this module."""
+def home(tmp_path_factory: pytest.TempPathFactory, warm_servers: Path) -> Iterator[Launch]:
+    """Share one import of TensorFlow among all runs."""
     place = Launch(tmp_path_factory.mktemp("hangs"))
+    place.env[warm_client.DIRECTORY] = str(warm_servers)
     try:
         yield place
-        place.run("warm", "--stop")
     finally:
         place.end()
 
@@ -43,8 +44,12 @@ def start(home: Launch, directory: Path, hang: Hang) -> str:
     """Start a program and wait until it hangs, or has begun; return the name of the run."""
     home.directory, name = directory, f"job-{len(home.started)}"
     (directory / "hang.py").write_text(hang.program)
-    fields: dict[str, Any] = {"cluster": dict(hang.cluster), "command": ["python", "hang.py"], "warm": "10m"}
-    env = {"CULPRIT": hang.culprits[0], "TF_CPP_MIN_LOG_LEVEL": "2"}
+    fields: dict[str, Any] = {
+        "cluster": dict(hang.cluster),
+        "command": ["python", "hang.py", hang.culprits[0]],
+        "warm": WARM,
+    }
+    env = {"TF_CPP_MIN_LOG_LEVEL": "2"}
     started = home.run("up", "-d", "--name", name, home.spec(env=env, restart={"max": 0}, **fields))
     assert started.returncode == 0, started.stderr
     home.wait_for_log(hang.culprits[0], "hangs", run=name)

@@ -37,9 +37,9 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 NEVER = {"max": 0}
 SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
 ALONE = {"cluster": {"worker": 1}, "strategy": "none"}
-PATIENCE = 240
-SILENCE = "20s"
-"""Longer than TensorFlow needs to start, even on a busy machine."""
+PATIENCE = 600
+SILENCE = "60s"
+"""Longer than two tasks need to import TensorFlow, even on a busy machine."""
 
 
 def command(program: str, *arguments: object) -> list[str]:
@@ -108,6 +108,7 @@ def lines_of(text: str, beginning: str) -> list[str]:
 # ---- Chief and number of workers
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_the_tutorial_counts_its_workers_and_worker_0_saves(launch: Launch) -> None:
     """Two workers: the global batch is that of both; only the chief's model remains, at the real path."""
     logs = succeeds(launch, "mwms_tutorial.py", "--model_dir", launch.directory / "model")
@@ -159,9 +160,8 @@ def test_one_program_for_all_roles_and_an_evaluator_that_never_ends(launch: Laun
     """The evaluator sees checkpoints; after the chief it has `finish`, then it ends with the servers."""
     checkpoints = launch.directory / "checkpoints"
     cluster = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
-    written = spec(
-        launch, "pss_one_program_for_all_roles.py", checkpoints, cluster=cluster, timeouts={"finish": "100ms"}
-    )
+    fields = {"env": {**QUIET, "GRPC_FAIL_FAST": "use_caller"}, "timeouts": {"finish": "100ms"}}
+    written = spec(launch, "pss_one_program_for_all_roles.py", checkpoints, cluster=cluster, **fields)
     running = launch.start("up", written)
     read_until(running, "evaluated ['loss', 'mae']")
     (checkpoints / "stop").touch()
@@ -349,9 +349,9 @@ SHORT = {"grace": "200ms"}
 @pytest.mark.parametrize(("how", "place"), [("thread", "poll_the_gpu"), ("loop", "never_ends.py")])
 def test_a_task_that_stays_after_training_is_named_with_its_stacks(launch: Launch, how: str, place: str) -> None:
     """`success: all`, the default: `finish` stops it some time after the first has ended, 124."""
-    ended = up(launch, "never_ends.py", "worker:1", how, timeouts={**SHORT, "finish": "500ms"})
+    ended = up(launch, "never_ends.py", "worker:1", how, timeouts={"grace": "20s", "finish": "5s"})
     assert ended.returncode == 124, ended.stderr
-    assert "stopped: worker:1 still ran 0.5 s after the first task had finished" in ended.stderr
+    assert "stopped: worker:1 still ran 5 s after the first task had finished" in ended.stderr
     assert place in said(launch)["worker-1"].partition("Fatal Python error: Aborted")[2]
 
 
@@ -365,7 +365,7 @@ def test_a_worker_that_waits_for_its_peers_does_not_keep_a_chief(launch: Launch)
 
 def test_a_chief_that_stays_after_all_workers_have_ended(launch: Launch) -> None:
     """docs/supervision.md: `finish` ends a job if a task still runs that long after the first finished."""
-    timeouts = {**SHORT, "finish": "500ms", "deadline": "2s"}
+    timeouts = {**SHORT, "finish": "500ms", "deadline": "60s"}
     cluster = {"chief": 1, "worker": 1}
     ended = up(launch, "never_ends.py", "chief:0", "loop", cluster=cluster, success="chief", timeouts=timeouts)
     assert ended.returncode == 124
@@ -464,6 +464,7 @@ def test_who_saves_on_ctrl_c_must_be_sent_it(launch: Launch) -> None:
     assert ends == {"worker:0": (None, signal.SIGTERM), "worker:1": (0, None)}
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_own_handlers_of_term(launch: Launch) -> None:
     """Installed after the strategy, it is called and the task ends as it likes; before, KILL follows."""
     running = launch.start("up", spec(launch, "own_handlers.py", timeouts={"grace": "15s"}))

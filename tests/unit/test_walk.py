@@ -48,8 +48,8 @@ MANY_SECONDS = 1e6
 NEVER = {"max": 0}
 ONCE = {"max": 1, "backoff": [1, 1], "window": MANY_SECONDS}
 NIGHTLY = ONCE if LONG else NEVER
-"""What the largest jobs may restart: a restart makes their walks ten times as long. "mirrored" and "no cluster"
-show every day what a restart of all tasks leads to, "tensorboard" that of a sidecar.
+"""What the largest jobs may restart: a restart makes their walks ten times as long. "mirrored" shows
+every day what a restart of all tasks leads to, "tensorboard" that of a sidecar.
 """
 SIDECAR = {"board": {"command": "board"}}
 
@@ -68,7 +68,7 @@ JOBS = {
     "tensorboard": clustered({"worker": 1}, restart=ONCE, tensorboard="logs/"),
     "tensorboard far away": clustered({"worker": ["far"]}, restart=NEVER, tensorboard="."),
     "limits": clustered({"worker": 2}, restart=NIGHTLY, timeouts={"start": 30, "finish": 5, "deadline": 90}),
-    "no cluster": clustered({"worker": 2}, strategy="none", restart=ONCE),
+    "no cluster": clustered({"worker": 2}, strategy="none", restart=NIGHTLY),
     "one far host": clustered({"worker": ["far"]}, restart=ONCE),
     "two far hosts": clustered({"worker": ["far", "farther"]}, restart=ONCE | {"backoff": [0, 0]} if LONG else NEVER),
 }

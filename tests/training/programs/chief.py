@@ -38,7 +38,7 @@ while not Path("enough").exists():
     step = counter.numpy()
     print(f"step {step}", flush=True)
     exec(fault)
-    time.sleep(0.05)  # keeps the output short
+    time.sleep(0.2)  # while tests wait for something else, steps only cost time
 print("enough", flush=True)
 # If a worker is lost, ClusterCoordinator.__del__ waits for a thread that has stopped at interpreter exit.
 os._exit(0)

@@ -10,8 +10,6 @@ import os
 import sys
 import time
 
-os.environ["GRPC_FAIL_FAST"] = "use_caller"
-
 import tensorflow as tf
 
 directory = sys.argv[1]
