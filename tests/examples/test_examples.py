@@ -37,7 +37,7 @@ TESTING = {  # which examples train here, and how many of their tasks test what 
     "mnist_jax": 2,
 }
 UNDISTURBED = ("mnist_mirrored", "mnist_parameter_server", "mnist_dtensor")
-"""The examples that no other test trains; `make nightly` trains all of them undisturbed."""
+"""The examples that no other test trains; `make nightly` trains all of them undisturbed, to their accuracy."""
 SHORT = ("--epochs", "2")
 """Enough for the accuracy; the spec of an example trains three."""
 KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "2"))
@@ -59,10 +59,11 @@ def check_trained(launch: Launch, name: str, out: str, is_quick: bool = False) -
 
 @pytest.mark.parametrize("name", TESTING if LONG else UNDISTURBED)
 def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None:
-    """To its accuracy; mirrored workers end with identical weights."""
-    ended = train(launch, name)
+    """To its accuracy (every day only the first); mirrored workers end with identical weights."""
+    changes = SHORT if name == UNDISTURBED[0] else QUICK
+    ended = train(launch, name, *(() if LONG else changes))
     assert ended.returncode == 0, ended.stderr
-    check_trained(launch, name, ended.stdout)
+    check_trained(launch, name, ended.stdout, is_quick=changes == QUICK)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +96,11 @@ def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> No
 
 def test_a_killed_loop_of_ones_own_goes_on_with_keras_3(launch: Launch) -> None:
     """`legacy_keras: false`: networks and optimizers of Keras 3, checkpoints of TensorFlow."""
-    spec = example(launch, "mnist_custom_loop", "--crash-at-step", "35", *SHORT)
+    spec = example(launch, "mnist_custom_loop", "--crash-at-step", "35", *SHORT, *QUICK)
     ended = launch.up(spec, "--set", "legacy_keras=false")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("resumed at step 30\n") == 2
-    check_trained(launch, "mnist_custom_loop", ended.stdout)
+    check_trained(launch, "mnist_custom_loop", ended.stdout, is_quick=True)
 
 
 def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -> None:
@@ -120,13 +121,13 @@ def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -
 
 def test_a_data_worker_may_die(launch: Launch) -> None:
     """It is restarted alone, and the training continues."""
-    running = launch.start("up", example(launch, "mnist_data_service"))
+    running = launch.start("up", example(launch, "mnist_data_service", *QUICK))
     before = read_until(running, "epoch 1 of 3")
     (pid,) = [task["pid"] for task in launch.status()["tasks"] if task["task"] == "data-worker-a"]
     os.kill(pid, signal.SIGKILL)
     after, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
-    check_trained(launch, "mnist_data_service", before + after)
+    check_trained(launch, "mnist_data_service", before + after, is_quick=True)
     assert "resumed" not in after
     starts = [r["task"] for r in launch.journal() if r["kind"] == "task_started"]
     assert starts.count("data-worker-a") == 2

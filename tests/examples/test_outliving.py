@@ -27,7 +27,7 @@ pytestmark = [
     ),
 ]
 
-EPOCHS = 20
+EPOCHS = 20 if LONG else 12
 WHILE_STARTING, IN_TRAINING = (5, 11) if LONG else (1, 3)
 """Kills at random moments; four more, at chosen ones, make twenty every night."""
 SEED = 20

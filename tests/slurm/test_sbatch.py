@@ -17,7 +17,7 @@ from support.rendering import TRAINING, tf_configs, written
 from support.slurm_cluster import SlurmBed, free_ports
 
 pytestmark = pytest.mark.slurm
-PATIENCE = 240
+PATIENCE = 600
 ENDED = re.compile(r"JobState=(COMPLETED|FAILED|CANCELLED)")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import Launch, read_until
+from support.launch import PATIENCE, Launch, read_until
 from support.mnist import digests, example
 from support.netns_hosts import Bed
 from support.rendering import TRAINING
@@ -137,7 +137,7 @@ def test_a_supervisor_in_an_allocation_is_replaced(nodes: SlurmBed, launch: Laun
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
     (supervisor,) = [record["pid"] for record in launch.journal() if record["kind"] == "supervisor"]
     os.kill(supervisor, signal.SIGKILL)
-    _, said = both.communicate(timeout=120)
+    _, said = both.communicate(timeout=PATIENCE)
     assert both.returncode == 0, said
     launch.prefix = prefix
     assert launch.run("logs").stdout.count("went 0") == 2
@@ -183,7 +183,7 @@ def test_a_job_that_fails_before_the_run_says_why(nodes: SlurmBed, launch: Launc
     (launch.run_directory() / "spec.json").write_text("{")
     following = launch.start("wait", run)
     nodes.asked("scontrol", "update", f"jobid={job_of(launch)}", "StartTime=now")
-    _, said = following.communicate(timeout=120)
+    _, said = following.communicate(timeout=PATIENCE)
     assert following.returncode == 2, said
     assert "before the run began" in said
     assert "JSON" in said
@@ -212,7 +212,7 @@ def test_an_end_that_is_asked_for_leaves_nothing(
     up = launch.start("up", shell(launch, STUBBORN, timeouts={"grace": 0.5}), "--on", "slurm")
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
     end(launch, nodes, up)
-    _, said = up.communicate(timeout=120)
+    _, said = up.communicate(timeout=PATIENCE)
     assert up.returncode in codes, said
     nodes.wait_until(lambda: not launch.survivors(), "something was left")
 
@@ -233,7 +233,7 @@ def test_a_job_in_the_queue(nodes: SlurmBed, launch: Launch) -> None:
     taken_back = launch.run("down", run)
     assert taken_back.returncode == 0
     assert "cancelled before it began" in taken_back.stderr
-    _, said = waiting.communicate(timeout=60)
+    _, said = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 125, said
     assert "CANCELLED" in said
     (listed,) = json.loads(launch.run("ls", "--json").stdout)
@@ -251,7 +251,7 @@ def test_a_job_that_can_never_start_is_said_to_wait_for_ever(nodes: SlurmBed, la
     assert f"`tflaunch down {run}`" in line
     assert "ask for fewer" in launch.run("ps").stderr
     up.send_signal(signal.SIGINT)
-    up.communicate(timeout=60)
+    up.communicate(timeout=PATIENCE)
 
 
 def test_ctrl_c_takes_a_job_out_of_the_queue(nodes: SlurmBed, launch: Launch) -> None:
@@ -261,7 +261,7 @@ def test_ctrl_c_takes_a_job_out_of_the_queue(nodes: SlurmBed, launch: Launch) ->
     while "PENDING" not in (line := up.stderr.readline()):
         assert line, "it ended"
     up.send_signal(signal.SIGINT)
-    _, said = up.communicate(timeout=60)
+    _, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 130, said
     assert "CANCELLED" in said
 
@@ -290,9 +290,9 @@ def test_from_another_machine(nodes: SlurmBed, launch: Launch) -> None:
     assert json.loads(launch.run("ls", "--json").stdout)[0]["state"] == "running"
     assert launch.run("kill", "-s", "CONT", run, "worker:0").returncode == 0
     (launch.directory / "go").touch()
-    out, _ = following.communicate(timeout=60)
+    out, _ = following.communicate(timeout=PATIENCE)
     assert out.count("went") == 2
-    _, said = waiting.communicate(timeout=60)
+    _, said = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 0, said
 
 
@@ -335,11 +335,11 @@ def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None
     waiting = launch.start("wait")
     (launch.directory / "checkpoint").touch()
     nodes.asked("scontrol", "requeue", job_of(launch))
-    out, said = up.communicate(timeout=120)
+    out, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 0, said
     assert "worker:0 went on" in out
     assert "worker:1 went on" in out
-    _, said = waiting.communicate(timeout=60)
+    _, said = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 0, said
     assert (launch.run_directory() / "earlier-1" / "events.jsonl").exists()
     shown = launch.run("logs", "worker:0")
@@ -353,14 +353,15 @@ def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None
 @NEEDS_TENSORFLOW
 def test_training_that_is_requeued_goes_on_from_its_checkpoint(nodes: SlurmBed, launch: Launch) -> None:
     """Both workers restore the same step, and end with the same weights."""
-    words = " ".join(word for word in TRAINING if not word.startswith("--epochs"))
-    endless = f"exec {words} --epochs=$([ $SLURM_RESTART_COUNT ] && echo 25 || echo 4000)"  # in its first run
+    words = " ".join(word for word in TRAINING if not word.startswith(("--epochs", "--steps")))
+    epochs = "$([ $SLURM_RESTART_COUNT ] && echo 15 || echo 4000)"  # endless in its first run
+    endless = f"exec {words} --steps-per-epoch=10 --epochs={epochs}"
     spec = launch.spec(cluster={"worker": ["a", "b"]}, command=["sh", "-c", endless], env={"TF_CPP_MIN_LOG_LEVEL": "2"})
     up = launch.start("up", spec, "--on", "slurm")
     wait_for_files(nodes, launch, "state")
     read_until(up, "epoch 2 of")
     nodes.asked("scontrol", "requeue", job_of(launch))
-    out, said = up.communicate(timeout=300)
+    out, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 0, said
     assert len(set(re.findall(r"resumed at step (\d+)", out))) == 1
     assert len(digests(out)) == 2
@@ -377,7 +378,7 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(make_nodes: tuple[B
     while "asking on" not in (line := up.stderr.readline()):
         assert line, "it ended"
     slurm.start_controller()
-    _, said = up.communicate(timeout=120)
+    _, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 0, said
 
 
@@ -386,7 +387,7 @@ def test_when_the_time_is_over_tasks_may_save(nodes: SlurmBed, launch: Launch) -
     script = "trap 'touch saved.$TFLAUNCH_TASK; exit 0' TERM; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"
     up = launch.start("up", shell(launch, script), "--on", "slurm", "--time", "1")
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
-    _, said = up.communicate(timeout=200)
+    _, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 143, said
     assert (launch.directory / "saved.worker:0").exists()
     assert (launch.directory / "saved.worker:1").exists()
@@ -399,7 +400,7 @@ def test_a_node_fails_and_the_job_goes_on_elsewhere(make_nodes: tuple[Bed, Slurm
     wait_for_files(slurm, launch, "up.worker:0", "up.worker:1")
     (launch.directory / "checkpoint").touch()
     bed.power_off(2)
-    out, said = up.communicate(timeout=120)
+    out, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 0, said
     assert "worker:1 went on" in out
     assert [host["host"] for host in launch.status()["hosts"]] == ["h1", "h3"]
@@ -412,7 +413,7 @@ def test_a_node_fails_and_nothing_may_start_again(make_nodes: tuple[Bed, SlurmBe
     up = launch.start("up", shell(launch, RESUMING, restart={"max": 0}), "--on", "slurm")
     wait_for_files(slurm, launch, "up.worker:0", "up.worker:1")
     bed.power_off(1)  # where the supervisor runs
-    _, said = up.communicate(timeout=120)
+    _, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 125, said
     assert "NODE_FAIL" in said
     slurm.wait_until(lambda: not launch.survivors(), "something was left")
