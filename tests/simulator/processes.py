@@ -99,20 +99,24 @@ class Process:
         self._pid_files.append(file)
         return file
 
+    @property
+    def can_act(self) -> bool:
+        """Whether its code still runs: a process that has received KILL may be slow to die, but does nothing more."""
+        return self.is_alive and not self._kill_comes
+
     def say(self, data: bytes) -> None:
         """Write to the output."""
-        if self.is_alive and self.host.agent is not None and not self.output.is_closed:
+        if self.can_act and self.host.agent is not None and not self.output.is_closed:
             self.host.oracle.wrote(self.task, self.attempt, data)
             self.output.write(data)
 
     def receive(self, number: int) -> None:
         """Receive a signal."""
-        if not self.is_alive or number == signal.SIGCONT:
+        if not self.can_act or number == signal.SIGCONT:
             return
         if number == signal.SIGKILL:
-            if not self._kill_comes:
-                self._kill_comes = True
-                self.world.after(self.host.death_takes(), lambda: self.die(signal=number))
+            self._kill_comes = True
+            self.world.after(self.host.death_takes(), lambda: self.die(signal=number))
         elif self.program is not None:
             self.program.on_signal(number)
 

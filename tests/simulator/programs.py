@@ -91,7 +91,7 @@ class Gang:
 
     def save(self) -> None:
         """A member was preempted: all save together and exit, if all are present."""
-        living = [member for member in self.members.values() if member.process.is_alive and not member.is_hanging]
+        living = [member for member in self.members.values() if member.process.can_act and not member.is_hanging]
         if self.is_saving or not self.has_formed or len(living) < self._size:
             return
         self.is_saving = True
@@ -183,8 +183,8 @@ class Program:
         self.later(self.world.within(0.001, 0.02), self._execute)
 
     def later(self, seconds: float, call: object) -> None:
-        """Call a function later, if the process is still alive."""
-        self.world.after(seconds, lambda: call() if self.process.is_alive else None)  # type: ignore[operator]
+        """Call a function later, if the process still runs."""
+        self.world.after(seconds, lambda: call() if self.process.can_act else None)  # type: ignore[operator]
 
     # ---- life cycle
 
@@ -220,7 +220,7 @@ class Program:
 
     def formed(self) -> None:
         """All members that it needs are present."""
-        if not self._is_server and self.process.is_alive:
+        if not self._is_server:
             self.later(self.stage.script.duration + self.world.within(0, 0.3), self._finish)
 
     def _follow(self) -> None:
@@ -365,7 +365,7 @@ class Child:
         self._speak()
 
     def _speak(self) -> None:
-        if self.process.is_alive and self._line < 5:
+        if self.process.can_act and self._line < 5:
             self._line += 1
             self.process.say(f"a child of {self.process.task} line {self._line}\n".encode())
             self._stage.world.after(self._stage.world.within(0.05, 3), self._speak)
