@@ -83,11 +83,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--most-failures", type=int, default=5, help="stop after this many")
     parser.add_argument("--coverage", type=Path, help="write tables of where faults were injected to this file")
+    parser.add_argument("--digests", action="store_true", help="print only what identifies each history")
     arguments = parser.parse_args()
     if arguments.seed is not None:
         return _one(arguments.seed, arguments.verbose)
     first, _, last = arguments.seeds.partition(":")
     coverage, seeds = Coverage(), range(int(first), int(last))
+    if arguments.digests:
+        print("\n".join(f"{seed} {play(draw_case(seed)).digest()}" for seed in seeds))
+        return 0
     code = _many(seeds, arguments.jobs, arguments.most_failures, coverage)
     if arguments.coverage is not None:
         arguments.coverage.write_text("\n".join(tables(coverage.cells)) + "\n")

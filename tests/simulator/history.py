@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from typing import Any, NamedTuple
@@ -46,6 +47,12 @@ class Result(NamedTuple):
     moments: frozenset[Moment]
     cells: Counter[Cell]
     world: World
+    journal: tuple[str, ...]
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all that happened, and of the journal."""
+        happened = (entry.line() for entry in self.world.happened)
+        return hashlib.sha256("\n".join([*happened, *self.journal]).encode()).hexdigest()
 
 
 class SimJournal(Journal):
@@ -314,6 +321,7 @@ def play(case: Case) -> Result:
             frozenset(faults.moments),
             faults.cells,
             world,
+            tuple(history.journal.records),
         )
 
 
