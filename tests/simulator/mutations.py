@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from simulator import history
 from simulator.case import draw_case
+from simulator.edits import Edit
 from tflaunch.agents import output
 from tflaunch.core import policy, restart_budget, step
 from tflaunch.core.events import Event, PortOpened, TaskExited
@@ -27,21 +28,20 @@ class Mutation(NamedTuple):
     name: str
     made: Callable[[Any], Any]
 
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Plant the bug, and remove it again."""
+        original = getattr(self.where, self.name)
+        setattr(self.where, self.name, self.made(original))
+        try:
+            yield
+        finally:
+            setattr(self.where, self.name, original)
 
-@contextmanager
-def planted(mutation: Mutation) -> Iterator[None]:
-    """Plant a bug, and remove it again."""
-    original = getattr(mutation.where, mutation.name)
-    setattr(mutation.where, mutation.name, mutation.made(original))
-    try:
-        yield
-    finally:
-        setattr(mutation.where, mutation.name, original)
 
-
-def find(mutation: Mutation, seeds: Sequence[int]) -> int | None:
+def find(mutation: Mutation | Edit, seeds: Sequence[int]) -> int | None:
     """Return the first seed in which the invariant fails."""
-    with planted(mutation):
+    with mutation.planted():
         for seed in seeds:
             violation = history.play(draw_case(seed)).violation
             if violation is not None and violation.invariant == mutation.invariant:
@@ -196,7 +196,7 @@ def _brought_at_once(original: Any) -> Any:
     return bring
 
 
-MUTATIONS: Mapping[str, Mutation] = {
+MUTATIONS: Mapping[str, Mutation | Edit] = {
     "a restart before the old attempt is gone": Mutation(1, "I1", policy, "gang_alive", _nobody_lives),
     "a fence that is too short": Mutation(17, "I1", policy, "fence", _short_fence),
     "a lease that is never over": Mutation(45, "I2", lease.Lease, "ends_at", _never),

@@ -12,7 +12,7 @@ from matrix import interpreter
 from simulator.__main__ import story
 from simulator.case import Case, Fault, Moment, draw_case
 from simulator.history import play
-from simulator.mutations import MUTATIONS, find, planted
+from simulator.mutations import MUTATIONS, find
 from simulator.programs import Script, Trouble
 from simulator.search import Coverage
 from simulator.shrink import shrink
@@ -70,7 +70,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
 def test_a_history_is_shrunk_to_a_test_that_fails_with_the_bug_alone(name: str) -> None:
     """The test has a few steps of the supervisor, and can be pasted."""
     mutation = MUTATIONS[name]
-    with planted(mutation):
+    with mutation.planted():
         seed = find(mutation, [mutation.seed, *SEEDS])
         assert seed is not None
         smallest = shrink(play(draw_case(seed)), patience=60)
