@@ -397,6 +397,10 @@ class Bed:
             pass
         return living
 
+    def host_of(self, namespace: str) -> int | None:
+        """Return the host of a PID namespace, None if it is that of no host that is powered on."""
+        return self._namespaces.get(namespace)
+
     def watch(self, run: str | None = None) -> ProcessWatch:
         """Return a watch over the tasks of one run, or of all, on all hosts."""
         return ProcessWatch(self._namespaces.get, run)

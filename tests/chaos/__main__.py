@@ -1,0 +1,110 @@
+"""Play drills until the time is over: ``python -m chaos --minutes 5``, ``python -m chaos --seed 7 --drills 1``.
+
+Root only. Prints a line per drill, and what is wrong; the exit code is 1 if anything is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from chaos import judge, program
+from chaos.drill import STARTED, STEPS, WORKERS, Drill, draw
+from chaos.world import World
+from support.processes import ProcessWatch
+from support.sshd import Keyring
+
+_HARMLESS = ("kill task", "stop task", "slow", "flap", "follow and stop", "kill sshd")
+_SHORT = 6.0  # seconds; links that are lost for so long lose no output
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0, help="start no drill after this time")
+    parser.add_argument("--drills", type=int, default=10**9, help="the maximum number of drills")
+    parser.add_argument("--seed", type=int, default=0, help="of the first drill; the next ones follow")
+    parser.add_argument("--only", choices=("local", "ssh"), default="", help="where to play")
+    parser.add_argument("--table", type=Path, help="append a table of all faults to this file")
+    parser.add_argument("--keep", type=Path, help="copy the directory of a failed drill there")
+    arguments = parser.parse_args()
+    until, failed, faults = time.monotonic() + 60 * arguments.minutes, 0, Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="tflaunch-chaos-") as root:
+        keys = Keyring(Path(root))
+        for seed in range(arguments.seed, arguments.seed + arguments.drills):
+            if time.monotonic() > until:
+                break
+            drill = draw(seed, only=arguments.only)
+            directory = Path(root) / f"drill-{seed}"
+            wrong, suffered, took = play(drill, directory, keys)
+            faults.update(fault for fault, _ in suffered)
+            what, end = "; ".join(what for _, what in suffered), "FAILED" if wrong else "ok"
+            print(f"{seed}: {drill}: {what or 'undisturbed'}: {took:.0f} s: {end}", flush=True)
+            for sentence in wrong:
+                print(f"    {sentence}", flush=True)
+            if wrong and arguments.keep is not None:
+                shutil.copytree(
+                    directory, arguments.keep / directory.name, symlinks=True, ignore=shutil.ignore_patterns("bed")
+                )
+            shutil.rmtree(directory, ignore_errors=True)
+            failed += bool(wrong)
+    if arguments.table is not None:
+        arguments.table.write_text("\n".join(_table(faults)) + "\n")
+    return 1 if failed else 0
+
+
+def play(drill: Drill, directory: Path, keys: Keyring) -> tuple[list[str], list[tuple[str, str]], float]:
+    """Play a drill; return what is wrong, the faults that took effect, and the seconds it took."""
+    directory.mkdir()
+    began = time.monotonic()
+    suffered = []
+    with ExitStack() as stack:
+        world = World(drill, directory, keys, stack)
+        stack.callback(world.launch.end)
+        watch = stack.enter_context(world.start())
+        for fault in drill.faults:
+            if not world.wait(lambda step=fault.step: _has_reached(world, watch, step)):  # type: ignore[misc]
+                break
+            time.sleep(fault.delay)
+            if not world.is_over() and (what := world.suffer(fault)):
+                suffered.append((fault.kind, what))
+        code = world.finish()
+        found = judge.gather(
+            directory,
+            world.launch.run_directory(),
+            code=code,
+            clashes=watch.clashes()[:1],
+            has_started=any(sample.living for sample in watch.samples),
+            left=[] if code is None else world.left(),
+            may_lose=any(kind not in _HARMLESS and not _is_short(kind, drill) for kind, _ in suffered),
+        )
+    expected = program.result_of(STEPS, WORKERS)
+    return judge.violations(found, expected, world.finishers()), suffered, time.monotonic() - began
+
+
+def _has_reached(world: World, watch: ProcessWatch, step: int) -> bool:
+    if step <= STARTED:
+        return step < STARTED or any(sample.living for sample in watch.samples[-1:])
+    return world.step() >= step
+
+
+def _is_short(kind: str, drill: Drill) -> bool:
+    return kind in ("cut", "black hole") and all(fault.seconds <= _SHORT for fault in drill.faults)
+
+
+def _table(faults: Counter[str]) -> Iterator[str]:
+    yield "| fault | times |"
+    yield "|---|--:|"
+    for fault, count in sorted(faults.items()):
+        yield f"| {fault} | {count} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

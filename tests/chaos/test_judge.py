@@ -1,0 +1,93 @@
+"""The judge of drills finds what is wrong, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos import program
+from chaos.drill import STEPS, WORKERS, draw
+from chaos.judge import Evidence, gather, violations
+
+pytestmark = pytest.mark.unit
+
+TASKS = ["worker:0", "worker:1"]
+RESULT = program.result_of(STEPS, WORKERS)
+SAID = {task: [f"said {task} {attempt} {step}" for attempt in (0, 1) for step in (1, 2, 3)] for task in TASKS}
+SOUND = Evidence(
+    code=0,
+    clashes=(),
+    left=(),
+    said=SAID,
+    logged=SAID,
+    results=dict.fromkeys(TASKS, RESULT),
+    journal=[json.dumps({"seq": number}) for number in range(5)],
+    has_started=True,
+    may_lose=False,
+)
+
+
+def found(**changes: Any) -> list[str]:
+    """Return the invariants that evidence with these changes violates."""
+    return [sentence[:2] for sentence in violations(SOUND._replace(**changes), RESULT, TASKS)]
+
+
+def without(*lines: str) -> dict[str, list[str]]:
+    """Return logs that lack these lines."""
+    return {task: [line for line in logged if line not in lines] for task, logged in SAID.items()}
+
+
+def test_a_sound_run_is_accepted() -> None:
+    """Also when the last line of an attempt is missing, and when a job is refused before its tasks have started."""
+    assert found() == []
+    assert found(logged=without("said worker:1 0 3")) == []
+    assert found(code=3, has_started=False) == []
+
+
+def test_each_violation_is_found() -> None:
+    """By its invariant."""
+    assert found(clashes=["worker:0"]) == ["I1"]
+    assert found(left=["sleep"]) == ["I2"]
+    assert found(code=None) == ["I5"]
+    assert found(code=1) == found(code=3) == ["I3"]
+    assert found(results={"worker:0": RESULT}) == ["I8"]
+    assert found(results={"worker:0": RESULT, "worker:1": RESULT + 1}) == ["I8"]
+    assert found(journal=['{"seq": 0}', '{"seq": 2}']) == found(journal=['{"seq": 0']) == ["I7"]
+
+
+def test_output_arrives_once_and_in_order() -> None:
+    """A line in the middle of an attempt may be missing only after a fault that destroys output."""
+    missing = without("said worker:1 0 2")
+    assert found(logged=missing) == ["I6"]
+    assert found(logged=missing, may_lose=True) == []
+    for lines in (SAID["worker:0"][::-1], [*SAID["worker:0"], SAID["worker:0"][2]], ["said worker:0 0 9"]):
+        assert found(logged={"worker:0": lines}, may_lose=True) == ["I6"]
+
+
+def test_evidence_is_read_from_files(tmp_path: Path) -> None:
+    """The logs also have lines of TensorFlow."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "worker-0.log").write_text("I0000 starting\nsaid worker:0 0 1\n\x1b[0mdone\n")
+    (tmp_path / "said.worker:0").write_text("said worker:0 0 1\n")
+    (tmp_path / "result.worker:0").write_text("12\n")
+    (tmp_path / "events.jsonl").write_text('{"seq": 0}\n')
+    seen: dict[str, Any] = {"code": 0, "clashes": (), "left": (), "has_started": True, "may_lose": False}
+    read = gather(tmp_path, tmp_path, **seen)
+    assert read.logged == read.said == {"worker:0": ["said worker:0 0 1"]}
+    assert read.results == {"worker:0": 12.0}
+
+
+def test_a_seed_determines_a_drill() -> None:
+    """And different seeds differ."""
+    assert draw(7) == draw(7)
+    assert len({draw(seed) for seed in range(50)}) == 50
+    assert not draw(7, only="local").is_far
+    assert draw(7, only="ssh").is_far
+
+
+def test_the_result_is_exact() -> None:
+    """Sums in float64 are, in any order."""
+    assert RESULT == int(RESULT) < 2**53
