@@ -51,6 +51,9 @@ SAID = {
     "no steps": (SERVERS, "steps_per_epoch"),
     "no steps creator": (SERVERS, "steps_per_epoch"),
     "data ended on a worker": (SERVERS, "a worker ran out of data"),
+    "no slurm": (MIRRORED, "SlurmClusterResolver needs SLURM_PROCID, which only `srun` sets"),
+    "two save": (MIRRORED, "another task saves to the same path"),
+    "two save data": (MIRRORED, "another task saves to the same path"),
     "few files": (MIRRORED, "fewer data files than workers"),
     "empty share": (MIRRORED, "it ran out of data before the last step"),
     "data ran out": (MIRRORED, "it ran out of data before the last step"),
@@ -212,6 +215,22 @@ def test_legacy_keras_does_not_help_who_imports_keras() -> None:
             "its GPU is out of memory",
         ),
         ("RuntimeError: Mismatched number of GPUs per worker", SERVERS, "the same number of GPUs"),
+        (
+            "gpu1:168:168 [0] misc/shmutils.cc:113 NCCL WARN Error while creating shared memory segment "
+            "/dev/shm/nccl-UbzKZ9 (size 9637888), error: No space left on device (28)",
+            MIRRORED,
+            "too little space in /dev/shm",
+        ),
+        (
+            "misc/ibvwrap.cc:278 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+            MIRRORED,
+            "`ulimit -l` must be unlimited",
+        ),
+        (
+            "gpu1:9:9 [0] NCCL WARN Bootstrap : no socket interface found",
+            MIRRORED,
+            "correct or remove NCCL_SOCKET_IFNAME",
+        ),
         ("OSError: [Errno 98] Address already in use", ALONE, "its port is in use"),
     ],
 )

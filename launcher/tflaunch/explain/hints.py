@@ -158,6 +158,11 @@ RULES = [
         "Keras 3 does not have this name, tf_keras may: set legacy_keras to true",
         lambda facts: facts.legacy_keras is False,
     ),
+    _Rule(
+        r"(?P<variable>SLURM_\w{1,60}) not found in environment",
+        "SlurmClusterResolver needs {variable}, which only `srun` sets: under tflaunch, create the strategy without a "
+        "resolver, and it reads TF_CONFIG",
+    ),
     # Keras and its strategies.
     _Rule(_PER_REPLICA, _IMPORTS_KERAS, lambda facts: _mirrored(facts) and facts.legacy_keras is True),
     _Rule(_PER_REPLICA, "Keras 3 cannot `fit` under MultiWorkerMirroredStrategy: " + _KERAS_3, _mirrored),
@@ -197,6 +202,17 @@ RULES = [
         anywhere=True,
     ),
     # Storage and memory.
+    _Rule(
+        r"_temp/part-\d{1,5}-of-\d{1,5}[^\n]{0,300}(?:did not exist|No such file)",
+        "another task saves to the same path at the same time: only the chief may save there, and each other task "
+        "needs a path of its own (tflaunch_worker.training.save_path)",
+    ),
+    _Rule(
+        r"shared memory segment /dev/shm/nccl|(?:fallocate|extend) /dev/shm/nccl",
+        "NCCL has too little space in /dev/shm: enlarge it, in containers with `shm_size` (Compose), --shm-size "
+        "(Docker) or a volume in memory (Kubernetes)",
+        anywhere=True,
+    ),
     _Rule(r"No space left on device|Disk quota exceeded", "a disk that it writes to is full", anywhere=True),
     _Rule(
         r"Collective instance \d{1,20} expected type",
@@ -221,6 +237,18 @@ RULES = [
     _Rule(
         r"OOM when allocating|\bMemoryError\b",
         "it needs more memory than there is: use smaller batches or a smaller model",
+    ),
+    _Rule(
+        r"NCCL WARN Call to ibv_(?:reg_mr|create_cq|create_qp)\w{0,40} failed[^\n]{0,80}Cannot allocate memory",
+        "NCCL may not lock enough memory for InfiniBand: `ulimit -l` must be unlimited there (memlock in limits.conf; "
+        "docker run --ulimit memlock=-1)",
+        anywhere=True,
+    ),
+    _Rule(
+        r"NCCL WARN [^\n]{0,100}[Nn]o (?:usable )?socket interface found",
+        "NCCL finds no network interface to use: correct or remove NCCL_SOCKET_IFNAME in `env`; `ip addr` lists those "
+        "of a host",
+        anywhere=True,
     ),
     # Versions.
     _Rule(
