@@ -25,7 +25,9 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _CAPABILITIES = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 _SYS_PIDFD_SEND_SIGNAL, _SYS_PIDFD_OPEN = 424, 434  # the same numbers on every architecture
-_PUNCTUAL = -10
+_PUNCTUAL, _YIELDING = -10, 10  # niceness; with 19, a background process starves on a busy host
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30}
+_IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE = 1, 3
 NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
 """Kinds of namespaces: CLONE_NEWUSER, CLONE_NEWNET."""
 _PF_EXITING = 0x4  # of linux/sched.h
@@ -122,6 +124,27 @@ def be_punctual() -> int:
     except OSError:
         pass  # only root may do this
     return before
+
+
+def take_session(niceness: int) -> None:
+    """Give this process, a fork, a session of its own, and a niceness that also counts against other sessions."""
+    try:
+        if os.getsid(0) != os.getpid():
+            os.setsid()  # in a new group of the scheduler, of niceness 0
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+        if niceness:
+            with open("/proc/self/autogroup", "w", encoding="ascii") as group:
+                group.write(str(niceness))
+    except OSError:
+        pass  # the kernel has no such groups
+
+
+def yield_to_others() -> None:
+    """Give this process, a fork, a low priority for CPUs and the lowest for disks."""
+    take_session(_YIELDING)
+    number, call = _IOPRIO_SET.get(os.uname().machine), _c_function("syscall")
+    if number is not None and call is not None:
+        call(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_CLASS_IDLE << 13)
 
 
 def close_all_but(kept: Iterable[int]) -> None:

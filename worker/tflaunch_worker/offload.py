@@ -23,33 +23,64 @@ def run_in_fork(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]
 
     An exception in ``work`` is written to the agent's log, and ``done`` gets None.
     """
+    _fork(loop, work, done, lambda _: None)
+
+
+def run_in_background(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> Callable[[], None]:
+    """Call ``work`` as `run_in_fork` does, for long and with ordinary priority; return what ends it early.
+
+    It holds none of the agent's sockets and pipes, whose ends others wait for.
+    """
+    return _fork(loop, work, done, _detach)
+
+
+def _fork(
+    loop: Loop, work: Callable[[], Any], done: Callable[[Any], None], prepare: Callable[[int], None]
+) -> Callable[[], None]:
     reader, writer = os.pipe()
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _work_and_exit(work, writer, agent)
+        _work_and_exit(work, writer, agent, prepare)
     os.close(writer)
     answer = bytearray()
+    is_wanted = True
 
     def read() -> None:
+        nonlocal is_wanted
         data = os.read(reader, 65536)
         answer.extend(data)
         if not data:
             loop.forget(reader)
             os.close(reader)
             _, status = os.waitpid(pid, 0)
-            done(json.loads(answer) if status == 0 else None)  # a fork that was killed may have written half of it
+            if is_wanted:
+                is_wanted = False
+                done(json.loads(answer) if status == 0 else None)  # a fork that was killed may have written half of it
+
+    def end() -> None:
+        nonlocal is_wanted
+        if is_wanted:
+            is_wanted = False
+            linux.kill(pid, None, signal.SIGKILL)
 
     loop.watch(reader, read)
+    return end
 
 
-def _work_and_exit(work: Callable[[], Any], writer: int, agent: int) -> None:
+def _detach(kept: int) -> None:
+    linux.close_all_but([kept])
+    linux.take_session(0)
+
+
+def _work_and_exit(work: Callable[[], Any], writer: int, agent: int, prepare: Callable[[int], None]) -> None:
     """Run the work in this fork and write its result. Never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         linux.die_with_parent(signal.SIGKILL)
         if os.getppid() == agent:
+            prepare(writer)
             data = json.dumps(work()).encode("ascii")
             while data:
                 data = data[os.write(writer, data) :]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Callable
 
+    from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
     from tflaunch_worker.agent.files import Offer
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.left_files import Readable
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code", "look_for_warm")
+_OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "checkpoint_part", "place_checkpoint")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
 
@@ -59,6 +61,7 @@ class Agent:
         self._grace = 0.0
         self._obeyed = 0
         self._offer: Offer | None = None
+        self._checkpoint_copies: CheckpointCopies | None = None
         self._is_leaving = False
         self._was_dismissed = False
         self._watch_lease()
@@ -124,6 +127,8 @@ class Agent:
             orders.check(message)
             if message["kind"] in ("offer_files", "file_part"):
                 self._take_files(message, body)
+            elif message["kind"] in _OF_CHECKPOINTS:
+                self._copy_checkpoints(message, body)
             elif message["kind"] in _OF_DOCTORS:
                 from tflaunch_worker.inspect.doctor import DoctorService  # most runs never use the doctor
 
@@ -217,6 +222,11 @@ class Agent:
         if self._offer is None:
             self._offer = self._host.offer(self._link)
         self._offer.obey(message, body)
+
+    def _copy_checkpoints(self, message: dict[str, Any], body: bytes) -> None:
+        if self._checkpoint_copies is None:
+            self._checkpoint_copies = self._host.checkpoint_copies(self._link)
+        self._checkpoint_copies.obey(message, body)
 
     def _start_task(self, message: dict[str, Any]) -> None:
         name, attempt = message["task"], message["attempt"]
@@ -318,6 +328,8 @@ class Agent:
 
     def _leave(self, message: dict[str, Any]) -> None:
         self._was_dismissed = True
+        if self._checkpoint_copies is not None:
+            self._checkpoint_copies.end()
         self._end_all(message["grace"])
 
     # ---- called by tasks (implements the listener of `Task`)

@@ -38,8 +38,8 @@ class FilesError(Exception):
     """Raised when files cannot be stored here; the message is one sentence."""
 
 
-class _Part:
-    """The part of a file that has arrived."""
+class ArrivingFile:
+    """The part of a file that has arrived, at ``path``."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -78,7 +78,7 @@ class Files:
         self._links = [(_inside(path), _link_target(target)) for path, target in links]
         _refuse_paths_through_links([path for path, _, _ in self._files], [path for path, _ in self._links])
         self._missing: set[str] | None = None
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, ArrivingFile] = {}
         self._has_failed = False
         self.is_being_compared = False
         self.is_being_placed = False
@@ -131,7 +131,7 @@ class Files:
             return  # it was already in flight when its state was reported, or has arrived from elsewhere
         part = self._parts.get(digest)
         if part is None:
-            part = self._parts[digest] = _Part(os.path.join(self._arriving, digest))
+            part = self._parts[digest] = ArrivingFile(os.path.join(self._arriving, digest))
         if offset != part.size:
             raise ValueError(f"byte {offset} of {digest} follows byte {part.size}")
         try:
@@ -144,12 +144,12 @@ class Files:
             self._fail(part)
             raise FilesError(f"{error.filename or self._arriving}: {error.strerror}") from None
 
-    def _begin(self, part: _Part) -> None:
+    def _begin(self, part: ArrivingFile) -> None:
         os.makedirs(self._cache, mode=0o700, exist_ok=True)
         os.makedirs(self._arriving, mode=0o700, exist_ok=True)
         _unlink(part.path)  # left by an earlier agent of this run that was killed together with its guard
 
-    def _finish(self, digest: str, part: _Part) -> None:
+    def _finish(self, digest: str, part: ArrivingFile) -> None:
         if part.sha256.hexdigest() != digest:
             self._fail(part)
             path = next(path for path, _, known in self._files if known == digest)
@@ -159,7 +159,7 @@ class Files:
         assert self._missing is not None
         self._missing.discard(digest)
 
-    def _fail(self, part: _Part) -> None:
+    def _fail(self, part: ArrivingFile) -> None:
         self._has_failed = True
         _unlink(part.path)
 

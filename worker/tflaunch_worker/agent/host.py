@@ -26,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable
 
+    from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
     from tflaunch_worker.agent.checkpoints import Finder
     from tflaunch_worker.agent.files import Offer
     from tflaunch_worker.agent.left_files import Readable
@@ -220,6 +221,14 @@ class Host:
         from tflaunch_worker.agent.files import Offer  # most runs copy no files
 
         return Offer(self.directory, self._loop, link)
+
+    def checkpoint_copies(self, link: SupervisorLink) -> CheckpointCopies:
+        """Return what copies checkpoints from and to this host."""
+        from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies  # most runs copy none
+
+        return CheckpointCopies(
+            self.directory, self._loop, link, lambda path: host_vars.expand_path(path, self._known())
+        )
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Resolve names on this host; call ``found`` with a mapping from name to addresses."""

@@ -99,7 +99,7 @@ class ListedFile:
     def read(self, offset: int) -> bytes:
         """Return a part of the file, empty if it can no longer be read."""
         try:
-            descriptor = self._open()
+            descriptor = open_inside(self._directory, self._path)
         except OSError:
             return b""
         try:
@@ -112,7 +112,7 @@ class ListedFile:
     def describe(self) -> tuple[int, str] | None:
         """Return size and SHA-256, None if it is not a regular file that can be read."""
         try:
-            descriptor = self._open()
+            descriptor = open_inside(self._directory, self._path)
         except OSError:
             return None
         with open(descriptor, "rb") as file:
@@ -127,17 +127,22 @@ class ListedFile:
                 sha256.update(data)
                 size += len(data)
 
-    def _open(self) -> int:
-        """Open the file without following a symbolic link below the working directory."""
-        *parents, name = self._path.split("/")
-        inside = os.open(self._directory, _DIRECTORY & ~os.O_NOFOLLOW)
-        for parent in parents:
-            try:
-                child = os.open(parent, _DIRECTORY, dir_fd=inside)
-            finally:
-                os.close(inside)
-            inside = child
+
+def open_inside(directory: str, path: str) -> int:
+    """Open a file for reading without following a symbolic link below a directory; return its descriptor.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    *parents, name = path.split("/")
+    inside = os.open(directory, _DIRECTORY & ~os.O_NOFOLLOW)
+    for parent in parents:
         try:
-            return os.open(name, _FILE, dir_fd=inside)
+            child = os.open(parent, _DIRECTORY, dir_fd=inside)
         finally:
             os.close(inside)
+        inside = child
+    try:
+        return os.open(name, _FILE, dir_fd=inside)
+    finally:
+        os.close(inside)

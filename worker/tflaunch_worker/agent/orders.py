@@ -208,6 +208,30 @@ def _links(message: Mapping[str, Any], name: str) -> None:
         _word(parts, "target")
 
 
+def _digest(message: Mapping[str, Any], name: str) -> None:
+    _check_digest(fields.text(message, name), name)
+
+
+def _digests(message: Mapping[str, Any], name: str) -> None:
+    for digest in fields.texts(message, name):
+        _check_digest(digest, name)
+
+
+def _check_digest(digest: str, name: str) -> None:
+    if len(digest) != 64 or not _HEXADECIMAL.issuperset(digest):
+        raise ValueError(f"{name!r} must hold SHA-256 digests")
+
+
+def _checkpoint_files(message: Mapping[str, Any], name: str) -> None:
+    for item in fields.items(message, name):
+        if type(item) is not list or len(item) != 3:
+            raise ValueError(f"{name!r} must hold path, size and hash")
+        parts = _named(item, "path", "size", "sha256")
+        _path(parts, "path")
+        fields.integer(parts, "size")
+        _digest(parts, "sha256")
+
+
 def _named(values: List[Any], *names: str) -> Dict[str, Any]:
     return {name: values[place] for place, name in enumerate(names)}
 
@@ -231,6 +255,7 @@ def _warm(message: Mapping[str, Any], name: str) -> None:
     fields.number(order, "idle", least=0.0)
 
 
+_HEXADECIMAL = frozenset("0123456789abcdef")
 _attempt = partial(fields.integer, most=2**31)
 _patience = partial(fields.number, least=0.0, most=_LONGEST_PATIENCE)
 _seconds = partial(fields.number, least=0.0)
@@ -267,6 +292,24 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "leave": {"grace": _seconds},
     "offer_files": {"is_first": fields.flag, "is_last": fields.flag, "files": _files, "links": _links},
     "file_part": {"sha256": fields.text, "offset": fields.integer, "is_last": fields.flag},
+    "find_checkpoint": {
+        "request": fields.integer,
+        "workdir": _word,
+        "directory": _word,
+        "known": fields.integer,
+        "wait": fields.flag,
+        "kept": _digests,
+    },
+    "read_checkpoint": {"sha256": _digest, "offset": fields.integer},
+    "store_checkpoint": {"request": fields.integer, "kept": _digests, "digests": _digests},
+    "checkpoint_part": {"sha256": _digest, "offset": fields.integer, "is_last": fields.flag},
+    "place_checkpoint": {
+        "request": fields.integer,
+        "workdirs": _argv,
+        "directory": _word,
+        "files": _checkpoint_files,
+        "age": _seconds,
+    },
     "examine": {"programs": _programs, "probe": fields.text},
     "leave_marks": {"token": _word, "directories": _words},
     "look_for_marks": {"paths": _words},

@@ -1,0 +1,278 @@
+"""Keep files of checkpoints on this host by their content, and put checkpoints into the directory of a program.
+
+What a program has written is copied into the store while its hash is computed, so that the copy can be sent at leisure:
+the program may overwrite or remove its own at any time.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+
+from tflaunch_worker import linux
+from tflaunch_worker.agent import saved_checkpoints
+from tflaunch_worker.agent.files import ArrivingFile, FilesError
+from tflaunch_worker.agent.left_files import PART
+from tflaunch_worker.agent.listed_files import open_inside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Collection, Iterable
+
+    from tflaunch_worker.agent.saved_checkpoints import Found, Stamp
+
+STORE_NAME = "checkpoints"
+"""Directory of the store, inside the agent's directory."""
+
+_READ = 1 << 20
+_SMALL = 1 << 22  # bytes that are copied at once; for more, the program that trains goes first
+_RATE = 128e6  # bytes per second that are read while a program trains
+_SHORTEST, _SHARE = 0.2, 50  # seconds between two looks; how many times as long as a look it is at least
+_ARRIVING, _CAPTURED = ".arriving-", ".captured"
+_STAGING = ".tflaunch-restoring-"
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class CheckpointStore:
+    """The files of checkpoints on one host, each under the SHA-256 of its content."""
+
+    def __init__(self, directory: str) -> None:
+        """Keep files in a directory, which is created for the first one."""
+        self._directory = directory
+        self._arriving: dict[str, ArrivingFile] = {}
+
+    def retain(self, kept: Collection[str]) -> None:
+        """Remove all files but those with these hashes, and what has arrived of others."""
+        self._arriving = {digest: part for digest, part in self._arriving.items() if digest in kept}
+        names = {*kept, *(_ARRIVING + digest for digest in self._arriving)}
+        for name in os.listdir(self._directory) if os.path.isdir(self._directory) else ():
+            if name not in names:
+                _unlink(os.path.join(self._directory, name))
+
+    def remove(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def read(self, digest: str, offset: int) -> bytes:
+        """Return a part of a file, empty if it is not here any more."""
+        try:
+            descriptor = os.open(self._path(digest), _FILE)
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, PART, offset)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+
+    def lacks(self, digests: Iterable[str]) -> list[list[Any]]:
+        """Return the hashes of missing files, each with the number of bytes that have arrived."""
+        missing = [digest for digest in dict.fromkeys(digests) if not os.path.exists(self._path(digest))]
+        return [[digest, self._arriving[digest].size if digest in self._arriving else 0] for digest in missing]
+
+    def take(self, digest: str, offset: int, data: bytes, is_last: bool) -> None:
+        """Store a part of a file.
+
+        Raises:
+            FilesError: the disk is full, or the content does not match the hash.
+            ValueError: an earlier part is missing.
+        """
+        if offset == 0:
+            self._arriving[digest] = ArrivingFile(os.path.join(self._directory, _ARRIVING + digest))
+        part = self._arriving.get(digest)
+        if part is None or offset != part.size:
+            raise ValueError(f"byte {offset} of {digest} does not follow what has arrived")
+        try:
+            if offset == 0:
+                os.makedirs(self._directory, mode=0o700, exist_ok=True)
+                _unlink(part.path)
+            part.append(data)
+            is_whole = is_last and part.sha256.hexdigest() == digest
+            if is_whole:
+                os.replace(part.path, self._path(digest))
+        except OSError as error:
+            self._forget(digest)
+            raise FilesError(reason_of(error)) from None
+        if is_last:
+            self._forget(digest)
+        if is_last and not is_whole:
+            raise FilesError("a file of the checkpoint arrived damaged")
+
+    def _forget(self, digest: str) -> None:
+        """Remove what has arrived of a file."""
+        _unlink(self._arriving.pop(digest).path)
+
+    def _path(self, digest: str) -> str:
+        return os.path.join(self._directory, digest)
+
+    # ---- in a fork: these may take long
+
+    def watch(self, directory: str, seen: list[Any] | None) -> dict[str, Any]:
+        """Return the newest checkpoint below a directory as `capture` does, once there is one other than ``seen``.
+
+        Args:
+            directory: where the program writes; it may not exist yet.
+            seen: the stamps of the last one, as `capture` returned them.
+        """
+        while True:
+            began_at = time.monotonic()
+            try:
+                found = saved_checkpoints.find_newest(directory, is_quiet=False)
+            except saved_checkpoints.Unfinished:
+                found = None
+            if found is not None and _stamps(found) != seen:
+                if sum(size for size, _, _ in found.files.values()) > _SMALL:
+                    linux.yield_to_others()
+                captured = self.capture(directory, found, _RATE)
+                if captured is not None:
+                    return captured
+            time.sleep(max(_SHORTEST, (time.monotonic() - began_at) * _SHARE))
+
+    def look(self, directory: str) -> dict[str, Any] | None:
+        """Return the newest checkpoint as `capture` does, or None, where no program writes any more."""
+        found = saved_checkpoints.find_newest(directory, is_quiet=True)
+        return None if found is None else self.capture(directory, found, None)
+
+    def capture(self, directory: str, found: Found, rate: float | None) -> dict[str, Any] | None:
+        """Copy a checkpoint into the store; None if it changed meanwhile.
+
+        Args:
+            directory: where it is.
+            found: the checkpoint.
+            rate: maximum bytes per second to read, None for no limit.
+
+        Returns:
+            Its name, step, age in seconds, files as [path, size, SHA-256], and stamps; or "problem" and stamps.
+        """
+        files = []
+        try:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            for path, stamp in found.files.items():
+                digest = self._capture(directory, path, stamp, rate)
+                if digest is None:
+                    return None
+                files.append([path, stamp[0], digest])
+        except OSError as error:
+            return {"problem": reason_of(error), "stamps": _stamps(found)}
+        age = max(time.time() - found.written_at, 0.0)
+        about = {"name": found.name, "step": found.step, "age": age, "files": files}
+        return {**about, "stamps": _stamps(found)}
+
+    def _capture(self, directory: str, path: str, stamp: Stamp, rate: float | None) -> str | None:
+        """Copy a file into the store; return its hash, or None if it is not what was found."""
+        copy = os.path.join(self._directory, _CAPTURED)
+        sha256, began_at, size = hashlib.sha256(), time.monotonic(), 0
+        try:
+            with open(open_inside(directory, path), "rb") as source, open(copy, "wb") as target:
+                while True:
+                    data = source.read(_READ)
+                    if not data:
+                        break
+                    sha256.update(data)
+                    target.write(data)
+                    size += len(data)
+                    if rate is not None:
+                        time.sleep(max(size / rate - (time.monotonic() - began_at), 0.0))
+                is_same = size == stamp[0] and saved_checkpoints.stamp_of(source.fileno()) == stamp
+            if is_same:
+                os.replace(copy, self._path(sha256.hexdigest()))
+        except FileNotFoundError:
+            return None  # the program has removed it
+        finally:
+            _unlink(copy)
+        return sha256.hexdigest() if is_same else None
+
+    def place(self, directories: list[str], files: list[list[Any]], age: float) -> dict[str, Any]:
+        """Put a checkpoint into directories in which no program writes, where it is not there yet.
+
+        Args:
+            directories: the directories.
+            files: [path, size, SHA-256] of each file; what refers to others comes last.
+            age: how many seconds ago it was written.
+
+        Returns:
+            ``missing``: hashes of the files that have to be sent first; or ``problem``: why it could not be put there.
+        """
+        try:
+            lacking = {
+                directory: [file for file in files if not _is_there(directory, file[0], file[1], file[2])]
+                for directory in directories
+            }
+            wanted = [digest for lacked in lacking.values() for _, _, digest in lacked]
+            missing = [digest for digest, _ in self.lacks(wanted)]
+            for directory, lacked in lacking.items():
+                if lacked and not missing:
+                    self._place(directory, lacked, time.time() - age)
+        except OSError as error:
+            return {"missing": [], "problem": reason_of(error)}
+        return {"missing": missing, "problem": ""}
+
+    def _place(self, directory: str, files: list[list[Any]], written_at: float) -> None:
+        """Copy files to where they belong: first beside them, so that a full disk leaves what was there."""
+        staging = os.path.join(directory, f"{_STAGING}{os.getpid()}")
+        os.makedirs(directory, exist_ok=True)
+        for name in os.listdir(directory):
+            if name.startswith(_STAGING) and not os.path.exists(f"/proc/{name[len(_STAGING) :]}"):
+                shutil.rmtree(os.path.join(directory, name), ignore_errors=True)  # left by a fork that was killed
+        try:
+            os.mkdir(staging, 0o700)
+            for number, (_, _, digest) in enumerate(files):
+                target = os.path.join(staging, str(number))
+                shutil.copyfile(self._path(digest), target)
+                os.utime(target, (written_at, written_at))
+            for number, (path, _, _) in enumerate(files):
+                _make_parents(directory, path)
+                os.replace(os.path.join(staging, str(number)), os.path.join(directory, path))
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _stamps(found: Found) -> list[Any]:
+    return [[path, *stamp] for path, stamp in found.files.items()]
+
+
+def _is_there(directory: str, path: str, size: int, digest: str) -> bool:
+    """Whether a file has this content."""
+    try:
+        with open(open_inside(directory, path), "rb") as file:
+            if os.fstat(file.fileno()).st_size != size:
+                return False
+            sha256 = hashlib.sha256()
+            while True:
+                data = file.read(_READ)
+                if not data:
+                    return sha256.hexdigest() == digest
+                sha256.update(data)
+    except OSError:
+        return False
+
+
+def _make_parents(directory: str, path: str) -> None:
+    """Make the directories of a file, none of which may be a symbolic link.
+
+    Raises:
+        OSError: one of them cannot be made, or is something else.
+    """
+    for parent in path.split("/")[:-1]:
+        directory = os.path.join(directory, parent)
+        if os.path.islink(directory):
+            raise OSError(20, "is a symbolic link, behind which no checkpoint is written", directory)
+        os.makedirs(directory, exist_ok=True)
+
+
+def reason_of(error: Exception) -> str:
+    """Return why something failed, in one line."""
+    reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    return "".join(sign if sign.isprintable() else "?" for sign in reason)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
