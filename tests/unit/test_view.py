@@ -14,7 +14,7 @@ from wcwidth import wcswidth
 
 from support.statuses import RUN, TASK
 from tflaunch.explain.cluster_formation import Forming
-from tflaunch.explain.run_status import HostStatus, Status, TaskStatus, read_status
+from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus, read_status
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting, redraw
 from tflaunch.tui import layout as view
@@ -331,6 +331,7 @@ STATUSES = any_of(
     phase=some.sampled_from(["running", "ended"]) | TEXTS,
     forming=MAYBE | some.builds(Forming, NUMBERS, NAMES, NAMES, TEXTS),
     tensorboard=MAYBE | some.builds(Reach, TEXTS, MAYBE | TEXTS, MAYBE | TEXTS),
+    checkpoint=MAYBE | some.builds(CheckpointStatus, TEXTS, MAYBE | some.integers(0), NUMBERS, NAMES),
     hosts=some.lists(any_of(HostStatus), max_size=3).map(tuple),
     tasks=some.lists(TASKS, max_size=20).map(tuple),
     outsiders=NAMES,

@@ -46,6 +46,7 @@ class SpecFields(TypedDict, total=False):
     legacy_keras: Literal["auto"] | bool
     sync: model.Sync | Mapping[str, Any]
     collect: Sequence[str]
+    checkpoints: model.Checkpoints | Mapping[str, Any]
     elastic: model.Elastic | Mapping[str, Any]
     preload: Sequence[str]
     warm: str | float

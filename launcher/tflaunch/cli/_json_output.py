@@ -15,6 +15,7 @@ from tflaunch.doctor.findings import Finding, Host
 from tflaunch.errors import Problem
 from tflaunch.explain.run_status import Status
 from tflaunch.plan.model import (
+    CheckpointsPlan,
     ElasticPlan,
     HostPlan,
     KubernetesPlan,
@@ -184,6 +185,7 @@ class _Plan(TypedDict):
     collect: Sequence[str]
     notify: NotifyPlan | None
     kubernetes: KubernetesPlan | None
+    checkpoints: CheckpointsPlan | None
     origins: Mapping[str, str]
 
 

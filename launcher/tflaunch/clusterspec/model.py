@@ -133,6 +133,16 @@ class Sync(_Part):
     )
 
 
+class Checkpoints(_Part):
+    """Where the program writes checkpoints, and how many copies of them are made on other disks."""
+
+    dir: Text = Field(
+        description="directory of the program's checkpoints, relative to the working directory", examples=["state"]
+    )
+    copies: Count = Field(default=2, description="hosts that have the newest checkpoint, with the one that wrote it")
+    keep: Count = Field(default=3, description="newest checkpoints of which copies are kept")
+
+
 class Restart(_Part):
     """How often a failed job is restarted."""
 
@@ -269,6 +279,9 @@ class Spec(_Part):
     sync: Omittable[Sync] = Field(default=None, description="files that are copied to other hosts")
     collect: Annotated[tuple[Text, ...], list_of('a list of paths such as ["outputs/**"]')] = Field(
         default=(), description="files below the working directories that are fetched when the job ends, with *, ?, **"
+    )
+    checkpoints: Omittable[Checkpoints] = Field(
+        default=None, description="copy finished checkpoints to other disks, and put the newest where tasks start"
     )
     elastic: Omittable[Elastic] = Field(default=None, description="whether the job goes on with fewer workers")
     preload: Annotated[tuple[Text, ...], list_of('a list of modules such as ["tensorflow"]')] = Field(

@@ -54,6 +54,12 @@ class ProbePeers(NamedTuple):
     peers: dict[str, tuple[str, int]]
 
 
+class PlaceCheckpoint(NamedTuple):
+    """Put the newest checkpoint on a host, where the next attempt's tasks read it."""
+
+    host: str
+
+
 class UpdateFence(NamedTuple):
     """Send a host what has changed in who may connect to its tasks: the addresses, or the joined private networks."""
 
@@ -81,4 +87,15 @@ class StopTask(NamedTuple):
     with_stacks: bool = False
 
 
-Action = JoinHost | AbandonHost | SendFiles | LookUpNames | HoldPorts | ProbePeers | UpdateFence | StartTask | StopTask
+Action = (
+    JoinHost
+    | AbandonHost
+    | SendFiles
+    | LookUpNames
+    | HoldPorts
+    | ProbePeers
+    | PlaceCheckpoint
+    | UpdateFence
+    | StartTask
+    | StopTask
+)

@@ -279,6 +279,40 @@ class RestartRequested(NamedTuple):
     task: str
 
 
+class CheckpointPlaced(NamedTuple):
+    """A host has the checkpoint with which the next attempt starts; ``name`` is "" if there is none."""
+
+    host: str
+    name: Reason = ""
+    step: Count = 0
+
+
+class CheckpointRefused(NamedTuple):
+    """The checkpoint with which the next attempt starts could not be put on a host."""
+
+    host: str
+    reason: Reason
+
+
+class CheckpointCopied(NamedTuple):
+    """A checkpoint that a task on ``host`` has written is in the run's directory, too; the job does not react to it.
+
+    ``step`` is the number in its name, 0 for none; ``hosts``: those that have it, separated by spaces.
+    """
+
+    host: str
+    name: Reason
+    step: Count
+    hosts: OwnAddresses
+
+
+class CheckpointNotCopied(NamedTuple):
+    """A checkpoint that a task on ``host`` has written could not be copied; recorded only."""
+
+    host: str
+    reason: Reason
+
+
 class FaultInjected(NamedTuple):
     """A drill or the user disturbed a task or link; recorded only, the job does not react to it."""
 
@@ -329,6 +363,10 @@ Event = (
     | Interrupted
     | StopRequested
     | RestartRequested
+    | CheckpointPlaced
+    | CheckpointRefused
+    | CheckpointCopied
+    | CheckpointNotCopied
     | FaultInjected
     | HangExplained
     | Superseded

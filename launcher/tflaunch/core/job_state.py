@@ -16,7 +16,7 @@ STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiti
 ALIVE, STALLED, NOT_LISTENING = "alive", "stalled", "not_listening"
 """Tags of tasks, paired with the role: see `TaskState`; alive without output; started, port not open."""
 
-CODE, NAMES, PEERS = "code", "names", "peers"
+CODE, NAMES, PEERS, CHECKPOINT = "code", "names", "peers", "checkpoint"
 """Tags of hosts that are not down, in addition to their phase: see `HostState.awaits`."""
 
 TIMED = "timed"
@@ -64,7 +64,8 @@ class HostState(NamedTuple):
 
     ``reason`` says why it is down or disconnected, ``since`` is when that became known, and ``fence_at`` is when it
     is certainly dead. ``awaits`` is what is still missing: a copy of the user's code (`CODE`), the addresses of
-    the others' names (`NAMES`), or whether it can reach them (`PEERS`). ``is_drained``: it leaves because its host
+    the others' names (`NAMES`), whether it can reach them (`PEERS`), or the newest checkpoint
+    (`CHECKPOINT`). ``is_drained``: it leaves because its host
     is being drained. ``failures`` counts consecutive losses of a host that had joined; ``joined_at`` is when it
     last joined; ``retry_at`` is when to try it again while the job runs without it. ``code`` is the directory with
     the user's code on the host, "" if none was copied. ``addresses`` is as in `events.HostJoined`.
@@ -265,6 +266,20 @@ class Restarts(NamedTuple):
     no_retry_reason: str = ""
 
 
+class CopiedCheckpoint(NamedTuple):
+    """The newest checkpoint that is in the run's directory, too: as in `events.CheckpointCopied`.
+
+    ``writer``: the host that wrote it; ``at``: when that was known, in seconds of the supervisor's clock; ``hosts``
+    have it.
+    """
+
+    writer: str
+    name: str
+    step: int
+    at: float
+    hosts: tuple[str, ...]
+
+
 class PortFence(NamedTuple):
     """What hosts have reported about the fence around the tasks' ports.
 
@@ -307,6 +322,7 @@ class Job(NamedTuple):
     exit_code: int | None = None
     restarts: Restarts = Restarts()
     deadlines: Deadlines = Deadlines()
+    checkpoint: CopiedCheckpoint | None = None
 
     @property
     def has_started(self) -> bool:

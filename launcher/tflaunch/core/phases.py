@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch.core import elastic, policy, preflight, restart_budget
+from tflaunch.core import checkpoints, elastic, policy, preflight, restart_budget
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.core.job_state import (
+    CHECKPOINT,
     CODE,
     NAMES,
     PEERS,
@@ -81,7 +82,7 @@ def join_hosts(job: Job, hosts: Iterable[str], now: float) -> Step:
 
 
 def _prepare(job: Job) -> Step:
-    """Request what the next attempt needs on each host: the user's code, name lookups and ports.
+    """Request what the next attempt needs on each host: the user's code, name lookups, a checkpoint and ports.
 
     Fixed ports stay, others are chosen again. Workers of hosts that are down are left out; tasks that are still
     alive (evaluators, sidecars) keep what they have.
@@ -108,7 +109,8 @@ def _prepare(job: Job) -> Step:
     )
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
-    return job, actions + _hold_ports(job, to_prepare(job)) + hold_tensorboard_port(job)
+    job, placing = checkpoints.request_checkpoints(job, to_prepare(job))
+    return job, actions + placing + _hold_ports(job, to_prepare(job)) + hold_tensorboard_port(job)
 
 
 def to_prepare(job: Job) -> list[TaskPlan]:
@@ -139,7 +141,7 @@ def welcome(job: Job, host: str) -> Step:
 
 
 def _preparing(job: Job, now: float) -> Step:
-    if job.hosts.count(CODE, NAMES, PEERS) or not _are_ports_held(job):
+    if job.hosts.count(CODE, NAMES, PEERS, CHECKPOINT) or not _are_ports_held(job):
         return job, []
     plan = planning.resolve(job.plan, job.ports)
     if not job.preflight.are_peers_probed and not job.has_started:

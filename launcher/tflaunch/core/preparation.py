@@ -1,4 +1,4 @@
-"""Handle hosts' answers before an attempt: code copied, names resolved, ports held, peers tried.
+"""Handle hosts' answers before an attempt: code copied, names resolved, checkpoint placed, ports held, peers tried.
 
 Pure.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from tflaunch.core import preflight
 from tflaunch.core.events import (
+    CheckpointPlaced,
+    CheckpointRefused,
     FilesRefused,
     FilesSynced,
     NamesResolved,
@@ -15,7 +17,7 @@ from tflaunch.core.events import (
     PortsHeld,
     PortsRefused,
 )
-from tflaunch.core.job_state import CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, TaskPhase
+from tflaunch.core.job_state import CHECKPOINT, CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, TaskPhase
 from tflaunch.core.phases import Step, fail, to_prepare
 from tflaunch.plan import model as planning
 from tflaunch.plan import tensorboard
@@ -31,21 +33,28 @@ _REMEDY = (
 
 def on_preparation(
     job: Job,
-    event: FilesSynced | FilesRefused | NamesResolved | PortsHeld | PortsRefused | NetworkRefused | PeersProbed,
+    event: FilesSynced
+    | FilesRefused
+    | NamesResolved
+    | CheckpointPlaced
+    | CheckpointRefused
+    | PortsHeld
+    | PortsRefused
+    | NetworkRefused
+    | PeersProbed,
     now: float,
 ) -> Step:
     """Return the job after a host has done its part for the next attempt, or could not."""
     match event:
-        case FilesSynced():
-            return _has_answered(job, event.host, CODE).with_host(event.host, code=event.directory), []
-        case FilesRefused():
-            message = f"the files of `sync` cannot be brought to {event.host}: {event.reason}"
-            return _refuse(job, Cause.FILES, event.host, message, now)
+        case FilesSynced() | FilesRefused():
+            return _on_files(job, event, now)
         case NamesResolved():
             # A wrongly resolved name would make the tasks wait without limit.
             job = _has_answered(job, event.host, NAMES)
             problems = preflight.name_problems(event.host, event.found)
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
+        case CheckpointPlaced() | CheckpointRefused():
+            return _on_checkpoint(job, event, now)
         case PortsHeld():
             job = job.with_host(event.host, addresses=event.addresses) if event.addresses else job
             return _refuse_networks(_on_ports_held(job, event), event.host, now)
@@ -64,6 +73,21 @@ def on_preparation(
             return _refuse_networks(job, event.host, now)
         case PeersProbed():
             return _on_peers_probed(job, event, now)
+
+
+def _on_files(job: Job, event: FilesSynced | FilesRefused, now: float) -> Step:
+    if isinstance(event, FilesSynced):
+        return _has_answered(job, event.host, CODE).with_host(event.host, code=event.directory), []
+    message = f"the files of `sync` cannot be brought to {event.host}: {event.reason}"
+    return _refuse(job, Cause.FILES, event.host, message, now)
+
+
+def _on_checkpoint(job: Job, event: CheckpointPlaced | CheckpointRefused, now: float) -> Step:
+    job = _has_answered(job, event.host, CHECKPOINT)
+    if isinstance(event, CheckpointPlaced):
+        return job, []
+    message = f"the newest checkpoint cannot be put on {event.host}: {event.reason}"
+    return _refuse(job, Cause.FILES, event.host, message, now)
 
 
 def _on_ports_held(job: Job, event: PortsHeld) -> Job:

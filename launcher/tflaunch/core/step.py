@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import elastic, policy
+from tflaunch.core import checkpoints, elastic, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import (
+    CheckpointCopied,
+    CheckpointNotCopied,
+    CheckpointPlaced,
+    CheckpointRefused,
     Event,
     FaultInjected,
     FilesRefused,
@@ -143,6 +147,8 @@ def _react(job: Job, event: Event, now: float) -> Step:
             FilesSynced()
             | FilesRefused()
             | NamesResolved()
+            | CheckpointPlaced()
+            | CheckpointRefused()
             | PortsHeld()
             | PortsRefused()
             | NetworkRefused()
@@ -155,12 +161,23 @@ def _react(job: Job, event: Event, now: float) -> Step:
             return _on_request(job, event, now)
         case TimePassed():
             return _on_time(job, now)
-        case HangExplained():
-            return _explain(job, event.sentence), []
-        case FaultInjected() | Superseded():
-            return job, []
+        case HangExplained() | CheckpointCopied() | CheckpointNotCopied() | FaultInjected() | Superseded():
+            return _note(job, event, now), []
         case _:
             return _on_task_event(job, event, now)
+
+
+def _note(
+    job: Job, event: HangExplained | CheckpointCopied | CheckpointNotCopied | FaultInjected | Superseded, now: float
+) -> Job:
+    """Return the job after an event on which no decision depends."""
+    match event:
+        case HangExplained():
+            return _explain(job, event.sentence)
+        case CheckpointCopied():
+            return checkpoints.note_copy(job, event, now)
+        case _:
+            return job
 
 
 def _explain(job: Job, sentence: str) -> Job:

@@ -68,7 +68,8 @@ def findings(plan: Plan, hosts: Mapping[str, Host], secrets: Sequence[Problem] =
         found += [*_programs(host), *_packages(plan, host), *_names(host), *_ports(host), *_peers(plan, host)]
         found += _fence(plan, host)
         found += [*_clock(host), *_room(plan, host)]
-    found += [*_differing_programs(there), *_skew(there), *_proxies(plan), *_gpus(plan, there), *_checkpoints(there)]
+    found += [*_differing_programs(there), *_skew(there), *_proxies(plan), *_gpus(plan, there)]
+    found += [] if plan.checkpoints is not None else _checkpoints(there)
     found += [Finding("secrets", each.severity, each.where, each.message, each.hint) for each in secrets]
     found += _board(plan, reached)
     return sorted(dict.fromkeys(found), key=lambda finding: CHECKS.index(finding.check))
@@ -298,7 +299,7 @@ def _checkpoints(hosts: Iterable[Host]) -> Iterator[Finding]:
     for host in hosts:
         for directory in host.unshared:
             message = f"{directory} is not the same directory there as on the first host"
-            hint = "put checkpoints on storage that all hosts share: a restart could not go on"
+            hint = "put checkpoints on storage that all hosts share, or use `checkpoints`: a restart could not go on"
             yield Finding("checkpoints", "warning", host.host, message, hint)
 
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from tflaunch.core import policy, port_fence
 from tflaunch.core.events import (
+    CheckpointNotCopied,
+    CheckpointPlaced,
     Event,
     HangExplained,
     HostDelayed,
@@ -20,7 +22,7 @@ from tflaunch.core.events import (
     TaskNotStarted,
     TaskStarted,
 )
-from tflaunch.core.job_state import HAS_RUN, Cause, HostPhase, Job, Phase
+from tflaunch.core.job_state import CHECKPOINT, HAS_RUN, Cause, HostPhase, Job, Phase
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.summary import describe, describe_exit
 from tflaunch.explain.wording import counted, listed
@@ -60,6 +62,8 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
         lines += _host_news(before, event, after)
     if isinstance(event, OutsiderRefused | PortUnfenced):
         lines += _fence_news(before, event, after)
+    if isinstance(event, CheckpointNotCopied | CheckpointPlaced):
+        lines += _checkpoint_news(before, event, after)
     lines += _given_up(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
         lines += _task_news(before, event, after, logs)
@@ -72,6 +76,16 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
     if is_running and before.phase is not Phase.RUNNING and after.attempt:
         lines.append(f"{summary.restart_name(after)} starts" + _without(after))
     return lines
+
+
+def _checkpoint_news(before: Job, event: CheckpointNotCopied | CheckpointPlaced, after: Job) -> list[str]:
+    """Return a message about a checkpoint without a copy, or that of an attempt, once the last host has it."""
+    if isinstance(event, CheckpointNotCopied):
+        return [f"warning: the newest checkpoint on {event.host} was not copied: {event.reason}"]
+    if not event.name or after.hosts.count(CHECKPOINT) or not before.hosts.count(CHECKPOINT):
+        return []
+    step = f" (step {event.step})" if event.step else ""
+    return [f"attempt {after.attempt} starts with checkpoint {event.name}{step}"]
 
 
 def _fence_news(before: Job, event: OutsiderRefused | PortUnfenced, after: Job) -> list[str]:

@@ -60,6 +60,17 @@ class TaskStatus(NamedTuple):
     """The last line of its output; the supervisor does not tell it, as readers have the log."""
 
 
+class CheckpointStatus(NamedTuple):
+    """The newest checkpoint of which there is a copy in the run's directory; ``hosts`` have it, too."""
+
+    name: str
+    step: int | None
+    """The number in its name."""
+    since: float
+    """When the copy was complete, in seconds since the epoch."""
+    hosts: tuple[str, ...]
+
+
 class Status(NamedTuple):
     """The status of a run; all times, also that in ``forming``, are in seconds since the epoch."""
 
@@ -85,6 +96,7 @@ class Status(NamedTuple):
     tasks: tuple[TaskStatus, ...]
     outsiders: tuple[str, ...] = ()
     """Addresses outside the cluster whose connections to tasks' ports were refused."""
+    checkpoint: CheckpointStatus | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the status as the JSON that `tflaunch ps --json` prints."""
@@ -92,6 +104,7 @@ class Status(NamedTuple):
             **self._asdict(),
             "forming": None if self.forming is None else self.forming._asdict(),
             "tensorboard": None if self.tensorboard is None else self.tensorboard._asdict(),
+            "checkpoint": None if self.checkpoint is None else self.checkpoint._asdict(),
             "hosts": [host._asdict() for host in self.hosts],
             "tasks": [task._asdict() for task in self.tasks],
         }
@@ -106,15 +119,21 @@ def read_status(value: object) -> Status:
         ValueError: a field is missing or has another type.
     """
     known = _object("status", value)
-    forming, board = known.get("forming"), known.get("tensorboard")
+    forming, board, checkpoint = known.get("forming"), known.get("tensorboard"), known.get("checkpoint")
     return Status(
-        **_plain_fields(Status, known, "forming", "tensorboard", "hosts", "tasks", "outsiders"),
+        **_plain_fields(Status, known, "forming", "tensorboard", "hosts", "tasks", "outsiders", "checkpoint"),
         forming=None if forming is None else _read_forming(_object("forming", forming)),
         tensorboard=None if board is None else Reach(**_plain_fields(Reach, _object("tensorboard", board))),
         hosts=tuple(HostStatus(**_plain_fields(HostStatus, _object("host", x))) for x in fields.items(known, "hosts")),
         tasks=tuple(_read_task(_object("task", task)) for task in fields.items(known, "tasks")),
         outsiders=tuple(fields.texts(known, "outsiders")) if "outsiders" in known else (),
+        checkpoint=None if checkpoint is None else _read_checkpoint(_object("checkpoint", checkpoint)),
     )
+
+
+def _read_checkpoint(known: dict[str, Any]) -> CheckpointStatus:
+    hosts = tuple(fields.texts(known, "hosts"))
+    return CheckpointStatus(**_plain_fields(CheckpointStatus, known, "hosts"), hosts=hosts)
 
 
 def _read_forming(known: dict[str, Any]) -> Forming:

@@ -13,7 +13,7 @@ from tflaunch.core.job_state import Cause, HostPhase, Job, Phase, TaskPhase, Tas
 from tflaunch.core.measures import Measure
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.cluster_formation import Forming
-from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
+from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
 
@@ -65,7 +65,16 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
         hosts=tuple(_host(job, host.host, inputs) for host in job.original.hosts),
         tasks=tuple(_task(job, process, inputs) for process in job.original.processes()),
         outsiders=job.port_fence.refused,
+        checkpoint=_checkpoint(job, inputs),
     )
+
+
+def _checkpoint(job: Job, inputs: StatusInputs) -> CheckpointStatus | None:
+    """Return the newest checkpoint that was copied; None if there is none."""
+    found = job.checkpoint
+    if found is None:
+        return None
+    return CheckpointStatus(found.name, found.step or None, _since_epoch(found.at, inputs), found.hosts)
 
 
 def _board(job: Job) -> tensorboard.Reach | None:

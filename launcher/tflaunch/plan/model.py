@@ -141,6 +141,14 @@ class SecretSource(NamedTuple):
     file: str | None = None
 
 
+class CheckpointsPlan(NamedTuple):
+    """`clusterspec.model.Checkpoints` in a plan: which checkpoints are copied, and how often."""
+
+    dir: str
+    copies: int
+    keep: int
+
+
 class RestartPlan(NamedTuple):
     """`clusterspec.model.Restart` in a plan: how often a failed job is restarted."""
 
@@ -210,6 +218,7 @@ class _Fields(NamedTuple):
     collect: tuple[str, ...] = ()
     notify: NotifyPlan | None = None
     kubernetes: KubernetesPlan | None = None
+    checkpoints: CheckpointsPlan | None = None
 
 
 class Plan(_Fields):

@@ -24,25 +24,26 @@ _PLACEHOLDER = re.compile(rf"\{{\{{(?P<literal>{_NAME})\}}\}}|(?<!\$)\{{(?P<name
 
 def unknown(text: str) -> list[str]:
     """Return the unknown placeholders in a text."""
-    return [name for name in _names(text) if name not in NAMES]
+    return [name for name in names(text) if name not in NAMES]
 
 
 def roles(text: str) -> list[str]:
     """Return the roles whose addresses a text refers to."""
-    return [name.removeprefix(_CLUSTER) for name in _names(text) if name in NAMES and name.startswith(_CLUSTER)]
+    return [name.removeprefix(_CLUSTER) for name in names(text) if name in NAMES and name.startswith(_CLUSTER)]
 
 
 def needs_leader(text: str) -> bool:
     """Whether a text refers to the host of the leading task."""
-    return LEADER in _names(text)
+    return LEADER in names(text)
 
 
 def uses(text: str, name: str) -> bool:
     """Whether a text contains the placeholder ``name``."""
-    return name in _names(text)
+    return name in names(text)
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
+    """Return the placeholders in a text, known or not."""
     return [match["name"] for match in _PLACEHOLDER.finditer(text) if match["name"]] if "{" in text else []
 
 

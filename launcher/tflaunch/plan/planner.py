@@ -18,6 +18,7 @@ from tflaunch.plan.model import (
     PRIVATE,
     SERVER_PROGRAM,
     SIDECAR,
+    CheckpointsPlan,
     ElasticPlan,
     HostPlan,
     Machine,
@@ -80,6 +81,7 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         collect=spec.collect,
         notify=None if spec.notify is None else NotifyPlan(spec.notify.exec, spec.notify.on, str(directory)),
         kubernetes=pods.cluster_plan(spec, (*tasks, *sidecars), spec.timeouts.grace),
+        checkpoints=None if spec.checkpoints is None else CheckpointsPlan(**dict(spec.checkpoints)),
     )
     return resolve(unresolved, {})
 

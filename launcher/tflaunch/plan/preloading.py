@@ -88,6 +88,7 @@ def only_importing(plan: Plan) -> Plan:
         preflight=False,
         collect=(),
         notify=None,
+        checkpoints=None,
     )
 
 

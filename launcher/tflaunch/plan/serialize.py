@@ -15,6 +15,7 @@ from tflaunch.plan import preloading
 from tflaunch.plan.model import (
     OPEN,
     SIDECAR,
+    CheckpointsPlan,
     ElasticPlan,
     HostPlan,
     KubernetesPlan,
@@ -65,6 +66,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "collect": list(plan.collect),
         "notify": None if plan.notify is None else plan.notify._asdict(),
         "kubernetes": None if plan.kubernetes is None else plan.kubernetes._asdict(),
+        "checkpoints": None if plan.checkpoints is None else plan.checkpoints._asdict(),
     }
 
 
@@ -99,7 +101,7 @@ def from_json(data: dict[str, Any]) -> Plan:
 
 def _from_json(data: dict[str, Any]) -> Plan:
     sync, elastic, restart, notify = data["sync"], data["elastic"], data["restart"], data.get("notify")
-    kubernetes = data.get("kubernetes")
+    kubernetes, checkpoints = data.get("kubernetes"), data.get("checkpoints")
     return Plan(
         name=data["name"],
         strategy=data["strategy"],
@@ -123,6 +125,7 @@ def _from_json(data: dict[str, Any]) -> Plan:
         collect=tuple(data.get("collect", ())),
         notify=None if notify is None else NotifyPlan(tuple(notify["exec"]), tuple(notify["on"]), notify["directory"]),
         kubernetes=None if kubernetes is None else KubernetesPlan(**kubernetes),
+        checkpoints=None if checkpoints is None else CheckpointsPlan(**checkpoints),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from tflaunch.clusterspec.model import Host, Role, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, ROLES
 from tflaunch.errors import Problem
+from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
 
 _SHORTEST_HEARTBEAT = 0.5
@@ -124,6 +125,31 @@ def _collect(spec: Spec) -> Iterator[Problem]:
             yield Problem.error(f"collect[{index}]", message, 'write for example "outputs/**"')
 
 
+def _checkpoints(spec: Spec) -> Iterator[Problem]:
+    if spec.checkpoints is None:
+        return
+    directory = spec.checkpoints.dir
+    parts = [part for part in directory.split("/") if part not in ("", ".")]
+    if ".." in parts or not parts or parts == ["~"]:
+        message = f"{directory!r} is not a directory of checkpoints only"
+        yield Problem.error("checkpoints.dir", message, 'write for example "state", and have the program write there')
+    for field in ("copies", "keep"):
+        if not getattr(spec.checkpoints, field):
+            yield Problem.error(f"checkpoints.{field}", "0 would keep no checkpoint", "write at least 1")
+    for name in placeholders.names(directory):
+        if name != placeholders.RUN:
+            message = f"{{{name}}} differs among tasks or attempts, and they share their checkpoints"
+            yield Problem.error("checkpoints.dir", message, "use {run}, or no placeholder")
+    if not {"chief", "worker"} & (spec.cluster.keys() | spec.discover.keys()):
+        message = "has no effect: the cluster has neither a chief nor a worker that could write them"
+        yield Problem.warning("checkpoints", message, "remove it")
+    hosts = {address.host for addresses in spec.cluster.values() for address in addresses}
+    is_chosen = "copies" in spec.checkpoints.model_fields_set and not spec.discover and spec.pool is None
+    if is_chosen and spec.checkpoints.copies > max(len(hosts), 1):
+        message = f"there are {len(hosts)} hosts, so {spec.checkpoints.copies} cannot have a copy"
+        yield Problem.warning("checkpoints.copies", message, "the run's directory has one beside them")
+
+
 def is_pattern(path: str) -> bool:
     """Whether a path, possibly with wildcards, names something below a directory."""
     return not path.startswith(("/", "~")) and ".." not in path.split("/") and bool(path.strip("/. "))
@@ -170,6 +196,7 @@ RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _heartbeat,
     _sync,
     _collect,
+    _checkpoints,
     _required,
     _preload,
     _private,

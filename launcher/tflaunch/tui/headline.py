@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tflaunch.explain.run_status import HostStatus, Status
+from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status
 from tflaunch.explain.wording import counted, listed
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
@@ -50,6 +50,8 @@ def news(status: Status) -> list[Part]:
     hosts = _hosts(status)
     if hosts:
         parts.append(Part(hosts, "yellow"))
+    if status.checkpoint is not None:
+        parts.append(Part(_checkpoint(status.checkpoint)))
     if status.outsiders:
         parts.append(Part(_refused(status), "yellow"))
     return parts
@@ -115,6 +117,13 @@ def _refused(status: Status) -> str:
     what = counted(sum(refused.values()), "connection") if refused else "connections"
     where = f" ({_listed(list(refused))})" if refused else ""
     return f"port fence: {what} from {_listed(status.outsiders)} refused{where}"
+
+
+def _checkpoint(found: CheckpointStatus) -> str:
+    """Return which checkpoint is safe, and where."""
+    step = "" if found.step is None else f" (step {found.step})"
+    hosts = f"on {_listed(found.hosts)} and " if found.hosts else ""
+    return f"newest safe checkpoint: {formatting.plain(found.name)}{step}, {hosts}in the run's directory"
 
 
 def _board(board: Reach) -> str:
