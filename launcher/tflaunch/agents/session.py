@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tflaunch.agents import replies
+from tflaunch.agents import checkpoints, replies
 from tflaunch.agents.clock_sync import HostClock
 from tflaunch.agents.file_sync import Upload
 from tflaunch.agents.frames import Frame, Frames
@@ -89,6 +89,7 @@ class Session:
         self._frames: Frames | None = None
         self._tell_measures: Callable[[dict[str, Measure], float], None] | None = None
         self._tell_evidence: Callable[[Evidence | None], None] | None = None
+        self.checkpoints = checkpoints.CheckpointLink(self._ask)
         if isinstance(connector, DelayTeller):
             connector.tell_delay(lambda reason: mailbox.call(lambda: self._note_delay(reason)))
         self._forget_agent()
@@ -275,9 +276,7 @@ class Session:
 
     def measure(self) -> bool:
         """Request the tasks' usage and progress (see `tell_measures`); return whether the agent is connected."""
-        if self._is_greeted:
-            self._say("measure")
-        return self._is_greeted
+        return self._ask("measure")
 
     def tell_measures(self, tell: Callable[[dict[str, Measure], float], None]) -> None:
         """Call ``tell`` with every reply to `measure`: the live tasks' measures, and when they were taken.
@@ -288,13 +287,17 @@ class Session:
 
     def gather_evidence(self) -> bool:
         """Ask where the processes of the tasks are (see `tell_evidence`); return whether the agent is connected."""
-        if self._is_greeted:
-            self._say("gather_evidence")
-        return self._is_greeted
+        return self._ask("gather_evidence")
 
     def tell_evidence(self, tell: Callable[[Evidence | None], None]) -> None:
         """Call ``tell`` with each task's evidence of a reply to `gather_evidence`, and with None at its end."""
         self._tell_evidence = tell
+
+    def _ask(self, kind: str, body: bytes = b"", /, **about: Any) -> bool:
+        """Send a request that is lost with the link; return whether the agent is connected."""
+        if self._is_greeted:
+            self._send((wire.encode({"kind": kind, **about}, body),))
+        return self._is_greeted
 
     def cut(self, seconds: float) -> None:
         """Close the link, and reconnect only after ``seconds``: for fault injection."""
@@ -328,6 +331,7 @@ class Session:
         if self._frames is not None:
             self._frames.close()
         self._frames = None
+        self.checkpoints.forget()
         self._state = self._state.after_loss()
 
     @property
@@ -361,6 +365,8 @@ class Session:
             raise ValueError(f"{kind[:40]!r} came before its greeting")
         elif kind in KINDS:
             self._output.read(message, body)
+        elif kind in checkpoints.KINDS:
+            self.checkpoints.take(message, body)
         elif kind == "file_read":
             self._left_files.read_part(message, body)
         elif kind in self._ANSWERS:

@@ -180,7 +180,7 @@ class Run:
 
     def _perform(self, action: Action) -> None:
         session = self._collaborators.sessions[action.host]
-        match action:
+        match action:  # `PlaceCheckpoint` is left to `CheckpointKeeper`, which sees in the job's state what is due
             case JoinHost():
                 session.join()
             case AbandonHost():

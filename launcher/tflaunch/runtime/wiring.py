@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from tflaunch.core.drill import Fault
+    from tflaunch.runtime.checkpoint_keeper import CheckpointKeeper
     from tflaunch.runtime.faults import FaultInjector
     from tflaunch.runtime.metrics import Metrics
     from tflaunch.runtime.notifier import Notifier
@@ -97,7 +98,8 @@ def open_runtime(
     log_sink.tell_change(service.tell_change)
     injector = _injector(config.faults, mailbox, sessions, sink)
     notifier = _notifier(job, directory, journal, sink)
-    watchers = tuple(watcher for watcher in (service, injector, notifier) if watcher is not None)
+    keeper = _checkpoint_keeper(job, directory, sessions, mailbox)
+    watchers = tuple(watcher for watcher in (service, injector, notifier, keeper) if watcher is not None)
     if metrics is not None:
         sink.say(f"metrics on {metrics.url}")
         metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))
@@ -144,6 +146,16 @@ def _notifier(job: Job, directory: RunDirectory, journal: Journal, sink: OutputS
     from tflaunch.runtime.notifier import Notifier
 
     return Notifier(plan, directory.path, job, journal.record_notification, sink.say)
+
+
+def _checkpoint_keeper(
+    job: Job, directory: RunDirectory, sessions: Mapping[str, Session], mailbox: Mailbox
+) -> CheckpointKeeper | None:
+    if job.original.checkpoints is None:
+        return None
+    from tflaunch.runtime.checkpoint_keeper import CheckpointKeeper  # most runs copy none
+
+    return CheckpointKeeper(job, directory.checkpoints, sessions, mailbox)
 
 
 def _injector(

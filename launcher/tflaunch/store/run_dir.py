@@ -141,6 +141,11 @@ class RunDirectory:
         return left_files_in(self.path)
 
     @property
+    def checkpoints(self) -> Path:
+        """The path of the directory for copies of checkpoints, created when needed."""
+        return self.path / "checkpoints"
+
+    @property
     def function(self) -> Path:
         """The path of the directory with the function that the tasks call, if they call one."""
         return self.path / FUNCTION_NAME

@@ -1,0 +1,207 @@
+"""Copy the checkpoints of a run to other disks while its tasks run, and put the newest one on hosts before an attempt.
+
+The host of the task that writes is asked for new checkpoints. Each is fetched into the run's directory, and then sent
+to as many other hosts as the plan wants. The job's state says what is to be done, so nothing depends on a link or on
+one supervisor: what was asked over a lost link is asked again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from tflaunch.agents.checkpoint_transfer import Fetch, Sending
+from tflaunch.agents.checkpoints import FoundCheckpoint
+from tflaunch.agents.session import Session
+from tflaunch.core import checkpoints
+from tflaunch.core.events import CheckpointCopied, CheckpointNotCopied
+from tflaunch.core.job_state import CHECKPOINT, HostPhase, Job, Phase
+from tflaunch.mailbox import Mailbox
+from tflaunch.printable import printable
+from tflaunch.runtime.checkpoint_restore import Restore
+from tflaunch.store.checkpoint_copies import CheckpointCopies, KeptCheckpoint
+
+
+class CheckpointKeeper:
+    """Copies the checkpoints of one run. Implements `Watcher`."""
+
+    def __init__(self, job: Job, directory: Path, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
+        """Keep copies in a directory of the run, whose plan has ``checkpoints``."""
+        assert job.plan.checkpoints is not None
+        self._plan = job.plan.checkpoints
+        self._copies = CheckpointCopies(directory, self._plan.keep)
+        self._job = job
+        self._links = {host: session.checkpoints for host, session in sessions.items()}
+        self._mailbox = mailbox
+        self._restore: Restore | None = None
+        self._writer: str | None = None
+        self._watched: tuple[str, int] | None = None
+        self._known: dict[str, int] = {}
+        self._fetched_from: str | None = None
+        self._sending: dict[str, KeptCheckpoint] = {}
+        self._refusing: set[str] = set()
+        for host, link in self._links.items():
+            link.tell_lost(partial(self._lose, host))
+
+    def watch(self, job: Job, now: float) -> None:
+        """Do what the job's state asks for."""
+        self._job = job
+        if job.phase is Phase.PREPARING and job.hosts.count(CHECKPOINT):
+            self._prepare()
+        elif job.phase is not Phase.PREPARING:
+            self._restore = None
+        self._forget_dead()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Do what is to be done while the tasks run."""
+        if self._job.phase in (Phase.RUNNING, Phase.SAVING):
+            self._look()
+            self._spread()
+
+    def _forget_dead(self) -> None:
+        """Expect no copy on a host that is down: it may return with another disk."""
+        newest = self._copies.newest
+        if newest is None or not self._job.hosts.count(HostPhase.DOWN):
+            return
+        left = [host for host in newest.hosts if self._job.hosts[host].phase is not HostPhase.DOWN]
+        if len(left) < len(newest.hosts):
+            self._note_hosts(newest, left)
+
+    def _lose(self, host: str) -> None:
+        """Forget what was asked of a host: its link is lost."""
+        self._known.pop(host, None)
+        self._sending.pop(host, None)
+        self._refusing.discard(host)
+        if self._watched is not None and self._watched[0] == host:
+            self._watched = None
+        if self._fetched_from == host:
+            self._fetched_from = None
+        if self._restore is not None:
+            self._restore.lose(host)
+
+    def _is_connected(self, host: str) -> bool:
+        return self._job.hosts[host].phase is HostPhase.CONNECTED
+
+    # ---- while the tasks run
+
+    def _look(self) -> None:
+        """Ask for the next checkpoint of the task that writes, unless the last one is still being fetched."""
+        task = checkpoints.writer(self._job)
+        if task is None:
+            return
+        host = checkpoints.host_of(self._job, task)
+        asked = host, self._job.attempt
+        if self._fetched_from is not None or self._watched == asked or not self._is_connected(host):
+            return
+        self._writer = host
+        workdir, directory = checkpoints.workdir_of(self._job, task), checkpoints.directory_of(self._job)
+        found = partial(self._found, asked)
+        if self._links[host].find(workdir, directory, self._known.get(host, 0), found, wait=True):
+            self._watched = asked
+
+    def _found(self, asked: tuple[str, int], found: FoundCheckpoint | None, problem: str) -> None:
+        host = asked[0]
+        if self._watched == asked:
+            self._watched = None
+        if found is None:
+            if problem:
+                self._warn(host, problem)
+            self._go_on()
+            return
+        self._known[host] = found.number
+        written_at = time.time() - found.age
+        kept = KeptCheckpoint("", host, found.name, found.step, written_at, found.files, (host,))
+
+        def fetched(problem: str) -> None:
+            self._fetched_from = None
+            if problem:
+                self._warn(host, problem)
+            else:
+                self._keep(kept)
+            self._go_on()
+
+        self._fetched_from = host
+        Fetch(self._links[host], self._copies, found.files, fetched).start()
+
+    def _keep(self, checkpoint: KeptCheckpoint) -> KeptCheckpoint | None:
+        """Keep a checkpoint whose files have arrived."""
+        known = self._copies.find(checkpoint.files)
+        if known is not None:
+            self._note_host(known, checkpoint.writer)
+            return known
+        try:
+            kept = self._copies.add(checkpoint)
+        except OSError as error:
+            self._warn(checkpoint.writer, f"{error.filename}: {error.strerror}")
+            return None
+        self._refusing.clear()
+        self._tell(kept)
+        return kept
+
+    def _note_host(self, checkpoint: KeptCheckpoint, host: str) -> None:
+        """Note that a host has a checkpoint."""
+        current = next((each for each in self._copies.kept if each.place == checkpoint.place), None)
+        if current is not None and host not in current.hosts:
+            self._note_hosts(current, [*current.hosts, host])
+
+    def _note_hosts(self, checkpoint: KeptCheckpoint, hosts: list[str]) -> None:
+        self._copies.note_hosts(checkpoint, hosts)
+        if self._copies.newest is not None and self._copies.newest.place == checkpoint.place:
+            self._tell(self._copies.newest)
+
+    def _tell(self, kept: KeptCheckpoint) -> None:
+        self._mailbox.put(CheckpointCopied(kept.writer, printable(kept.name), kept.step, " ".join(kept.hosts)))
+
+    def _warn(self, host: str, problem: str) -> None:
+        self._mailbox.put(CheckpointNotCopied(host, printable(problem)))
+
+    # ---- copies on other hosts
+
+    def _spread(self) -> None:
+        """Send the newest checkpoint to as many hosts as shall have it."""
+        newest = self._copies.newest
+        if newest is None:
+            return
+        under_way = sum(each.place == newest.place for each in self._sending.values())
+        lacking = self._plan.copies - len(newest.hosts) - under_way
+        order = list(self._links)
+        start = 1 + order.index(newest.writer) if newest.writer in order else 0
+        for host in [*order[start:], *order[:start]] if lacking > 0 else []:
+            is_free = host not in newest.hosts and host not in self._sending and host not in self._refusing
+            if lacking > 0 and is_free and self._is_connected(host):
+                lacking -= 1
+                self._send(host, newest)
+
+    def _send(self, host: str, checkpoint: KeptCheckpoint) -> None:
+        def sent(problem: str) -> None:
+            del self._sending[host]
+            if problem:
+                self._refusing.add(host)
+                self._warn(host, problem)
+            else:
+                self._note_host(checkpoint, host)
+            self._go_on()
+
+        self._sending[host] = checkpoint
+        Sending(self._links[host], self._copies, checkpoint.files, sent).start(self._digests())
+
+    def _digests(self) -> list[str]:
+        """Return the hashes of all files that are kept."""
+        return list(dict.fromkeys(file.sha256 for kept in self._copies.kept for file in kept.files))
+
+    # ---- before an attempt
+
+    def _prepare(self) -> None:
+        if self._restore is None or self._restore.attempt != self._job.attempt:
+            self._watched = self._fetched_from = None
+            self._sending.clear()
+            self._known.clear()
+            for link in self._links.values():
+                link.withdraw()
+            self._restore = Restore(
+                self._job, self._writer, self._links, self._copies, self._mailbox, self._keep, self._note_host
+            )
+        self._restore.go_on(self._job)

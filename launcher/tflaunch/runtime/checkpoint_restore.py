@@ -1,0 +1,206 @@
+"""Put the newest checkpoint on the hosts on which the tasks of an attempt start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from tflaunch.agents.checkpoint_transfer import Fetch, Sending
+from tflaunch.agents.checkpoints import CheckpointLink, FoundCheckpoint, Missing
+from tflaunch.core import checkpoints
+from tflaunch.core.events import CheckpointNotCopied, CheckpointPlaced, CheckpointRefused
+from tflaunch.core.job_state import CHECKPOINT, HostPhase, Job
+from tflaunch.mailbox import Mailbox
+from tflaunch.printable import printable
+from tflaunch.store.checkpoint_copies import CheckpointCopies, KeptCheckpoint
+
+_MOST_ROUNDS = 3  # times that a host is sent what it lacks
+
+
+class _Choice(NamedTuple):
+    """The checkpoint of the attempt, None if there is none."""
+
+    checkpoint: KeptCheckpoint | None
+
+
+class Restore:
+    """Finds the newest checkpoint for one attempt, and puts it on the hosts that await it.
+
+    Candidates are the copies of the run, and what is on the host on which the task that writes ran last: it may have
+    saved just before it failed. Before the first attempt of a run, all hosts are asked, which may have checkpoints of
+    earlier runs.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        writer: str | None,
+        links: Mapping[str, CheckpointLink],
+        copies: CheckpointCopies,
+        mailbox: Mailbox,
+        keep: Callable[[KeptCheckpoint], KeptCheckpoint | None],
+        note_host: Callable[[KeptCheckpoint, str], None],
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            job: the job, whose hosts await a checkpoint.
+            writer: the host of the task that wrote last; None if unknown.
+            links: host to its link.
+            copies: the copies on this machine.
+            mailbox: takes the events.
+            keep: keeps a checkpoint whose files have arrived; None if it cannot.
+            note_host: notes that a host has a checkpoint.
+        """
+        self.attempt = job.attempt
+        self._job = job
+        self._links = links
+        self._copies = copies
+        self._mailbox = mailbox
+        self._keep = keep
+        self._note_host = note_host
+        self._sources = self._hosts_to_ask(writer)
+        self._asked: set[str] = set()
+        self._found: dict[str, KeptCheckpoint | None] = {}
+        self._fetched_from: str | None = None
+        self._choice: _Choice | None = None
+        self._placing: set[str] = set()
+        self._told: set[str] = set()
+
+    def go_on(self, job: Job) -> None:
+        """Do what is possible now."""
+        self._job = job
+        for host in self._sources:
+            if host not in self._asked and host not in self._found and self._is_connected(host):
+                self._ask(host)
+        if self._choice is None:
+            self._choose()
+        if self._choice is not None:
+            for host in self._awaiting():
+                if host not in self._told and host not in self._placing and self._is_connected(host):
+                    self._place(host, _MOST_ROUNDS)
+
+    def lose(self, host: str) -> None:
+        """Forget what was asked of a host: its link is lost."""
+        self._asked.discard(host)
+        self._found.pop(host, None)
+        self._placing.discard(host)
+        if self._fetched_from == host:
+            self._fetched_from = None
+
+    def _is_connected(self, host: str) -> bool:
+        return self._job.hosts[host].phase is HostPhase.CONNECTED
+
+    def _awaiting(self) -> list[str]:
+        return [host.host for host in self._job.hosts.values() if CHECKPOINT in host.awaits]
+
+    # ---- which one
+
+    def _hosts_to_ask(self, writer: str | None) -> list[str]:
+        job = self._job
+        if not job.has_started:
+            return self._awaiting()
+        if writer is None and job.checkpoint is not None:
+            writer = job.checkpoint.writer
+        task = checkpoints.writer(job)
+        if writer is None and task is not None:
+            writer = checkpoints.host_of(job, task)
+        return [] if writer is None else [writer]
+
+    def _ask(self, host: str) -> None:
+        job, task = self._job, checkpoints.writer(self._job)
+        workdirs = checkpoints.workdirs_on(job, host)
+        if task is not None and (not workdirs or checkpoints.host_of(job, task) == host):
+            workdirs = [checkpoints.workdir_of(job, task)]
+        self._asked.add(host)
+        self._links[host].find(workdirs[0], checkpoints.directory_of(job), 0, partial(self._take, host), wait=False)
+
+    def _take(self, host: str, found: FoundCheckpoint | None, problem: str) -> None:
+        self._asked.discard(host)
+        self._found[host] = None
+        if problem:
+            self._warn(host, problem)
+        elif found is not None:
+            known = self._copies.find(found.files)
+            age = found.age if known is None else time.time() - known.written_at
+            written_at = time.time() - age
+            self._found[host] = KeptCheckpoint("", host, found.name, found.step, written_at, found.files, (host,))
+        self.go_on(self._job)
+
+    def _choose(self) -> None:
+        """Choose the newest checkpoint once all hosts have answered that may; fetch it if others need it."""
+        if self._fetched_from is not None:
+            return
+        waited_for = [host for host in self._sources if self._job.hosts[host].phase is not HostPhase.DOWN]
+        if any(host not in self._found for host in waited_for):
+            return
+        candidates = [found for found in self._found.values() if found is not None]
+        newest = max(candidates, key=lambda each: each.written_at, default=None)
+        kept = self._copies.newest
+        if newest is None or (kept is not None and kept.written_at >= newest.written_at):
+            self._choice = _Choice(kept)
+        elif self._awaiting() == [newest.writer]:
+            self._choice = _Choice(newest)  # it is where it is needed; copies are made later
+        else:
+            self._fetch(newest)
+
+    def _fetch(self, newest: KeptCheckpoint) -> None:
+        host = newest.writer
+
+        def fetched(problem: str) -> None:
+            self._fetched_from = None
+            kept = None if problem else self._keep(newest)
+            if kept is None:
+                self._found[host] = None  # the next one is older
+                if problem:
+                    self._warn(host, problem)
+            else:
+                self._choice = _Choice(kept)
+            self.go_on(self._job)
+
+        self._fetched_from = host
+        Fetch(self._links[host], self._copies, newest.files, fetched).start()
+
+    def _warn(self, host: str, problem: str) -> None:
+        self._mailbox.put(CheckpointNotCopied(host, printable(problem)))
+
+    # ---- where it is needed
+
+    def _place(self, host: str, rounds: int) -> None:
+        """Have a host put the checkpoint into its place, after it was sent what it lacks."""
+        assert self._choice is not None
+        checkpoint = self._choice.checkpoint
+        if checkpoint is None:
+            self._told.add(host)
+            self._mailbox.put(CheckpointPlaced(host))
+            return
+        self._placing.add(host)
+        link, files = self._links[host], checkpoint.files
+
+        def placed(missing: Missing) -> None:
+            if missing.problem or (missing.offsets and not rounds):
+                self._refuse(host, missing.problem or "it loses the files of the checkpoint")
+            elif missing.offsets:
+                Sending(link, self._copies, files, sent).send(missing.offsets)
+            else:
+                self._placing.discard(host)
+                self._told.add(host)
+                self._note_host(checkpoint, host)
+                self._mailbox.put(CheckpointPlaced(host, printable(checkpoint.name), checkpoint.step))
+
+        def sent(problem: str) -> None:
+            if problem:
+                self._refuse(host, problem)
+            else:
+                self._place(host, rounds - 1)
+
+        age = max(time.time() - checkpoint.written_at, 0.0)
+        workdirs = checkpoints.workdirs_on(self._job, host)
+        link.place(workdirs, checkpoints.directory_of(self._job), files, age, placed)
+
+    def _refuse(self, host: str, problem: str) -> None:
+        self._placing.discard(host)
+        self._told.add(host)
+        self._mailbox.put(CheckpointRefused(host, printable(problem)))

@@ -1,0 +1,217 @@
+"""Keep copies of the newest checkpoints of a run in its directory, each as the program wrote it.
+
+checkpoints/index.json            which there are
+checkpoints/0007-ckpt-120/...     a checkpoint; files with the same content are one file with several names
+checkpoints/.parts/HASH           what has arrived of a file
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tflaunch import private_files
+from tflaunch.agents.checkpoints import File, is_file
+from tflaunch_worker import wire
+from tflaunch_worker.agent.left_files import PART
+
+_INDEX, _PARTS, _NEW = "index.json", ".parts", ".new"
+_RESERVE = 256 * 1024 * 1024  # bytes that stay free for logs and journal
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ = 1 << 20
+
+
+class KeptCheckpoint(NamedTuple):
+    """A checkpoint of which there is a copy here.
+
+    ``place``: its directory; ``writer``: the host that wrote it; ``written_at``: when, in seconds since the epoch;
+    ``hosts`` have it, too.
+    """
+
+    place: str
+    writer: str
+    name: str
+    step: int
+    written_at: float
+    files: tuple[File, ...]
+    hosts: tuple[str, ...]
+
+
+class DiskFullError(OSError):
+    """Error for a checkpoint for which there is no room."""
+
+
+class CheckpointCopies:
+    """The copies of a run's checkpoints, the newest last."""
+
+    def __init__(self, directory: Path, keep: int) -> None:
+        """Keep the newest ``keep`` checkpoints in a directory, which is created for the first one."""
+        self._directory = directory
+        self._keep = keep
+        self._hash: tuple[File | None, hashlib._Hash] = None, hashlib.sha256()
+        self.kept: list[KeptCheckpoint] = _read_index(directory)
+
+    @property
+    def newest(self) -> KeptCheckpoint | None:
+        """The checkpoint that was written last, None if there is none."""
+        return self.kept[-1] if self.kept else None
+
+    def missing(self, files: Sequence[File]) -> list[File]:
+        """Return the files whose content is not here.
+
+        Raises:
+            DiskFullError: there is no room for them.
+        """
+        contents = {file.sha256: file for file in files}
+        lacking = [file for file in contents.values() if self._path(file) is None]
+        private_files.make_directories(self._directory)
+        needed = sum(file.size - (_size_of(self._part(file)) or 0) for file in lacking)
+        free = shutil.disk_usage(self._directory).free
+        if needed > 0 and needed + _RESERVE > free:
+            raise DiskFullError(28, f"it needs {needed:,} bytes, and {free:,} are free", str(self._directory))
+        return lacking
+
+    def begin(self, file: File) -> int:
+        """Return the number of bytes of a file that have arrived earlier.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        private_files.make_directories(self._directory / _PARTS)
+        known, size = hashlib.sha256(), 0
+        with open(os.open(self._part(file), _FLAGS, 0o600), "rb") as part:
+            while data := part.read(_READ):
+                known.update(data)
+                size += len(data)
+        if size > file.size or (size == file.size and known.hexdigest() != file.sha256):
+            self._part(file).unlink()
+            return self.begin(file)
+        self._hash = file, known
+        return size
+
+    def append(self, file: File, data: bytes) -> None:
+        """Store the next bytes of the file that was begun.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        assert self._hash[0] == file
+        with open(os.open(self._part(file), _FLAGS, 0o600), "ab") as part:
+            part.write(data)
+        self._hash[1].update(data)
+
+    def is_intact(self, file: File) -> bool:
+        """Return whether the file that was begun is complete and has its hash; what is damaged is removed."""
+        if self._hash[0] == file and self._hash[1].hexdigest() == file.sha256:
+            return True
+        self._part(file).unlink(missing_ok=True)
+        return False
+
+    def add(self, checkpoint: KeptCheckpoint) -> KeptCheckpoint:
+        """Keep a checkpoint whose files are all here, and remove the oldest ones.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        number = 1 + max((int(kept.place.partition("-")[0]) for kept in self.kept), default=0)
+        checkpoint = checkpoint._replace(place=f"{number:04d}-{checkpoint.name}"[:200])
+        new = self._directory / _NEW
+        shutil.rmtree(new, ignore_errors=True)
+        for file in checkpoint.files:
+            target = new / file.path
+            private_files.make_directories(target.parent)
+            os.link(self._path(file) or self._part(file), target)
+        shutil.rmtree(self._directory / checkpoint.place, ignore_errors=True)
+        new.rename(self._directory / checkpoint.place)
+        kept = sorted([*self.kept, checkpoint], key=lambda each: each.written_at)
+        removed, self.kept = kept[: -self._keep], kept[-self._keep :]
+        self._write_index()
+        for each in removed:
+            shutil.rmtree(self._directory / each.place, ignore_errors=True)
+        shutil.rmtree(self._directory / _PARTS, ignore_errors=True)
+        return checkpoint
+
+    def note_hosts(self, checkpoint: KeptCheckpoint, hosts: Sequence[str]) -> None:
+        """Note which hosts have a checkpoint; the index on the disk follows with the next one."""
+        self.kept = [
+            each._replace(hosts=tuple(hosts)) if each.place == checkpoint.place else each for each in self.kept
+        ]
+
+    def find(self, files: Sequence[File]) -> KeptCheckpoint | None:
+        """Return the checkpoint that consists of these files, None if it is not kept."""
+        wanted = set(files)
+        return next((each for each in reversed(self.kept) if set(each.files) == wanted), None)
+
+    def read(self, file: File, offset: int) -> bytes:
+        """Return a part of a file.
+
+        Raises:
+            OSError: it is not here any more.
+        """
+        path = self._path(file)
+        if path is None:
+            raise FileNotFoundError(2, "is missing", str(self._directory / file.path))
+        with path.open("rb") as stored:
+            stored.seek(offset)
+            return stored.read(min(PART, file.size - offset))
+
+    def _path(self, file: File) -> Path | None:
+        """Return where the content of a file is, as part of a checkpoint; None if it is not here."""
+        for kept in reversed(self.kept):
+            for each in kept.files:
+                path = self._directory / kept.place / each.path
+                if each.sha256 == file.sha256 and _size_of(path) == file.size:
+                    return path
+        return None
+
+    def _part(self, file: File) -> Path:
+        return self._directory / _PARTS / file.sha256
+
+    def _write_index(self) -> None:
+        new = self._directory / f"{_INDEX}.new"
+        entries = [{**each._asdict(), "files": [list(file) for file in each.files]} for each in self.kept]
+        private_files.write_text(new, json.dumps(entries, indent=1) + "\n")
+        new.replace(self._directory / _INDEX)
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return None
+
+
+def _read_index(directory: Path) -> list[KeptCheckpoint]:
+    """Return the checkpoints of the index that are still there; [] if it is missing or damaged."""
+    try:
+        entries = wire.parse((directory / _INDEX).read_bytes())
+    except (OSError, ValueError):
+        return []
+    found = [_entry(entry) for entry in entries] if isinstance(entries, list) else []
+    return [
+        kept
+        for kept in found
+        if kept is not None and all(_size_of(directory / kept.place / file.path) == file.size for file in kept.files)
+    ]
+
+
+def _entry(entry: Any) -> KeptCheckpoint | None:
+    match entry:
+        case {
+            "place": str(place),
+            "writer": str(writer),
+            "name": str(name),
+            "step": int(step),
+            "written_at": float(written_at),
+            "files": [*files],
+            "hosts": [*hosts],
+        } if "/" not in place and place.partition("-")[0].isdecimal():
+            if all(isinstance(file, list) and len(file) == 3 and is_file(*file) for file in files):
+                known = tuple(File(*file) for file in files)
+                return KeptCheckpoint(place, writer, name, step, written_at, known, tuple(map(str, hosts)))
+    return None
