@@ -88,6 +88,16 @@ class SimOffer:
             self._client.say("files_synced")
 
 
+class SimCheckpointCopies:
+    """Programs here write no checkpoints."""
+
+    def obey(self, message: dict[str, Any], body: bytes) -> None:
+        """Ignore a request."""
+
+    def end(self) -> None:
+        """There are no copies."""
+
+
 class SimLeftFile:
     """A file that an attempt has left (the `LeftFile` of an agent)."""
 
@@ -289,6 +299,10 @@ class SimAgentHost:
     def offer(self, client: Any) -> SimOffer:
         """Return the receiver of the user's code."""
         return SimOffer(self._host, self._loop, client)
+
+    def checkpoint_copies(self, client: Any) -> SimCheckpointCopies:
+        """Return what copies checkpoints."""
+        return SimCheckpointCopies()
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Resolve host names here."""

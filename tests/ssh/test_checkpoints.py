@@ -1,0 +1,143 @@
+"""Hosts without a shared directory are destroyed with their disks in mid-training, and come back empty."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import checkpoint_program
+from support.launch import LONG, SHARED, Launch
+from support.mnist import digests
+from support.netns_hosts import Bed
+
+pytestmark = pytest.mark.ssh
+
+HOSTS = ("h1", "h2", "h3")
+TIMEOUTS = {"connect": 20, "heartbeat": 4, "lease": 12, "grace": 0.5}
+EVERY, PACE = 10, 0.1  # steps; seconds per step
+DRILLS = 8 if LONG else 2
+PATIENCE = 240
+
+
+def start(bed: Bed, launch: Launch, goal: Path, **fields: Any) -> subprocess.Popen[str]:
+    """Start three workers whose checkpoints are on the disks of their hosts."""
+    launch.prefix = bed.run_prefix
+    launch.env["HOME"] = str(bed.client_home)
+    shutil.copy(checkpoint_program.__file__, launch.directory / "train.py")
+    common = {
+        "cluster": {"worker": list(HOSTS)},
+        "hosts": {name: {"python": sys.executable} for name in HOSTS},
+        "command": ["python", "train.py", "state", str(EVERY), str(PACE), str(goal)],
+        "sync": {"paths": ["train.py"]},
+        "checkpoints": {"dir": "state"},
+        "restart": {"max": 100, "backoff": [0, 0]},
+        "timeouts": TIMEOUTS,
+    }
+    return launch.start("up", launch.spec(**{**common, **fields}))
+
+
+def wait_until(running: subprocess.Popen[str], condition: Callable[[], Any]) -> Any:
+    """Poll a condition while the command runs; return its result."""
+    end = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+    return found
+
+
+def records(launch: Launch, kind: str, **fields: object) -> list[dict[str, Any]]:
+    """Return the journal's records of a kind; none while there is no run yet."""
+    if not list(launch.home.glob("runs/*/events.jsonl")):
+        return []
+    return [record for record in launch.journal() if record["kind"] == kind and fields.items() <= record.items()]
+
+
+def copied_since(launch: Launch, seq: int) -> list[dict[str, Any]]:
+    """Return the records of checkpoints that were copied to another host after a record."""
+    return [
+        record
+        for record in records(launch, "checkpoint_copied")
+        if record["seq"] > seq and len(record["hosts"].split()) > 1
+    ]
+
+
+def attempts(launch: Launch, task: str) -> list[tuple[int, int]]:
+    """Return the first and the last step of each attempt of a task."""
+    texts = re.split(r"---- tflaunch: .* attempt \d+ ----\n", launch.log(task))
+    found = []
+    for text in texts:
+        begun = re.search(r"begins at step (\d+)", text)
+        if begun:
+            steps = [int(number) for number in re.findall(r"^step (\d+)$", text, re.MULTILINE)]
+            found.append((int(begun[1]), steps[-1] if steps else int(begun[1])))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12 if LONG else 1))
+def test_hosts_are_destroyed(bed: Bed, launch: Launch, tmp_path: Path, seed: int) -> None:
+    """Any of three, one after the other: little is done again, and the weights are those of an undisturbed training."""
+    choice, goal = random.Random(seed), tmp_path / "goal"
+    running, seq, lost = start(bed, launch, goal), -1, []
+    for number in range(DRILLS):
+        seq = wait_until(running, lambda after=seq: copied_since(launch, after))[-1]["seq"]
+        time.sleep(choice.random() * EVERY * PACE)  # a random moment between two checkpoints
+        lost.append(choice.randint(1, 3) if LONG else 1 + number)
+        bed.power_off(lost[-1])
+        bed.power_on(lost[-1])
+        seq = wait_until(running, lambda count=number: records(launch, "task_started", task="worker:2")[count + 1 :])[
+            -1
+        ]["seq"]
+    wait_until(running, lambda: copied_since(launch, seq))
+    goal.write_text(str(attempts(launch, "worker:0")[-1][1] + 4 * EVERY))
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    end = int(goal.read_text())
+    for index in range(3):
+        assert f"ends with {end} {checkpoint_program.state_at(end)}\n" in launch.log(f"worker:{index}")
+    begun = [[first for first, _ in attempts(launch, f"worker:{index}")] for index in range(3)]
+    assert begun[0] == begun[1] == begun[2], "all start with the same checkpoint"
+    of_chief = attempts(launch, "worker:0")
+    redone = [last - first for (_, last), (first, _) in itertools.pairwise(of_chief)]
+    print("drills:", list(zip(lost, redone, strict=True)))
+    for host, steps in zip(lost, redone, strict=True):
+        # The checkpoint before the last one counts if its host is destroyed while it is being copied.
+        assert steps < (2 * EVERY if host == 1 else EVERY), (lost, redone)
+    assert "starts with checkpoint ckpt-" in err
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(not LONG, reason="three trainings per host, in `make nightly` only")
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_real_training_survives_a_destroyed_host(bed: Bed, launch: Launch, tmp_path: Path, lost: int) -> None:
+    """MultiWorkerMirroredStrategy, BackupAndRestore: the weights are those of an undisturbed training, bit by bit."""
+    launch.preload = SHARED
+    command = [sys.executable, "-m", "tflaunch_worker.examples.mnist_multi_worker", "--state-dir", "state"]
+    command += ["--epochs", "2", "--steps-per-epoch", "60", "--min-accuracy", "0.3"]
+    fields = {"command": command, "sync": {"paths": ["job.json"]}, "timeouts": {**TIMEOUTS, "connect": 60}}
+    undisturbed = start(bed, launch, tmp_path / "goal", **fields)
+    out, err = undisturbed.communicate(timeout=2 * PATIENCE)
+    assert undisturbed.returncode == 0, err
+    (expected,) = set(digests(out))
+    shutil.rmtree(launch.home)
+    running = start(bed, launch, tmp_path / "goal", **fields)
+    wait_until(running, lambda: copied_since(launch, -1))
+    bed.power_off(lost)
+    bed.power_on(lost)
+    out, err = running.communicate(timeout=2 * PATIENCE)
+    assert running.returncode == 0, err
+    assert "starts with checkpoint ckpt-" in err
+    assert digests(out) == [expected] * 3
+    resumed = {tuple(map(int, found)) for found in re.findall(r"resumed at step (\d+), steps done again: (\d+)", out)}
+    assert resumed, out
+    assert all(step > 0 and again < 2 * EVERY for step, again in resumed), resumed
