@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import breakdown
+import checkpoints
 import document
 import failure
 import fan_out
@@ -47,6 +48,7 @@ PARTS: dict[str, Part] = {
     "warm": warm.PART,
     "recovery": recovery.PART,
     "network": network.PART,
+    "checkpoints": checkpoints.PART,
     "fan_out": fan_out.PART,
     "readers": readers.PART,
     "growth": growth.PART,
