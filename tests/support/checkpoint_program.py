@@ -6,7 +6,6 @@ step to end. It prints every step, and a number that depends on all steps.
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import sys
@@ -53,7 +52,7 @@ def save(directory: Path, step: int, value: int, every: int, padding: bytes = b"
 
 def main() -> None:
     directory, every, pace, goal = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
-    index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    index = int(os.environ["TFLAUNCH_TASK"].partition(":")[2])
     own = directory / f"workertemp_{index}" if index else directory
     step, value = restore(directory)
     print("begins at step", step, flush=True)

@@ -20,7 +20,8 @@ Rule = Callable[[Spec, Machine], Iterator[Problem]]
 
 def find_limits(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
     """Return the problems that keep a spec from being rendered under these rules."""
-    return [problem for rule in (_host_values, _attempts, _private_network, *rules) for problem in rule(spec, machine)]
+    common = (_host_values, _attempts, _private_network, _checkpoints)
+    return [problem for rule in (*common, *rules) for problem in rule(spec, machine)]
 
 
 def _error(where: str, message: str, hint: str) -> Problem:
@@ -52,6 +53,13 @@ def _private_network(spec: Spec, machine: Machine) -> Iterator[Problem]:
         yield _error(
             "network", "private networks are made by tflaunch's agent, and no other engine has one", "remove it"
         )
+
+
+def _checkpoints(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject copies of checkpoints: only tflaunch's agents make them."""
+    if spec.checkpoints is not None:
+        message = "checkpoints are copied by tflaunch's agents, and no other engine has one"
+        yield _error("checkpoints", message, "remove it, and write checkpoints to a disk that all tasks share")
 
 
 def tasks(spec: Spec, machine: Machine) -> Iterator[Problem]:

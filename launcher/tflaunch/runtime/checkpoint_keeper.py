@@ -42,6 +42,7 @@ class CheckpointKeeper:
         self._fetched_from: str | None = None
         self._sending: dict[str, KeptCheckpoint] = {}
         self._refusing: set[str] = set()
+        self._warned: set[str] = set()
         for host, link in self._links.items():
             link.tell_lost(partial(self._lose, host))
 
@@ -138,6 +139,7 @@ class CheckpointKeeper:
             self._warn(checkpoint.writer, f"{error.filename}: {error.strerror}")
             return None
         self._refusing.clear()
+        self._warned.discard(checkpoint.writer)
         self._tell(kept)
         return kept
 
@@ -156,6 +158,10 @@ class CheckpointKeeper:
         self._mailbox.put(CheckpointCopied(kept.writer, printable(kept.name), kept.step, " ".join(kept.hosts)))
 
     def _warn(self, host: str, problem: str) -> None:
+        """Say that a copy is missing, once until one is made again."""
+        if host in self._warned:
+            return
+        self._warned.add(host)
         self._mailbox.put(CheckpointNotCopied(host, printable(problem)))
 
     # ---- copies on other hosts
@@ -182,6 +188,7 @@ class CheckpointKeeper:
                 self._refusing.add(host)
                 self._warn(host, problem)
             else:
+                self._warned.discard(host)
                 self._note_host(checkpoint, host)
             self._go_on()
 

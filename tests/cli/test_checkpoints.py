@@ -1,0 +1,61 @@
+"""Copies of checkpoints on this machine: what another supervisor knows of them, and what remains."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support import checkpoint_program
+from support.launch import PATIENCE, Launch, read_until
+
+pytestmark = pytest.mark.cli
+
+EVERY = 10
+
+
+def test_a_killed_supervisor_loses_no_copy(launch: Launch, tmp_path: Path) -> None:
+    """The next one goes on copying, and `ps` shows what is safe; the directory of a checkpoint is lost meanwhile."""
+    goal = tmp_path / "goal"
+    spec = launch.spec(
+        "mine.json",
+        cluster={"worker": 1},
+        strategy="none",
+        command=[sys.executable, checkpoint_program.__file__, "state", str(EVERY), "0.05", str(goal)],
+        checkpoints={"dir": "state"},
+        restart={"max": 3, "backoff": [0, 0]},
+    )
+    assert launch.up(spec, "-d").returncode == 0
+    copies = launch.run_directory() / "checkpoints"
+    _wait_for(copies, 1)
+    launch.supervisor().kill()
+    resumed = launch.start("up", "--resume", "mine")
+    count = len(list(copies.iterdir()))
+    _wait_for(copies, count + 1)
+    safe = launch.status()["checkpoint"]
+    assert safe["step"] >= EVERY
+    assert safe["hosts"] == ["localhost"]
+    assert f"newest safe checkpoint: {safe['name'][:5]}" in launch.run("ps").stdout
+    shutil.rmtree(launch.directory / "state")
+    launch.run("kill", "-s", "KILL", "mine", "worker:0")
+    assert resumed.stdout is not None
+    begun = int(read_until(resumed, "begins at step ", 1).rpartition("begins at step ")[2])
+    assert begun >= safe["step"]
+    goal.write_text(str(begun + 2 * EVERY))
+    _, err = resumed.communicate(timeout=PATIENCE)
+    assert resumed.returncode == 0, err
+    end = begun + 2 * EVERY
+    assert f"ends with {end} {checkpoint_program.state_at(end)}" in launch.log("worker:0")
+    assert "attempt 1 starts with checkpoint ckpt-" in err
+    assert len(list(copies.glob("*-ckpt-*"))) <= 3
+    assert not list((launch.run_directory() / "agents").rglob("checkpoints/*")), "copies on hosts end with the run"
+
+
+def _wait_for(copies: Path, count: int) -> None:
+    end = time.monotonic() + PATIENCE
+    while len(list(copies.glob("*"))) < count + 1 and len(list(copies.glob("*-ckpt-*"))) < 3:  # and the index
+        assert time.monotonic() < end
+        time.sleep(0.05)
