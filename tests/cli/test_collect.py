@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
+
 import pytest
 
-from support.launch import Launch
+from support.launch import PATIENCE, Launch
 
 pytestmark = pytest.mark.cli
 
@@ -63,3 +66,44 @@ def test_what_cannot_be_fetched(launch: Launch, words: tuple[str, ...], said: st
     assert ended.returncode == 2
     assert said in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+def test_outputs_come_home_while_the_job_runs(launch: Launch) -> None:
+    """What has changed since comes at the next time, and the rest at the end."""
+    script = "mkdir -p outputs; echo one >outputs/a; while [ ! -e seen ]; do sleep 0.05; done; echo two >outputs/a"
+    script += "; while [ ! -e enough ]; do sleep 0.05; done; echo three >outputs/b"
+    spec = launch.spec(cluster={"worker": 1}, strategy="none", command=["sh", "-c", script], collect=["outputs"])
+    running = launch.start("up", spec, "--collect-every", "0.2s")
+    for text, then in (("one\n", "seen"), ("two\n", "enough")):
+        wait_for_file(running, launch, "a", text)
+        (launch.directory / then).touch()
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    place = launch.run_directory() / "collected" / "worker-0" / "outputs"
+    assert {path.name: path.read_text() for path in place.iterdir()} == {"a": "two\n", "b": "three\n"}
+    assert "2 files (10 bytes) of worker:0" in err
+
+
+def wait_for_file(running: subprocess.Popen[str], launch: Launch, name: str, text: str) -> None:
+    """Wait until a collected file has this content."""
+    end = time.monotonic() + PATIENCE
+    while [path.read_text() for path in launch.home.glob(f"runs/*/collected/worker-0/outputs/{name}")] != [text]:
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--collect-every", "soon"), "'soon' is not a valid duration; write for example 10m"),
+        (("--collect-every", "0"), "'0' is not a valid duration"),
+        (("--collect-every", "1m"), "--collect-every needs files to collect"),
+    ],
+)
+def test_what_cannot_be_collected_at_intervals(launch: Launch, words: tuple[str, ...], said: str) -> None:
+    """Nothing is started."""
+    ended = launch.up(launch.spec(cluster={"worker": 1}, strategy="none", command=["true"]), *words)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert not (launch.home / "runs").exists()

@@ -51,6 +51,20 @@ class Terms(NamedTuple):
     clock: str = _CLOCK
 
 
+class FileRequest(NamedTuple):
+    """A request for files that stay on the host: ``tell`` gets the answer and its body, or None if the link is lost."""
+
+    kind: str
+    about: dict[str, Any]
+    answer: str
+    tell: Callable[[dict[str, Any] | None, bytes], None]
+
+    def is_answered_by(self, message: dict[str, Any]) -> bool:
+        """Return whether a message is the answer."""
+        known = {name: self.about[name] for name in ("task", "attempt", "name", "offset") if name in self.about}
+        return bool(message["kind"] == self.answer and known.items() <= message.items())
+
+
 class Session:
     """The session with the agent of one host."""
 
@@ -90,6 +104,7 @@ class Session:
         self._tell_measures: Callable[[dict[str, Measure], float], None] | None = None
         self._tell_evidence: Callable[[Evidence | None], None] | None = None
         self.checkpoints = checkpoints.CheckpointLink(self._ask)
+        self._file_request: FileRequest | None = None
         if isinstance(connector, DelayTeller):
             connector.tell_delay(lambda reason: mailbox.call(lambda: self._note_delay(reason)))
         self._forget_agent()
@@ -299,6 +314,17 @@ class Session:
             self._send((wire.encode({"kind": kind, **about}, body),))
         return self._is_greeted
 
+    def request_file(self, request: FileRequest) -> None:
+        """Ask for the list of a task's files, or for a part of one; an earlier request must be answered."""
+        self._file_request = request
+        if not self._ask(request.kind, **request.about):
+            self._answer_file(None, b"")
+
+    def _answer_file(self, message: dict[str, Any] | None, body: bytes) -> None:
+        request, self._file_request = self._file_request, None
+        if request is not None:
+            request.tell(message, body)
+
     def cut(self, seconds: float) -> None:
         """Close the link, and reconnect only after ``seconds``: for fault injection."""
         self._reconnector.pause(self._mailbox.now() + seconds)
@@ -332,6 +358,7 @@ class Session:
             self._frames.close()
         self._frames = None
         self.checkpoints.forget()
+        self._answer_file(None, b"")
         self._state = self._state.after_loss()
 
     @property
@@ -367,6 +394,8 @@ class Session:
             self._output.read(message, body)
         elif kind in checkpoints.KINDS:
             self.checkpoints.take(message, body)
+        elif self._file_request is not None and self._file_request.is_answered_by(message):
+            self._answer_file(message, body)
         elif kind == "file_read":
             self._left_files.read_part(message, body)
         elif kind in self._ANSWERS:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from tflaunch.cli._spec import WholeNumber, name_option, quiet_option, verbose_option
+from tflaunch.cli._spec import WholeNumber, name_option, quiet_option, seconds_in, verbose_option
 
 PRELOADED = "tensorflow"
 """The module that --preload imports."""
@@ -18,6 +18,14 @@ PRELOADED = "tensorflow"
 def _refuse_keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
         raise click.UsageError("--keep was removed: `tflaunch tensorboard RUN` serves a run's event files at any time")
+
+
+def _interval(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Return the interval in seconds."""
+    seconds = None if value is None else seconds_in(value)
+    if value is not None and not seconds:
+        raise click.UsageError(f"--collect-every {value!r} is not a valid duration; write for example 10m")
+    return seconds
 
 
 _OPTIONS = (
@@ -31,6 +39,12 @@ _OPTIONS = (
     ),
     click.option(
         "--preflight/--no-preflight", default=True, help="Check before the start that the hosts can reach each other."
+    ),
+    click.option(
+        "--collect-every",
+        callback=_interval,
+        metavar="DURATION",
+        help="Fetch the spec's `collect` at this interval, too, while the tasks run.",
     ),
     click.option("--web", is_flag=True, help="Show the run in a browser, too: print a link to a page about it."),
     click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running."),
@@ -55,6 +69,7 @@ class LaunchOptions(NamedTuple):
     quiet: bool
     preload: bool
     web: bool
+    collect_every: float | None = None
 
 
 def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -85,7 +85,7 @@ def up(
     """
     if resume is not None:
         taken = (spec, command, settings, options.name, options.log_dir, drill, options.preload, options.web, engine)
-        if any(taken):
+        if any(taken) or options.collect_every is not None:
             raise click.UsageError(
                 "--resume takes the rest from the run itself; only -d, -q, -v and --metrics-port go with it"
             )
@@ -95,6 +95,8 @@ def up(
     _require_terminal_for_page(options.web, options.detach or engine is not None)
     file = read_file(spec)
     settings += (f'preload=["{PRELOADED}"]',) * options.preload + slurm_settings(engine) + kubernetes_settings(engine)
+    if engine == "slurm" and options.collect_every is not None:
+        raise click.UsageError("--collect-every is not for --on slurm, where a batch job supervises the tasks")
     if engine == "slurm":
         from tflaunch.runtime.slurm_submission import Order
 
@@ -125,10 +127,13 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: 
     from tflaunch.runtime.run_config import RunConfig
 
     _require_terminal_for_page(options.web, options.detach)
+    if options.collect_every is not None and not plan.collect:
+        raise click.UsageError('--collect-every needs files to collect: write for example "collect": ["outputs/**"]')
     code = launch.code_for_hosts(plan)
     directory = launch.make_directory(plan, options.log_dir, suffix, spec)
     sink = _screen(options.verbose, options.quiet)
     config = RunConfig(directory, code, say, faults, options.metrics_port, options.detach, options.quiet, sink=sink)
+    config = config._replace(collect_every=options.collect_every)
     with page_beside(directory.run) if options.web else nullcontext():
         exit_code = launch.start(plan, config)
     if options.detach and exit_code == 0:

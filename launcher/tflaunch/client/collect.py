@@ -1,12 +1,13 @@
-"""Fetch the files that match patterns from the working directories of an ended run, of all hosts at once."""
+"""Fetch the files that match patterns from the working directories of a run, of all hosts at once."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.agents.rpc import AgentRpc
@@ -29,6 +30,20 @@ _LISTING = 3600.0  # seconds to find the files and to compute their hashes
 _LONGEST_HASH = 64
 _SHOWN = 8  # directories in a message
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+class FileAgent(Protocol):
+    """Lists and reads files on a host; a call waits for the answer, and raises `LinkError` if there is none."""
+
+    def ask(self, kind: str, *answers: str, wait: float, **fields: Any) -> dict[str, Any]:
+        """Return the answer to a request, which is of one of the kinds ``answers``."""
+
+    def read_file(self, file: LeftFile, offset: int, wait: float) -> bytes:
+        """Return a part of a file that was listed, empty if it can no longer be read."""
+
+
+Reach = Callable[[str], AbstractContextManager[FileAgent]]
+"""Returns the agent of a host; entering it raises `LinkError` or `AgentGone` if there is none."""
 
 
 class Workdir(NamedTuple):
@@ -83,15 +98,21 @@ class Collection:
     """Fetches files in threads of its own, which end with the process."""
 
     def __init__(
-        self, path: Path, job: Job, patterns: Sequence[str], finished: Callable[[], None] = lambda: None
+        self,
+        path: Path,
+        job: Job,
+        patterns: Sequence[str],
+        finished: Callable[[], None] = lambda: None,
+        reach: Reach | None = None,
     ) -> None:
         """Begin.
 
         Args:
-            path: the run's directory; no agent of the run may be alive.
-            job: the ended job.
+            path: the run's directory.
+            job: the job.
             patterns: which files, relative to the working directories.
             finished: called in another thread when all is done.
+            reach: how to reach the agents; by default, new ones are started, and no agent of the run may be alive.
         """
         self.results: dict[Workdir, Collected] = {}
         self._directory = collected_files_in(path)
@@ -101,7 +122,7 @@ class Collection:
         self._finished = finished
         self._over = threading.Event()
         self._is_cancelled = False
-        self._connectors = connectors_for(self._plan, RunDirectory.existing(path, path / "logs"))
+        self._reach = reach or _new_agents(self._plan, path)
         self._workdirs = workdirs_of(job)
         hosts = dict.fromkeys(workdir.host for workdir in self._workdirs)
         self._waiting = deque(hosts)
@@ -149,22 +170,17 @@ class Collection:
 
     def _collect_from(self, host: str) -> None:
         workdirs = [workdir for workdir in self._workdirs if workdir.host == host]
-        connector = self._connectors[host]
         try:
-            agent = AgentRpc(connector.open(), self._run)
+            with self._reach(host) as agent:
+                for workdir in workdirs:
+                    self.results[workdir] = self._collect(agent, workdir)
         except (LinkError, AgentGone) as error:
             self.results.update((workdir, self._nothing(workdir, printable(str(error)))) for workdir in workdirs)
-            return
-        try:
-            for workdir in workdirs:
-                self.results[workdir] = self._collect(agent, workdir)
-        finally:
-            _dismiss(agent, connector)
 
     def _nothing(self, workdir: Workdir, problem: str) -> Collected:
         return Collected(workdir, self._directory, problem=problem)
 
-    def _collect(self, agent: AgentRpc, workdir: Workdir) -> Collected:
+    def _collect(self, agent: FileAgent, workdir: Workdir) -> Collected:
         """Fetch what matches in one working directory."""
         store = CollectedFiles(self._directory, workdir.tasks[0].replace(":", "-"))
         done = Collected(workdir, store.directory)
@@ -185,7 +201,7 @@ class Collection:
         return done
 
     def _fetch(
-        self, agent: AgentRpc, store: CollectedFiles, done: Collected, file: LeftFile, size: int, sha256: str
+        self, agent: FileAgent, store: CollectedFiles, done: Collected, file: LeftFile, size: int, sha256: str
     ) -> Collected:
         def read(offset: int) -> bytes:
             if self._is_cancelled:
@@ -232,9 +248,21 @@ def _is_entry(path: str, size: int, sha256: str) -> bool:
     return is_inside(path) and path.isprintable() and type(size) is int and 0 <= size <= fields.MAX_COUNT and is_hash
 
 
-def _dismiss(agent: AgentRpc, connector: AgentConnector) -> None:
-    agent.close()
-    connector.end()
+def _new_agents(plan: Plan, path: Path) -> Reach:
+    """Return how to reach agents that are started for it, and dismissed at the end."""
+    connectors = connectors_for(plan, RunDirectory.existing(path, path / "logs"))
+
+    @contextmanager
+    def reach(host: str) -> Iterator[FileAgent]:
+        connector: AgentConnector = connectors[host]
+        agent = AgentRpc(connector.open(), path.name)
+        try:
+            yield agent
+        finally:
+            agent.close()
+            connector.end()
+
+    return reach
 
 
 def _shortened(sentences: list[str]) -> list[str]:

@@ -113,6 +113,8 @@ def _supervise(
             run = Run(job, runtime.collaborators)
             with _signals_to(mailbox, signals):
                 serve(run, runtime)
+                if runtime.collector is not None:
+                    runtime.collector.close()
                 collected, missing = _collect_files(run, config, mailbox)
             code = _last_words(run, runtime, collected, missing)
     except KeyboardInterrupt:  # raised while waiting for the output's reader

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tflaunch.core.drill import Fault
     from tflaunch.runtime.checkpoint_keeper import CheckpointKeeper
     from tflaunch.runtime.faults import FaultInjector
+    from tflaunch.runtime.live_collection import LiveCollector
     from tflaunch.runtime.metrics import Metrics
     from tflaunch.runtime.notifier import Notifier
 
@@ -49,6 +50,7 @@ class Runtime(NamedTuple):
     sink: OutputSink
     left_files: LeftFileStore
     notifier: Notifier | None
+    collector: LiveCollector | None
 
 
 @contextmanager
@@ -99,7 +101,8 @@ def open_runtime(
     injector = _injector(config.faults, mailbox, sessions, sink)
     notifier = _notifier(job, directory, journal, sink)
     keeper = _checkpoint_keeper(job, directory, sessions, mailbox)
-    watchers = tuple(watcher for watcher in (service, injector, notifier, keeper) if watcher is not None)
+    collector = _collector(job, config, sessions, mailbox)
+    watchers = tuple(watcher for watcher in (service, injector, notifier, keeper, collector) if watcher is not None)
     if metrics is not None:
         sink.say(f"metrics on {metrics.url}")
         metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))
@@ -112,7 +115,7 @@ def open_runtime(
         collaborators = Collaborators(
             mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watchers, config.secrets
         )
-        yield Runtime(collaborators, journal, service, injector, sink, left_files, notifier)
+        yield Runtime(collaborators, journal, service, injector, sink, left_files, notifier, collector)
     finally:
         if metrics is not None:
             metrics.close()
@@ -156,6 +159,14 @@ def _checkpoint_keeper(
     from tflaunch.runtime.checkpoint_keeper import CheckpointKeeper  # most runs copy none
 
     return CheckpointKeeper(job, directory.checkpoints, sessions, mailbox)
+
+
+def _collector(job: Job, config: RunConfig, sessions: Mapping[str, Session], mailbox: Mailbox) -> LiveCollector | None:
+    if config.collect_every is None or not job.original.collect:
+        return None
+    from tflaunch.runtime.live_collection import LiveCollector  # most runs fetch at the end only
+
+    return LiveCollector(config.directory.path, job, config.collect_every, sessions, mailbox)
 
 
 def _injector(

@@ -202,7 +202,11 @@ class Host:
             files = {path: listed_files.ListedFile(directory, path) for path, _, _ in about["files"]}
             listed(problem, dict(files), about)
 
-        offload.run_in_fork(self._loop, lambda: listed_files.list_files(directory, patterns), found)
+        def find() -> dict[str, Any]:
+            linux.yield_to_others()  # tasks may be running, and it hashes all files that match
+            return listed_files.list_files(directory, patterns)
+
+        offload.run_in_background(self._loop, find, found)
 
     def forget_stale_files(self, task: str, names: Iterable[str]) -> None:
         """Remove the files that an earlier attempt of a task may have left under these names."""
