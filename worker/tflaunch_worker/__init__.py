@@ -12,5 +12,8 @@ LOCK_NAME = "lock"
 CODE_NAME = "code"
 """Directory of the user's code, inside the agent's directory."""
 
+CHECKPOINTS_NAME = "checkpoints"
+"""Directory of copies of checkpoints, inside the agent's directory."""
+
 TASKS_NAME = "tasks"
 """Directory of the tasks' private scratch directories, inside the agent's directory."""

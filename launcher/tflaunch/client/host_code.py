@@ -1,4 +1,4 @@
-"""Remove the copies of the user's code (`sync`) that a run has left on other hosts."""
+"""Remove the copies of the user's code (`sync`) and of checkpoints that a run has left on other hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def hosts_with_code(path: Path) -> list[str]:
 
 
 def _hosts(plan: Plan) -> list[str]:
-    return [] if plan.sync is None else [host.host for host in plan.hosts if not host.is_like_here]
+    if plan.sync is None and plan.checkpoints is None:
+        return []
+    return [host.host for host in plan.hosts if not host.is_like_here]
 
 
 def remove_code(path: Path) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import host_vars, offload
-from tflaunch_worker.agent.checkpoint_store import STORE_NAME, CheckpointStore
+from tflaunch_worker import CHECKPOINTS_NAME, host_vars, offload
+from tflaunch_worker.agent.checkpoint_store import CheckpointStore
 from tflaunch_worker.agent.files import FilesError
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ class CheckpointCopies:
         self._loop = loop
         self._link = link
         self._expand = expand
-        self._store = CheckpointStore(os.path.join(directory, STORE_NAME))
+        self._store = CheckpointStore(os.path.join(directory, CHECKPOINTS_NAME))
         self._end_watch: Callable[[], None] = lambda: None
         self._last: dict[str, Any] = {}
         self._found_count = 0

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.agent.saved_checkpoints import Found, Stamp
 
-STORE_NAME = "checkpoints"
-"""Directory of the store, inside the agent's directory."""
-
 _READ = 1 << 20
 _SMALL = 1 << 22  # bytes that are copied at once; for more, the program that trains goes first
 _RATE = 128e6  # bytes per second that are read while a program trains

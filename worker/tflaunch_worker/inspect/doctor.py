@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import CODE_NAME, host_vars, offload, spawn
+from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, host_vars, offload, spawn
 from tflaunch_worker.inspect import host_facts
 
 TYPE_CHECKING = False
@@ -40,16 +40,18 @@ class DoctorService:
             paths = message["paths"]
             offload.run_in_fork(self._loop, lambda: [path for path in paths if os.path.exists(path)], self._tell_seen)
         elif kind == "remove_code":
-            code = os.path.join(self._host.directory, CODE_NAME)
-            offload.run_in_fork(
-                self._loop, lambda: host_facts.remove(code), lambda _: self._link.answer("code_removed")
-            )
+            offload.run_in_fork(self._loop, self._remove_copies, lambda _: self._link.answer("code_removed"))
         elif kind == "look_for_warm":
             self._look_for_warm(message["stop"])
         else:
             for path in message["paths"]:
                 host_facts.unmark(path)
             self._link.answer("marks_removed")
+
+    def _remove_copies(self) -> None:
+        """Remove the copies of the user's code and of checkpoints."""
+        for name in (CODE_NAME, CHECKPOINTS_NAME):
+            host_facts.remove(os.path.join(self._host.directory, name))
 
     def _tell_seen(self, seen: List[str] | None) -> None:
         self._link.answer("marks_seen", seen=seen or [])
