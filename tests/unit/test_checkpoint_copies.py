@@ -290,7 +290,7 @@ def test_copies_are_limited_and_share_contents(tmp_path: Path) -> None:
 def test_a_checkpoint_larger_than_the_disk_is_refused(tmp_path: Path) -> None:
     """Before a part of it is stored."""
     copies = CheckpointCopies(tmp_path / "checkpoints", keep=2)
-    with pytest.raises(DiskFullError, match=r"bytes, and .* are free"):
+    with pytest.raises(DiskFullError, match=r"MB that stay free, and .* MB are free; make room"):
         copies.missing([File("x", 2**49, "ab" * 32)])
 
 

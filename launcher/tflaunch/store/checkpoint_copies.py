@@ -73,7 +73,8 @@ class CheckpointCopies:
         needed = sum(file.size - (_size_of(self._part(file)) or 0) for file in lacking)
         free = shutil.disk_usage(self._directory).free
         if needed > 0 and needed + _RESERVE > free:
-            raise DiskFullError(28, f"it needs {needed:,} bytes, and {free:,} are free", str(self._directory))
+            room = f"it needs {_megabytes(needed)} beside {_megabytes(_RESERVE)} that stay free"
+            raise DiskFullError(28, f"{room}, and {_megabytes(free)} are free; make room", str(self._directory))
         return lacking
 
     def begin(self, file: File) -> int:
@@ -177,6 +178,10 @@ class CheckpointCopies:
         entries = [{**each._asdict(), "files": [list(file) for file in each.files]} for each in self.kept]
         private_files.write_text(new, json.dumps(entries, indent=1) + "\n")
         new.replace(self._directory / _INDEX)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
 
 
 def _size_of(path: Path) -> int | None:
