@@ -103,14 +103,13 @@ class RunDirectory:
         Raises:
             TflaunchError: the directory cannot be created or belongs to another user.
         """
-        self.run = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
         runs = home() / "runs"
-        self.path = runs / self.run
-        self.logs = log_directory.absolute() if log_directory is not None else self.path / "logs"
         try:
             private_files.make_directories(runs)
             private_files.require_own(runs)
-            self.path.mkdir(mode=0o700)
+            self.path = _make_unique(runs, name)
+            self.run = self.path.name
+            self.logs = log_directory.absolute() if log_directory is not None else self.path / "logs"
             private_files.make_directories(self.logs)
             if log_directory is not None:
                 (self.path / "logs").symlink_to(self.logs)
@@ -165,3 +164,14 @@ class RunDirectory:
         descriptor = os.open(self.path / "plan.json", _FLAGS, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(json.dumps(plan, separators=(",", ":")) + "\n")
+
+
+def _make_unique(runs: Path, name: str) -> Path:
+    """Create a directory for a run of a job with this name; many of them may begin in the same second."""
+    while True:
+        path = runs / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return path
