@@ -73,7 +73,7 @@ class HostPlan(NamedTuple):
     ``ssh``, ``identity_file``, ``python`` and ``docker`` are as in the spec; ``home`` is where tflaunch keeps its
     files on that host, None for the default directory. ``engine`` reaches the host (see `engines`); with
     ``inherits``, tasks have the environment of their agent. ``address`` is where the other hosts reach it, None for
-    its name.
+    its name. ``devices`` are its GPUs, as in CUDA_VISIBLE_DEVICES; None if neither spec nor environment tells.
     """
 
     host: str
@@ -86,6 +86,7 @@ class HostPlan(NamedTuple):
     engine: str | None = None
     inherits: bool = False
     address: str | None = None
+    devices: str | None = None
 
     @property
     def is_like_here(self) -> bool:
@@ -219,6 +220,7 @@ class _Fields(NamedTuple):
     notify: NotifyPlan | None = None
     kubernetes: KubernetesPlan | None = None
     checkpoints: CheckpointsPlan | None = None
+    matrix: Mapping[str, str] = {}
 
 
 class Plan(_Fields):
@@ -229,7 +231,7 @@ class Plan(_Fields):
     machine with the function that the tasks call, None if they run commands. ``searched``: where the program
     that has sent it searches modules, and the tasks do as well. ``secrets``: variable of all processes to where this
     machine has its value, which is in no plan. ``collect``: patterns of the files that are fetched from the working
-    directories when the job ends.
+    directories when the job ends. ``matrix``: the values with which `--matrix` has made this run of a spec.
     """
 
     def processes(self) -> tuple[TaskPlan, ...]:

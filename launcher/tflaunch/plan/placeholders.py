@@ -10,21 +10,24 @@ import re
 from collections.abc import Mapping
 
 from tflaunch.clusterspec.values import ROLES
+from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import AUTO, Plan, TaskPlan, addresses, with_tf_configs
 
 RUN, ATTEMPT, LEADER = "run", "attempt", "chief.host"
 _CLUSTER = "cluster."
+MATRIX = "matrix."
+"""Beginning of the placeholders for the values of `--matrix`, which are filled in before the plan is run."""
 NAMES = ("task.index", "task.role", "task.name", ATTEMPT, RUN, *(_CLUSTER + role for role in ROLES), LEADER)
-"""All placeholders, without braces."""
+"""All placeholders, without braces, apart from those of a matrix, whose names the user chooses."""
 
-_PREFIXES = ("task", "cluster", "chief")
+_PREFIXES = ("task", "cluster", "chief", "matrix")
 _NAME = rf"(?:{RUN}|{ATTEMPT}|(?:{'|'.join(_PREFIXES)})\.[A-Za-z_][A-Za-z0-9_-]*)"
 _PLACEHOLDER = re.compile(rf"\{{\{{(?P<literal>{_NAME})\}}\}}|(?<!\$)\{{(?P<name>{_NAME})\}}")
 
 
 def unknown(text: str) -> list[str]:
     """Return the unknown placeholders in a text."""
-    return [name for name in names(text) if name not in NAMES]
+    return [name for name in names(text) if name not in NAMES and not name.startswith(MATRIX)]
 
 
 def roles(text: str) -> list[str]:
@@ -73,6 +76,47 @@ def filled(text: str, values: Mapping[str, str]) -> str:
         return f"{{{match['literal']}}}" if name is None else values.get(name, match[0])
 
     return _PLACEHOLDER.sub(value, text) if "{" in text else text
+
+
+def matrix_values_in(text: str) -> list[str]:
+    """Return the names of the values of a matrix that a text refers to."""
+    return [name.removeprefix(MATRIX) for name in names(text) if name.startswith(MATRIX)]
+
+
+def matrixnames(plan: Plan) -> list[str]:
+    """Return the names of the values of a matrix that are not filled in, in the order of their first use."""
+    texts = (text for process in plan.processes() for text in (*process.argv, process.workdir, *process.env.values()))
+    return list(dict.fromkeys(name for text in texts for name in matrix_values_in(text)))
+
+
+def require_matrix_values(plan: Plan) -> None:
+    """Require that no value of a matrix is missing in a plan that is to be run.
+
+    Raises:
+        TflaunchError: one is.
+    """
+    if missing := matrixnames(plan):
+        name = missing[0]
+        raise TflaunchError(f"{{matrix.{name}}} has no value; give some with --matrix {name}=1,2", EXIT_USAGE)
+
+
+def with_matrix(plan: Plan, values: Mapping[str, str]) -> Plan:
+    """Return the plan with these values of a matrix, which it records, in place of their placeholders."""
+    names = "|".join(map(re.escape, values))
+    pattern = re.compile(rf"(?<![${{])\{{{re.escape(MATRIX)}({names})\}}")
+
+    def filled_in(text: str) -> str:
+        return pattern.sub(lambda match: values[match[1]], text) if "{" in text else text
+
+    def placed(process: TaskPlan) -> TaskPlan:
+        return process._replace(
+            argv=tuple(map(filled_in, process.argv)),
+            workdir=filled_in(process.workdir),
+            env={name: filled_in(value) for name, value in process.env.items()},
+        )
+
+    tasks, sidecars = tuple(map(placed, plan.tasks)), tuple(map(placed, plan.sidecars))
+    return plan._replace(tasks=tasks, sidecars=sidecars, matrix=dict(values))
 
 
 def as_the(process: TaskPlan, text: str) -> str:

@@ -188,17 +188,24 @@ class _Maker:
 
     def host(self, name: str) -> HostPlan:
         """Return the plan of one host."""
+        return self._access(name)._replace(address=self._spec.host(name).address, devices=self._devices_of(name))
+
+    def _access(self, name: str) -> HostPlan:
         settings = self._spec.host(name)
         if self._is_local(name):
-            return HostPlan(name, is_local=True, address=settings.address)
+            return HostPlan(name, is_local=True)
         home = settings.env.get("TFLAUNCH_HOME")
         if settings.engine is not None:
             home = home or (self._machine.environ.get("TFLAUNCH_HOME") if settings.inherits else None)
             python, engine, inherits = settings.python, settings.engine, settings.inherits
-            access = HostPlan(name, False, python=python, home=home, engine=engine, inherits=inherits)
-            return access._replace(address=settings.address)
-        access = HostPlan(name, False, settings.ssh, settings.identity_file, settings.python, home, settings.docker)
-        return access._replace(address=settings.address)
+            return HostPlan(name, False, python=python, home=home, engine=engine, inherits=inherits)
+        return HostPlan(name, False, settings.ssh, settings.identity_file, settings.python, home, settings.docker)
+
+    def _devices_of(self, name: str) -> str | None:
+        """Return the GPUs of a host, None if neither the environment nor the spec tells."""
+        count = self._spec.host(name).gpus
+        named = self._visible_gpus(name) or [str(number) for number in range(count or 0)]
+        return ",".join(named) or None
 
     def _address_of(self, host: str) -> str:
         if self._spec.network == PRIVATE:  # nothing else resolves to an address of that network

@@ -67,6 +67,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "notify": None if plan.notify is None else plan.notify._asdict(),
         "kubernetes": None if plan.kubernetes is None else plan.kubernetes._asdict(),
         "checkpoints": None if plan.checkpoints is None else plan.checkpoints._asdict(),
+        "matrix": dict(plan.matrix),
     }
 
 
@@ -126,6 +127,7 @@ def _from_json(data: dict[str, Any]) -> Plan:
         notify=None if notify is None else NotifyPlan(tuple(notify["exec"]), tuple(notify["on"]), notify["directory"]),
         kubernetes=None if kubernetes is None else KubernetesPlan(**kubernetes),
         checkpoints=None if checkpoints is None else CheckpointsPlan(**checkpoints),
+        matrix=data.get("matrix", {}),
     )
 
 

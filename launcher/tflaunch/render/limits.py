@@ -20,7 +20,7 @@ Rule = Callable[[Spec, Machine], Iterator[Problem]]
 
 def find_limits(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
     """Return the problems that keep a spec from being rendered under these rules."""
-    common = (_host_values, _attempts, _private_network, _checkpoints)
+    common = (_host_values, _attempts, _matrix, _private_network, _checkpoints)
     return [problem for rule in (*common, *rules) for problem in rule(spec, machine)]
 
 
@@ -45,6 +45,13 @@ def _attempts(spec: Spec, machine: Machine) -> Iterator[Problem]:
         if placeholders.uses(text, placeholders.ATTEMPT):
             message = f"{text!r:.60} counts tflaunch's own restarts, and no other engine does"
             yield _error(where, message, "write the value itself")
+
+
+def _matrix(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject `{matrix.NAME}`: a rendered file starts one run."""
+    for where, text in (*_texts(spec), *_directories(spec)):
+        if placeholders.matrix_values_in(text):
+            yield _error(where, f"{text!r:.60} is filled in by `tflaunch up --matrix`", "write the value itself")
 
 
 def _private_network(spec: Spec, machine: Machine) -> Iterator[Problem]:

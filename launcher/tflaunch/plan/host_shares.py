@@ -1,0 +1,139 @@
+"""What a run takes of its machines: some of their GPUs, none, or all that it sees. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tflaunch.clusterspec.values import LOCALHOST
+from tflaunch.plan.gpu_shares import HIDDEN
+from tflaunch.plan.model import SIDECAR, HostPlan, Plan, TaskPlan
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Share(NamedTuple):
+    """What a run takes of one machine.
+
+    Attributes:
+        gpus: number of GPUs; 0 if its tasks see none, None if a task sees all of them.
+        devices: those that it holds or, before it has begun, those of which it gets ``gpus``.
+    """
+
+    gpus: int | None
+    devices: tuple[str, ...] = ()
+
+
+def machine_of(host: HostPlan) -> str | None:
+    """Return the name of a host's machine, the same for all hosts of a plan there; None if a scheduler gives it."""
+    if host.is_local:
+        return LOCALHOST
+    if host.engine is not None and (host.is_pod or host.inherits):
+        return None
+    if host.ssh is not None:
+        return host.ssh.rpartition("@")[2].partition(":")[0].lower()
+    return host.host.lower()
+
+
+def held_shares(plan: Plan, gpus_here: int | None) -> dict[str, Share]:
+    """Return what a running plan holds of each machine.
+
+    Args:
+        plan: the plan.
+        gpus_here: number of GPUs of this machine, None if unknown.
+    """
+    return {machine: _held(machine, tasks, gpus_here) for machine, tasks in _by_machine(plan)}
+
+
+def wanted_shares(plan: Plan, gpus_here: int | None) -> dict[str, Share]:
+    """Return what a plan that waits needs of each machine; arguments are those of `held_shares`.
+
+    GPUs that tflaunch has chosen can be others (see `with_devices`), if it is known which ones the machine has.
+    """
+    known = _devices_of_machines(plan, gpus_here)
+    wanted = {}
+    for machine, tasks in _by_machine(plan):
+        share = _held(machine, tasks, gpus_here)
+        if share.gpus and all(_is_chosen(task) or not _named(task) for task in tasks):
+            devices = known.get(machine, ())
+            share = Share(share.gpus, devices) if share.gpus <= len(devices) else Share(None)
+        wanted[machine] = share
+    return wanted
+
+
+def with_devices(plan: Plan, devices: Mapping[str, Sequence[str]]) -> Plan:
+    """Return the plan with these GPUs of each machine for its tasks, in their order, in place of those chosen."""
+    machines = {host.host: machine_of(host) for host in plan.hosts}
+    left = {machine: list(names) for machine, names in devices.items()}
+
+    def placed(task: TaskPlan) -> TaskPlan:
+        free = left.get(machines[task.host] or "")
+        count = len(_named(task) or ())
+        if not free or not count or not _is_chosen(task):
+            return task
+        taken, free[:count] = free[:count], []
+        return task._replace(env={**task.env, _VISIBLE: ",".join(taken)})
+
+    return plan._replace(tasks=tuple(map(placed, plan.tasks)))
+
+
+def with_inherited_devices(plan: Plan, visible: str | None) -> Plan:
+    """Return the plan in which tasks on this machine name the GPUs that they would inherit, as ``visible``."""
+    if visible is None:
+        return plan
+
+    def named(task: TaskPlan) -> TaskPlan:
+        is_told = _VISIBLE in task.env or _VISIBLE in task.unset or not plan.is_local(task.host)
+        return task if is_told else task._replace(env={**task.env, _VISIBLE: visible})
+
+    return plan._replace(tasks=tuple(map(named, plan.tasks)))
+
+
+def _by_machine(plan: Plan) -> Iterator[tuple[str, list[TaskPlan]]]:
+    """Yield each machine with the tasks on it; sidecars do not train, so they take no GPU."""
+    found: dict[str, list[TaskPlan]] = {}
+    for host in plan.hosts:
+        machine = machine_of(host)
+        if machine is not None:
+            found.setdefault(machine, []).extend(task for task in plan.on_host(host.host) if task.role != SIDECAR)
+    yield from found.items()
+
+
+def _held(machine: str, tasks: Sequence[TaskPlan], gpus_here: int | None) -> Share:
+    held: dict[str, None] = {}
+    for task in tasks:
+        devices = _named(task)
+        if devices is None:
+            return Share(0 if machine == LOCALHOST and gpus_here == 0 else None)
+        held.update(dict.fromkeys(devices))
+    return Share(len(held), tuple(held))
+
+
+def _named(task: TaskPlan) -> tuple[str, ...] | None:
+    """Return the GPUs that a task sees; None if it sees all, or they are known on its host only."""
+    text = task.env.get(_VISIBLE)
+    if text is None or "${" in text:
+        return None
+    return _names_in(text)
+
+
+def _names_in(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip() not in ("", HIDDEN))
+
+
+def _is_chosen(task: TaskPlan) -> bool:
+    """Whether tflaunch has chosen the GPUs of a task, so that it may choose others."""
+    return _VISIBLE in task.reasons
+
+
+def _devices_of_machines(plan: Plan, gpus_here: int | None) -> dict[str, tuple[str, ...]]:
+    known: dict[str, tuple[str, ...]] = {}
+    for host in plan.hosts:
+        machine = machine_of(host)
+        if machine is None:
+            continue
+        if host.devices is not None:
+            known.setdefault(machine, _names_in(host.devices))
+        elif host.is_local and gpus_here:
+            known.setdefault(machine, tuple(map(str, range(gpus_here))))
+    return known

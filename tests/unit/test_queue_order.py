@@ -1,0 +1,154 @@
+"""The order of the local queue, and what its runs take of machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.specs import MACHINE, planned
+from tflaunch.core.queue_order import Candidate, Holder, Obstacle, decide
+from tflaunch.plan import host_shares, placeholders, serialize
+from tflaunch.plan.host_shares import Share
+from tflaunch.plan.model import HostPlan, Plan
+
+pytestmark = pytest.mark.unit
+
+ALL, CPU = Share(None), Share(0)
+
+
+def gpus(number: int, *devices: str) -> Share:
+    return Share(number, devices or ("0", "1", "2", "3"))
+
+
+def begins(waiting: dict[str, dict[str, Share]], holders: dict[str, dict[str, Share]], slots: int = 1) -> list[str]:
+    """Return the runs that begin."""
+    candidates = [Candidate(run, needs) for run, needs in waiting.items()]
+    verdicts = decide(candidates, [Holder(run, holds) for run, holds in holders.items()], slots)
+    return [verdict.run for verdict in verdicts if verdict.begins]
+
+
+def test_one_run_on_a_host() -> None:
+    """The oldest, whether they need GPUs or not; more with slots."""
+    waiting = {"a": {"h": ALL}, "b": {"h": CPU}, "c": {"h": CPU}}
+    assert begins(waiting, {}) == ["a"]
+    assert begins(waiting, {"x": {"h": CPU}}) == []
+    assert begins(waiting, {"x": {"other": ALL}}) == ["a"]
+    assert begins(waiting, {}, slots=2) == ["a", "b"]
+    assert begins(waiting, {"x": {"h": CPU}}, slots=3) == ["a", "b"]
+
+
+def test_runs_with_gpus_share_a_host() -> None:
+    """As long as it has enough, and each gets others; one that needs none does not matter."""
+    waiting = {"a": {"h": gpus(2)}, "b": {"h": gpus(1)}, "c": {"h": gpus(1)}, "d": {"h": gpus(1)}}
+    found = list(decide([Candidate(*one) for one in waiting.items()], [Holder("x", {"h": CPU})], 1))
+    assert [dict(verdict.devices) for verdict in found] == [{"h": ("0", "1")}, {"h": ("2",)}, {"h": ("3",)}, {}]
+    assert found[3].obstacles == (Obstacle("h", ("a", "b", "c"), False),)
+    assert begins({"a": {"h": gpus(1)}, "b": {"h": CPU}, "c": {"h": ALL}}, {}) == ["a", "b"]
+
+
+def test_a_run_that_sees_all_gpus() -> None:
+    """Neither begins beside one that has some, nor the other way round."""
+    assert begins({"a": {"h": ALL}}, {"x": {"h": gpus(1, "0")}}, slots=9) == []
+    assert begins({"a": {"h": gpus(1)}}, {"x": {"h": ALL}}, slots=9) == []
+    assert begins({"a": {"h": gpus(1)}}, {"x": {"h": gpus(3, "0", "1", "3")}}) == ["a"]
+
+
+def test_a_small_run_does_not_overtake_a_large_one() -> None:
+    """On a host that both need; on others it does."""
+    waiting = {"large": {"h": gpus(4), "i": gpus(4)}, "small": {"h": gpus(1)}, "elsewhere": {"j": gpus(1)}}
+    holders = {"x": {"h": gpus(1, "0")}}
+    assert begins(waiting, holders) == ["elsewhere"]
+    small = list(decide([Candidate(*one) for one in waiting.items()], [Holder(*one) for one in holders.items()], 1))[1]
+    assert small.obstacles == (Obstacle("h", ("large",), True),)
+    assert begins(waiting, {}) == ["large", "elsewhere"]
+
+
+def test_a_run_of_which_nothing_is_known_yet() -> None:
+    """Is waited for: it has just taken its lock."""
+    (verdict,) = decide([Candidate("a", {"h": CPU})], [Holder("x", None)], 5)
+    assert verdict.obstacles == (Obstacle("h", ("x",), False),)
+
+
+# ---- what a plan takes
+
+
+def plan_of(environ: dict[str, str] | None = None, **fields: Any) -> Plan:
+    data = {"cluster": {"worker": 2}, "strategy": "none", "command": ["train"], **fields}
+    return planned(data, MACHINE._replace(environ=environ or {}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "here", "wanted"),
+    [
+        ({}, 0, {"localhost": CPU}),
+        ({}, 4, {"localhost": ALL}),
+        ({}, None, {"localhost": ALL}),
+        ({"roles": {"worker": {"gpus": 1}}}, 4, {"localhost": gpus(2)}),
+        ({"roles": {"worker": {"gpus": 1}}}, 1, {"localhost": ALL}),
+        ({"roles": {"worker": {"gpus": 0}}}, 4, {"localhost": CPU}),
+        ({"hosts": {"localhost": {"gpus": 2}}}, 0, {"localhost": gpus(2, "0", "1")}),
+        ({"env": {"CUDA_VISIBLE_DEVICES": "3"}}, 4, {"localhost": gpus(1, "3")}),
+        ({"env": {"CUDA_VISIBLE_DEVICES": "-1"}}, 4, {"localhost": CPU}),
+        ({"cluster": {"worker": ["a", "b"]}}, 0, {"a": ALL, "b": ALL}),
+        ({"cluster": {"worker": ["a"]}, "hosts": {"a": {"gpus": 2}}}, 0, {"a": gpus(2, "0", "1")}),
+        ({"cluster": {"worker": ["a"]}, "roles": {"worker": {"gpus": 2}}}, 0, {"a": ALL}),
+        (
+            {"cluster": {"worker": ["a"]}, "roles": {"worker": {"gpus": 1}}, "hosts": {"a": {"gpus": 4}}},
+            0,
+            {"a": gpus(1)},
+        ),
+        ({"sidecars": {"side": {"command": ["watch"], "host": "localhost"}}}, 0, {"localhost": CPU}),
+    ],
+)
+def test_what_a_plan_needs(fields: dict[str, Any], here: int | None, wanted: dict[str, Share]) -> None:
+    """Of each machine, with ``here`` GPUs on this one."""
+    assert host_shares.wanted_shares(plan_of(**fields), here) == wanted
+
+
+@pytest.mark.parametrize(
+    ("host", "machine"),
+    [
+        (HostPlan("here", is_local=True), "localhost"),
+        (HostPlan("Host1", is_local=False), "host1"),
+        (HostPlan("w1", is_local=False, ssh="ann@Host1:22"), "host1"),
+        (HostPlan("pod", is_local=False, engine="kubernetes"), None),
+        (HostPlan("node", is_local=False, engine="slurm:1", inherits=True), None),
+    ],
+)
+def test_the_machine_of_a_host(host: HostPlan, machine: str | None) -> None:
+    """Is the one that it is reached by; a scheduler's is not ours."""
+    assert host_shares.machine_of(host) == machine
+
+
+def test_other_gpus_are_given() -> None:
+    """To tasks whose GPUs tflaunch has chosen; what it holds then is what it was given."""
+    plan = plan_of(roles={"worker": {"gpus": 1}}, hosts={"localhost": {"gpus": 4}})
+    assert [task.env["CUDA_VISIBLE_DEVICES"] for task in plan.tasks] == ["0", "1"]
+    given = host_shares.with_devices(plan, {"localhost": ("1", "3")})
+    assert [task.env["CUDA_VISIBLE_DEVICES"] for task in given.tasks] == ["1", "3"]
+    assert host_shares.held_shares(given, 4) == {"localhost": Share(2, ("1", "3"))}
+    chosen = plan_of(env={"CUDA_VISIBLE_DEVICES": "2"})
+    assert host_shares.with_devices(chosen, {"localhost": ("0",)}) == chosen
+
+
+def test_gpus_of_the_environment() -> None:
+    """Are named in the plan, so that other runs know of them."""
+    plan = host_shares.with_inherited_devices(plan_of(), "1")
+    assert host_shares.wanted_shares(plan, 4) == {"localhost": gpus(1, "1")}
+    assert host_shares.with_inherited_devices(plan_of(), None) == plan_of()
+
+
+# ---- a matrix
+
+
+def test_values_of_a_matrix() -> None:
+    """Replace their placeholders, and are recorded; literal braces are left for the start."""
+    plan = plan_of(command=["train", "--lr={matrix.lr}", "{{matrix.lr}}", "{task.index}"], env={"B": "{matrix.batch}"})
+    assert placeholders.matrix_names(plan) == ["lr", "batch"]
+    filled = placeholders.with_matrix(plan, {"lr": "0.1", "batch": "32"})
+    assert filled.tasks[1].argv == ("train", "--lr=0.1", "{{matrix.lr}}", "{task.index}")
+    assert filled.tasks[1].env["B"] == "32"
+    assert placeholders.fill(filled.tasks[1], filled, "run", "0").argv == ("train", "--lr=0.1", "{matrix.lr}", "1")
+    assert placeholders.matrix_names(filled) == []
+    assert serialize.from_json(serialize.as_json(filled)).matrix == {"lr": "0.1", "batch": "32"}
