@@ -86,7 +86,11 @@ def _check(record: Any, number: int) -> None:
     _require(kind != "notified" or isinstance(record.get("name"), str), "names no occurrence")
     losses = record.get("losses", [])
     _require(isinstance(losses, list) and all(isinstance(text, str) for text in losses), "has wrong losses")
-    _require(kind != "ended" or record.get("state") in (None, *_ENDINGS), "has a wrong state")
+    if kind == "ended":
+        _require(record.get("state") in (None, *_ENDINGS), "has a wrong state")
+        step, metrics = record.get("step"), record.get("metrics", {})
+        _require(step is None or (type(step) is int and step >= 0), "has a wrong step")
+        _require(isinstance(metrics, dict) and all(map(_is_number, metrics.values())), "has wrong metrics")
     event = event_records.from_record(record)
     if event is not None:
         _require("now" in record, "has no time of the supervisor's")
@@ -115,7 +119,11 @@ def check_known(job: Job, event: Event) -> None:
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LATEST
+    return _is_number(value) and abs(value) <= _LATEST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _require(is_so: bool, message: str) -> None:

@@ -136,15 +136,20 @@ class Journal:
         """Write that the user was notified of an occurrence."""
         self._write([{"kind": "notified", "name": name}])
 
-    def record_end(self, exit_code: int, losses: list[str], state: str) -> None:
+    def record_end(
+        self, exit_code: int, losses: list[str], state: str, progress: tuple[int | None, dict[str, float]] = (None, {})
+    ) -> None:
         """Write the last record.
 
         Args:
             exit_code: the exit code of tflaunch.
             losses: sentences about what could not be stored and the outcome of a drill.
             state: the state of the run, as returned by `status.state_of_run`.
+            progress: the last step and metrics of the training, as returned by `summary.last_progress`.
         """
-        self._write([{"kind": "ended", "exit_code": exit_code, "losses": losses, "state": state}])
+        step, metrics = progress
+        about = {"losses": losses, "state": state, "step": step, "metrics": metrics}
+        self._write([{"kind": "ended", "exit_code": exit_code, **about}])
 
     def record(self, event: Event, actions: list[Action], now: float) -> None:
         """Write an event and the resulting actions; ``now`` is the time passed to `step`."""
