@@ -25,6 +25,7 @@ import idle
 import network
 import output
 import peers
+import queue_dispatch
 import readers
 import recovery
 import scale
@@ -51,6 +52,7 @@ PARTS: dict[str, Part] = {
     "checkpoints": checkpoints.PART,
     "fan_out": fan_out.PART,
     "readers": readers.PART,
+    "queue": queue_dispatch.PART,
     "growth": growth.PART,
     "scale": scale.PART,
 }

@@ -14,7 +14,7 @@ from tflaunch.api import notebook
 from tflaunch.api.functions import Values
 from tflaunch.api.notebook import CellOutput
 from tflaunch.api.values import Event, LogLine, Result, TaskResult
-from tflaunch.client import requests, runs, slurm_follow
+from tflaunch.client import requests, runs, waiting_runs
 from tflaunch.client.follow import Follower, lost
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.client.status import current_status
@@ -171,7 +171,7 @@ class Run:
         def pause(seconds: float) -> None:
             time.sleep(min(time_left() or seconds, seconds))
 
-        slurm_follow.follow(self.directory, _ignore, watch, pause)
+        waiting_runs.follow(self.directory, _ignore, watch, pause)
         return _result_of(Observer(self.directory))
 
     def stop(self, grace: float | None = None) -> Result:
@@ -211,7 +211,7 @@ class Run:
 
     def _observe(self) -> Observer:
         """Return an observer of the run, once it has begun: a batch job may wait in a queue."""
-        slurm_follow.until_begun(self.directory, _ignore)
+        waiting_runs.until_begun(self.directory, _ignore)
         return Observer(self.directory)
 
     def _select(self, tasks: tuple[str, ...]) -> list[str]:

@@ -92,7 +92,10 @@ class _Stacks(TypedDict):
 
 
 class _RunEntry(TypedDict):
-    """A run; times are in seconds since the epoch, null for what has not happened or cannot be read."""
+    """A run; times are in seconds since the epoch, null for what has not happened or cannot be read.
+
+    `matrix` has the values of --matrix; `step` and `metrics` are the last ones that an ended run has reported.
+    """
 
     run: str
     name: str | None
@@ -101,6 +104,28 @@ class _RunEntry(TypedDict):
     tasks: int | None
     started: float | None
     ended: float | None
+    matrix: Mapping[str, str]
+    step: int | None
+    metrics: Mapping[str, float]
+
+
+class _Obstacle(TypedDict):
+    """Runs that hold a machine; with `is_ahead`, they wait for it as well, and were queued before."""
+
+    machine: str
+    runs: Sequence[str]
+    is_ahead: bool
+
+
+class _QueueEntry(TypedDict):
+    """A run that waits, since `queued` (seconds since 1970); `needs`: machine to number of GPUs, null for all of it."""
+
+    run: str
+    queued: float
+    needs: Mapping[str, int | None]
+    values: Mapping[str, str]
+    obstacles: Sequence[_Obstacle]
+    reason: str
 
 
 class _Checked(TypedDict):
@@ -186,6 +211,7 @@ class _Plan(TypedDict):
     notify: NotifyPlan | None
     kubernetes: KubernetesPlan | None
     checkpoints: CheckpointsPlan | None
+    matrix: Mapping[str, str]
     origins: Mapping[str, str]
 
 
@@ -222,6 +248,7 @@ OUTPUTS: dict[str, Any] = {
     "explain": _Explanation,
     "stacks": _Stacks,
     "ls": Sequence[_RunEntry],
+    "queue": Sequence[_QueueEntry],
     "diff": Sequence[Difference],
     "check": _Check,
     "plan": _Plan,

@@ -48,6 +48,15 @@ _OPTIONS = (
     ),
     click.option("--web", is_flag=True, help="Show the run in a browser, too: print a link to a page about it."),
     click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running."),
+    click.option(
+        "--queue", is_flag=True, help="Begin when hosts and GPUs are free of this user's other runs (`tflaunch queue`)."
+    ),
+    click.option(
+        "--matrix",
+        multiple=True,
+        metavar="NAME=V1,V2",
+        help="Queue a run for each value of {matrix.NAME}; of several --matrix, for each combination.",
+    ),
     verbose_option,
     quiet_option,
     click.option("--keep", is_flag=True, hidden=True, expose_value=False, callback=_refuse_keep, help="Removed."),
@@ -70,6 +79,18 @@ class LaunchOptions(NamedTuple):
     preload: bool
     web: bool
     collect_every: float | None = None
+    queue: bool = False
+    matrix: tuple[str, ...] = ()
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether the run begins later, in the background."""
+        return self.queue or bool(self.matrix)
+
+    @property
+    def outlives_terminal(self) -> bool:
+        """Whether the run goes on without the terminal that has started it."""
+        return self.detach or self.is_queued
 
 
 def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tflaunch.cli._follow import follow_run
 from tflaunch.cli._spec import say, warn
-from tflaunch.errors import TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.client.observer import Observer
     from tflaunch.clusterspec.spec_file import SpecFile
     from tflaunch.runtime.slurm_submission import Order
 
@@ -70,50 +66,7 @@ def submit(spec: SpecFile, order: Order, is_detached: bool, is_verbose: bool, is
     if is_detached:
         click.echo(directory.run)
         return 0
-    return _follow(directory.path, is_verbose, is_quiet)
-
-
-def _follow(directory: Path, is_verbose: bool, is_quiet: bool) -> int:
-    from tflaunch.client import slurm_follow
-    from tflaunch.client.follow import Follower
-    from tflaunch.tui.screen import Screen
-
-    def watch(observer: Observer) -> int:
-        tasks = [process.task for process in observer.job.original.processes()]
-        screen = Screen(tasks, is_verbose, is_quiet)
-        try:
-            return Follower(observer, screen, tasks).run(None)
-        finally:
-            screen.close()
-
-    with _interrupts_end(directory) as interrupts:
-        try:
-            code = slurm_follow.follow(directory, say, watch)
-        except TflaunchError as error:
-            if not interrupts:
-                raise
-            say(str(error))
-            code = error.exit_code
-    return 128 + interrupts[0] if interrupts and code != 0 else code
-
-
-@contextmanager
-def _interrupts_end(directory: Path) -> Iterator[list[int]]:
-    """Make Ctrl-C end the run as `up` does: tasks may save, a second one kills them. Yields the signals."""
-    from tflaunch.client import requests
-
-    seen: list[int] = []
-
-    def end(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        requests.request_stop(directory, 0 if len(seen) > 1 else None)
-
-    earlier = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield seen
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
+    return follow_run(directory.path, is_verbose, is_quiet)
 
 
 @click.command(hidden=True)

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from tflaunch.cli._follow import wake_queue
 from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import WholeNumber, quiet_option, say, verbose_option
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -28,13 +29,13 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool)
     Example:
       tflaunch attach
     """
-    from tflaunch.client import runs, slurm_follow
+    from tflaunch.client import runs, waiting_runs
     from tflaunch.client.follow import Follower, lost
     from tflaunch.client.observer import Observer, Outcome
     from tflaunch.tui.screen import Screen
 
     directory = runs.find_run(run)
-    slurm_follow.until_begun(directory, say)
+    waiting_runs.until_begun(directory, say, wake_queue)
     observer = Observer(directory)
     observer.catch_up()
     if observer.outcome is Outcome.LOST:

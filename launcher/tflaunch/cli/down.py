@@ -18,6 +18,8 @@ from tflaunch.errors import EXIT_USAGE, TflaunchError
 def down(run: str | None, grace: str | None, everything: bool) -> int:
     """Stop RUN and wait until all its processes are gone. Stopping a run that has ended is not an error.
 
+    A run that waits in the queue of `up --queue` is taken out of it, and --all empties that queue, too.
+
     RUN is the name of a run or job, or its beginning: the live one is stopped. Its tasks get TERM, and KILL after
     GRACE (such as 30s; 0 kills at once). A run whose supervisor was killed is taken over to be ended.
 
@@ -26,13 +28,15 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
       tflaunch down -t 30s
     """
     from tflaunch.client import runs
+    from tflaunch.store import run_queue
 
     if everything and run is not None:
         raise click.UsageError("give a RUN or --all, not both")
     seconds = None if grace is None else _seconds(grace)
     known = runs.newest_first()
-    if everything:
-        found = [path for path in known if _may_live(path)]
+    if everything:  # those that wait first, else they would begin
+        found = [path for path in known if run_queue.has_order(path)]
+        found += [path for path in known if path not in found and _may_live(path)]
     else:
         found = [runs.find_run(run)] if known or run is not None else []
     if not found:
@@ -71,6 +75,8 @@ def _end(path: Path, grace: float | None) -> None:
         batch.cancel_run(path)
         say(f"run {path.name} was cancelled before it began")
         return
+    if _has_left_queue(path):
+        return
     observer = Observer(path)
     observer.catch_up()
     was_live = observer.outcome is Outcome.LIVE
@@ -98,6 +104,26 @@ def _end(path: Path, grace: float | None) -> None:
 
         default = observer.job.plan.timeouts.grace
         launch.take_over(path, say, stop=StopRequested(default if grace is None else grace))
+
+
+def _has_left_queue(path: Path) -> bool:
+    """Take a run out of the queue; return whether it has not begun, and never will."""
+    from tflaunch.client import queue_follow, queue_list
+    from tflaunch.store import run_queue
+
+    if run_queue.has_order(path):
+        if queue_list.withdraw(path):
+            say(f"took {path.name} out of the queue")
+            return True
+        try:
+            queue_follow.until_begun(path)
+        except TflaunchError as error:
+            say(str(error))
+            return True
+    elif run_queue.read_refusal(path) is not None:
+        say(str(run_queue.not_begun(path)))
+        return True
+    return False
 
 
 def _seconds(text: str) -> float:

@@ -15,6 +15,7 @@ _MEANT = {
     "resume": "up --resume",
     "exec": "run", "log": "logs", "follow": "attach", "tail": "logs -f",
     "validate": "check", "lint": "check", "journal": "events", "version": "--version",
+    "squeue": "queue", "qstat": "queue", "waiting": "queue", "sweep": "up --matrix", "grid": "up --matrix",
     "diagnose": "explain", "why": "explain",
     "dashboard": "web", "ui": "web", "gui": "web", "browse": "web", "open": "web", "page": "web",
     "hang": "stacks", "dump": "stacks", "stack": "stacks", "py-spy": "stacks",

@@ -10,7 +10,7 @@ from tflaunch import __version__
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, TflaunchError
 
 _GROUPS = {
-    "Run": ("up", "run", "rerun"),
+    "Run": ("up", "run", "rerun", "queue"),
     "Look at runs": (
         "ps",
         "explain",

@@ -87,7 +87,7 @@ def run(
         warn(_SOURCE, warnings)
         _save(text, save)
         return None
-    plan = prepare.make_plan(_SOURCE, Path(), spec, is_detached=options.detach)
+    plan = prepare.make_plan(_SOURCE, Path(), spec, is_detached=options.outlives_terminal)
     plan = plan._replace(preflight=options.preflight)
     warn(_SOURCE, warnings)
     return start(plan, ".json", text.encode(), options)

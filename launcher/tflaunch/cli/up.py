@@ -68,6 +68,10 @@ def up(
     A supervisor that was killed can be replaced while the lease of its agents runs (timeouts.lease): with
     --resume the job goes on, and its tasks never notice.
 
+    With --queue the run waits until no other run of yours holds its hosts, or enough of their GPUs are free; see
+    `tflaunch queue`. Ctrl-C takes it out of the queue; with -d it begins without this terminal. --matrix lr=0.1,0.01
+    queues a run for each value, which replaces {matrix.lr} in command, env and workdir; `tflaunch ls` compares them.
+
     With --on slurm a batch job of Slurm is submitted, which starts the tasks on its nodes; this terminal follows it, or
     with -d does not. ps, logs, attach, wait and down work as usual, also while it is in the queue.
 
@@ -80,12 +84,13 @@ def up(
     \b
     Example:
       tflaunch up cluster.json --set restart.max=0 -- python train.py --epochs 2
+      tflaunch up -d cluster.json --matrix lr=0.1,0.01 --matrix batch=32,64
       tflaunch up cluster.json --drill "kill worker:1 after 20s; stop ps:0 for 10s; cut host=b for 5s"
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
         taken = (spec, command, settings, options.name, options.log_dir, drill, options.preload, options.web, engine)
-        if any(taken) or options.collect_every is not None:
+        if any(taken) or options.is_queued or options.collect_every is not None:
             raise click.UsageError(
                 "--resume takes the rest from the run itself; only -d, -q, -v and --metrics-port go with it"
             )
@@ -93,6 +98,8 @@ def up(
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
     _require_terminal_for_page(options.web, options.detach or engine is not None)
+    if options.is_queued and engine is not None:
+        raise click.UsageError(f"--on {engine} has a queue of its own; leave out --queue and --matrix")
     file = read_file(spec)
     settings += (f'preload=["{PRELOADED}"]',) * options.preload + slurm_settings(engine) + kubernetes_settings(engine)
     if engine == "slurm" and options.collect_every is not None:
@@ -114,7 +121,7 @@ def up(
         return submit(file, order, options.detach, options.verbose, options.quiet)
     from tflaunch.runtime import plan_cache
 
-    planned = plan_cache.plan_spec(file, settings, options.name, command, is_detached=options.detach)
+    planned = plan_cache.plan_spec(file, settings, options.name, command, is_detached=options.outlives_terminal)
     plan = planned.plan._replace(preflight=options.preflight)
     warn(file.source, planned.warnings)
     faults = _faults(drill, plan)
@@ -126,9 +133,15 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: 
     from tflaunch.runtime import launch
     from tflaunch.runtime.run_config import RunConfig
 
-    _require_terminal_for_page(options.web, options.detach)
+    _require_terminal_for_page(options.web, options.outlives_terminal)
     if options.collect_every is not None and not plan.collect:
         raise click.UsageError('--collect-every needs files to collect: write for example "collect": ["outputs/**"]')
+    if options.is_queued:
+        from tflaunch.cli import _queue
+
+        if faults:
+            raise click.UsageError("--drill goes with a run that begins now; leave out --queue and --matrix")
+        return _queue.submit(plan, suffix, spec, options)
     code = launch.code_for_hosts(plan)
     directory = launch.make_directory(plan, options.log_dir, suffix, spec)
     sink = _screen(options.verbose, options.quiet)

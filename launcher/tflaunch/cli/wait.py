@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tflaunch.cli._follow import wake_queue
 from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import say
 
@@ -22,11 +23,11 @@ def wait(run: str | None) -> int:
     Example:
       tflaunch up -d cluster.json && tflaunch wait
     """
-    from tflaunch.client import runs, slurm_follow
+    from tflaunch.client import runs, waiting_runs
     from tflaunch.client.follow import until_end
 
     def watch(observer: Observer) -> int:
         observer.catch_up()
         return until_end(observer, say)
 
-    return slurm_follow.follow(runs.find_run(run), say, watch)
+    return waiting_runs.follow(runs.find_run(run), say, watch, wake=wake_queue)

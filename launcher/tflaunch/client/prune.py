@@ -327,13 +327,23 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
 
             host_code.remove_code(old.path)
         runs.kill_orphans(old.path)
-        tree_size(old.path, repairs=True)
-        trash = old.path.with_name(f"{_TRASH}{old.path.name}")
-        old.path.rename(trash)
-        delete_tree(trash)
+        delete_run(old.path)
     except _Kept as reason:
         raise TflaunchError(f"run {old.name} {reason}", EXIT_INTERNAL) from None
     except OSError as error:
         raise TflaunchError(f"run {old.name}: {error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     finally:
         os.close(lock)
+
+
+def delete_run(path: Path) -> None:
+    """Delete the directory of a run whose lock we hold; no command sees half of it.
+
+    Raises:
+        OSError: it cannot be renamed.
+        TflaunchError: it cannot be deleted; the next prune tries again.
+    """
+    tree_size(path, repairs=True)
+    trash = path.with_name(f"{_TRASH}{path.name}")
+    path.rename(trash)
+    delete_tree(trash)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,46 +12,70 @@ from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
 from tflaunch.explain.wording import lasted
+from tflaunch.printable import printable
 from tflaunch.slurm import batch
-from tflaunch.store import journal, run_dir
+from tflaunch.store import journal, run_dir, run_queue
 from tflaunch.store.journal_reader import first_and_last_record
 
 _STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "stopped"}
 """The state that an exit code implies for a run whose journal does not name its state."""
 
 _COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED", "LASTED")
+_MOST_METRICS = 6
+_LONGEST_CELL = 30
 
 
-def overview() -> list[dict[str, Any]]:
-    """Return all runs, newest first; for a lost run, kill what a killed agent left on this machine.
+def overview(beginning: str = "") -> list[dict[str, Any]]:
+    """Return the runs whose names have this beginning, newest first.
+
+    Of a lost run, what a killed agent has left on this machine is killed.
 
     Each has ``run``, ``name``, ``state``, ``exit_code``, ``tasks`` (a count), ``started`` and ``ended`` (seconds since
-    1970; None for a run that has not ended). The state is the phase of a live run, ``queued`` (by Slurm),
-    ``succeeded``, ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
+    1970; None for a run that has not ended), ``matrix`` (the values of `--matrix`), and of an ended run ``step`` and
+    ``metrics``, the last that were reported. The state is the phase of a live run, ``queued``, ``succeeded``,
+    ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
     """
-    return [entry_of(directory) for directory in runs.newest_first()]
+    return [entry_of(directory) for directory in runs.newest_first() if directory.name.startswith(beginning)]
 
 
 def entry_of(directory: Path) -> dict[str, Any]:
     """Return what `overview` has about the run in ``directory``."""
-    unreadable = {"run": directory.name, "name": None, "exit_code": None, "tasks": None, "started": None, "ended": None}
+    unreadable: dict[str, Any] = {
+        "run": directory.name,
+        "name": None,
+        "exit_code": None,
+        "tasks": None,
+        "started": None,
+        "ended": None,
+        "matrix": {},
+        "step": None,
+        "metrics": {},
+    }
     try:
         found = first_and_last_record(run_dir.open_run(directory))
         if found is None:
-            return {**unreadable, "state": _state_without_journal(directory)}
+            return {**unreadable, **_without_journal(directory)}
         first, last = found
         about = {"run": directory.name, "name": str(first["plan"]["name"]), "tasks": len(first["plan"]["tasks"])}
         state, exit_code = _state(directory, last)
         ended = None if exit_code is None else last["time"]
-        return {**about, "state": state, "exit_code": exit_code, "started": first["time"], "ended": ended}
+        matrix = {str(name): str(value) for name, value in first["plan"].get("matrix", {}).items()}
+        results = {"matrix": matrix, "step": last.get("step"), "metrics": last.get("metrics", {})}
+        if last["kind"] != "ended":
+            results |= {"step": None, "metrics": {}}
+        return {**about, "state": state, "exit_code": exit_code, "started": first["time"], "ended": ended, **results}
     except (TflaunchError, KeyError, TypeError, ValueError):
         return {**unreadable, "state": "unreadable"}
 
 
-def _state_without_journal(directory: Path) -> str:
-    if batch.job_of(directory) is None:
-        return "unreadable"
-    return "queued" if batch.is_active(directory) else "stopped"
+def _without_journal(directory: Path) -> dict[str, Any]:
+    if batch.job_of(directory) is not None:
+        return {"state": "queued" if batch.is_active(directory) else "stopped"}
+    refusal = run_queue.read_refusal(directory)
+    if refusal is not None:
+        return {"state": "failed", "exit_code": refusal.exit_code}
+    entry = run_queue.find_entry(directory.name) if run_queue.has_order(directory) else None
+    return {"state": "unreadable"} if entry is None else {"state": "queued", "matrix": dict(entry.values)}
 
 
 def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
@@ -66,22 +91,50 @@ def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
     return (job.phase.value if is_live else "lost"), None
 
 
-def table(entries: list[dict[str, Any]], now: float) -> str:
-    """Format the runs as aligned text; ``now`` is in seconds since the epoch."""
-    rows = [_COLUMNS, *(_row(entry, now) for entry in entries)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+def table(entries: Sequence[Mapping[str, Any]], now: float) -> str:
+    """Return the runs as aligned text; ``now`` is in seconds since the epoch.
+
+    If some were made by `--matrix`, their values and the last metrics of all are columns.
+    """
+    names = _names_in(entries, "matrix")
+    metrics = _names_in(entries, "metrics")[:_MOST_METRICS] if names else []
+    has_steps = bool(names) and any(entry["step"] is not None for entry in entries)
+    heading = (*_COLUMNS, *names, *(["STEP"] if has_steps else []), *metrics)
+    rows = [heading]
+    for entry in entries:
+        results = [_cell(entry["matrix"].get(name)) for name in names]
+        results += [_cell(entry["step"])] if has_steps else []
+        rows.append((*_row(entry, now), *results, *(_cell(entry["metrics"].get(name)) for name in metrics)))
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of the same number of cells as lines with aligned columns."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _row(entry: dict[str, Any], now: float) -> tuple[str, ...]:
-    started = "-" if entry["started"] is None else f"{_ago(now - entry['started'])} ago"
+def _names_in(entries: Sequence[Mapping[str, Any]], field: str) -> list[str]:
+    """Return the names in a field of all entries, in the order in which they are first met."""
+    return list(dict.fromkeys(name for entry in entries for name in entry[field]))
+
+
+def _cell(value: float | str | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "-" if value is None else printable(str(value), _LONGEST_CELL)
+
+
+def _row(entry: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    started = "-" if entry["started"] is None else f"{time_ago(now - entry['started'])} ago"
     took = "-" if entry["ended"] is None else lasted(entry["ended"] - entry["started"])
     cells = ("-" if entry[name] is None else str(entry[name]) for name in ("exit_code", "tasks"))
     return (entry["run"], entry["state"], *cells, started, took)
 
 
-def _ago(seconds: float) -> str:
+def time_ago(seconds: float) -> str:
+    """Return a duration in its largest unit: ``3 h``."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.slurm import batch
+from tflaunch.store import run_queue
 from tflaunch.store.run_dir import open_run, runs_directory
 from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
@@ -96,7 +97,7 @@ def plan_of(path: Path) -> Plan:
 
     first = first_record(path)
     if first is None:
-        waits = batch.not_begun(path)
+        waits = batch.not_begun(path) or run_queue.not_begun(path)
         raise TflaunchError(waits or f"run {path.name} had not begun when it ended", EXIT_INTERNAL)
     with readable(path):
         return replay.recorded_plan(first)

@@ -83,7 +83,7 @@ def matrix_values_in(text: str) -> list[str]:
     return [name.removeprefix(MATRIX) for name in names(text) if name.startswith(MATRIX)]
 
 
-def matrixnames(plan: Plan) -> list[str]:
+def matrix_names(plan: Plan) -> list[str]:
     """Return the names of the values of a matrix that are not filled in, in the order of their first use."""
     texts = (text for process in plan.processes() for text in (*process.argv, process.workdir, *process.env.values()))
     return list(dict.fromkeys(name for text in texts for name in matrix_values_in(text)))
@@ -95,7 +95,7 @@ def require_matrix_values(plan: Plan) -> None:
     Raises:
         TflaunchError: one is.
     """
-    if missing := matrixnames(plan):
+    if missing := matrix_names(plan):
         name = missing[0]
         raise TflaunchError(f"{{matrix.{name}}} has no value; give some with --matrix {name}=1,2", EXIT_USAGE)
 

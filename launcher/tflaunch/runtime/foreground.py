@@ -23,6 +23,7 @@ from tflaunch.runtime import wiring
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.wiring import Runtime
+from tflaunch.store import run_queue
 from tflaunch.transport.base import AgentConnector, Link
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -120,6 +121,7 @@ def _supervise(
     except KeyboardInterrupt:  # raised while waiting for the output's reader
         return code or _INTERRUPTED
     _remove_old_runs(job.plan, config)
+    _wake_queue()
     return code
 
 
@@ -135,6 +137,18 @@ def _remove_old_runs(plan: Plan, config: RunConfig) -> None:
         return  # `tflaunch prune` says why
     if removed:
         config.say(f"removed {wording.counted(len(removed), 'old run')} of {plan.name} (`retention` of the spec)")
+
+
+def _wake_queue() -> None:
+    """Start a dispatcher if runs wait for the end of this one, and the dispatcher was killed."""
+    if not run_queue.has_entries():
+        return
+    from tflaunch.runtime import queue_wake  # most runs have none waiting
+
+    try:
+        queue_wake.ensure_dispatcher()
+    except TflaunchError:
+        pass  # the next command that looks at the queue says why
 
 
 def _collect_files(run: Run, config: RunConfig, mailbox: Mailbox) -> tuple[list[str], list[str]]:
@@ -170,7 +184,8 @@ def _last_words(run: Run, runtime: Runtime, collected: list[str], missing: list[
         state, logs = status.state_of_run(run.job, exit_code), Path(runtime.collaborators.logs)
         runtime.notifier.notify(end_of(run.job, state, logs, [*notes, *collected]))
         runtime.notifier.close()
-    runtime.journal.record_end(exit_code, notes, status.state_of_run(run.job, exit_code))
+    state, progress = status.state_of_run(run.job, exit_code), summary.last_progress(run.job)
+    runtime.journal.record_end(exit_code, notes, state, progress)
     runtime.service.end(exit_code)
     return exit_code
 

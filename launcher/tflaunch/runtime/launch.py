@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch.client.secret_values import find_secrets, read_secrets
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
 from tflaunch.runtime.run_config import RunConfig, on_screen
 from tflaunch.store.journal import read_journal, readable
@@ -64,11 +65,13 @@ def make_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: by
         spec: what the user wrote.
 
     Raises:
-        TflaunchError: a secret cannot be read, there are too few open files, or the directory cannot be created.
+        TflaunchError: a value of a matrix is missing, a secret cannot be read, there are too few open files, or the
+            directory cannot be created.
     """
     from tflaunch import descriptors
     from tflaunch.store import log_writer
 
+    placeholders.require_matrix_values(plan)
     read_secrets(plan.secrets)
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if log_directory is not None:

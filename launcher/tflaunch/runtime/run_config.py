@@ -29,8 +29,8 @@ class RunConfig(NamedTuple):
     parent process with which the run ends. ``say`` shows the messages about a detached run until its tasks are running;
     with ``is_quiet``, only warnings and a failure. For an attached run, ``sink`` builds the output sink from the names
     of the tasks, and ``begun`` is called once other terminals can see the run. ``secrets`` are the values that tasks
-    get beside the plan's environment. ``collect_every``: after how many seconds the files of the plan's ``collect`` are
-    fetched while the tasks run, None for at the end only.
+    get beside the plan's environment. ``lock`` is that of the run, if it is held already. ``collect_every``: after how
+    many seconds the files of the plan's ``collect`` are fetched while the tasks run, None for at the end only.
     """
 
     directory: RunDirectory
@@ -45,3 +45,4 @@ class RunConfig(NamedTuple):
     begun: Callable[[], None] = lambda: None
     secrets: Secrets = NO_SECRETS
     collect_every: float | None = None
+    lock: int | None = None

@@ -20,7 +20,7 @@ from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
 from tflaunch.core import drill
 from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
-from tflaunch.plan import lint, placement
+from tflaunch.plan import lint, placeholders, placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
 from tflaunch.render import slurm
@@ -83,6 +83,7 @@ def submit_spec(file: SpecFile, order: Order, write_function: Callable[[Path], N
         raise SpecError(file.source, problems)
     warnings = prepare.warnings_about(file.source, spec)
     plan = prepare.make_plan(file.source, file.directory, spec)
+    placeholders.require_matrix_values(plan)
     if order.drill is not None:
         drill.parse_drill(order.drill, plan)
     read_secrets(plan.secrets)  # the job reads them again, with the environment that sbatch gives it

@@ -75,9 +75,8 @@ def open_runtime(
         records: number of records in its journal.
     """
     plan, directory = job.original, config.directory
-    lock = runs.take_lock(
-        directory.path
-    )  # held until this process exits: waiting for the run's end means waiting for it
+    # It is held until this process exits: waiting for the run's end means waiting for it.
+    lock = runs.take_lock(directory.path) if config.lock is None else config.lock
     metrics = _metrics(config.metrics_port)
     journal = Journal(directory, records)
     if fencing:

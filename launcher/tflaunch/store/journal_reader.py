@@ -10,6 +10,7 @@ from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.slurm import batch
+from tflaunch.store import run_queue
 from tflaunch.store.journal import parse_record, readable
 from tflaunch.store.run_dir import JOURNAL_NAME
 
@@ -32,7 +33,7 @@ class JournalReader:
         try:
             self._file = FileIO(self._path)  # closes itself with its last reference
         except OSError as error:
-            reason = batch.not_begun(directory) or f"{self._path}: {error.strerror}"
+            reason = batch.not_begun(directory) or run_queue.not_begun(directory) or f"{self._path}: {error.strerror}"
             raise TflaunchError(reason, EXIT_INTERNAL) from None
 
     def new_records(self) -> list[dict[str, Any]]:

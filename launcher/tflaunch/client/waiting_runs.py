@@ -1,4 +1,4 @@
-"""Follow a run that Slurm starts, and may requeue and start again."""
+"""Follow a run that may have to wait: in the local queue, or in that of Slurm, which may start it again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tflaunch.client import queue_follow
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.slurm import batch, commands
@@ -22,6 +23,7 @@ def follow(
     say: Callable[[str], None],
     watch: Callable[[Observer], int],
     pause: Callable[[float], None] = time.sleep,
+    wake: Callable[[], None] = lambda: None,
 ) -> int:
     """Follow a run until it has ended for good, and return its exit code.
 
@@ -30,12 +32,15 @@ def follow(
         say: shows a message.
         watch: follows the run until its supervisor ends, and returns the exit code.
         pause: waits for a number of seconds; what it raises ends the function.
+        wake: starts a dispatcher of the local queue if it was killed.
 
     Raises:
-        TflaunchError: the run's supervisor was killed, or Slurm has ended its job.
+        TflaunchError: the run's supervisor was killed, or Slurm has ended its job, or it has not begun and does not
+            wait any more.
     """
     job = batch.job_of(directory)
     if job is None:
+        queue_follow.until_begun(directory, say, wake)
         return watch(Observer(directory))
     while True:
         _until_begun(directory, job, say, pause)
@@ -55,14 +60,16 @@ def follow(
         return code
 
 
-def until_begun(directory: Path, say: Callable[[str], None]) -> None:
-    """Wait until a run has a readable journal.
+def until_begun(directory: Path, say: Callable[[str], None], wake: Callable[[], None] = lambda: None) -> None:
+    """Wait until a run has a readable journal; arguments are those of `follow`.
 
     Raises:
-        TflaunchError: the run's job ended before that.
+        TflaunchError: the run's job ended before that, or it was taken out of the queue.
     """
     job = batch.job_of(directory)
-    if job is not None:
+    if job is None:
+        queue_follow.until_begun(directory, say, wake)
+    else:
         _until_begun(directory, job, say, time.sleep)
 
 

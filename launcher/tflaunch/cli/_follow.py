@@ -1,0 +1,74 @@
+"""Follow a run that another process supervises, as if it had been started in this terminal."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from tflaunch.cli._spec import say
+from tflaunch.errors import TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.client.observer import Observer
+
+
+def follow_run(directory: Path, is_verbose: bool, is_quiet: bool) -> int:
+    """Show a run that was started elsewhere as `up` does, until it has ended; return its exit code.
+
+    Ctrl-C stops it, or takes it out of its queue.
+    """
+    from tflaunch.client import waiting_runs
+    from tflaunch.client.follow import Follower
+    from tflaunch.tui.screen import Screen
+
+    def watch(observer: Observer) -> int:
+        tasks = [process.task for process in observer.job.original.processes()]
+        screen = Screen(tasks, is_verbose, is_quiet)
+        try:
+            return Follower(observer, screen, tasks).run(None)
+        finally:
+            screen.close()
+
+    with interrupts_stop([directory]) as interrupts:
+        try:
+            code = waiting_runs.follow(directory, say, watch, wake=wake_queue)
+        except TflaunchError as error:
+            if not interrupts:
+                raise
+            say(str(error))
+            code = error.exit_code
+    return 128 + interrupts[0] if interrupts and code != 0 else code
+
+
+@contextmanager
+def interrupts_stop(directories: Sequence[Path]) -> Iterator[list[int]]:
+    """Make Ctrl-C stop runs as `up` does: tasks may save, a second one kills them. Yields the signals.
+
+    The last run is stopped first, so that none of them begins because another one has ended.
+    """
+    from tflaunch.client import requests
+
+    seen: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        for directory in reversed(directories):
+            requests.request_stop(directory, 0 if len(seen) > 1 else None)
+
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def wake_queue() -> None:
+    """Start a dispatcher of the local queue if runs wait, and there is none."""
+    from tflaunch.runtime.queue_wake import ensure_dispatcher
+
+    ensure_dispatcher()

@@ -1,0 +1,166 @@
+"""`up --queue` and `--matrix`: put runs into the local queue, and follow them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli._follow import follow_run, interrupts_stop, wake_queue
+from tflaunch.cli._launch_options import LaunchOptions
+from tflaunch.cli._spec import say
+from tflaunch.errors import TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.client.observer import Observer
+    from tflaunch.plan.model import Plan
+
+MOST_RUNS = 1000
+"""The highest number of runs that one command puts into the queue."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_EXAMPLE = "write --matrix lr=0.1,0.01"
+
+
+def submit(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
+    """Put a run of a plan into the queue, or a run for each combination of `--matrix`; follow them unless detached.
+
+    Returns:
+        The exit code: if several runs are followed, that of the first which did not succeed.
+
+    Raises:
+        click.UsageError: a `--matrix` is not valid.
+        TflaunchError: a run cannot wait, or cannot be put into the queue.
+    """
+    from tflaunch.runtime import queue_submission
+
+    combinations = _combinations(options.matrix)
+    if not options.matrix:
+        directory = queue_submission.enqueue(plan, suffix, spec, options.log_dir, options.metrics_port)
+        if options.detach:
+            click.echo(directory.run)
+            return 0
+        return follow_run(directory.path, options.verbose, options.quiet)
+    _check_names(plan, combinations[0])
+    if options.metrics_port:
+        raise click.UsageError("--metrics-port: runs of a --matrix cannot share a port; 0 takes any")
+    queued = []
+    for values in combinations:
+        logs = None if options.log_dir is None else options.log_dir / queue_submission.values_in_name(values)
+        made = queue_submission.plan_with_values(plan, values)
+        queued.append(queue_submission.enqueue(made, suffix, spec, logs, options.metrics_port).path)
+        if options.detach:
+            click.echo(queued[-1].name)
+    return 0 if options.detach else _follow_all(queued, options.quiet)
+
+
+# ---- values
+
+
+def _combinations(given: Sequence[str]) -> list[dict[str, str]]:
+    """Return the values of each run; the last name changes fastest.
+
+    Raises:
+        click.UsageError: one of them is not valid.
+    """
+    values: dict[str, list[str]] = {}
+    for text in given:
+        name, listed = _values(text)
+        if name in values:
+            raise click.UsageError(f"--matrix {name}: is given twice; write all values in one: {name}=V1,V2")
+        values[name] = listed
+    found = [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
+    if len(found) > MOST_RUNS:
+        raise click.UsageError(f"--matrix: makes {len(found)} runs; give fewer values, for at most {MOST_RUNS}")
+    return found
+
+
+def _values(text: str) -> tuple[str, list[str]]:
+    name, equals, rest = text.partition("=")
+    if not equals or not _NAME.fullmatch(name):
+        raise click.UsageError(f"--matrix {text!r:.60} is not NAME=V1,V2; {_EXAMPLE}")
+    values = _values_of_list(name, rest) if rest.startswith("[") else [value.strip() for value in rest.split(",")]
+    if not all(values):
+        raise click.UsageError(f"--matrix {name}: a value is empty; {_EXAMPLE}")
+    if any("\0" in value or "\n" in value for value in values):
+        raise click.UsageError(f"--matrix {name}: a value is not one line of text; {_EXAMPLE}")
+    if len(set(values)) < len(values):
+        twice = next(value for value in values if values.count(value) > 1)
+        raise click.UsageError(f"--matrix {name}: has {twice!r:.60} twice; remove one of them")
+    return name, values
+
+
+def _values_of_list(name: str, text: str) -> list[str]:
+    """Return the values in a list of JSON, which may contain commas."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list) or not all(type(value) in (str, int, float) for value in values):
+        example = f"""--matrix '{name}=["64,32","128"]'"""
+        raise click.UsageError(f"--matrix {name}: is not a list of texts and numbers in JSON; write {example}")
+    return [value if isinstance(value, str) else json.dumps(value) for value in values] or [""]
+
+
+def _check_names(plan: Plan, values: Mapping[str, str]) -> None:
+    """Require that the placeholders of a plan are those of the values.
+
+    Raises:
+        click.UsageError: one of them has no counterpart.
+    """
+    from tflaunch.clusterspec.problems import nearest_name
+    from tflaunch.plan import placeholders
+
+    used = placeholders.matrix_names(plan)
+    for name in used:
+        if name not in values:
+            near = nearest_name(name, list(values))
+            meant = f"did you mean {{matrix.{near}}}?" if near else f"add --matrix {name}=1,2"
+            raise click.UsageError(f"{{matrix.{name}}} in the spec has no value; {meant}")
+    for name in values:
+        if name not in used:
+            where = f"write {{matrix.{name}}} where its value belongs: in command, env or workdir"
+            raise click.UsageError(f"--matrix {name}: the spec does not use it; {where}")
+
+
+# ---- following
+
+
+def _follow_all(queued: Sequence[Path], is_quiet: bool) -> int:
+    """Tell how runs begin and end; then compare them. Ctrl-C stops those that are left."""
+    from tflaunch.client.run_list import entry_of, table
+
+    codes = []
+    with interrupts_stop(queued) as seen:
+        for directory in queued:
+            try:
+                codes.append(_follow_one(directory, is_quiet))
+            except TflaunchError as error:
+                if not seen or directory.is_dir():
+                    say(str(error))
+                codes.append(error.exit_code)
+    left = [entry_of(directory) for directory in queued if directory.is_dir()]
+    if left:
+        click.echo(table(left, time.time()), nl=False)
+    return 128 + seen[0] if seen else next(filter(None, codes), 0)
+
+
+def _follow_one(directory: Path, is_quiet: bool) -> int:
+    from tflaunch.client import follow, waiting_runs
+
+    def tell(message: str) -> None:
+        if not is_quiet:
+            say(message)
+
+    def watch(observer: Observer) -> int:
+        observer.catch_up()
+        name = directory.name
+        tell(f"{name} has begun" if observer.exit_code is None else f"{name} has ended")
+        return follow.until_end(observer, lambda message: say(f"{name}: {message}"))
+
+    return waiting_runs.follow(directory, tell, watch, wake=wake_queue)

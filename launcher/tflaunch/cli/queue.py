@@ -1,0 +1,52 @@
+"""`queue`: show the runs that wait."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import click
+
+from tflaunch.cli._spec import WholeNumber, json_option, say
+
+_MOST_SLOTS = 1000
+
+
+@click.command(short_help="Show the runs that wait for hosts and GPUs.")
+@click.option(
+    "--slots",
+    type=WholeNumber(1, _MOST_SLOTS),
+    metavar="N",
+    help="From now on, N runs at once on a host that have no GPUs of their own.",
+)
+@json_option
+def queue(slots: int | None, as_json: bool) -> None:
+    """List the runs of `up --queue`, the next one first, and what each of them waits for.
+
+    A run begins when no other run of yours holds one of its hosts. Runs that say how many GPUs they need (`gpus` of a
+    role or host) share a host as long as it has enough of them. Of other runs, one is on a host at a time, or as many
+    as --slots says. The oldest begins first: a later one overtakes it only if they share no host.
+
+    `tflaunch down RUN` takes a run out of the queue.
+
+    \b
+    Example:
+      tflaunch queue
+      tflaunch queue --slots 4
+    """
+    from tflaunch.client import queue_list
+    from tflaunch.runtime import queue_wake
+    from tflaunch.store import run_queue
+
+    if slots is not None:
+        run_queue.write_slots(slots)
+    queue_wake.ensure_dispatcher()
+    entries = queue_list.overview()
+    for path in run_queue.read_entries()[1]:
+        say(f"warning: {path} is damaged and does not begin; remove it, and start its spec again")
+    if as_json:
+        click.echo(json.dumps(entries, indent=2))
+    elif entries:
+        click.echo(queue_list.table(entries, time.time()), nl=False)
+    else:
+        say("no run waits")

@@ -1,0 +1,125 @@
+"""Show the local queue, and take runs out of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tflaunch.client import prune, runs
+from tflaunch.client.machine_use import MachineUse
+from tflaunch.clusterspec.values import LOCALHOST
+from tflaunch.core.queue_order import Candidate, Obstacle, Verdict, decide
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.explain import wording
+from tflaunch.store import run_queue
+from tflaunch.store.run_dir import runs_directory
+from tflaunch.store.run_queue import Entry
+
+_COLUMNS = ("RUN", "QUEUED", "NEEDS", "WAITS FOR")
+_SHOWN = 3  # runs in a sentence
+
+
+def overview() -> list[dict[str, Any]]:
+    """Return the entries of the queue, the oldest first.
+
+    Each has ``run``, ``queued`` (seconds since 1970), ``needs`` (machine to its number of GPUs, None for all that it
+    has), ``values`` (of `--matrix`), ``obstacles`` (``machine``, ``runs``, ``is_ahead``: they are in the queue, too)
+    and ``reason``, a sentence.
+
+    Raises:
+        TflaunchError: another user could have put entries there.
+    """
+    entries = [entry for entry in run_queue.read_entries()[0].values() if not _begins(entry)]
+    names = {entry.run for entry in entries}
+    candidates = [Candidate(entry.run, entry.needs) for entry in entries]
+    verdicts = decide(candidates, MachineUse().holders(names), run_queue.read_slots())
+    return [_about(entry, verdict) for entry, verdict in zip(entries, verdicts, strict=True)]
+
+
+def reason_of(run: str) -> str:
+    """Return what a run waits for, "" if it does not wait, or begins just now."""
+    about = next((entry for entry in overview() if entry["run"] == run), None)
+    return about["reason"] if about is not None and about["obstacles"] else ""
+
+
+def _begins(entry: Entry) -> bool:
+    """Return whether an entry is about to be removed, because its run begins."""
+    path = runs_directory() / entry.run
+    return run_queue.has_begun(path) or runs.is_locked(path)
+
+
+def _about(entry: Entry, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "run": entry.run,
+        "queued": entry.queued,
+        "needs": {machine: share.gpus for machine, share in entry.needs.items()},
+        "values": dict(entry.values),
+        "obstacles": [{**obstacle._asdict(), "runs": list(obstacle.runs)} for obstacle in verdict.obstacles],
+        "reason": _reason(entry, verdict.obstacles),
+    }
+
+
+def _reason(entry: Entry, obstacles: Sequence[Obstacle]) -> str:
+    """Return what an entry waits for."""
+    return "; ".join(_sentence(entry, obstacle) for obstacle in obstacles) or "begins now"
+
+
+def _sentence(entry: Entry, obstacle: Obstacle) -> str:
+    machine = _shown_machine(obstacle.machine)
+    if obstacle.is_ahead:
+        return f"{obstacle.runs[0]}, which is ahead and needs {machine}, too"
+    names = ", ".join(obstacle.runs[:_SHOWN])
+    more = f" and {len(obstacle.runs) - _SHOWN} more" if len(obstacle.runs) > _SHOWN else ""
+    gpus = entry.needs[obstacle.machine].gpus
+    what = f"{wording.counted(gpus, 'GPU')} of {machine}" if gpus else machine
+    return f"{names}{more} on {what}" if len(obstacle.runs) == 1 else f"{names}{more}, which have {what}"
+
+
+def table(entries: Sequence[dict[str, Any]], now: float) -> str:
+    """Return the entries as aligned text; ``now`` is in seconds since 1970."""
+    from tflaunch.client.run_list import aligned, time_ago
+
+    rows = [
+        (entry["run"], f"{time_ago(now - entry['queued'])} ago", _shown_needs(entry["needs"]), entry["reason"])
+        for entry in entries
+    ]
+    return aligned([_COLUMNS, *rows])
+
+
+def _shown_needs(needs: dict[str, int | None]) -> str:
+    words = (
+        f"{wording.counted(gpus, 'GPU')} of {_shown_machine(machine)}" if gpus else _shown_machine(machine)
+        for machine, gpus in needs.items()
+    )
+    return ", ".join(words)
+
+
+def _shown_machine(machine: str) -> str:
+    return "this machine" if machine == LOCALHOST else machine
+
+
+def withdraw(path: Path) -> bool:
+    """Take a run out of the queue, and delete its directory; return False if it does not wait, or begins just now.
+
+    Raises:
+        TflaunchError: its directory cannot be deleted.
+    """
+    entry = run_queue.find_entry(path.name) if not run_queue.has_begun(path) else None
+    if entry is None:
+        return False
+    try:
+        lock = runs.take_lock(path)
+    except TflaunchError:
+        return False
+    try:
+        if run_queue.has_begun(path):
+            return False
+        run_queue.remove_entry(entry)
+        prune.delete_run(path)
+    except OSError as error:
+        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
+    finally:
+        os.close(lock)
+    return True

@@ -1,0 +1,275 @@
+"""Begin the runs of the local queue: one process, which exits when the queue is empty.
+
+It is woken by the end of the supervisors that it has started, by the lock files of other runs, which the kernel closes
+when their supervisors end, and by new entries. It can be killed at any moment (see `store.run_queue`): runs that have
+begun do not depend on it, and the end of any run, or the next command that looks at the queue, starts another one.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from tflaunch import descriptors
+from tflaunch.client import runs
+from tflaunch.client.machine_use import MachineUse
+from tflaunch.core.queue_order import Candidate, Holder, decide
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.file_watch import ENTRIES, WRITTEN, FileWatch
+from tflaunch.plan import serialize
+from tflaunch.plan.host_shares import with_devices
+from tflaunch.runtime import daemon, foreground, launch, queue_wake, run_record
+from tflaunch.runtime.run_config import RunConfig
+from tflaunch.store import run_queue
+from tflaunch.store.run_dir import RunDirectory, runs_directory
+from tflaunch.store.run_queue import Entry, Order, Refusal
+from tflaunch_worker import linux
+from tflaunch_worker.event_loop import Loop
+
+_FOR_SUPERVISORS = (foreground, run_record)  # imported once, before the forks
+_MOST_ATTEMPTS = 3
+_BETWEEN_LOOKS = 0.2  # seconds, while something is held that is released without a notification
+_UNTIL_RELEASED = (0.001, 0.003, 0.01, 0.03)  # seconds after the file of a lock was closed
+
+
+def main() -> None:
+    """Begin the runs of the queue until it is empty; return at once if another process does."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    while (lock := run_queue.take_dispatcher_lock()) is not None:
+        _prepare_to_fork()
+        Dispatcher().run()
+        os.close(lock)
+        if not run_queue.read_entries()[0]:  # one that was added before the lock was free has started no dispatcher
+            return
+
+
+def _prepare_to_fork() -> None:
+    """Keep forks from copying what they have in common."""
+    gc.collect()
+    gc.freeze()
+
+
+# ---- dispatching
+
+
+class _Child(NamedTuple):
+    """A supervisor that this process has started."""
+
+    pid: int
+    pidfd: int | None
+    holder: Holder
+
+
+class Dispatcher:
+    """Begins runs; the caller holds the dispatcher's lock."""
+
+    def __init__(self) -> None:
+        self._loop = Loop()
+        self._watch = _file_watch()
+        self._use = MachineUse()
+        self._entries: dict[str, Entry] = {}
+        self._children: dict[str, _Child] = {}
+        self._begun_elsewhere: dict[str, Entry] = {}
+        self._attempts: Counter[str] = Counter()
+        if self._watch is not None:
+            self._watch.add(run_queue.waiting_directory(), ENTRIES)
+            self._watch.add(run_queue.queue_directory(), ENTRIES)
+            self._loop.watch(self._watch.descriptor, self._take_changes)
+
+    def run(self) -> None:
+        """Begin runs until the queue is empty."""
+        while self._look():
+            self._loop.serve_ready(None)
+            self._loop.call_due()
+        if self._watch is not None:
+            self._watch.close()
+
+    def _look(self) -> bool:
+        """Begin what can begin; return whether runs wait or begin."""
+        while True:
+            self._entries, _ = run_queue.read_entries(self._entries)
+            if not self._entries:
+                return False
+            if self._begin_those_that_can():
+                return True
+
+    def _begin_those_that_can(self) -> bool:
+        """Begin what can begin; return False if one of the entries is about a run that needs no beginning."""
+        self._begun_elsewhere = {
+            run: entry for run, entry in self._begun_elsewhere.items() if runs.is_locked(runs_directory() / run)
+        }
+        busy = self._children.keys() | self._begun_elsewhere.keys()
+        waiting = [entry for entry in self._entries.values() if entry.run not in busy]
+        ours = [child.holder for child in self._children.values()]
+        ours += [Holder(entry.run, entry.needs) for entry in self._begun_elsewhere.values()]
+        others = self._use.holders(busy.union(entry.run for entry in waiting))
+        candidates = (Candidate(entry.run, entry.needs) for entry in waiting)
+        verdicts = decide(candidates, [*ours, *others], run_queue.read_slots())
+        for entry, verdict in zip(waiting, verdicts, strict=True):
+            if verdict.begins and not self._begin(entry, verdict.devices):
+                return False
+        self._await(others)
+        return True
+
+    def _begin(self, entry: Entry, devices: Mapping[str, tuple[str, ...]]) -> bool:
+        """Start the supervisor of a run; return False if that has happened before, or is not to happen."""
+        path = runs_directory() / entry.run
+        if not path.is_dir() or run_queue.has_begun(path) or run_queue.read_refusal(path) is not None:
+            run_queue.remove_entry(entry)
+            return False
+        if runs.is_locked(path):  # by what a dispatcher that was killed has started, or by what removes the run
+            self._begun_elsewhere[entry.run] = entry
+            return False
+        pid = os.fork()
+        if pid == 0:
+            linux.close_all_but([0, 1, 2])  # the dispatcher's lock among them
+            os.setsid()
+            _become(path, devices)
+        pidfd = linux.open_pidfd(pid)
+        held = {name: share._replace(devices=devices[name]) for name, share in entry.needs.items()}
+        self._children[entry.run] = _Child(pid, pidfd, Holder(entry.run, held))
+        if pidfd is not None:
+            self._loop.watch(pidfd, lambda: self._reap(entry))
+        return True
+
+    def _reap(self, entry: Entry) -> None:
+        """Note the end of a supervisor; one that was killed before its run had begun is started again."""
+        child = self._children[entry.run]
+        pid, status = os.waitpid(child.pid, os.WNOHANG)
+        if pid == 0:
+            return
+        del self._children[entry.run]
+        if child.pidfd is not None:
+            self._loop.forget(child.pidfd)
+            os.close(child.pidfd)
+        path = runs_directory() / entry.run
+        self._attempts[entry.run] += 1
+        if self._attempts[entry.run] >= _MOST_ATTEMPTS and path.is_dir() and not run_queue.has_begun(path):
+            how = os.waitstatus_to_exitcode(status)
+            reason = f"its supervisor ended {_MOST_ATTEMPTS} times before that, the last time with {how}"
+            run_queue.refuse(path, Refusal(reason, EXIT_INTERNAL))
+
+    # ---- waiting
+
+    def _await(self, others: Sequence[Holder]) -> None:
+        """Have the loop wake us when something may be released."""
+        directory = runs_directory()
+        foreign = [*(holder.run for holder in others), *self._begun_elsewhere]
+        is_told = self._watch is not None and all(
+            self._watch.add(directory / run / runs.LOCK_NAME, WRITTEN) for run in foreign
+        )
+        has_silent_child = any(child.pidfd is None for child in self._children.values())
+        if not is_told or has_silent_child or self._use.is_pending(others):
+            self._wake_in(_BETWEEN_LOOKS)
+
+    def _take_changes(self) -> None:
+        if self._watch is not None and self._watch.take_changes() & WRITTEN:
+            for seconds in _UNTIL_RELEASED:
+                self._wake_in(seconds)
+
+    def _wake_in(self, seconds: float) -> None:
+        self._loop.call_at(self._loop.now() + seconds, self._reap_silent_children)
+
+    def _reap_silent_children(self) -> None:
+        for run, child in list(self._children.items()):
+            if child.pidfd is None:
+                self._reap(next(entry for entry in self._entries.values() if entry.run == run))
+
+
+def _file_watch() -> FileWatch | None:
+    try:
+        return FileWatch()
+    except OSError:
+        return None  # files are looked at again and again
+
+
+# ---- a run that begins
+
+
+def _become(path: Path, devices: Mapping[str, Sequence[str]]) -> NoReturn:
+    """Turn this process into the supervisor of a run, in the environment in which `up --queue` was typed."""
+    try:
+        order = run_queue.read_order(path)
+    except TflaunchError:
+        begin(str(path), devices)  # which tells it
+    if (order.python, order.search_path) != (sys.executable, sys.path):
+        program = f"{queue_wake.IMPORT}queue_dispatcher.begin(sys.argv[2], json.loads(sys.argv[3]))"
+        words = [order.python, "-I", "-c", program, json.dumps(order.search_path), str(path), json.dumps(devices)]
+        try:
+            os.execve(order.python, words, order.environ)  # noqa: S606
+        except OSError:
+            pass  # that interpreter is gone; ours does as well
+    begin(str(path), devices)
+
+
+def begin(directory: str, devices: Mapping[str, Sequence[str]]) -> NoReturn:
+    """Supervise a run of the queue in this process, unless that has happened; exit with its exit code."""
+    path = Path(directory)
+    daemon.be_supervisor(path, lambda: _supervise(path, devices))
+
+
+def _supervise(path: Path, devices: Mapping[str, Sequence[str]]) -> int:
+    try:
+        lock = runs.take_lock(path)
+    except TflaunchError:
+        return 0  # it has another supervisor, or has been removed
+    if run_queue.has_begun(path):
+        return 0
+    try:
+        return _start(path, devices, lock)
+    except (TflaunchError, OSError, ValueError) as error:
+        if not run_queue.has_begun(path):
+            code = error.exit_code if isinstance(error, TflaunchError) else EXIT_INTERNAL
+            run_queue.refuse(path, Refusal(_sentence(error), code))
+            _leave_queue(path)
+        raise
+
+
+def _start(path: Path, devices: Mapping[str, Sequence[str]], lock: int) -> int:
+    order = run_queue.read_order(path)
+    plan = with_devices(serialize.from_json(order.plan), devices)
+    _enter_environment(order)
+    descriptors.require(len(plan.hosts), len(plan.processes()))
+    config = RunConfig(
+        RunDirectory.existing(path, Path(order.logs)),
+        launch.code_for_hosts(plan),
+        daemon.Notes().say,
+        metrics_port=order.metrics_port,
+        sink=daemon.notes,
+        begun=lambda: _leave_queue(path),
+        lock=lock,
+    )
+    return launch.start(plan, config)
+
+
+def _enter_environment(order: Order) -> None:
+    """Give this process the environment in which `up --queue` was typed.
+
+    Raises:
+        OSError: its working directory is gone.
+    """
+    os.environ.clear()
+    os.environ.update(order.environ)
+    os.umask(order.umask)
+    os.chdir(order.directory)
+    time.tzset()
+
+
+def _leave_queue(path: Path) -> None:
+    entry = run_queue.find_entry(path.name)
+    if entry is not None:
+        run_queue.remove_entry(entry)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+    return str(error)

@@ -1,0 +1,97 @@
+"""Put runs into the local queue."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.plan import placeholders, serialize
+from tflaunch.plan.host_shares import wanted_shares, with_inherited_devices
+from tflaunch.plan.model import Plan
+from tflaunch.runtime import launch, queue_wake
+from tflaunch.store import run_queue
+from tflaunch.store.run_dir import RunDirectory
+from tflaunch.store.run_queue import Order
+from tflaunch_worker import linux
+
+_LONGEST_NAME = 63
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def values_in_name(values: Mapping[str, str]) -> str:
+    """Return the values of a matrix as they are in the name of a run: ``lr0.1-batch32``."""
+    return "-".join(_NOT_IN_NAMES.sub("_", name + value) for name, value in values.items())
+
+
+def plan_with_values(plan: Plan, values: Mapping[str, str]) -> Plan:
+    """Return the plan with these values of a matrix, and a name that shows them."""
+    name = f"{plan.name}-{values_in_name(values)}"[:_LONGEST_NAME].rstrip("-")
+    return placeholders.with_matrix(plan, values)._replace(name=name)
+
+
+def enqueue(
+    plan: Plan, suffix: str, spec: bytes, log_directory: Path | None = None, metrics_port: int | None = None
+) -> RunDirectory:
+    """Put a run at the end of the queue, and return its directory; it may begin at once.
+
+    Args:
+        plan: the plan of a detached run.
+        suffix: the format of ``spec``, as the suffix of a file name.
+        spec: what the user wrote.
+        log_directory: the directory for the tasks' logs, by default inside the run directory.
+        metrics_port: where to serve metrics, if at all.
+
+    Raises:
+        TflaunchError: it cannot wait, or its directory or entry cannot be created.
+    """
+    _require_to_be_independent(plan)
+    plan = with_inherited_devices(plan, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    directory = launch.make_directory(plan, log_directory, suffix, spec)
+    try:
+        order = Order(
+            plan=serialize.as_json(plan),
+            logs=str(directory.logs),
+            metrics_port=metrics_port,
+            directory=os.getcwd(),
+            umask=_umask(),
+            environ=dict(os.environ),
+            python=sys.executable,
+            search_path=sys.path,
+        )
+        run_queue.add_entry(directory.path, order, wanted_shares(plan, linux.count_gpus()), plan.matrix)
+    except (OSError, TflaunchError) as error:
+        shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
+        if isinstance(error, OSError):
+            raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
+        raise
+    queue_wake.ensure_dispatcher()
+    return directory
+
+
+def _require_to_be_independent(plan: Plan) -> None:
+    """Require that a plan can be run later, by another process.
+
+    Raises:
+        TflaunchError: it cannot.
+    """
+    if plan.kubernetes is not None:
+        raise TflaunchError("Kubernetes has a queue of its own for pods; leave out --queue and --matrix", EXIT_USAGE)
+    for name, source in plan.secrets.items():
+        if source.env is not None:
+            message = (
+                f"secrets.{name}: is read from the environment, which a run that waits has to keep on the disk; "
+                'read it from a file: {"file": "PATH"}'
+            )
+            raise TflaunchError(message, EXIT_USAGE)
+
+
+def _umask() -> int:
+    """Return the umask of this process, which can only be read by setting it."""
+    current = os.umask(0o077)
+    os.umask(current)
+    return current

@@ -1,0 +1,268 @@
+"""`up --queue`, `--matrix` and `queue`: runs wait for their hosts, begin once, and can be compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.launch import LONG, PATIENCE, Launch
+
+pytestmark = pytest.mark.cli
+
+MARK = 'echo "{run}" >>begun'
+HOLD = "test -e free || until test -e free; do sleep 0.02; done"
+"""Holds the host until the test makes a file."""
+ENTRIES, KILLS = (1000, 50) if LONG else (10, 4)
+SEED = 7
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    """Wait until something holds, and return it."""
+    end = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(launch: Launch) -> Any:
+    """The dispatcher and the supervisors of runs that have ended exit by themselves."""
+    yield
+    until(lambda: not launch.survivors())
+
+
+def shell(launch: Launch, script: str, name: str = "job", **fields: Any) -> Path:
+    """Write a spec of one task."""
+    about = {"cluster": {"worker": 1}, "strategy": "none", "command": ["sh", "-c", script], "restart": {"max": 0}}
+    return launch.spec(f"{name}.json", **{**about, **fields})
+
+
+def queued(launch: Launch) -> list[dict[str, Any]]:
+    """Return what `queue --json` shows."""
+    found: list[dict[str, Any]] = json.loads(launch.run("queue", "--json").stdout)
+    return found
+
+
+def listed(launch: Launch, *arguments: str) -> dict[str, dict[str, Any]]:
+    """Return what `ls --json` shows, by run."""
+    return {run["run"]: run for run in json.loads(launch.run("ls", "--json", *arguments).stdout)}
+
+
+def begun(launch: Launch) -> list[str]:
+    """Return the runs in the order in which they began."""
+    path = launch.directory / "begun"
+    return path.read_text().split() if path.exists() else []
+
+
+def put(launch: Launch, spec: Path, *arguments: object) -> list[str]:
+    """Queue a spec, and return the names of its runs."""
+    done = launch.run("up", "-d", spec, "--queue", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def held(launch: Launch, **fields: Any) -> str:
+    """Start a run that holds its hosts until `free` exists, and return its name."""
+    done = launch.run("up", "-d", shell(launch, HOLD, "holder", **fields))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def free(launch: Launch) -> None:
+    """End the run of `held`."""
+    (launch.directory / "free").touch()
+
+
+def dispatcher(launch: Launch) -> psutil.Process | None:
+    """Return the process that has the queue's lock open."""
+    lock = str(launch.home / "queue" / "lock")
+    for process in launch.survivors():
+        try:
+            links = [os.readlink(entry) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
+        except OSError:
+            continue
+        if lock in links:
+            return process
+    return None
+
+
+def test_a_matrix_is_run_and_compared(launch: Launch) -> None:
+    """One run after the other, in the order of the values; `ls` has a column for each value and metric."""
+    report = """echo '{"step": 7, "metrics": {"loss": {matrix.lr}}}' >"$TFLAUNCH_PROGRESS"; """
+    spec = shell(launch, report + MARK + "; echo batch $BATCH", "mnist", env={"BATCH": "{matrix.batch}"})
+    followed = launch.run("up", spec, "--matrix", "lr=0.5,0.25", "--matrix", "batch=1")
+    assert followed.returncode == 0, followed.stderr
+    runs = begun(launch)
+    assert [run.rsplit("-", 3)[0] for run in runs] == ["mnist-lr0.5-batch1", "mnist-lr0.25-batch1"]
+    lines = [line.split() for line in followed.stdout.splitlines()]
+    assert lines[0][-4:] == ["lr", "batch", "STEP", "loss"]
+    assert [line[-4:] for line in lines[1:]] == [["0.5", "1", "7", "0.5"], ["0.25", "1", "7", "0.25"]]
+    found = listed(launch, "mnist")
+    assert found[runs[0]]["matrix"] == {"lr": "0.5", "batch": "1"}
+    assert (found[runs[1]]["step"], found[runs[1]]["metrics"]) == (7, {"loss": 0.25})
+    assert [found[run]["started"] for run in runs] == sorted(found[run]["started"] for run in runs)
+    assert found[runs[0]]["ended"] <= found[runs[1]]["started"]
+    assert launch.run("ls", "other").returncode == 2
+
+
+def test_a_run_waits_for_another_that_is_not_of_the_queue(launch: Launch) -> None:
+    """`queue` says why; entries that are taken out never begin; the others do when the host is free."""
+    holder = held(launch)
+    spec = shell(launch, MARK)
+    first, second, third = (put(launch, spec)[0] for _ in range(3))
+    found = queued(launch)
+    assert [entry["run"] for entry in found] == [first, second, third]
+    assert found[0]["obstacles"] == [{"machine": "localhost", "runs": [holder], "is_ahead": False}]
+    assert found[0]["reason"] == f"{holder} on this machine"
+    assert found[1]["obstacles"] == [{"machine": "localhost", "runs": [first], "is_ahead": True}]
+    assert {run: listed(launch)[run]["state"] for run in (first, second)} == {first: "queued", second: "queued"}
+    refused = launch.run("logs", first)
+    assert refused.returncode == 125
+    assert f"run {first} has not begun; `tflaunch queue` says what it waits for" in refused.stderr
+    removed = launch.run("down", second)
+    assert (removed.returncode, removed.stderr) == (0, f"tflaunch: took {second} out of the queue\n")
+    assert second not in listed(launch)
+    waiting = launch.start("wait", third)
+    free(launch)
+    assert waiting.wait(PATIENCE) == 0
+    assert begun(launch) == [first, third]
+    assert queued(launch) == []
+
+
+def test_it_is_shown_here_when_it_begins(launch: Launch) -> None:
+    """As by `up`, with its exit code."""
+    held(launch)
+    process = launch.start("up", "--queue", shell(launch, "echo trains; exit 7"))
+    assert process.stderr is not None
+    assert "is in the queue; it waits for holder-" in process.stderr.readline()
+    free(launch)
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said) == (7, "worker:0 | trains\n")
+
+
+def test_an_interrupt_takes_it_out_of_the_queue(launch: Launch) -> None:
+    """All runs of a matrix, too."""
+    held(launch)
+    process = launch.start("up", shell(launch, MARK + "; exit {matrix.code}"), "--matrix", "code=1,2")
+    assert process.stderr is not None
+    assert "is in the queue; it waits for holder-" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, queued(launch)) == (130, [])
+    assert "Traceback" not in said
+    assert [run.split("-")[0] for run in listed(launch)] == ["holder"]
+    free(launch)
+    assert launch.run("wait", "holder").returncode == 0
+    assert begun(launch) == []
+
+
+def test_runs_share_the_gpus_of_a_host(launch: Launch) -> None:
+    """Each has its own; one that needs more waits, and is not overtaken."""
+    hosts = {"localhost": {"gpus": 4}}
+    script = f'echo "$CUDA_VISIBLE_DEVICES" >>gpus; {HOLD}'
+    runs = []
+    for name, count in (("one", 1), ("two", 2), ("three", 2), ("four", 1)):
+        runs += put(launch, shell(launch, script, name, hosts=hosts, roles={"worker": {"gpus": count}}))
+    given = launch.directory / "gpus"
+    until(lambda: given.exists() and len(given.read_text().split()) == 2)
+    found = queued(launch)
+    assert [entry["run"] for entry in found] == runs[2:]
+    assert found[0]["needs"] == {"localhost": 2}
+    assert found[0]["reason"] == f"{runs[0]}, {runs[1]}, which have 2 GPUs of this machine"
+    assert found[1]["reason"] == f"{runs[2]}, which is ahead and needs this machine, too"
+    assert sorted(given.read_text().split()) == ["0", "1,2"]
+    free(launch)
+    assert {launch.run("wait", run).returncode for run in runs} == {0}
+
+
+def test_slots(launch: Launch) -> None:
+    """A change lets runs begin that wait; it is kept."""
+    runs = put(launch, shell(launch, f"{MARK}; {HOLD}; : {{matrix.n}}"), "--matrix", "n=1,2,3")
+    until(lambda: begun(launch) == runs[:1])
+    assert launch.run("queue", "--slots", "2").returncode == 0
+    until(lambda: sorted(begun(launch)) == runs[:2])
+    assert [entry["run"] for entry in queued(launch)] == runs[2:]
+    stopped = launch.run("down", "--all")
+    assert stopped.returncode == 0
+    assert sorted(begun(launch)) == runs[:2]
+    assert queued(launch) == []
+
+
+def test_a_run_has_the_environment_of_its_command(launch: Launch) -> None:
+    """Which is deleted as soon as the run has begun, as it may contain secrets."""
+    held(launch)
+    launch.env["FLAVOUR"] = "sweet"
+    (run,) = put(launch, shell(launch, "echo $FLAVOUR; pwd"))
+    path = launch.home / "runs" / run
+    assert (path / "queued.json").stat().st_mode & 0o777 == 0o600
+    free(launch)
+    assert launch.run("wait", run).returncode == 0
+    assert (path / "logs" / "worker-0.log").read_text().split() == ["sweet", str(launch.directory)]
+    assert not list(path.glob("queued.json"))
+
+
+def test_a_run_that_cannot_begin(launch: Launch) -> None:
+    """Says why, and does not keep the others waiting."""
+    held(launch)
+    gone = launch.directory / "gone"
+    gone.mkdir()
+    spec = shell(launch, "true")
+    here, launch.directory = launch.directory, gone
+    first = put(launch, spec)[0]
+    launch.directory = here
+    second = put(launch, shell(launch, MARK))[0]
+    shutil.rmtree(gone)
+    free(launch)
+    assert launch.run("wait", second).returncode == 0
+    waited = launch.run("wait", first)
+    assert waited.returncode == 125
+    assert f"tflaunch: run {first} could not begin: {gone}: No such file or directory\n" in waited.stderr
+    assert (listed(launch)[first]["state"], listed(launch)[first]["exit_code"]) == ("failed", 125)
+
+
+def test_the_end_of_a_run_starts_another_dispatcher(launch: Launch) -> None:
+    """After the one that was there was killed."""
+    held(launch)
+    (run,) = put(launch, shell(launch, MARK))
+    killed = until(lambda: dispatcher(launch))
+    killed.kill()
+    until(lambda: not psutil.pid_exists(killed.pid) or killed.status() == psutil.STATUS_ZOMBIE)
+    free(launch)
+    until(lambda: begun(launch) == [run])
+    assert launch.run("wait", run).returncode == 0
+
+
+def test_dispatchers_that_are_killed(launch: Launch) -> None:
+    """At any moment: no run is lost, and none begins twice."""
+    chance = random.Random(SEED)
+    launch.run("queue", "--slots", "3")
+    values = ",".join(map(str, range(ENTRIES)))
+    runs = put(launch, shell(launch, MARK + "; : {matrix.n}"), "--matrix", f"n={values}")
+    assert len(runs) == ENTRIES
+    kills = 0
+    while kills < KILLS and len(begun(launch)) < ENTRIES:
+        found = dispatcher(launch)
+        if found is None:
+            if chance.random() < 0.5:
+                launch.run("queue")
+            continue
+        time.sleep(chance.uniform(0, 0.3))
+        if found.is_running():
+            found.kill()
+            kills += 1
+    until(lambda: not queued(launch))
+    assert {launch.run("wait", run).returncode for run in runs[-5:]} == {0}
+    until(lambda: len(begun(launch)) >= ENTRIES)
+    assert sorted(begun(launch)) == sorted(runs)
+    assert kills == KILLS
