@@ -69,8 +69,8 @@ def load(path: Path) -> Result:
 def write(parts: dict[str, Part], results: dict[str, Result]) -> str:
     """Return the document, without parts that have no result."""
     newest = max(results.values(), key=lambda result: result.date)
-    versions = ", ".join(f"{name} {version}" for name, version in newest.versions.items())
-    blocks = ["# Benchmarks", _wrapped(TEXT), _wrapped(f"{newest.machine}; {versions}.")]
+    versions = "".join(f"; {name} {version}" for name, version in newest.versions.items())
+    blocks = ["# Benchmarks", _wrapped(TEXT), _wrapped(f"{newest.machine}{versions}.")]
     for name, part in parts.items():
         if result := results.get(name):
             section = "\n".join(part.section(result.found)).strip("\n")

@@ -52,7 +52,7 @@ def test_supervisors_that_are_killed(launch: Launch) -> None:
         workers=1,
         strategy="none",
         restart={"backoff": [0, 0]},
-        timeouts={"lease": 60, "grace": 0.2, "connect": 60},
+        timeouts={"lease": 60, "grace": 0.2, "connect": 60, "heartbeat": 20},
         notify=TELL,
     )
     chance = random.Random(SEED)
