@@ -158,7 +158,8 @@ def find_entry(run: str) -> Entry | None:
     """
     waiting = waiting_directory()
     try:
-        return next((_read_entry(path) for path in waiting.iterdir() if path.name[_DIGITS + 1 :] == run), None)
+        name = next((name for name in os.listdir(waiting) if name[_DIGITS + 1 :] == run), None)
+        return None if name is None else _read_entry(waiting / name)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
@@ -220,7 +221,7 @@ def refuse(run: Path, refusal: Refusal) -> None:
         private_files.write_text(run / f".{_REFUSAL_NAME}", json.dumps(refusal._asdict()))
         (run / f".{_REFUSAL_NAME}").rename(run / _REFUSAL_NAME)
     except OSError:
-        pass  # the entry is removed all the same, else it would be tried for ever
+        pass  # the entry is removed all the same, else it would be tried again and again
 
 
 def read_refusal(run: Path) -> Refusal | None:
@@ -281,7 +282,7 @@ def take_dispatcher_lock() -> int | None:
     descriptor = os.open(
         queue_directory() / DISPATCHER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
     )
-    for pause in (0.002, 0.01, 0.05, None):  # whoever only looks at the lock holds it for a moment
+    for pause in (0.002, 0.01, 0.05, None):  # a process that only looks at the lock holds it for a moment
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return descriptor
