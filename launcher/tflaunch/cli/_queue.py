@@ -41,7 +41,8 @@ def submit(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
 
     combinations = _combinations(options.matrix)
     if not options.matrix:
-        directory = queue_submission.enqueue(plan, suffix, spec, options.log_dir, options.metrics_port)
+        about = (options.log_dir, options.metrics_port, options.collect_every)
+        directory = queue_submission.enqueue(plan, suffix, spec, *about)
         if options.detach:
             click.echo(directory.run)
             return 0
@@ -53,7 +54,8 @@ def submit(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
     for values in combinations:
         logs = None if options.log_dir is None else options.log_dir / queue_submission.values_in_name(values)
         made = queue_submission.plan_with_values(plan, values)
-        queued.append(queue_submission.enqueue(made, suffix, spec, logs, options.metrics_port).path)
+        about = (logs, options.metrics_port, options.collect_every)
+        queued.append(queue_submission.enqueue(made, suffix, spec, *about).path)
         if options.detach:
             click.echo(queued[-1].name)
     return 0 if options.detach else _follow_all(queued, options.quiet)

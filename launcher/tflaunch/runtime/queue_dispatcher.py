@@ -243,6 +243,7 @@ def _start(path: Path, devices: Mapping[str, Sequence[str]], lock: int) -> int:
         launch.code_for_hosts(plan),
         daemon.Notes().say,
         metrics_port=order.metrics_port,
+        collect_every=order.collect_every,
         sink=daemon.notes,
         begun=lambda: _leave_queue(path),
         lock=lock,

@@ -35,7 +35,12 @@ def plan_with_values(plan: Plan, values: Mapping[str, str]) -> Plan:
 
 
 def enqueue(
-    plan: Plan, suffix: str, spec: bytes, log_directory: Path | None = None, metrics_port: int | None = None
+    plan: Plan,
+    suffix: str,
+    spec: bytes,
+    log_directory: Path | None = None,
+    metrics_port: int | None = None,
+    collect_every: float | None = None,
 ) -> RunDirectory:
     """Put a run at the end of the queue, and return its directory; it may begin at once.
 
@@ -45,6 +50,7 @@ def enqueue(
         spec: what the user wrote.
         log_directory: the directory for the tasks' logs, by default inside the run directory.
         metrics_port: where to serve metrics, if at all.
+        collect_every: as in `RunConfig`.
 
     Raises:
         TflaunchError: it cannot wait, or its directory or entry cannot be created.
@@ -57,6 +63,7 @@ def enqueue(
             plan=serialize.as_json(plan),
             logs=str(directory.logs),
             metrics_port=metrics_port,
+            collect_every=collect_every,
             directory=os.getcwd(),
             umask=_umask(),
             environ=dict(os.environ),
