@@ -66,6 +66,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
         "tf_config": _TF_CONFIG,
         **_COMMAND,
     },
+    {"kind": "import_modules", "order": 8, "task": "worker:1", "preload": ["json"], **_COMMAND},
     {"kind": "keep_alive", "sent": 1.0},
     {"kind": "acknowledge", "seen": 2, "streams": [["worker:0", 0, 0, False]]},
     {"kind": "measure"},

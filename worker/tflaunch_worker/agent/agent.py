@@ -265,6 +265,13 @@ class Agent:
             self._stall_watches[name] = StallWatch(self._loop, message["stall"], task, self._link)
         self._host.start(task, bool(command.modules))
 
+    def _import_modules(self, message: dict[str, Any]) -> None:
+        """Import the modules of a task that may be started here later."""
+        try:
+            self._host.import_modules(self._host.command(message["task"], message, None))
+        except host_vars.UnknownValue:
+            pass  # reported when the task is started
+
     def _stop_task(self, message: dict[str, Any]) -> None:
         task = self._tasks.get(message["task"])
         if task is not None and task.attempt == message["attempt"]:
@@ -493,6 +500,7 @@ class Agent:
         "look_up_names": _look_up_names,
         "probe_peers": _probe_peers,
         "start_task": _start_task,
+        "import_modules": _import_modules,
         "stop_task": _stop_task,
         "signal_task": _signal_task,
         "measure": _measure,

@@ -147,6 +147,11 @@ class Host:
         """Start a task; if ``is_preloaded``, it may be forked from a process that has imported its modules."""
         task.start(self._settings, self._zygote_pool() if is_preloaded else None)
 
+    def import_modules(self, command: spawn.Command) -> None:
+        """Import the modules of a task before it is started here, if that saves time then."""
+        if command.modules:
+            self._zygote_pool().import_modules(command, self._settings)
+
     def _zygote_pool(self) -> ZygotePool:
         if self._zygotes is None:
             from tflaunch_worker.forkserver.pool import ZygotePool  # most runs preload nothing

@@ -282,6 +282,7 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "look_up_names": {"names": _words},
     "probe_peers": {"ports": _ports, "peers": _peers, "run": _word, "secret": _word, "patience": _patience},
     "start_task": {"task": _task, "attempt": _attempt, "port": partial(fields.integer, most=65535), **_COMMAND},
+    "import_modules": {"task": _task, **_COMMAND},
     "stop_task": {"task": _task, "attempt": _attempt, "grace": _seconds},
     "signal_task": {"task": _task, "attempt": _attempt, "signal": partial(fields.integer, least=1, most=64)},
     "measure": {},

@@ -94,12 +94,8 @@ class ZygotePool:
             _set_preload(command, f"no: {reason}")
             on_refused()
 
-        reason = program_source.check_command(command.argv)
-        path = "" if reason else spawn.find_executable(command)
-        if not reason and not path:
-            reason = f"{command.argv[0]} is not the interpreter itself"
+        path, reason = self._check(command)
         key = _zygote_key(command, path)
-        reason = reason or self._unusable.get(key, "")
         if not reason:
             try:
                 zygote = self._zygotes.get(key) or self._start_zygote(key, command, path, settings)
@@ -108,6 +104,24 @@ class ZygotePool:
                 reason = f"no process: {error.strerror}"
         refused(reason)
         return None
+
+    def import_modules(self, command: spawn.Command, settings: spawn.ProcessSettings) -> None:
+        """Start the zygote for tasks with this command, if they can be forked, so that the first of them finds it."""
+        path, reason = self._check(command)
+        key = _zygote_key(command, path)
+        if not reason and key not in self._zygotes:
+            try:
+                self._start_zygote(key, command, path, settings)
+            except OSError:
+                pass  # the first task tries again, and tells the reason
+
+    def _check(self, command: spawn.Command) -> tuple[str, str]:
+        """Return the path of a command's interpreter, and why it cannot be forked ("" if it can)."""
+        reason = program_source.check_command(command.argv)
+        path = "" if reason else spawn.find_executable(command)
+        if not reason and not path:
+            reason = f"{command.argv[0]} is not the interpreter itself"
+        return path, reason or self._unusable.get(_zygote_key(command, path), "")
 
     def _start_zygote(
         self, key: tuple[object, ...], command: spawn.Command, path: str, settings: spawn.ProcessSettings
