@@ -260,7 +260,7 @@ def _task_result(job: Job, name: str, logs: Path, files: Path) -> TaskResult:
     task = job.tasks[name]
     return TaskResult(
         task=name,
-        host=job.original.find(name).host,
+        host=job.host_of(name),
         attempt=task.attempt,
         exit_code=task.code,
         signal=task.signal,

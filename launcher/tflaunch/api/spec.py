@@ -48,6 +48,7 @@ class SpecFields(TypedDict, total=False):
     collect: Sequence[str]
     checkpoints: model.Checkpoints | Mapping[str, Any]
     elastic: model.Elastic | Mapping[str, Any]
+    spares: int | Sequence[str]
     preload: Sequence[str]
     warm: str | float
     network: Literal["fenced", "fenced-or-fail", "private", "open"]

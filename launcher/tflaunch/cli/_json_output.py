@@ -186,6 +186,13 @@ class _Task(TypedDict):
     reasons: Mapping[str, str]
 
 
+class _Variant(TypedDict):
+    """How tasks look on hosts with the same settings, if they move there from hosts with other settings."""
+
+    hosts: Sequence[str]
+    tasks: Sequence[_Task]
+
+
 class _Plan(TypedDict):
     """What `up` would do; `origins`: fields that come from files of defaults, and which."""
 
@@ -212,6 +219,8 @@ class _Plan(TypedDict):
     kubernetes: KubernetesPlan | None
     checkpoints: CheckpointsPlan | None
     matrix: Mapping[str, str]
+    spares: Sequence[str]
+    variants: Sequence[_Variant]
     origins: Mapping[str, str]
 
 

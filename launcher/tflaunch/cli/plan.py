@@ -61,6 +61,7 @@ def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
 
     lines = [f"{plan.name}: {plan.strategy}, done when {_done_rule(plan)}"]
     lines += [f"  default  {place} from {file}" for place, file in origins.items()]
+    lines += [f"  spare    {host}" for host in plan.spares]
     for process in plan.processes():
         lines.append(f"\n{process.task} on {process.host}, address {process.address or 'none'}")
         lines.append(f"  command  {shlex.join(process.argv)}")

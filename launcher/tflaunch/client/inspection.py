@@ -9,7 +9,7 @@ from tflaunch.client.redaction import HIDDEN, Redactor, looks_secret
 from tflaunch.client.support_bundle import secrets_of
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.plan import model, placeholders
+from tflaunch.plan import model, moving, placeholders
 from tflaunch.plan.tf_config import compile_tf_config
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
@@ -27,7 +27,7 @@ def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
     Raises:
         TflaunchError: there is no such task.
     """
-    plan = model.resolve(job.original, job.ports)
+    plan = model.resolve(moving.moved(job.original, job.places), job.ports)
     if name not in job.tasks:
         raise TflaunchError(f"run {job.run} has no task {name!r}", EXIT_USAGE)
     process = plan.find(name)

@@ -30,6 +30,7 @@ from tflaunch.clusterspec.validators import (
     PodFields,
     SecretName,
     Source,
+    SpareHosts,
     SshDestination,
     Text,
     Volume,
@@ -284,6 +285,9 @@ class Spec(_Part):
         default=None, description="copy finished checkpoints to other disks, and put the newest where tasks start"
     )
     elastic: Omittable[Elastic] = Field(default=None, description="whether the job goes on with fewer workers")
+    spares: SpareHosts = Field(
+        default=0, description="hosts that take the place of lost ones: their names, or how many of the last hosts"
+    )
     preload: Annotated[tuple[Text, ...], list_of('a list of modules such as ["tensorflow"]')] = Field(
         default=(), description="modules that each host imports once for all its tasks"
     )

@@ -331,4 +331,32 @@ Members = Annotated[
 ]
 """The tasks of a role, ordered by index."""
 
+
+def _read_spares(value: object) -> object:
+    """Return a number of spare hosts, or their names."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TASKS:
+        return value
+    if not isinstance(value, list | tuple):
+        form = 'a number of hosts such as 1, or a list such as ["h4"]'
+        raise InvalidValue(f"must be {form}, not {show_value(value)}", "name the hosts, or give their number")
+    for name in value:
+        if not isinstance(name, str) or not re.fullmatch(HOST_PATTERN, name):
+            raise InvalidValue(f"{show_value(name)} is not the name of a host", 'write for example ["h4"]')
+    return tuple(value)
+
+
+SpareHosts = Annotated[
+    int | tuple[str, ...],
+    ReadBy(
+        _read_spares,
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": MAX_TASKS},
+                {"type": "array", "items": {**_TEXT, "pattern": f"^{HOST_PATTERN}$"}, "maxItems": MAX_TASKS},
+            ]
+        },
+    ),
+]
+"""Spare hosts by their names, or how many of the last hosts they are."""
+
 Environment = Annotated[Mapping[VariableName, VariableValue], object_of("an object of environment variables")]

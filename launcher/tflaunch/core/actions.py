@@ -74,6 +74,13 @@ class StartTask(NamedTuple):
     attempt: int
 
 
+class ImportModules(NamedTuple):
+    """Import the modules of a task, named as in the compiled plan, on a spare host that may get it."""
+
+    host: str
+    task: str
+
+
 class StopTask(NamedTuple):
     """Stop a task: TERM, then KILL after ``grace`` seconds (at once for 0).
 
@@ -97,5 +104,6 @@ Action = (
     | PlaceCheckpoint
     | UpdateFence
     | StartTask
+    | ImportModules
     | StopTask
 )

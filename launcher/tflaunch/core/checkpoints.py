@@ -16,14 +16,9 @@ def request_checkpoints(job: Job, tasks: Iterable[TaskPlan]) -> tuple[Job, list[
     """Have the newest checkpoint put on the hosts on which these tasks of the gang start."""
     if job.plan.checkpoints is None:
         return job, []
-    hosts = dict.fromkeys(host_of(job, task) for task in tasks if in_gang(task))
+    hosts = dict.fromkeys(task.host for task in tasks if in_gang(task))
     awaiting = {host: job.hosts[host]._replace(awaits=job.hosts[host].awaits | {CHECKPOINT}) for host in hosts}
     return job._replace(hosts=job.hosts.replaced(awaiting)), [PlaceCheckpoint(host) for host in hosts]
-
-
-def host_of(job: Job, task: TaskPlan) -> str:
-    """Return the host on which a task of the job's current plan is, or starts next."""
-    return task.host
 
 
 def writer(job: Job) -> TaskPlan | None:
@@ -33,7 +28,7 @@ def writer(job: Job) -> TaskPlan | None:
 
 def workdirs_on(job: Job, host: str) -> list[str]:
     """Return the working directories of the gang's tasks on a host."""
-    tasks = [task for task in job.plan.tasks if in_gang(task) and host_of(job, task) == host]
+    tasks = [task for task in job.plan.tasks if in_gang(task) and task.host == host]
     return list(dict.fromkeys(workdir_of(job, task) for task in tasks))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tflaunch.core import policy, restart_budget
+from tflaunch.core import policy, restart_budget, spares
 from tflaunch.core.job_state import HostPhase, Job
 from tflaunch.plan.model import Plan, TaskPlan
 
@@ -36,7 +36,7 @@ def can_do_without(job: Job, hosts: Collection[str]) -> bool:
 
     Evaluators and sidecars are never waited for; workers may be missing if the spec allows it.
     """
-    hosts = frozenset(hosts)
+    hosts = frozenset(job.hosts[host].stands_for for host in hosts)
     tasks = [task for task in job.original.tasks if policy.in_gang(task)]
     lost = [task for task in tasks if task.host in hosts]
     if not job.has_started or any(task.role != "worker" for task in lost):
@@ -47,14 +47,20 @@ def can_do_without(job: Job, hosts: Collection[str]) -> bool:
 
 
 def returned_hosts(job: Job) -> list[str]:
-    """Return the hosts that have returned and could train, but are not part of the current attempt.
+    """Return the hosts that have returned and could train, but are not part of the current attempt, or spare ones.
 
     Only a multi_worker_mirrored gang grows while it runs; a parameter_server job includes them in its next restart.
     """
     if job.plan.strategy != "multi_worker_mirrored":
         return []
-    back = [host for host in job.excluded_hosts if job.hosts[host].phase is HostPhase.CONNECTED]
-    return [host for host in back if any(policy.in_gang(task) for task in job.original.on_host(host))]
+    missing = [job.hosts[host] for host in job.excluded_hosts if _trains(job, job.hosts[host].stands_for)]
+    back = [host.host for host in missing if host.phase is HostPhase.CONNECTED]
+    down = [host for host in missing if host.phase is HostPhase.DOWN]
+    return [*back, *spares.ready(job)[: len(down)]]
+
+
+def _trains(job: Job, host: str) -> bool:
+    return any(policy.in_gang(task) for task in job.original.on_host(host))
 
 
 def grows_at(job: Job) -> float | None:

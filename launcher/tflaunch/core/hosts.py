@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tflaunch.core import elastic, policy, restart_budget
-from tflaunch.core.actions import AbandonHost, Action
+from tflaunch.core import elastic, policy, restart_budget, spares
+from tflaunch.core.actions import AbandonHost, Action, SendFiles
 from tflaunch.core.events import (
     HostDelayed,
     HostJoined,
@@ -19,7 +19,7 @@ from tflaunch.core.events import (
     LinkLost,
     LinkRestored,
 )
-from tflaunch.core.job_state import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.core.job_state import CODE, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
 from tflaunch.core.phases import Step, fail, welcome
 from tflaunch.core.restart_budget import Failure
 from tflaunch.plan.model import TaskPlan
@@ -72,13 +72,18 @@ def _on_joining_news(job: Job, event: HostJoined | HostDelayed | HostUnreachable
     if isinstance(event, HostUnreachable):
         return not_reached(job, event.host, event.reason, now)
     job = job.with_host(event.host, phase=HostPhase.CONNECTED, joined_at=now, addresses=event.addresses)
+    state = job.hosts[event.host]
+    if state.is_spare:
+        return job, [SendFiles(event.host)] if CODE in state.awaits else []
     return welcome(job, event.host) if job.phase is Phase.RUNNING else (job, [])
 
 
 def not_reached(job: Job, host: str, reason: str, now: float) -> Step:
     """Count a failed join; if the job runs without this host, retry its tasks later or give them up."""
     job = _count_failure(job, host, reason, now)
-    return _replace_tasks(job, host, now) if job.phase is Phase.RUNNING else (job, [])
+    if job.phase is not Phase.RUNNING or job.hosts[host].is_spare:
+        return job, []
+    return _replace_tasks(job, host, now, is_out_of_reach=True)
 
 
 def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
@@ -86,8 +91,11 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
     state = job.hosts[host]
     was_reached = state.phase is not HostPhase.JOINING
     was_well = was_reached and (state.is_drained or now - state.joined_at > job.plan.restart.window)
-    failures = (0 if was_well else state.failures) + was_reached
-    retry_at = now + elastic.rest_after(job.plan, failures, was_reached)
+    failures = (0 if was_well else state.failures) + (was_reached or state.is_spare)
+    if state.is_spare:
+        retry_at = None if state.flaw else now + spares.rest_after(failures)
+    else:
+        retry_at = now + elastic.rest_after(job.plan, failures, was_reached)
     changes = {"phase": HostPhase.DOWN, "reason": reason, "fence_at": None, "failures": failures}
     return job.with_host(host, retry_at=retry_at, **changes)
 
@@ -121,6 +129,8 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = 
         job = _count_failure(job, name, reason, now)
         actions.append(AbandonHost(name, tuple(process.task for process in there)))
     for name, reason in reasons.items():
+        if before.hosts[name].is_spare:
+            continue
         job, more = _blame(job, before.hosts[name], reason, now)
         actions += more
         if job.phase is Phase.RUNNING:
@@ -130,7 +140,10 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = 
 
 
 def _refuse_restart(job: Job, host: str) -> Job:
-    """Rule out a restart if the job needs the host whose agent broke the protocol."""
+    """Rule out a restart if the job needs the host whose agent broke the protocol, and no other can take its place."""
+    job = spares.rule_out(job, host, "its agent broke the protocol")
+    if spares.ready(job):
+        return job
     culprit = job.culprit
     is_cause = culprit is not None and (culprit.cause, culprit.name) == (Cause.HOST, host)
     if culprit is None or not is_cause or job.exit_code is not None or elastic.can_do_without(job, {host}):
@@ -152,7 +165,9 @@ def _takes_all_along(job: Job, host: str) -> bool:
 
 
 def _blame(job: Job, host: HostState, reason: str, now: float) -> Step:
-    """Make a lost host the culprit, unless something else failed before."""
+    """Make a lost host the culprit, unless something else failed before, or it has no tasks."""
+    if host.is_spare:
+        return job, []
     culprit = Culprit(Cause.HOST, host.host, job.attempt, None, None, reason, now, host.host)
     if job.phase is Phase.PREPARING or (job.phase is Phase.RUNNING and _takes_all_along(job, host.host)):
         return fail(job, culprit, now, may_retry=True)
@@ -184,15 +199,21 @@ def _save(job: Job, event: HostLeaving, now: float) -> Step:
 # ---- restarting tasks alone
 
 
-def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False) -> Step:
+def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False, is_out_of_reach: bool = False) -> Step:
     """Schedule the tasks of a lost host to restart alone, and retry the host when the first is due.
 
-    An elastic job continues without them. But a chief waits without limit for a worker whose connection was never
-    closed (measured with TensorFlow 2.21), so the whole gang restarts in that case.
+    A spare host takes its place. Otherwise an elastic job continues without them. But a chief waits without limit for a
+    worker whose connection was never closed (measured with TensorFlow 2.21), so the whole gang restarts in that case.
     """
     state = job.hosts[host]
     waiting = [task for task in job.plan.on_host(host) if _is_missed(job, task)]
     actions: list[Action] = []
+    if waiting and spares.ready(job):
+        if all(spares.can_move_alone(job.plan, task) for task in waiting):
+            return _move_tasks(job, host, waiting, now)
+        if is_silent or is_out_of_reach:  # otherwise only its agent has died, which soon runs again
+            culprit = Culprit(Cause.HOST, host, job.attempt, None, None, state.reason, now, host)
+            return fail(job, culprit, now, may_retry=True)
     if job.plan.elastic is not None:
         for task in waiting:
             job = job.with_task(job.tasks[task.task], resume_at=now)
@@ -207,6 +228,20 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False) -> 
         actions += more
     due = [when for task in waiting if (when := job.tasks[task.task].resume_at) is not None]
     return job.with_host(host, retry_at=min(due, default=None)), actions
+
+
+def _move_tasks(job: Job, host: str, waiting: list[TaskPlan], now: float) -> Step:
+    """Restart tasks alone on a spare host, without a wait, as far as their budgets allow."""
+    for task in waiting:
+        job, actions = replace_alone(job, task.task, Failure("", is_free=job.hosts[host].is_drained), now)
+        if job.phase is not Phase.RUNNING:
+            return job, actions
+    spare = spares.ready(job)[0]
+    job = spares.move_now(job, host, spare, now)
+    for task in waiting:
+        state = job.tasks[task.task]
+        job = job.with_task(state, resume_at=None if state.resume_at is None else now)
+    return welcome(job, spare)
 
 
 def _is_missed(job: Job, task: TaskPlan) -> bool:

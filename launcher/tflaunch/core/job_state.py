@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from tflaunch.core.restart_budget import Budget, Reached
 from tflaunch.core.task_table import StateTable
-from tflaunch.plan.model import Plan, role_of
+from tflaunch.plan import moving
+from tflaunch.plan.model import Plan, TaskPlan, role_of
 
 STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"
 """Tags of tasks: an attempt was started; a process was seen; see `TaskState`; will restart alone."""
@@ -21,6 +22,9 @@ CODE, NAMES, PEERS, CHECKPOINT = "code", "names", "peers", "checkpoint"
 
 TIMED = "timed"
 """Tag of hosts with a deadline (a fence or a retry), in addition to their phase."""
+
+SPARE, COLD = "spare", "cold"
+"""Tags of spare hosts, which have their other tags paired with the first; COLD: can import modules, and has not yet."""
 
 
 class Phase(Enum):
@@ -69,6 +73,10 @@ class HostState(NamedTuple):
     is being drained. ``failures`` counts consecutive losses of a host that had joined; ``joined_at`` is when it
     last joined; ``retry_at`` is when to try it again while the job runs without it. ``code`` is the directory with
     the user's code on the host, "" if none was copied. ``addresses`` is as in `events.HostJoined`.
+
+    ``stands_for`` is the host of the compiled plan whose tasks are on this one: itself, unless it has taken the place
+    of another; "" for a spare host. ``flaw`` says why it cannot become one again, "" if it can. ``is_warm``: as a spare
+    host it was asked to import the modules of the tasks.
     """
 
     host: str
@@ -83,13 +91,32 @@ class HostState(NamedTuple):
     retry_at: float | None = None
     code: str = ""
     addresses: str = ""
+    stands_for: str = ""
+    flaw: str = ""
+    is_warm: bool = False
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether it has no tasks, and may take the place of a lost host."""
+        return not self.stands_for
+
+    @property
+    def can_take_over(self) -> bool:
+        """Whether it is a spare host that can take the place of a lost one at once."""
+        is_whole = self.phase is HostPhase.CONNECTED and CODE not in self.awaits
+        return self.is_spare and is_whole and not self.flaw
 
     @property
     def tags(self) -> tuple[Hashable, ...]:
         """The tags by which the host table counts this host."""
         is_timed = self.fence_at is not None or self.retry_at is not None
         awaited = self.awaits if self.phase is not HostPhase.DOWN else ()
-        return (self.phase, *awaited, TIMED) if is_timed else (self.phase, *awaited)
+        tags: tuple[Hashable, ...] = (self.phase, *awaited)
+        if self.is_spare:
+            tags = (SPARE, *((SPARE, tag) for tag in tags))
+            if self.can_take_over and not self.is_warm:
+                tags = (*tags, COLD)
+        return (*tags, TIMED) if is_timed else tags
 
 
 class TaskPhase(Enum):
@@ -295,10 +322,10 @@ class PortFence(NamedTuple):
 class Job(NamedTuple):
     """State of a run. Times are seconds of the supervisor's clock.
 
-    ``original`` is the plan as compiled; ``plan`` is that of the current attempt, with its ports and without the
-    workers of lost hosts. ``success_tasks`` are the tasks that must exit with code 0 for the job to succeed.
-    ``excluded_hosts`` are the hosts whose workers the current attempt runs without; ``join_by`` is when hosts that are
-    being joined must have answered.
+    ``original`` is the plan as compiled; ``plan`` is that of the current attempt, with its ports, with tasks on the
+    hosts to which they have moved, and without the workers of lost hosts.
+    ``success_tasks`` are the tasks that must exit with code 0 for the job to succeed. ``excluded_hosts`` are the hosts
+    whose workers the current attempt runs without; ``join_by`` is when hosts that are being joined must have answered.
     """
 
     run: str
@@ -329,11 +356,48 @@ class Job(NamedTuple):
         """Whether any task was ever started."""
         return self.tasks.count(STARTED) > 0
 
+    @property
+    def places(self) -> dict[str, str]:
+        """Each host of the compiled plan in whose place another one is, and that one."""
+        if not self.original.spares:
+            return {}
+        return {host.stands_for: name for name, host in self.hosts.items() if host.stands_for not in ("", name)}
+
+    def process(self, task: str) -> TaskPlan:
+        """Return the plan of a task: that of the current attempt, or how it would start in the next.
+
+        Raises:
+            KeyError: there is no such task.
+        """
+        try:
+            return self.plan.find(task)
+        except KeyError:  # one of a lost host
+            compiled = self.original.find(task)
+            return moving.task_on(self.original, compiled, self.places.get(compiled.host, compiled.host))
+
+    def process_plans(self) -> list[TaskPlan]:
+        """Return the plans of all processes, each as `process` does."""
+        return [self.process(process.task) for process in self.original.processes()]
+
+    def host_of(self, task: str) -> str:
+        """Return the host on which a task is, or on which it starts next.
+
+        Raises:
+            KeyError: there is no such task.
+        """
+        return self.process(task).host
+
     def hosts_in(self, *phases: HostPhase) -> list[str]:
-        """Return the hosts that are in one of these phases."""
+        """Return the hosts with tasks that are in one of these phases."""
         if not self.hosts.count(*phases):
             return []
-        return [host.host for host in self.hosts.values() if host.phase in phases]
+        return [host.host for host in self.hosts.values() if host.phase in phases and not host.is_spare]
+
+    def spares_in(self, *phases: HostPhase) -> list[str]:
+        """Return the spare hosts that are in one of these phases."""
+        if not self.hosts.count(*((SPARE, phase) for phase in phases)):
+            return []
+        return [host.host for host in self.hosts.values() if host.phase in phases and host.is_spare]
 
     def first_fence_at(self) -> float | None:
         """Return when the first of the disconnected hosts is certainly dead; None if none is disconnected."""

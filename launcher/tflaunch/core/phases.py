@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch.core import checkpoints, elastic, policy, preflight, restart_budget
+from tflaunch.core import checkpoints, elastic, policy, preflight, restart_budget, spares
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.core.job_state import (
     CHECKPOINT,
     CODE,
     NAMES,
     PEERS,
+    SPARE,
     Cause,
     Culprit,
     Deadlines,
@@ -26,7 +27,7 @@ from tflaunch.core.job_state import (
     TaskState,
 )
 from tflaunch.plan import model as planning
-from tflaunch.plan import tensorboard
+from tflaunch.plan import moving, tensorboard
 from tflaunch.plan.model import SIDECAR, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
 
@@ -52,6 +53,9 @@ def advance(job: Job, now: float) -> Step:
 def _joining(job: Job, now: float) -> Step:
     if job.hosts.count(HostPhase.JOINING):
         return job, []
+    if not job.has_started and job.hosts.count((SPARE, HostPhase.JOINING)):
+        return job, []  # the preflight checks spare hosts, too
+    job = spares.replace_lost(job, now)
     down = job.hosts_in(HostPhase.DOWN)
     if down and not elastic.can_do_without(job, down):
         message = "\n".join(f"{host}: {job.hosts[host].reason}" for host in down)
@@ -72,7 +76,9 @@ def join_hosts(job: Job, hosts: Iterable[str], now: float) -> Step:
     """Start agents on these hosts."""
     joining = {}
     for host in hosts:
-        state = job.hosts[host]._replace(phase=HostPhase.JOINING, is_drained=False, retry_at=None, since=now)
+        state = job.hosts[host]._replace(
+            phase=HostPhase.JOINING, is_drained=False, retry_at=None, since=now, is_warm=False
+        )
         joining[host] = state._replace(awaits=policy.awaited_at_first(job.plan, host))
     job = job._replace(hosts=job.hosts.replaced(joining), join_by=policy.join_limit(job.plan, now))
     return job, [JoinHost(host) for host in joining]
@@ -88,11 +94,11 @@ def _prepare(job: Job) -> Step:
     alive (evaluators, sidecars) keep what they have.
     """
     down = frozenset(job.hosts_in(HostPhase.DOWN))
-    plan = planning.without(job.original, down)
+    plan = planning.without(moving.moved(job.original, job.places), down)
     tasks = {process.task: job.tasks[process.task] for process in plan.processes()}
     excluded = {name: TaskState(name, attempt=task.attempt) for name, task in job.tasks.items() if name not in tasks}
     ports = {task: port for task, port in job.ports.items() if task in tasks and tasks[task].is_alive}
-    names = preflight.names_to_find(plan, [host for host in job.hosts if host not in down])
+    names = preflight.names_to_find(plan, [host for host in job.hosts if host not in down], _to_check(job))
     asked = {
         host.host: host._replace(awaits=host.awaits & {CODE} | ({NAMES} if host.host in names else frozenset()))
         for host in job.hosts.values()
@@ -111,6 +117,12 @@ def _prepare(job: Job) -> Step:
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
     job, placing = checkpoints.request_checkpoints(job, to_prepare(job))
     return job, actions + placing + _hold_ports(job, to_prepare(job)) + hold_tensorboard_port(job)
+
+
+def _to_check(job: Job) -> list[str]:
+    """Return the spare hosts that the preflight checks with the others."""
+    is_first = not job.has_started and job.plan.preflight
+    return [host for host in job.spares_in(HostPhase.CONNECTED) if not job.hosts[host].flaw] if is_first else []
 
 
 def to_prepare(job: Job) -> list[TaskPlan]:
@@ -141,12 +153,13 @@ def welcome(job: Job, host: str) -> Step:
 
 
 def _preparing(job: Job, now: float) -> Step:
-    if job.hosts.count(CODE, NAMES, PEERS, CHECKPOINT) or not _are_ports_held(job):
+    is_awaited = job.hosts.count(CODE, NAMES, PEERS, CHECKPOINT) > 0
+    if is_awaited or not _are_ports_held(job) or not spares.are_checked(job):
         return job, []
     plan = planning.resolve(job.plan, job.ports)
     if not job.preflight.are_peers_probed and not job.has_started:
-        wanted = preflight.peers_to_try(plan)
-        asked = {host: job.hosts[host]._replace(awaits=frozenset({PEERS})) for host in wanted}
+        wanted = preflight.peers_to_try(plan, _to_check(job))
+        asked = {host: job.hosts[host]._replace(awaits=job.hosts[host].awaits | {PEERS}) for host in wanted}
         job = job._replace(hosts=job.hosts.replaced(asked), preflight=Preflight(are_peers_probed=True))
         if wanted:
             return job, list(wanted.values())
@@ -206,6 +219,8 @@ def _running(job: Job, now: float) -> Step:
         return fail(job, culprit, now, may_retry=True)
     looked_at = tensorboard.tensorboard_of(job.plan)  # it may not have started yet
     job, actions = _start_due(job, [*policy.waiting(job), *([] if looked_at is None else [looked_at])], now)
+    job, more = spares.warm_up(job)
+    actions += more
     retry_at = job.first_retry_at()
     if retry_at is None or now < retry_at:
         return job, actions
@@ -320,15 +335,16 @@ def _judge(job: Job, now: float) -> Job:
     job = job.with_restarts(budget=answer.budget, no_retry_reason=answer.no_retry_reason)
     if answer.wait is None:
         return job._replace(exit_code=policy.exit_code(culprit, job.has_started))
-    return job.with_deadlines(resume_at=now + answer.wait)
+    is_moving = culprit.cause in (Cause.HOST, Cause.DRAIN) and spares.ready(job)
+    return job.with_deadlines(resume_at=now if is_moving else now + answer.wait)
 
 
 def _backing_off(job: Job, now: float) -> Step:
     if job.deadlines.resume_at is None or now < job.deadlines.resume_at or not policy.are_hosts_settled(job):
         return job, []
     attempt = 1 + max(task.attempt for task in job.tasks.values())
-    job = job._replace(attempt=attempt)
-    is_whole = job.hosts.count(HostPhase.CONNECTED) == len(job.hosts)
+    job = spares.replace_lost(job._replace(attempt=attempt), now)
+    is_whole = job.hosts.count(HostPhase.CONNECTED) == len(job.hosts) - job.hosts.count(SPARE)
     return _prepare(job) if is_whole else _join_again(job, now)
 
 

@@ -17,10 +17,10 @@ Without a limit, N hosts would open N times N connections at the same time.
 """
 
 
-def peers_to_try(plan: Plan) -> dict[str, ProbePeers]:
+def peers_to_try(plan: Plan, spares: Collection[str] = ()) -> dict[str, ProbePeers]:
     """Return what each host has to probe before the first start: tasks of the cluster on other hosts.
 
-    A host probes all other hosts, or a sample of them (see `MOST_PEERS`).
+    A host probes all other hosts, or a sample of them (see `MOST_PEERS`), and so do spare hosts.
     """
     inside = _inside(plan)
     if not plan.preflight or not forms_cluster(plan) or len(inside) < 2:
@@ -30,21 +30,34 @@ def peers_to_try(plan: Plan) -> dict[str, ProbePeers]:
         mine = {task: port for task, (_, port) in tasks.items()}
         others = {task: place for other in _looked_at(host, places) for task, place in inside[other].items()}
         wanted[host] = ProbePeers(host, mine, others)
+    for spare in spares:
+        others = {task: place for other in _looked_at(spare, places) for task, place in inside[other].items()}
+        wanted[spare] = ProbePeers(spare, {}, others)
     return wanted
 
 
-def names_to_find(plan: Plan, hosts: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return, for each of these hosts, the peers' names that its tasks will resolve, without addresses."""
+def names_to_find(plan: Plan, hosts: Collection[str], spares: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Return, for each of these hosts, the peers' names that its tasks will resolve, without addresses.
+
+    Hosts also resolve the names of spare hosts, and these those of the others.
+    """
     if not forms_cluster(plan):
         return {}
     inside, there = _inside(plan), frozenset(hosts)
     wanted, places = {}, _places(inside)
-    for host in dict.fromkeys(task.host for task in plan.tasks if task.host in there):
+    own = {spare: plan.outer_address(spare) for spare in spares}
+    for host in dict.fromkeys([*(task.host for task in plan.tasks if task.host in there), *spares]):
         others = {name for other in _looked_at(host, places) for name, _ in inside[other].values()}
+        others |= {name for spare, name in own.items() if spare != host}
         names = tuple(sorted(name for name in others if not _is_number(name)))
         if names:
             wanted[host] = names
     return wanted
+
+
+def names_of(plan: Plan) -> set[str]:
+    """Return the names and addresses by which the tasks of the cluster are reached."""
+    return {name for tasks in _inside(plan).values() for name, _ in tasks.values()}
 
 
 def _inside(plan: Plan) -> dict[str, dict[str, tuple[str, int]]]:

@@ -5,7 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from tflaunch.core import preflight
+from tflaunch.core import preflight, spares
 from tflaunch.core.events import (
     CheckpointPlaced,
     CheckpointRefused,
@@ -17,7 +17,7 @@ from tflaunch.core.events import (
     PortsHeld,
     PortsRefused,
 )
-from tflaunch.core.job_state import CHECKPOINT, CODE, NAMES, PEERS, Cause, Culprit, Job, Phase, TaskPhase
+from tflaunch.core.job_state import CHECKPOINT, CODE, NAMES, PEERS, Cause, Culprit, HostPhase, Job, Phase, TaskPhase
 from tflaunch.core.phases import Step, fail, to_prepare
 from tflaunch.plan import model as planning
 from tflaunch.plan import tensorboard
@@ -45,28 +45,24 @@ def on_preparation(
     now: float,
 ) -> Step:
     """Return the job after a host has done its part for the next attempt, or could not."""
+    if isinstance(event, FilesRefused | NamesResolved | PeersProbed) and job.hosts[event.host].is_spare:
+        return _on_spare(job, event), []
     match event:
         case FilesSynced() | FilesRefused():
             return _on_files(job, event, now)
         case NamesResolved():
             # A wrongly resolved name would make the tasks wait without limit.
             job = _has_answered(job, event.host, NAMES)
-            problems = preflight.name_problems(event.host, event.found)
+            job, found = _rule_out_unknown(job, event)
+            problems = preflight.name_problems(event.host, found)
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
         case CheckpointPlaced() | CheckpointRefused():
             return _on_checkpoint(job, event, now)
         case PortsHeld():
             job = job.with_host(event.host, addresses=event.addresses) if event.addresses else job
             return _refuse_networks(_on_ports_held(job, event), event.host, now)
-        case PortsRefused() if tensorboard.NAME in event.refused and _has_board(
-            job
-        ):  # requested separately, and no task waits for it
-            task = job.tasks[tensorboard.NAME]
-            return (job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)), []
         case PortsRefused():
-            lines = [f"{task}: {reason}" for task, reason in event.refused.items()]
-            message = "\n".join([*lines, _OTHER_PORT])
-            return _refuse(job, Cause.PORTS, event.host, message, now)
+            return _on_ports_refused(job, event, now)
         case NetworkRefused():
             refused = (*job.preflight.refused_networks, (event.host, event.reason))
             job = job._replace(preflight=job.preflight._replace(refused_networks=refused))
@@ -90,6 +86,30 @@ def _on_checkpoint(job: Job, event: CheckpointPlaced | CheckpointRefused, now: f
     return _refuse(job, Cause.FILES, event.host, message, now)
 
 
+def _on_spare(job: Job, event: FilesRefused | NamesResolved | PeersProbed) -> Job:
+    """Return the job after a spare host has answered; what is wrong there rules it out, and not the job."""
+    match event:
+        case FilesRefused():
+            return spares.rule_out(job, event.host, f"the files of `sync` cannot be brought there: {event.reason}")
+        case NamesResolved():
+            job, problems = _has_answered(job, event.host, NAMES), preflight.name_problems(event.host, event.found)
+        case PeersProbed():
+            job = _has_answered(job, event.host, PEERS)
+            problems = [*_unreached(job, event)]
+    return spares.rule_out(job, event.host, problems[0]) if problems else job
+
+
+def _rule_out_unknown(job: Job, event: NamesResolved) -> tuple[Job, dict[str, str]]:
+    """Rule out the spare hosts whose names a host does not resolve; return what it has found of the others."""
+    found = dict(event.found)
+    for spare in job.spares_in(*HostPhase):
+        name = job.plan.outer_address(spare)
+        if name in found and name not in preflight.names_of(job.plan):
+            problems = preflight.name_problems(event.host, {name: found.pop(name)})
+            job = spares.rule_out(job, spare, problems[0]) if problems else job
+    return job, found
+
+
 def _on_ports_held(job: Job, event: PortsHeld) -> Job:
     if tensorboard.NAME in event.ports and _has_board(job) and job.tasks[tensorboard.NAME].is_alive:
         return job  # a second answer: TensorBoard has already started on the first port
@@ -98,6 +118,14 @@ def _on_ports_held(job: Job, event: PortsHeld) -> Job:
     if job.phase is Phase.RUNNING or (tensorboard.NAME in event.ports and _has_board(job)):
         job = job._replace(plan=planning.resolve(job.plan, event.ports))
     return job
+
+
+def _on_ports_refused(job: Job, event: PortsRefused, now: float) -> Step:
+    if tensorboard.NAME in event.refused and _has_board(job):  # requested separately, and no task waits for it
+        task = job.tasks[tensorboard.NAME]
+        return (job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)), []
+    lines = [f"{task}: {reason}" for task, reason in event.refused.items()]
+    return _refuse(job, Cause.PORTS, event.host, "\n".join([*lines, _OTHER_PORT]), now)
 
 
 def _refuse_networks(job: Job, host: str, now: float) -> Step:
@@ -119,10 +147,7 @@ def _has_board(job: Job) -> bool:
 
 def _on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:
     """Collect what a host could not reach; fail the job once all have answered if there is anything."""
-    sentences = tuple(
-        f"{event.host} cannot reach {task} at {_place(job, task)}: {reason}" for task, reason in event.failed.items()
-    )
-    unreached = job.preflight.unreached + sentences
+    unreached = job.preflight.unreached + _unreached(job, event)
     job = _has_answered(job, event.host, PEERS)._replace(preflight=job.preflight._replace(unreached=unreached))
     if job.hosts.count(PEERS) or not unreached:
         return job, []
@@ -130,6 +155,13 @@ def _on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:
     if len(unreached) > _MOST_SHOWN:
         shown.append(f"and {len(unreached) - _MOST_SHOWN} more")
     return _refuse(job, Cause.PEERS, event.host, "\n".join([*shown, _REMEDY]), now)
+
+
+def _unreached(job: Job, event: PeersProbed) -> tuple[str, ...]:
+    """Return a sentence for each task that a host could not reach."""
+    return tuple(
+        f"{event.host} cannot reach {task} at {_place(job, task)}: {reason}" for task, reason in event.failed.items()
+    )
 
 
 def _place(job: Job, task: str) -> str:

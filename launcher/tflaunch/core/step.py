@@ -50,6 +50,7 @@ from tflaunch.core.events import (
 )
 from tflaunch.core.hosts import give_up, not_reached, on_host_event, replace_alone
 from tflaunch.core.job_state import (
+    SPARE,
     TIMED,
     Cause,
     Culprit,
@@ -94,7 +95,8 @@ def begin_job(run: str, plan: Plan, now: float) -> Job:
 
 
 def _new_host(plan: Plan, host: str, now: float) -> HostState:
-    return HostState(host, awaits=policy.awaited_at_first(plan, host), since=now)
+    stands_for = "" if host in plan.spares else host
+    return HostState(host, awaits=policy.awaited_at_first(plan, host), since=now, stands_for=stands_for)
 
 
 def step(job: Job, event: Event, now: float) -> Step:
@@ -112,7 +114,7 @@ def next_deadline(job: Job) -> float | None:
     times = [job.first_fence_at()]
     if job.exit_code is None and job.phase is not Phase.STOPPING:
         times.append(_deadline_at(job))
-    if job.hosts.count(HostPhase.JOINING):
+    if job.hosts.count(HostPhase.JOINING, (SPARE, HostPhase.JOINING)):
         times.append(job.join_by)
     if job.phase is Phase.SAVING:
         times.append(job.deadlines.save_by)
@@ -353,7 +355,8 @@ def _on_time(job: Job, now: float) -> Step:
         if host.fence_at is not None and now >= host.fence_at
     }
     job, actions = give_up(job, dead, now, is_silent=True)
-    for host in job.hosts_in(HostPhase.JOINING) if now >= job.join_by else []:
+    late = [*job.hosts_in(HostPhase.JOINING), *job.spares_in(HostPhase.JOINING)] if now >= job.join_by else []
+    for host in late:
         job, more = not_reached(job, host, f"its agent did not answer within {job.plan.timeouts.connect:g} s", now)
         actions += [AbandonHost(host), *more]
     job, more = _on_time_of_job(job, now)

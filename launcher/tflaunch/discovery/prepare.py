@@ -102,13 +102,13 @@ def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = Fals
     """
     from tflaunch.discovery import local_machine
     from tflaunch.plan import model as planning
-    from tflaunch.plan import planner
+    from tflaunch.plan import placement, planner
 
     if is_detached and spec.timeouts.lease is None:
         timeouts = spec.timeouts.model_copy(update={"lease": planning.DEFAULT_LEASE})
         spec = spec.model_copy(update={"timeouts": timeouts})
     hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
-    hosts += [sidecar.host for sidecar in spec.sidecars.values()]
+    hosts += [*(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
     plan = planner.make_plan(spec, directory.absolute(), local_machine.describe_machine(hosts))
     problems = planning.problems(plan)
     if problems:

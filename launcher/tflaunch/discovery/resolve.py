@@ -56,7 +56,7 @@ def with_hosts(source: str, spec: Spec, directory: Path, on: str | None = None) 
     if on is not None:
         found(on, "", lambda to, pool: _onto(to, pool, on))
     elif spec.pool is not None:
-        found(spec.pool, _POOL, lambda to, pool: placement.spread(to, [address.host for address in pool.slots]))
+        found(spec.pool, _POOL, _spread)
     if problems:
         raise SpecError(source, problems)
     return spec.model_copy(update={"discover": {}, "pool": None})
@@ -81,7 +81,8 @@ def assumed(source: str, spec: Spec) -> Spec:
         raise SpecError(source, problems)
     found = {role: (Address(f"discovered-{role}", None),) for role in spec.discover}
     if spec.pool is not None:
-        spec = placement.spread(spec, ["discovered"])
+        spares = [f"discovered-spare-{n}" for n in range(spec.spares)] if isinstance(spec.spares, int) else []
+        spec = placement.spread_with_spares(spec, ["discovered", *spares])
     return spec.model_copy(update={"cluster": {**found, **spec.cluster}, "discover": {}, "pool": None})
 
 
@@ -93,12 +94,25 @@ def _conflicts(spec: Spec) -> list[Problem]:
     ]
 
 
+def _spread(spec: Spec, pool: _Pool) -> Spec:
+    """Spread the tasks over the hosts found, of which the last are spare if the spec gives their number."""
+    slots = [address.host for address in pool.slots]
+    count = len(set(slots))
+    if isinstance(spec.spares, int) and spec.spares >= count > 0:
+        message = f"{count} of them leave no host for tasks beside {spec.spares} spare ones"
+        raise NotFound(message, "find more hosts, or use fewer spares")
+    return placement.spread_with_spares(spec, slots)
+
+
 def _with_role(role: str, spec: Spec, pool: _Pool) -> Spec:
     return spec.model_copy(update={"cluster": {**spec.cluster, role: pool.slots}})
 
 
 def _onto(spec: Spec, pool: _Pool, on: str) -> Spec:
     """Place the spec on an engine's hosts, unless it already names only those."""
+    if spec.spares:
+        message = f'"spares" are hosts that the spec names, and {on!r} gives out hosts for tasks only'
+        raise NotFound(message, "remove it")
     nodes = list(dict.fromkeys(address.host for address in pool.slots))
     named = placement.named_hosts(spec)
     if len(named) > len(nodes):

@@ -17,6 +17,7 @@ from tflaunch.agents.rpc import AgentRpc
 from tflaunch.core import policy, preflight
 from tflaunch.doctor.findings import Host
 from tflaunch.plan import model as planning
+from tflaunch.plan import moving
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.store.run_dir import home
 from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
@@ -83,8 +84,8 @@ class _Visit:
 
     @property
     def tasks(self) -> tuple[TaskPlan, ...]:
-        """The tasks and sidecars of the host."""
-        return self.plan.on_host(self.known.host)
+        """The tasks and sidecars of the host, or those that a spare host would get."""
+        return moving.processes_for(self.plan, self.known.host)
 
 
 def name_check() -> str:
@@ -153,7 +154,7 @@ def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
     # The host read its clock between our question and its answer, most probably just before the answer.
     offset = float(facts["time"]) - time.time()
     offset = 0.0 if asked - 0.5 <= float(facts["time"]) <= time.time() + 0.5 else offset
-    names = preflight.names_to_find(visit.plan, [visit.known.host]).get(visit.known.host, ())
+    names = preflight.names_to_find(visit.plan, [visit.known.host], visit.plan.spares).get(visit.known.host, ())
     found = {}
     if names:
         found = interview.ask("look_up_names", "names_resolved", wait=_PATIENCE, names=names)["found"]
@@ -179,7 +180,7 @@ def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
 def _hold_ports(visit: _Visit, interview: AgentRpc) -> None:
     wanted = planning.wanted_ports(visit.plan)
     mine = {task.task: wanted[task.task] for task in visit.tasks if task.task in wanted}
-    if not mine or not policy.forms_cluster(visit.plan):
+    if not mine or visit.known.host in visit.plan.spares or not policy.forms_cluster(visit.plan):
         return
     answer = interview.ask("hold_ports", "ports_held", "ports_refused", wait=_PATIENCE, ports=mine)
     if answer["kind"] == "ports_held":
@@ -193,7 +194,7 @@ def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, An
     ports = {task: port for visit in visits for task, port in visit.ports.items()}
     secret = os.urandom(16).hex()
     wanted = {}
-    for host, action in preflight.peers_to_try(planning.resolve(plan, ports)).items():
+    for host, action in preflight.peers_to_try(planning.resolve(plan, ports), plan.spares).items():
         mine = {task: port for task, port in action.ports.items() if task in ports}
         others = {task: place for task, place in action.peers.items() if task in ports}
         wanted[host] = {"ports": mine, "peers": others, "run": run, "secret": secret}

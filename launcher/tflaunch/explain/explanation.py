@@ -75,7 +75,7 @@ def explain_run(job: Job, current: Status, tail: Callable[[str, int], list[str]]
         exit_code=current.exit_code,
         restarts=current.restarts,
         sentence=found.sentence if found is not None else _sentence(job, current, tail),
-        host=job.original.find(culprit.name).host if culprit is not None else None,
+        host=job.host_of(culprit.name) if culprit is not None else None,
         attempt=culprit.attempt if culprit is not None else None,
         failure=found,
         logs=current.logs,

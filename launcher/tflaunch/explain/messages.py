@@ -23,7 +23,7 @@ from tflaunch.core.events import (
     TaskStarted,
 )
 from tflaunch.core.job_state import CHECKPOINT, HAS_RUN, Cause, HostPhase, Job, Phase
-from tflaunch.explain import cluster_formation, summary
+from tflaunch.explain import cluster_formation, moves, summary
 from tflaunch.explain.summary import describe, describe_exit
 from tflaunch.explain.wording import counted, listed
 from tflaunch.plan import preloading, tensorboard
@@ -65,6 +65,7 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
     if isinstance(event, CheckpointNotCopied | CheckpointPlaced):
         lines += _checkpoint_news(before, event, after)
     lines += _given_up(before, after)
+    lines += moves.news(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
         lines += _task_news(before, event, after, logs)
     if isinstance(event, HangExplained):
@@ -248,7 +249,8 @@ def _given_up(before: Job, after: Job) -> list[str]:
         (HostPhase.CONNECTED, HostPhase.DISCONNECTED, HostPhase.LEAVING),
         (HostPhase.DOWN, HostPhase.JOINING),
     )
-    lost = [host for name, host in after.hosts.items() if before.hosts[name].phase in there and host.phase in lost_ones]
+    ours = [host for name, host in after.hosts.items() if not (host.is_spare or before.hosts[name].is_spare)]
+    lost = [host for host in ours if before.hosts[host.host].phase in there and host.phase in lost_ones]
     return [f"host {host.host} was lost: {host.reason}; the job goes on without it" for host in lost]
 
 

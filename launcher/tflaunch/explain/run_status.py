@@ -21,6 +21,10 @@ class HostStatus(NamedTuple):
     """Seconds since its last message."""
     lease_left: float | None = None
     """How many seconds its tasks may go on without a supervisor; known only if the supervisor was killed."""
+    is_spare: bool | None = None
+    """Whether it has no tasks, and may take the place of a lost host; None if the job has no spare hosts."""
+    replaces: str | None = None
+    """The host of the spec in whose place it is."""
 
 
 class TaskStatus(NamedTuple):
@@ -56,6 +60,8 @@ class TaskStatus(NamedTuple):
     """Recent CPU usage, in percent of one CPU."""
     refused_connections: float | None = None
     """Number of connections to its port from outside the cluster that were refused, None for none."""
+    moved_from: str | None = None
+    """The host of the spec on which it would be, if that had not been lost."""
     last_line: str | None = None
     """The last line of its output; the supervisor does not tell it, as readers have the log."""
 

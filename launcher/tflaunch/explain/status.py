@@ -63,7 +63,7 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
         logs=inputs.logs,
         tensorboard=_board(job),
         hosts=tuple(_host(job, host.host, inputs) for host in job.original.hosts),
-        tasks=tuple(_task(job, process, inputs) for process in job.original.processes()),
+        tasks=tuple(_task(job, job.process(process.task), inputs) for process in job.original.processes()),
         outsiders=job.port_fence.refused,
         checkpoint=_checkpoint(job, inputs),
     )
@@ -109,7 +109,14 @@ def _since_epoch(time: float, inputs: StatusInputs) -> float:
 def _host(job: Job, host: str, inputs: StatusInputs) -> HostStatus:
     state = job.hosts[host]
     silence = inputs.silences.get(host)
-    return HostStatus(host, state.phase.value, state.reason or None, None if silence is None else round(silence, 3))
+    return HostStatus(
+        host,
+        state.phase.value,
+        state.flaw or state.reason or None,
+        None if silence is None else round(silence, 3),
+        is_spare=state.is_spare if job.original.spares else None,
+        replaces=state.stands_for if state.stands_for not in ("", host) else None,
+    )
 
 
 def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
@@ -130,6 +137,7 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
         since=_since_epoch(task.since, inputs) if task.since else None,
         listening=task.is_port_open if task.is_alive and policy.listens(job.plan, task.task) else None,
         waiting_since=_since_epoch(task.since, inputs) if is_overdue else None,
+        moved_from=_moved_from(job, process.host),
     )
     if not task.is_alive:
         return shown._replace(
@@ -137,6 +145,11 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
         )
     measure = inputs.measures.get(task.task)
     return shown if measure is None or measure.attempt != task.attempt else _measured(shown, measure, task, inputs)
+
+
+def _moved_from(job: Job, host: str) -> str | None:
+    home = job.hosts[host].stands_for
+    return home if home not in ("", host) else None
 
 
 def _address(job: Job, process: TaskPlan) -> str | None:

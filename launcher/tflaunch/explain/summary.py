@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.core import policy, preflight
 from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
-from tflaunch.explain import cluster_formation
+from tflaunch.explain import cluster_formation, moves
 from tflaunch.explain.wording import counted, lasted, listed
+from tflaunch.plan import moving
 from tflaunch.plan.model import CODE_DIRECTORY, HostPlan, Plan, TaskPlan
 from tflaunch.printable import printable
 
@@ -42,17 +43,26 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         ended_at = max(task.since for task in job.tasks.values())
         done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
         sentence = f"done: {done}{again} in {lasted(ended_at - job.started_at)}{_progress(job)}"
-        return "\n".join([sentence, *where_results_are(job)])
+        return "\n".join([sentence, *_moves(job), *where_results_are(job)])
     found = failure(job, tail)
     lines = [found.sentence, *filter(None, [found.hang]), *_evidence(found, is_shown), *found.not_formed]
     lines += [f"hint: {found.hint}"] if found.hint else []
     lines += [f"also stopped: {listed(found.also_stopped)}"] if found.also_stopped else []
     lines += [f"not restarted: {found.not_restarted}"] if found.not_restarted else []
     if found.has_logs:
+        lines += _moves(job)
         lines.append(f"logs: {logs}")
         lines += [f"next: tflaunch logs {job.run} {found.task}"] if found.task else []
         lines += where_results_are(job)
     return "\n".join(lines)
+
+
+def _moves(job: Job) -> list[str]:
+    """Return a line about the tasks on spare hosts, if there are any."""
+    if not job.original.spares:
+        return []
+    moved = moves.moved_tasks(job)
+    return [f"{'; '.join(moved)}; {moves.spares_left(job)}"] if moved else []
 
 
 class JobFailure(NamedTuple):
@@ -208,7 +218,7 @@ def _facts(job: Job, name: str) -> Facts:
         signal=task.signal,
         legacy_keras=process.env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"),
         python=process.argv[0],
-        hosts=len(job.plan.hosts),
+        hosts=len(job.plan.hosts) - len(job.plan.spares),
         proxies=_proxies(process),
         cluster_formed=job.formation.cluster_formed,
         finished=_finished(job.plan, job),
@@ -308,9 +318,10 @@ def where_results_are(job: Job) -> list[str]:
         is_lost = not job.plan.collect and any(host.code for host in job.hosts.values())
         return ["what was written to relative paths is deleted with the pods; `collect` brings files here"] * is_lost
     lines = []
+    moved = moving.moved(job.original, job.places)
     for host in () if job.plan.collect else job.original.hosts:
         code = job.hosts[host.host].code
-        in_copy = any(process.workdir.startswith(CODE_DIRECTORY) for process in job.original.on_host(host.host))
+        in_copy = any(process.workdir.startswith(CODE_DIRECTORY) for process in moved.on_host(host.host))
         if in_copy and code.startswith("/") and code.isprintable():
             lines.append(f"  {_command(host, code, f'{job.run}-{host.host}')}")
     if not lines:

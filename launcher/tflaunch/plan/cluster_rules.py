@@ -8,6 +8,7 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import nearest_name
 from tflaunch.clusterspec.values import LOCALHOST, ROLES
 from tflaunch.errors import Problem
+from tflaunch.plan import placement
 
 _LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less the text around the addresses
 _SIDECAR_LIKE = ("tensorboard", "dispatcher", "data_worker", "data_service")
@@ -100,6 +101,8 @@ def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
         for role, addresses in spec.cluster.items()
         for index, address in enumerate(addresses)
     ]
+    spares = placement.spare_hosts(spec)
+    places += [(f"spares[{index}]" if spec.spares == spares else "spares", host) for index, host in enumerate(spares)]
     if all(_is_loopback(host) for _, host in places):
         return
     for where, host in places:

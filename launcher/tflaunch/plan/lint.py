@@ -19,6 +19,14 @@ def check_spec(spec: Spec) -> list[Problem]:
     return sorted(problems, key=lambda problem: problem.severity)
 
 
+def refused_spares(spec: Spec, scheduler: str) -> list[Problem]:
+    """Return the problem of a spec with spare hosts for a scheduler, which gives out hosts for tasks only."""
+    if not spec.spares:
+        return []
+    message = f"are hosts that the spec names, and `--on {scheduler}` runs on nodes that have tasks from the start"
+    return [Problem.error("spares", message, "remove it")]
+
+
 def unused_image(spec: Spec, scheduler: str | None) -> list[Problem]:
     """Return the problem of a spec with an image, because `up` starts tasks outside of images.
 

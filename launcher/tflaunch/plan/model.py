@@ -196,6 +196,16 @@ class NotifyPlan(NamedTuple):
     directory: str
 
 
+class HostVariant(NamedTuple):
+    """How tasks look on hosts with the same settings, as far as they start on hosts with other settings.
+
+    ``tasks`` are on the first of the ``hosts``; on the others they differ in host and address only.
+    """
+
+    hosts: tuple[str, ...]
+    tasks: tuple[TaskPlan, ...]
+
+
 class _Fields(NamedTuple):
     name: str
     strategy: str
@@ -221,6 +231,8 @@ class _Fields(NamedTuple):
     kubernetes: KubernetesPlan | None = None
     checkpoints: CheckpointsPlan | None = None
     matrix: Mapping[str, str] = {}
+    spares: tuple[str, ...] = ()
+    variants: tuple[HostVariant, ...] = ()
 
 
 class Plan(_Fields):
@@ -231,7 +243,8 @@ class Plan(_Fields):
     machine with the function that the tasks call, None if they run commands. ``searched``: where the program
     that has sent it searches modules, and the tasks do as well. ``secrets``: variable of all processes to where this
     machine has its value, which is in no plan. ``collect``: patterns of the files that are fetched from the working
-    directories when the job ends. ``matrix``: the values with which `--matrix` has made this run of a spec.
+    directories when the job ends. ``matrix``: the values with which `--matrix` has made this run of a spec. ``spares``:
+    hosts without tasks, which take the place of lost ones; ``variants``: what changes in tasks that move (`moving`).
     """
 
     def processes(self) -> tuple[TaskPlan, ...]:
@@ -289,7 +302,8 @@ class Plan(_Fields):
             return task._replace(argv=tuple(program if word == FUNCTION_PROGRAM else word for word in task.argv))
 
         tasks = tuple(map(completed, self.tasks))
-        return self._replace(tasks=tasks, function=str(directory), searched=tuple(searched))
+        variants = tuple(each._replace(tasks=tuple(map(completed, each.tasks))) for each in self.variants)
+        return self._replace(tasks=tasks, variants=variants, function=str(directory), searched=tuple(searched))
 
     # Indexes are built once, because a scan of all tasks for each task would be quadratic.
 
@@ -300,6 +314,13 @@ class Plan(_Fields):
         for task in self.tasks:
             found.setdefault(task.host, task)
         return found
+
+    @functools.cached_property
+    def variants_by_host(self) -> dict[str, dict[str, TaskPlan]]:
+        """Host to the tasks that look different there than on the host on which they start."""
+        return {
+            host: {task.task: task for task in variant.tasks} for variant in self.variants for host in variant.hosts
+        }
 
     @functools.cached_property
     def _processes_by_host(self) -> dict[str, list[TaskPlan]]:

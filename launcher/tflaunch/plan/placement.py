@@ -16,6 +16,29 @@ def named_hosts(spec: Spec) -> list[str]:
     return list(dict.fromkeys(address.host for role in ROLES for address in spec.cluster.get(role, ())))
 
 
+def hosts_with_tasks(spec: Spec) -> set[str]:
+    """Return the hosts on which a task or sidecar starts."""
+    return {*named_hosts(spec), *(sidecar.host for sidecar in spec.sidecars.values())}
+
+
+def spare_hosts(spec: Spec) -> tuple[str, ...]:
+    """Return the spare hosts of a spec; a number means the last ones in ``hosts``."""
+    if not isinstance(spec.spares, int):
+        return spec.spares
+    listed = [host for host in spec.hosts if host != EVERY_HOST]
+    return tuple(listed[-spec.spares :]) if spec.spares else ()
+
+
+def spread_with_spares(spec: Spec, slots: Sequence[str]) -> Spec:
+    """Return the spec spread over the slots (see `spread`), except those of its spare hosts, and with these named."""
+    distinct = list(dict.fromkeys(slots))
+    spares = spec.spares
+    if isinstance(spares, int):
+        spares = tuple(distinct[max(len(distinct) - spares, 1) :]) if spares else ()
+    rest = [host for host in slots if host not in spares]
+    return spread(spec, rest or slots).model_copy(update={"spares": spares})
+
+
 def nodes_wanted(spec: Spec) -> int:
     """Return the number of scheduler nodes for a spec: one per named host, or ``nodes`` of ``slurm``."""
     asked = spec.slurm.get("nodes", "").partition("-")[0]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath, PurePosixPath
+from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Role, Secret, Spec
 from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
-from tflaunch.plan import gpu_shares, placeholders, pods, tensorboard
+from tflaunch.plan import gpu_shares, placeholders, placement, pods, tensorboard
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.model import (
     AUTO,
@@ -21,6 +22,7 @@ from tflaunch.plan.model import (
     CheckpointsPlan,
     ElasticPlan,
     HostPlan,
+    HostVariant,
     Machine,
     NotifyPlan,
     Plan,
@@ -56,6 +58,7 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
     if spec.tensorboard is not None:
         sidecars += (maker.board(_leader(tasks), spec.tensorboard),)
     hosts = tuple(maker.host(name) for name in maker.hosts)
+    spares = placement.spare_hosts(spec)
     lease = spec.timeouts.lease
     if lease is None:
         lease = 0.0 if all(host.is_local for host in hosts) else DEFAULT_LEASE
@@ -82,8 +85,32 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         notify=None if spec.notify is None else NotifyPlan(spec.notify.exec, spec.notify.on, str(directory)),
         kubernetes=pods.cluster_plan(spec, (*tasks, *sidecars), spec.timeouts.grace),
         checkpoints=None if spec.checkpoints is None else CheckpointsPlan(**dict(spec.checkpoints)),
+        spares=spares,
+        variants=_variants(spec, directory, machine, (*tasks, *sidecars)) if spares else (),
     )
     return resolve(unresolved, {})
+
+
+def _variants(
+    spec: Spec, directory: PurePath, machine: Machine, processes: Sequence[TaskPlan]
+) -> tuple[HostVariant, ...]:
+    """Return how the tasks look on hosts with other settings; hosts with the same settings share a variant."""
+    maker = _Maker(spec, directory, machine)
+    kinds: dict[str, list[str]] = {}
+    for name in maker.hosts:
+        kinds.setdefault(maker.kind_of(name), []).append(name)
+    at_home: dict[str, list[TaskPlan]] = {}
+    for process in processes:
+        at_home.setdefault(process.host, []).append(process)
+    variants = []
+    for alike in kinds.values():
+        moved: list[TaskPlan] = []
+        for home, there in at_home.items():
+            if home not in alike:
+                moved += _Maker(spec, directory, machine, _Move(alike[0], tuple(there))).all_moved()
+        if moved:
+            variants.append(HostVariant(tuple(alike), tuple(moved)))
+    return tuple(variants)
 
 
 def _secret_source(secret: Secret, directory: PurePath) -> SecretSource:
@@ -97,27 +124,68 @@ def _leader(tasks: tuple[TaskPlan, ...]) -> TaskPlan:
     return next((task for task in tasks if task.role in ("chief", "worker")), tasks[0])
 
 
-class _Maker:
-    """Builder of the processes and hosts of one plan."""
+class _Move(NamedTuple):
+    """The processes of one host, and the host that takes its place."""
 
-    def __init__(self, spec: Spec, directory: PurePath, machine: Machine) -> None:
+    host: str
+    processes: tuple[TaskPlan, ...]
+
+
+class _Maker:
+    """Builder of the processes and hosts of one plan; or, after a move, of the processes of one host."""
+
+    def __init__(self, spec: Spec, directory: PurePath, machine: Machine, move: _Move | None = None) -> None:
         self._spec = spec
         self._strategy = spec.effective_strategy()
         self._directory = directory
         self._machine = machine
-        members = [
-            Member(f"{role}:{index}", role, self._machine_of(address.host), address.host)
-            for role in ROLES
-            for index, address in enumerate(spec.cluster.get(role, ()))
-        ]
-        places = [address.host for role in ROLES for address in spec.cluster.get(role, ())]
-        self.hosts = [*dict.fromkeys([*places, *(sidecar.host for sidecar in spec.sidecars.values())])]
-        """The hosts of tasks and sidecars, in this order; TensorBoard is on one of them."""
+        self._move = move
+        places = [] if move is not None else placement.named_hosts(spec)
+        others = [*(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
+        self.hosts = [*dict.fromkeys([*places, *others])]
+        """The hosts of tasks, of sidecars and without tasks, in this order; TensorBoard is on one of them."""
+        self._places = {host: number for number, host in enumerate(self.hosts)}
+        members = self._members()
         self._tasks_on = Counter(member.machine for member in members)
         wanted = gpu_shares.gpus_wanted(spec, self._strategy, members)
         visible = {member.machine: self._visible_gpus(member.host) for member in members}
         given = {member.machine for member in members if spec.host(member.host).inherits}
         self._gpus = dict(gpu_shares.gpu_slices(wanted, members, visible, given))
+
+    def _members(self) -> list[Member]:
+        if self._move is not None:
+            host = self._move.host
+            tasks = [process for process in self._move.processes if process.role != SIDECAR]
+            return [Member(task.task, task.role, self._machine_of(host), host) for task in tasks]
+        return [
+            Member(f"{role}:{index}", role, self._machine_of(address.host), address.host)
+            for role in ROLES
+            for index, address in enumerate(self._spec.cluster.get(role, ()))
+        ]
+
+    def kind_of(self, host: str) -> str:
+        """Return a text that is the same for hosts on which a task differs in host and address only."""
+        settings = self._spec.host(host)
+        fields = {name: getattr(settings, name) for name in ("python", "workdir", "gpus", "inherits")}
+        reached = [self._is_local(host), settings.docker is None, (settings.engine or "").partition(":")[0]]
+        return repr([fields, sorted(settings.env.items()), reached])
+
+    def all_moved(self) -> Iterator[TaskPlan]:
+        """Yield the plans of the processes of one host on the host that takes its place."""
+        assert self._move is not None
+        host = self._move.host
+        for process in self._move.processes:
+            if process.role != SIDECAR:
+                address = Address(host, None if process.address is None else process.address.port)
+                yield self.task(process.role, process.task_index, address)
+            elif process.address is None:
+                yield self.sidecar(process.task, host)
+            else:
+                leader = next((task for task in self._move.processes if task.role in ("chief", "worker")), None)
+                leader = leader or self._move.processes[0]
+                address = Address(host, None)
+                moved = self.task(leader.role, leader.task_index, address)
+                yield self.board(moved, self._spec.tensorboard or "")
 
     def task(self, role: str, index: int, address: Address) -> TaskPlan:
         """Return the plan of one task of the cluster."""
@@ -147,19 +215,20 @@ class _Maker:
             reasons=reasons,
         )
 
-    def sidecar(self, name: str) -> TaskPlan:
-        """Return the plan of one process outside the cluster."""
+    def sidecar(self, name: str, host: str | None = None) -> TaskPlan:
+        """Return the plan of one process outside the cluster; ``host`` if it has moved there."""
         settings = self._spec.sidecars[name]
-        env = self._layers(self._common(), settings.host, settings.env)
+        host = host or settings.host
+        env = self._layers(self._common(), host, settings.env)
         env["TFLAUNCH_TASK"] = name
         return TaskPlan(
             task=name,
             role=SIDECAR,
             task_index=0,
-            host=settings.host,
+            host=host,
             address=None,
-            argv=self._on_host(settings.command, settings.host),
-            workdir=self._workdir(None, settings.host),
+            argv=self._on_host(settings.command, host),
+            workdir=self._workdir(None, host),
             env=env,
             unset=self._unset(env, has_tf_config=False),
             is_required=settings.required,
@@ -209,7 +278,7 @@ class _Maker:
 
     def _address_of(self, host: str) -> str:
         if self._spec.network == PRIVATE:  # nothing else resolves to an address of that network
-            return LOCALHOST if len(self.hosts) == 1 else virtual_address(self.hosts.index(host))
+            return LOCALHOST if len(self.hosts) == 1 else virtual_address(self._places.get(host, 0))
         return self._spec.host(host).address or host
 
     def _common(self) -> dict[str, str]:

@@ -35,6 +35,9 @@ def problems(spec: Spec) -> Iterator[Problem]:
     if spec.discover or spec.pool is not None:
         message = "would look for hosts, and each task gets a pod of its own"
         yield Problem("error", "discover" if spec.discover else "hosts.discover", message, "give numbers of tasks")
+    if spec.spares:
+        message = "would be pods without a task, and Kubernetes replaces a lost pod by itself"
+        yield Problem("error", "spares", message, "remove it")
     if spec.container.image is None:
         message = "is missing, and pods need an image with Python"
         yield Problem("error", "container.image", message, "add --image NAME, or write it into the spec")

@@ -85,6 +85,8 @@ def only_importing(plan: Plan) -> Plan:
         hosts=hosts,
         restart=plan.restart._replace(max=0),
         elastic=None,
+        spares=(),
+        variants=(),
         preflight=False,
         collect=(),
         notify=None,

@@ -18,6 +18,7 @@ from tflaunch.plan.model import (
     CheckpointsPlan,
     ElasticPlan,
     HostPlan,
+    HostVariant,
     KubernetesPlan,
     NotifyPlan,
     Plan,
@@ -68,6 +69,11 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "kubernetes": None if plan.kubernetes is None else plan.kubernetes._asdict(),
         "checkpoints": None if plan.checkpoints is None else plan.checkpoints._asdict(),
         "matrix": dict(plan.matrix),
+        "spares": list(plan.spares),
+        "variants": [
+            {"hosts": list(variant.hosts), "tasks": [_task_as_json(plan, task) for task in variant.tasks]}
+            for variant in plan.variants
+        ],
     }
 
 
@@ -128,6 +134,11 @@ def _from_json(data: dict[str, Any]) -> Plan:
         kubernetes=None if kubernetes is None else KubernetesPlan(**kubernetes),
         checkpoints=None if checkpoints is None else CheckpointsPlan(**checkpoints),
         matrix=data.get("matrix", {}),
+        spares=tuple(data.get("spares", ())),
+        variants=tuple(
+            HostVariant(tuple(variant["hosts"]), tuple(_task_from_json(task) for task in variant["tasks"]))
+            for variant in data.get("variants", ())
+        ),
     )
 
 
@@ -161,6 +172,10 @@ def _check(plan: Plan) -> None:
     known = plan.strategy in STRATEGIES and all(process.host in hosts and process.argv for process in processes)
     unique = len(names) == len(processes) and len(hosts) == len(plan.hosts) and ranks == sorted(set(ranks))
     ports = [process.address.port for process in processes if process.address is not None]
+    known = known and hosts.issuperset(plan.spares) and not {process.host for process in processes} & {*plan.spares}
+    for variant in plan.variants:
+        known = known and hosts.issuperset(variant.hosts) and names.issuperset(task.task for task in variant.tasks)
+        known = known and all(task.host in hosts and task.argv for task in variant.tasks)
     if not (known and unique and all(port is None or 0 < port < 1 << 16 for port in ports)):
         raise ValueError("the tasks and hosts of the plan do not fit together")
 

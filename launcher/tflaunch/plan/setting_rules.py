@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from tflaunch.clusterspec.model import Host, Role, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, ROLES
 from tflaunch.errors import Problem
-from tflaunch.plan import placeholders
+from tflaunch.plan import placeholders, placement
 from tflaunch.plan.gpu_shares import trains_on_gpu
 
 _SHORTEST_HEARTBEAT = 0.5
@@ -90,10 +90,64 @@ def _every_host(spec: Spec) -> Iterator[Problem]:
 def _unused_hosts(spec: Spec) -> Iterator[Problem]:
     used = {address.host for addresses in spec.cluster.values() for address in addresses}
     used |= {sidecar.host for sidecar in spec.sidecars.values()}
+    used |= set(placement.spare_hosts(spec))
     for name in spec.hosts:
         is_default = any(place.startswith(f"hosts.{name}.") for place in spec.origins)
         if name not in used and name != EVERY_HOST and not is_default:
             yield Problem.warning(f"hosts.{name}", "no task runs on this host", "remove it, or use it in the cluster")
+
+
+def _spares(spec: Spec) -> Iterator[Problem]:
+    """Check that spare hosts exist, have no tasks, and are enough for what runs on the others."""
+    if not spec.spares:
+        return
+    used, spares = placement.hosts_with_tasks(spec), placement.spare_hosts(spec)
+    if isinstance(spec.spares, int) and (len(spares) < spec.spares or used.intersection(spares)):
+        busy = next((host for host in reversed(spares) if host in used), None)
+        count = len(spares)
+        message = f'means the last {spec.spares} of "hosts", '
+        message += f"which lists {count}" if busy is None else f"and a task runs on {busy}, which is one of them"
+        yield Problem.error("spares", message, 'name the spare hosts, for example ["h4"]')
+        return
+    for index, name in enumerate(spares):
+        where = f"spares[{index}]"
+        if name in used:
+            yield Problem.error(where, f"a task runs on {name!r} from the start", "remove it here, or the task there")
+        elif name in spares[:index]:
+            yield Problem.error(where, f"{name!r} is listed twice", "remove one of them")
+        elif name == EVERY_HOST:
+            yield Problem.error(where, f"{name!r} stands for all hosts", "name the spare hosts")
+    if spec.restart.max == 0:
+        message = "has no effect: a task that moves is restarted, and restart.max is 0"
+        yield Problem.warning("spares", message, "allow restarts, or remove it")
+    yield from _gpus_of_spares(spec, [name for name in spares if name not in used])
+
+
+def _gpus_of_spares(spec: Spec, spares: list[str]) -> Iterator[Problem]:
+    """Check that each spare host has the GPUs of each host whose place it may take."""
+    wanted = _gpus_by_host(spec)
+    for name in spares:
+        gpus = spec.host(name).gpus
+        for host, needed in wanted.items():
+            if gpus is not None and gpus < needed:
+                message = f"the tasks of {host} have {_counted(needed)}, and the spare host {name} has {gpus}"
+                hint = "use a spare host with as many, or give these tasks fewer"
+                yield Problem.error(f"hosts.{name}.gpus", message, hint)
+                break
+
+
+def _gpus_by_host(spec: Spec) -> dict[str, int]:
+    """Return the number of GPUs that the tasks of each host are given; a host that shares all of its own has these."""
+    wanted: dict[str, int] = defaultdict(int)
+    for role, addresses in spec.cluster.items():
+        for address in addresses:
+            wanted[address.host] += (spec.roles.get(role) or Role()).gpus or 0
+    return {host: max(needed, spec.host(host).gpus or 0) for host, needed in wanted.items()}
+
+
+def _counted(gpus: int) -> str:
+    """Return a number of GPUs in words."""
+    return f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
 
 
 def _backoff_order(spec: Spec) -> Iterator[Problem]:
@@ -192,6 +246,7 @@ RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _two_ways,
     _every_host,
     _unused_hosts,
+    _spares,
     _backoff_order,
     _heartbeat,
     _sync,

@@ -20,7 +20,7 @@ Rule = Callable[[Spec, Machine], Iterator[Problem]]
 
 def find_limits(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
     """Return the problems that keep a spec from being rendered under these rules."""
-    common = (_host_values, _attempts, _matrix, _private_network, _checkpoints)
+    common = (_host_values, _attempts, _matrix, _private_network, _checkpoints, _spares)
     return [problem for rule in (*common, *rules) for problem in rule(spec, machine)]
 
 
@@ -67,6 +67,13 @@ def _checkpoints(spec: Spec, machine: Machine) -> Iterator[Problem]:
     if spec.checkpoints is not None:
         message = "checkpoints are copied by tflaunch's agents, and no other engine has one"
         yield _error("checkpoints", message, "remove it, and write checkpoints to a disk that all tasks share")
+
+
+def _spares(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject spare hosts: only tflaunch's supervisor moves tasks to them."""
+    if spec.spares:
+        message = "tasks are moved to spare hosts by tflaunch's supervisor, and no other engine has one"
+        yield _error("spares", message, "remove it")
 
 
 def tasks(spec: Spec, machine: Machine) -> Iterator[Problem]:

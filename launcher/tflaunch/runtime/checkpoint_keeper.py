@@ -93,7 +93,7 @@ class CheckpointKeeper:
         task = checkpoints.writer(self._job)
         if task is None:
             return
-        host = checkpoints.host_of(self._job, task)
+        host = task.host
         asked = host, self._job.attempt
         if self._fetched_from is not None or self._watched == asked or not self._is_connected(host):
             return

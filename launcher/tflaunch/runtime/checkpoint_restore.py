@@ -106,13 +106,13 @@ class Restore:
             writer = job.checkpoint.writer
         task = checkpoints.writer(job)
         if writer is None and task is not None:
-            writer = checkpoints.host_of(job, task)
+            writer = task.host
         return [] if writer is None else [writer]
 
     def _ask(self, host: str) -> None:
         job, task = self._job, checkpoints.writer(self._job)
         workdirs = checkpoints.workdirs_on(job, host)
-        if task is not None and (not workdirs or checkpoints.host_of(job, task) == host):
+        if task is not None and (not workdirs or task.host == host):
             workdirs = [checkpoints.workdir_of(job, task)]
         self._asked.add(host)
         self._links[host].find(workdirs[0], checkpoints.directory_of(job), 0, partial(self._take, host), wait=False)

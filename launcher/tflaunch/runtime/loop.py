@@ -14,6 +14,7 @@ from tflaunch.core.actions import (
     AbandonHost,
     Action,
     HoldPorts,
+    ImportModules,
     JoinHost,
     LookUpNames,
     ProbePeers,
@@ -27,7 +28,7 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import placeholders, preloading, tensorboard
+from tflaunch.plan import moving, placeholders, preloading, tensorboard
 from tflaunch.plan.model import PRIVATE, Plan, TaskPlan, addresses, is_relayed
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
@@ -188,6 +189,21 @@ class Run:
             case SendFiles():
                 assert self._collaborators.code is not None
                 session.send_files(self._collaborators.code)
+            case LookUpNames() | HoldPorts() | ProbePeers():
+                self._prepare(session, action)
+            case UpdateFence():
+                self._set_fence(session)
+                self._set_network(session, is_due=True)
+            case StartTask():
+                self._start(session, action)
+            case ImportModules():
+                self._import_modules(session, action.task)
+            case StopTask():
+                session.order("stop_task", **_all_but_host(action))
+
+    def _prepare(self, session: Session, action: LookUpNames | HoldPorts | ProbePeers) -> None:
+        """Request what an attempt needs on a host."""
+        match action:
             case LookUpNames():
                 session.order("look_up_names", names=action.names)
             case HoldPorts():
@@ -198,13 +214,6 @@ class Run:
                 self._set_fence(session)
                 about = {"ports": action.ports, "peers": action.peers, "run": self._job.run, "secret": self._secret}
                 session.order("probe_peers", **about, patience=self._job.plan.timeouts.connect)
-            case UpdateFence():
-                self._set_fence(session)
-                self._set_network(session, is_due=True)
-            case StartTask():
-                self._start(session, action)
-            case StopTask():
-                session.order("stop_task", **_all_but_host(action))
 
     def _start(self, session: Session, action: StartTask) -> None:
         self._collaborators.log_sink.begin(action.task, action.attempt)
@@ -215,6 +224,13 @@ class Run:
         self._set_fence(session)
         self._set_network(session, is_due=False)
         session.order("start_task", **self._start_order(action, process))
+
+    def _import_modules(self, session: Session, task: str) -> None:
+        """Have a spare host import the modules of a task that it may get."""
+        original = self._job.original
+        process = moving.task_on(original, original.find(task), session.host)
+        process = placeholders.fill(process, self._job.plan, self._job.run, "0")
+        session.order("import_modules", task=task, **self._program(process, 0))
 
     def _abandon(self, session: Session, tasks: Iterable[str]) -> None:
         session.abandon()
@@ -255,25 +271,31 @@ class Run:
     def _start_order(self, action: StartTask, process: TaskPlan) -> dict[str, object]:
         plan = self._job.plan
         roles = visible_roles(plan.strategy, process.role)
-        env = {**process.env, "TFLAUNCH_RUN": self._job.run, "TFLAUNCH_ATTEMPT": str(action.attempt)}
-        search = preloading.search_path(plan, process)
+        program = self._program(process, action.attempt)
         return {
             "task": action.task,
             "attempt": action.attempt,
-            "argv": process.argv,
-            "env": env,
+            **program,
             "tf_config": roles and {"roles": roles, "role": process.role, "index": process.task_index},
+            "port": self._job.ports.get(action.task, 0),
+            "exclusive": tensorboard.is_board(process),
+            "warm": preloading.warm_order(plan, plan.find(action.task)),
+            "stall": plan.timeouts.stall if policy.in_gang(process) else None,
+            "left_files": {function.OUTCOME: function.MOST_BYTES} if program["search"] is not None else {},
+            "private": plan.network == PRIVATE and not tensorboard.is_board(process),  # that is for a browser outside
+        }
+
+    def _program(self, process: TaskPlan, attempt: int) -> dict[str, object]:
+        """Return the fields of an order that say what a task executes."""
+        plan = self._job.plan
+        return {
+            "argv": process.argv,
+            "env": {**process.env, "TFLAUNCH_RUN": self._job.run, "TFLAUNCH_ATTEMPT": str(attempt)},
             "unset": process.unset,
             "workdir": process.workdir,
             "inherit": plan.inherits_environment(process.host),
-            "port": self._job.ports.get(action.task, 0),
-            "exclusive": tensorboard.is_board(process),
             "preload": preloading.modules_for(plan, process),
-            "search": search,
-            "warm": preloading.warm_order(plan, plan.find(action.task)),
-            "stall": plan.timeouts.stall if policy.in_gang(process) else None,
-            "left_files": {function.OUTCOME: function.MOST_BYTES} if search is not None else {},
-            "private": plan.network == PRIVATE and not tensorboard.is_board(process),  # that is for a browser outside
+            "search": preloading.search_path(plan, process),
             "secrets": dict(self._collaborators.secrets),
         }
 

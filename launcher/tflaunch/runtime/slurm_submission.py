@@ -79,7 +79,7 @@ def submit_spec(file: SpecFile, order: Order, write_function: Callable[[Path], N
         TflaunchError: the drill is invalid, the function cannot be written, or Slurm does not take the job.
     """
     spec = with_gpus(_on_assumed_nodes(file, order))
-    if problems := lint.unused_image(spec, ENGINE):
+    if problems := lint.unused_image(spec, ENGINE) + lint.refused_spares(spec, ENGINE):
         raise SpecError(file.source, problems)
     warnings = prepare.warnings_about(file.source, spec)
     plan = prepare.make_plan(file.source, file.directory, spec)

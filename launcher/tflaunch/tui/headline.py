@@ -31,6 +31,9 @@ def headline(status: Status, now: float) -> list[Part]:
     return [part for part in parts if part.text]
 
 
+_MISSING = ("down", "joining", "disconnected", "leaving")
+
+
 def news(status: Status) -> list[Part]:
     """Return the lines below the headline: failure reason, TensorBoard, missing hosts, refused connections."""
     parts = []
@@ -52,6 +55,8 @@ def news(status: Status) -> list[Part]:
         parts.append(Part(hosts, "yellow"))
     if status.checkpoint is not None:
         parts.append(Part(_checkpoint(status.checkpoint)))
+    if spares := _spares(status):
+        parts.append(Part(spares, "yellow"))
     if status.outsiders:
         parts.append(Part(_refused(status), "yellow"))
     return parts
@@ -103,12 +108,25 @@ def _end(status: Status, now: float) -> float:
 
 def _hosts(status: Status) -> str:
     """Return which hosts are not connected while the run needs them."""
-    missing = [host for host in status.hosts if host.state in ("down", "joining", "disconnected", "leaving")]
+    needed = [host for host in status.hosts if not host.is_spare]
+    missing = [host for host in needed if host.state in _MISSING]
     if not missing or status.phase == "ended":
         return ""
-    connected, total = len(status.hosts) - len(missing), len(status.hosts)
+    connected, total = len(needed) - len(missing), len(needed)
     count = f"{connected} of {total} hosts connected: " if total > 1 else ""
     return count + ", ".join(_host(host) for host in missing)
+
+
+def _spares(status: Status) -> str:
+    """Return which spare hosts have taken the place of others, and how many are left; "" if there is nothing to say."""
+    spares = [host for host in status.hosts if host.is_spare]
+    missing = [host for host in spares if host.state in _MISSING]
+    moved = [host for host in status.hosts if host.replaces]
+    if not (missing or moved) or status.phase == "ended":
+        return ""
+    parts = [f"{formatting.plain(host.host)} is in the place of {formatting.plain(host.replaces)}" for host in moved]
+    parts.append(f"{counted(len(spares) - len(missing), 'spare host')} left")
+    return "; ".join([*parts, *(_host(host) for host in missing)])
 
 
 def _refused(status: Status) -> str:

@@ -119,7 +119,7 @@ def _row(task: TaskStatus, now: float) -> Row:
         "TASK": Cell(formatting.plain(task.task)),
         "STATE": Cell(word, style_of(word)),
         "EXIT": Cell(_end(task, word)),
-        "HOST": Cell(formatting.plain(task.host)),
+        "HOST": Cell(_host(task), "yellow" if task.moved_from else ""),
         "ATTEMPT": Cell(formatting.count(task.attempt) if task.attempt > 0 else ""),
         "UP": Cell(formatting.duration(now - task.since) if task.since is not None and word in _ALIVE else ""),
         **_usage([task]),
@@ -131,6 +131,11 @@ def _row(task: TaskStatus, now: float) -> Row:
         LAST_LINE: Cell(formatting.plain(task.last_line).strip(), "dim"),
         "DONE": _cell(done, formatting.bar),
     }
+
+
+def _host(task: TaskStatus) -> str:
+    home = formatting.plain(task.moved_from)
+    return formatting.plain(task.host) + (f" (for {home})" if home else "")
 
 
 def _group(role: str, tasks: Sequence[TaskStatus]) -> Row:

@@ -193,7 +193,7 @@ function hostsTable() {
   const table = new Table({
     label: "Hosts", empty: "No hosts.", open: null,
     columns: [
-      { title: "Host", width: "minmax(8rem, 1fr)", cell: (host) => host.host },
+      { title: "Host", width: "minmax(8rem, 1fr)", cell: (host) => (host.is_spare ? `${host.host} (spare)` : host.replaces ? `${host.host} (for ${host.replaces})` : host.host) },
       { title: "State", width: "8rem", cell: (host) => host.state, badge: true },
       { title: "Tasks", width: "5rem", cell: (host) => String(tasks[host.host] ?? 0), sort: (host) => tasks[host.host] ?? 0, number: true },
       { title: "Last heard", width: "7rem", cell: (host) => (host.silence === null ? "" : `${host.silence.toFixed(0)}s ago`), sort: (host) => host.silence, number: true, wide: true },

@@ -1,0 +1,112 @@
+"""Spare hosts: which can take the place of a lost host, and what changes when one does. Pure.
+
+A host moves as a whole: all its processes start again on the spare host, and the lost host becomes a spare one. Tasks
+are moved only when they are certainly dead, that is, when their host is down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+
+from tflaunch.clusterspec.values import Address
+from tflaunch.core import policy, restart_budget
+from tflaunch.core.actions import Action, ImportModules
+from tflaunch.core.job_state import COLD, NAMES, PEERS, SPARE, HostPhase, Job
+from tflaunch.plan import model as planning
+from tflaunch.plan import moving, preloading
+from tflaunch.plan.model import Plan, TaskPlan, is_relayed
+
+_SHORTEST_REST, _LONGEST_REST = 1.0, 60.0  # seconds until a spare host is tried again
+
+
+def ready(job: Job) -> list[str]:
+    """Return the spare hosts that can take the place of a lost one at once."""
+    if not job.hosts.count((SPARE, HostPhase.CONNECTED)):
+        return []
+    return [host.host for host in job.hosts.values() if host.can_take_over]
+
+
+def replace_lost(job: Job, now: float) -> Job:
+    """Put spare hosts in the place of those that are down, for the next attempt; not before the first start."""
+    lost = job.hosts_in(HostPhase.DOWN) if job.has_started else []
+    for host, spare in zip(lost, ready(job), strict=False):
+        job = _swap(job, host, spare, now)
+    return job
+
+
+def move_now(job: Job, host: str, spare: str, now: float) -> Job:
+    """Put a spare host in the place of a lost one in the current attempt, whose other tasks go on."""
+    job = _swap(job, host, spare, now)
+    rebuilt = planning.without(moving.moved(job.original, job.places), job.excluded_hosts)
+    tasks = tuple(_with_its_port(job.plan, task, rebuilt) if task.host == host else task for task in job.plan.tasks)
+    sidecars = tuple(rebuilt.find(task.task) if task.host == host else task for task in job.plan.sidecars)
+    return job._replace(plan=job.plan._replace(tasks=tasks, sidecars=sidecars))
+
+
+def _with_its_port(plan: Plan, task: TaskPlan, rebuilt: Plan) -> TaskPlan:
+    """Return a task after its move; other tasks that run know the port of one in the joined private networks."""
+    found = rebuilt.find(task.task)
+    if not is_relayed(plan) or found.address is None or task.address is None:
+        return found
+    return found._replace(address=Address(found.address.host, task.address.port))
+
+
+def _swap(job: Job, lost: str, spare: str, now: float) -> Job:
+    state = job.hosts[lost]
+    retry_at = None if state.flaw else now + rest_after(state.failures)
+    job = job.with_host(spare, stands_for=state.stands_for, retry_at=None)
+    return job.with_host(lost, stands_for="", retry_at=retry_at, is_warm=False)
+
+
+def can_move_alone(plan: Plan, task: TaskPlan) -> bool:
+    """Whether a task can start on another host while the others run.
+
+    They know the address of a worker, which changes with its host, except in joined private networks.
+    """
+    return policy.restarts_alone(plan, task) and (not policy.in_gang(task) or is_relayed(plan))
+
+
+def are_checked(job: Job) -> bool:
+    """Whether the preflight waits for no spare host."""
+    if not job.hosts.count((SPARE, NAMES), (SPARE, PEERS)):
+        return True
+    awaited = frozenset({NAMES, PEERS})
+    spares = [job.hosts[host] for host in job.spares_in(HostPhase.CONNECTED)]
+    return not any(host.awaits & awaited for host in spares)
+
+
+def rule_out(job: Job, host: str, flaw: str) -> Job:
+    """Note why a host cannot become a spare one, or be one any longer."""
+    return job.with_host(host, flaw=job.hosts[host].flaw or flaw, retry_at=None)
+
+
+def rest_after(failures: int) -> float:
+    """Return the seconds until a spare host is tried again that was lost, or not reached, so many times in a row."""
+    return restart_budget.doubled_delay(_SHORTEST_REST, max(failures - 1, 0), _LONGEST_REST)
+
+
+def warm_up(job: Job) -> tuple[Job, list[Action]]:
+    """Have spare hosts import what most tasks import."""
+    if not job.plan.preload or not job.hosts.count(COLD):
+        return job, []
+    task = _most_usual(job.original)
+    actions: list[Action] = []
+    for host in ready(job):
+        if task is not None and not job.hosts[host].is_warm:
+            job = job.with_host(host, is_warm=True)
+            actions.append(ImportModules(host, task))
+    return job, actions
+
+
+def _most_usual(plan: Plan) -> str | None:
+    """Return a task with the environment that most tasks have, as processes that import modules serve only one."""
+    kinds: dict[Hashable, str] = {}
+    counts: Counter[Hashable] = Counter()
+    for task in filter(policy.in_gang, plan.tasks):
+        if preloading.modules_for(plan, task):
+            env = tuple(sorted((name, value) for name, value in task.env.items() if name != "TFLAUNCH_TASK"))
+            kind = (task.argv[0], task.argv[1:2] == ("-u",), task.workdir, env)
+            kinds.setdefault(kind, task.task)
+            counts[kind] += 1
+    return kinds[counts.most_common(1)[0][0]] if counts else None
