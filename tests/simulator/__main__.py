@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from simulator import shapes
 from simulator.case import Case, Moment, draw_case
 from simulator.faults import Cell
 from simulator.history import Result, play
@@ -34,7 +35,7 @@ class Outcome(NamedTuple):
 
     case: Case
     ending: str
-    numbers: tuple[int, int, int]
+    numbers: tuple[int, int, int, int]
     lasted: float
     faults: Counter[str]
     moments: frozenset[Moment]
@@ -54,8 +55,8 @@ class Summary:
 
     def add(self, outcome: Outcome) -> None:
         """Count one history."""
-        steps, events, judged = outcome.numbers
-        self.counts.update(histories=1, steps=steps, events=events, judged=judged)
+        steps, events, judged, moves = outcome.numbers
+        self.counts.update(histories=1, steps=steps, events=events, judged=judged, moves=moves)
         self.lasted += outcome.lasted
         self.faults.update(outcome.faults)
         self.endings[outcome.ending] += 1
@@ -67,7 +68,8 @@ class Summary:
         counts = self.counts
         yield (
             f"{counts['histories']} histories, {counts['events']} things happened, "
-            f"{counts['steps']} steps of the supervisor, {counts['judged']} culprits judged"
+            f"{counts['steps']} steps of the supervisor, {counts['judged']} culprits judged, "
+            f"{counts['moves']} hosts replaced by spare ones"
         )
         yield "faults:  " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
         yield "endings: " + ", ".join(f"{ending} {count}" for ending, count in sorted(self.endings.items()))
@@ -80,6 +82,7 @@ def main() -> int:
     parser.add_argument("--seeds", default="0:2000", help="first:last+1")
     parser.add_argument("--seed", type=int, help="one history, drawn at random")
     parser.add_argument("--verbose", action="store_true", help="with all that happened")
+    parser.add_argument("--spares", action="store_true", help="only jobs with spare hosts")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--most-failures", type=int, default=5, help="stop after this many")
     parser.add_argument("--coverage", type=Path, help="write tables of where faults were injected to this file")
@@ -89,6 +92,8 @@ def main() -> int:
         return _one(arguments.seed, arguments.verbose)
     first, _, last = arguments.seeds.partition(":")
     coverage, seeds = Coverage(), range(int(first), int(last))
+    if arguments.spares:
+        shapes.DRAWN.only_spares = True
     if arguments.digests:
         print("\n".join(f"{seed} {play(draw_case(seed)).digest()}" for seed in seeds))
         return 0
@@ -120,7 +125,7 @@ def story(result: Result) -> str:
 def _play(case: Case) -> Outcome:
     result = play(case)
     ending = result.violation.invariant if result.violation is not None else result.ending
-    numbers = (result.steps, result.events, result.judged)
+    numbers = (result.steps, result.events, result.judged, result.moves)
     lasted = result.world.now
     return Outcome(case, ending, numbers, lasted, result.faults, result.moments, result.cells, story(result))
 

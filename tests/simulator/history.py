@@ -43,6 +43,7 @@ class Result(NamedTuple):
     steps: int
     events: int
     judged: int
+    moves: int
     faults: Counter[str]
     moments: frozenset[Moment]
     cells: Counter[Cell]
@@ -317,6 +318,7 @@ def play(case: Case) -> Result:
             steps,
             world.count,
             judged,
+            history.oracle.moves,
             world.faults,
             frozenset(faults.moments),
             faults.cells,

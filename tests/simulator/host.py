@@ -292,6 +292,9 @@ class SimAgentHost:
         zygotes = self._zygotes if self._host.world.chance(0.3) else None
         task.start(spawn.ProcessSettings(0o022, (1024, 1024), 0), zygotes)  # type: ignore[arg-type]
 
+    def import_modules(self, command: Command) -> None:
+        """Import nothing."""
+
     def evidence(self, pid: int) -> str:
         """Nothing is known about deaths."""
         return ""
@@ -323,6 +326,6 @@ class SimAgentHost:
         env = {str(name): str(value) for name, value in message["env"].items()}
         if message.get("tf_config") is not None:
             env[tf_config.NAME] = tf_config.compose(self.cluster, **message["tf_config"])
-        env["SIM_PORT"] = str(message["port"])
+        env["SIM_PORT"] = str(message.get("port", 0))
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         return Command([str(word) for word in message["argv"]], env, str(message["workdir"]))

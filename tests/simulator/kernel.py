@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tflaunch.runtime import network_keys
 from tflaunch_worker import orphans, spawn
 from tflaunch_worker.agent import agent, port_watch, task, task_output
 
@@ -157,6 +158,10 @@ class _Listeners:
         return current.host.open_ports
 
     @staticmethod
+    def ports_beside(pid: int) -> set[int]:
+        return current.host.open_ports
+
+    @staticmethod
     def is_listening(port: int, session: int) -> bool:
         process = _find(session)
         return process is not None and process.is_alive and port in current.host.open_ports
@@ -252,6 +257,14 @@ def _find(pid: int) -> Process | None:
     return current.host.processes.get(pid)
 
 
+class _NetworkKeys:
+    """Keys that are the same in every play of a history."""
+
+    def issue(self, address: str) -> network_keys.HostKeys:
+        """Return no keys: there are no networks."""
+        return network_keys.HostKeys("authority", "certificate", "key")
+
+
 _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "os", _Os),
     (task, "linux", _Linux),
@@ -262,6 +275,7 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (orphans, "linux", _Linux),
     (port_watch, "listening_sockets", _Listeners),
     (task_output, "os", _SpoolOs),
+    (network_keys, "NetworkKeys", _NetworkKeys),
 )
 
 

@@ -1,4 +1,4 @@
-"""The invariants I1 to I10 of the design, checked as the history proceeds.
+"""The invariants I1 to I11 of the design, checked as the history proceeds.
 
 I3 is judged when an attempt has failed and all its tasks are dead, and only if exactly one root cause took
 effect in it, the user did not interrupt, and no timeout was the reason. See `_judge`.
@@ -55,6 +55,7 @@ class Oracle:
         self.may_lose_words = False  # an agent may have ended before all its messages were received
         self.disturbances = 0  # how many of those are active now
         self.judged = 0
+        self.moves = 0  # hosts in whose place others were put
         self._plan = plan
         self._ahead = ahead
         self._clock_error = _CLOCKS
@@ -247,6 +248,7 @@ class Oracle:
             self._interrupts += 1
             self._is_given_up |= event.grace == 0
         self._check_starts(actions)
+        self._check_places(before, job, actions)
         self._excused |= {action.task for action in actions if isinstance(action, StopTask) and not action.grace}
         if isinstance(event, HostLeaving):
             self._excused |= {process.task for process in job.plan.on_host(event.host)}
@@ -268,6 +270,24 @@ class Oracle:
             if isinstance(action, StartTask):
                 for process in self._living.get(action.task, ()):
                     raise Violation("I1", f"attempt {action.attempt} is ordered while {process} lives")
+
+    def _check_places(self, before: Job, job: Job, actions: list[Action]) -> None:
+        """I11: one host is in the place of each host of the plan; tasks start there, and leave only dead hosts."""
+        for action in actions:
+            if isinstance(action, StartTask) and action.host != job.host_of(action.task):
+                raise Violation("I11", f"{action} is ordered, but the task is on {job.host_of(action.task)}")
+        if before.hosts is job.hosts or not self._plan.spares:
+            return
+        homes = sorted(host.stands_for for host in job.hosts.values() if host.stands_for)
+        if homes != sorted(host.host for host in self._plan.hosts if host.host not in self._plan.spares):
+            raise Violation("I11", f"the hosts with tasks stand for {homes}")
+        for name, host in job.hosts.items():
+            if host.is_spare and not before.hosts[name].is_spare:
+                self.world.note("moved from", name)
+                self.moves += 1
+                left = [process for process in self.living() if process.host.name == name]
+                if left and not self._is_given_up:
+                    raise Violation("I11", f"tasks have moved from {name}, where {left[0]} lives")
 
     def _check_gone(self, before: Job, job: Job) -> None:
         if self._is_given_up:

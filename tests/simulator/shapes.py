@@ -12,6 +12,8 @@ from support.specs import MACHINE, planned
 from tflaunch.plan.model import Plan
 
 _MACHINE = MACHINE._replace(local_names=frozenset({"localhost", "here"}))
+_SHARE_WITH_SPARES = 0.35  # of the jobs on several hosts
+
 _BOARD = {"board": {"command": "board"}}
 
 _SHAPES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
@@ -42,6 +44,18 @@ _SHAPES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
+_FAR_SHAPES = [shape for shape in _SHAPES if any(isinstance(addresses, list) for addresses in shape[0].values())]
+
+
+class Drawn:
+    """What is drawn: any job, or only those with spare hosts."""
+
+    only_spares = False
+
+
+DRAWN = Drawn()
+
+
 @functools.lru_cache(maxsize=4096)
 def planned_spec(text: str) -> Plan:
     """Return the plan of a spec in JSON."""
@@ -50,7 +64,7 @@ def planned_spec(text: str) -> Plan:
 
 def draw_spec(chance: random.Random) -> str:
     """Draw a job's spec, as JSON."""
-    cluster, fields = chance.choice(_SHAPES)
+    cluster, fields = chance.choice(_SHAPES if not DRAWN.only_spares else _FAR_SHAPES)
     restart = {
         "max": chance.choice((0, 1, 2, 3, 3)),
         "window": chance.choice((25, 600, 1e6)),
@@ -64,7 +78,23 @@ def draw_spec(chance: random.Random) -> str:
     for limit, values in (("start", (8, 20)), ("finish", (1, 5)), ("stall", (15,)), ("deadline", (20, 60))):
         if chance.random() < 0.15:
             timeouts[limit] = chance.choice(values)
-    return json.dumps({"cluster": cluster, "command": ["train"], **fields, "restart": restart, "timeouts": timeouts})
+    spec = {"cluster": cluster, "command": ["train"], **fields, "restart": restart, "timeouts": timeouts}
+    return json.dumps({**spec, **_spares(spec, is_far)})
+
+
+def _spares(spec: dict[str, Any], is_far: bool) -> dict[str, Any]:
+    """Return the spare hosts that a job has now and then, and the network in which a worker moves alone.
+
+    They depend on the rest of the spec alone, so that a seed gives the jobs that it gave before there were spares.
+    """
+    chance = random.Random(json.dumps(spec))
+    if not is_far or (chance.random() > _SHARE_WITH_SPARES and not DRAWN.only_spares):
+        return {}
+    spares = chance.choice((["s"], ["s"], ["s", "t"]))
+    hosts = {"s": {"env": {"DATA": "/s"}}} if chance.random() < 0.3 else {}
+    network = {"network": "private"} if "ps" in spec["cluster"] and chance.random() < 0.7 else {}
+    preload = {"preload": ["tensorflow"]} if not network and chance.random() < 0.5 else {}
+    return {"spares": spares, "hosts": hosts, **network, **preload}
 
 
 def draw_script(chance: random.Random, plan: Plan) -> Script:

@@ -1,0 +1,188 @@
+"""Hosts that lose power, and spare hosts that take their place."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.launch import LONG, Launch, read_until
+from support.netns_hosts import Bed
+from support.specs import REPOSITORY
+
+pytestmark = pytest.mark.ssh
+
+PROGRAMS = REPOSITORY / "tests" / "training" / "programs"
+QUICK = {"connect": 30, "heartbeat": 3, "lease": 9, "grace": 0.5}
+PATIENCE = 240
+
+COUNT = """
+import json, os, socket, time
+config = json.loads(os.environ["TF_CONFIG"])
+role, index = os.environ["TFLAUNCH_TASK"].split(":")
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+server.bind(("", int(config["cluster"][role][int(index)].rpartition(":")[2])))
+server.listen()
+print("attempt", os.environ["TFLAUNCH_ATTEMPT"], "on", os.environ["PLACE"], flush=True)
+while not os.path.exists("enough") or role in os.environ.get("SERVERS", ""):
+    time.sleep(0.05)
+"""
+
+
+def start(bed: Bed, launch: Launch, cluster: dict[str, list[str]], **fields: Any) -> subprocess.Popen[str]:
+    """Start a job on the controller whose tasks say on which host they are; the third host is spare."""
+    launch.prefix = bed.run_prefix
+    launch.env["HOME"] = str(bed.client_home)
+    hosts = {bed.name(i): {"python": sys.executable, "env": {"PLACE": bed.name(i)}} for i in bed.hosts}
+    common = {
+        "cluster": cluster,
+        "hosts": hosts,
+        "spares": 1,
+        "command": ["python", "-c", COUNT],
+        "timeouts": QUICK,
+        "env": {"SERVERS": "worker ps"} if "ps" in cluster else {},
+    }
+    return launch.start("up", launch.spec(**{**common, **fields}))
+
+
+def finish(launch: Launch, running: subprocess.Popen[str]) -> str:
+    """End the tasks and wait for success; return what tflaunch printed."""
+    (launch.directory / "enough").touch()
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    return err
+
+
+def wait_until(running: subprocess.Popen[str], condition: Callable[[], object]) -> None:
+    """Poll a condition while the command runs."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def records(launch: Launch, kind: str, **fields: object) -> list[dict[str, Any]]:
+    """Return the journal's records of a kind so far with these fields."""
+    found = launch.journal() if list(launch.home.glob("runs/*/events.jsonl")) else []
+    return [record for record in found if record["kind"] == kind and fields.items() <= record.items()]
+
+
+def starts(launch: Launch) -> dict[str, list[str]]:
+    """Return the hosts on which each task was started, in this order."""
+    found: dict[str, list[str]] = {}
+    for record in records(launch, "task_started"):
+        found.setdefault(record["task"], []).append(record["host"])
+    return found
+
+
+def test_a_gang_moves_to_the_spare_host_and_back(bed: Bed, launch: Launch) -> None:
+    """Without a wait; the host that returns is spare from then on, and takes the place of the next one."""
+    with bed.watch() as watch:
+        running = start(bed, launch, {"worker": ["h1", "h2"]}, restart={"backoff": ["1h", "1h"]})
+        read_until(running, "attempt 0 on", 2)
+        bed.power_off(2)
+        output = read_until(running, "attempt 1 on", 2)
+        assert "worker:1 | attempt 1 on h3" in output
+        status = json.loads(launch.run("ps", launch.run_directory().name, "--json").stdout)
+        bed.power_on(2)
+        wait_until(running, lambda: len(records(launch, "host_joined", host="h2")) == 2)
+        bed.power_off(3)
+        output = read_until(running, "attempt 2 on", 2)
+        assert "worker:1 | attempt 2 on h2" in output
+        err = finish(launch, running)
+    assert not watch.clashes()
+    assert starts(launch) == {"worker:0": ["h1"] * 3, "worker:1": ["h2", "h3", "h2"]}
+    (moved,) = (task for task in status["tasks"] if task["task"] == "worker:1")
+    assert (moved["host"], moved["moved_from"]) == ("h3", "h2")
+    assert {host["host"]: (host["is_spare"], host["replaces"]) for host in status["hosts"]} == {
+        "h1": (False, None),
+        "h2": (True, None),
+        "h3": (False, "h2"),
+    }
+    assert "worker:1 moves from h2 to h3; 0 spare hosts left" in err
+    assert "h2 is a spare host now" in err
+    assert "worker:1 moves from h3 to h2; 0 spare hosts left" in err
+
+
+def test_a_worker_moves_alone_in_a_private_network(bed: Bed, launch: Launch) -> None:
+    """The others of a parameter_server job keep running, and know it by the address that it had."""
+    cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h1", "h2"]}
+    running = start(bed, launch, cluster, network="private")
+    wait_until(running, lambda: len(records(launch, "port_opened")) == 4)
+    bed.power_off(2)
+    read_until(running, "worker:1 | attempt 1 on h3")
+    wait_until(running, lambda: records(launch, "port_opened", task="worker:1", attempt=1))
+    err = finish(launch, running)
+    assert starts(launch) == {"chief:0": ["h1"], "ps:0": ["h1"], "worker:0": ["h1"], "worker:1": ["h2", "h3"]}
+    assert "worker:1 moves from h2 to h3; 0 spare hosts left" in err
+    assert "worker:1 moved from h2 to h3" in err.rpartition("done:")[2]
+
+
+def test_a_killed_supervisor_knows_where_tasks_are(bed: Bed, launch: Launch) -> None:
+    """It is killed when it has decided to move a task; the one that takes over starts it there, once."""
+    with bed.watch() as watch:
+        running = start(bed, launch, {"worker": ["h1", "h2"]}, timeouts={**QUICK, "lease": 15})
+        read_until(running, "attempt 0 on", 2)
+        bed.power_off(2)
+        wait_until(running, lambda: records(launch, "host_lost") or records(launch, "hold_ports", host="h3"))
+        running.kill()
+        running.communicate(timeout=PATIENCE)
+        running = launch.start("up", "--resume", launch.run_directory().name)
+        wait_until(running, lambda: starts(launch).get("worker:1") == ["h2", "h3"])
+        err = finish(launch, running)
+    assert not watch.clashes()
+    assert starts(launch)["worker:1"] == ["h2", "h3"]
+    assert "worker:1 moved from h2 to h3" in err
+
+
+def test_a_spare_host_that_is_not_there_is_reported(bed: Bed, launch: Launch) -> None:
+    """The job starts without it, and ends well."""
+    bed.power_off(3)
+    running = start(bed, launch, {"worker": ["h1", "h2"]})
+    read_until(running, "attempt 0 on", 2)
+    err = finish(launch, running)
+    assert "warning: the spare host h3 is not there: " in err
+
+
+# ---- with TensorFlow
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("number", range(5 if LONG else 1))
+def test_mirrored_training_goes_on_on_the_spare_host(bed: Bed, launch: Launch, number: int) -> None:
+    """From its checkpoint, with TensorFlow imported before."""
+    ending = "if attempt and step > 10: sys.exit()"
+    fields = {"command": ["python", str(PROGRAMS / "mirrored.py"), "0", ending], "preload": ["tensorflow"]}
+    running = start(bed, launch, {"worker": ["h1", "h2"]}, env={"TF_CPP_MIN_LOG_LEVEL": "2", "PLACE": ""}, **fields)
+    read_until(running, "worker:0 | step 3")
+    bed.power_off(2)
+    err = finish(launch, running)
+    assert starts(launch) == {"worker:0": ["h1", "h1"], "worker:1": ["h2", "h3"]}
+    assert records(launch, "task_started", host="h3")[0]["preload"] == "tensorflow", err
+    assert re.search(r"attempt 1 begins at step [1-9]", launch.log("worker:1"))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(not LONG, reason="test_a_worker_moves_alone_in_a_private_network shows the move")
+def test_a_parameter_server_worker_trains_on_the_spare_host(bed: Bed, launch: Launch) -> None:
+    """The chief goes on while it is missing, and gives it work again."""
+    cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2"]}
+    command = ["python", str(PROGRAMS / "chief.py")]
+    roles = {"worker": {"server": True}, "ps": {"server": True}}
+    fields = {"command": command, "roles": roles, "env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "network": "private"}
+    running = start(bed, launch, cluster, **fields)
+    read_until(running, "step 3\n")
+    bed.power_off(2)
+    wait_until(running, lambda: records(launch, "port_opened", task="worker:0", attempt=1))
+    before = launch.log("chief:0").count("\nstep ")
+    wait_until(running, lambda: launch.log("chief:0").count("\nstep ") > before + 5)
+    finish(launch, running)
+    assert starts(launch) == {"chief:0": ["h1"], "ps:0": ["h1"], "worker:0": ["h2", "h3"]}
