@@ -29,6 +29,7 @@ import queue_dispatch
 import readers
 import recovery
 import scale
+import spares
 import startup
 import warm
 from parts import Bench, Part
@@ -48,6 +49,7 @@ PARTS: dict[str, Part] = {
     "first_step": first_step.PART,
     "warm": warm.PART,
     "recovery": recovery.PART,
+    "spares": spares.PART,
     "network": network.PART,
     "checkpoints": checkpoints.PART,
     "fan_out": fan_out.PART,
