@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -94,15 +93,12 @@ def _on_bed(bed: Any, directory: Path, way: str) -> Sample:
     time.sleep(10)  # the spare host imports TensorFlow
     lost = time.monotonic()
     bed.power_off(2)
-    returns = threading.Timer(AWAY, bed.power_on, [2])
-    returns.start()
-    try:
-        (stepped, *_) = wait(lambda: _steps(directory, lost + 1))
-    finally:
-        run.terminate()
-        run.wait(LIMIT)
-        returns.cancel()
-        returns.join()
+    if way == NONE:
+        wait(lambda: time.monotonic() > lost + AWAY)
+        bed.power_on(2)
+    (stepped, *_) = wait(lambda: _steps(directory, lost + 1))
+    run.terminate()
+    run.wait(LIMIT)
     known = journal(directory)
     dead = _abandoned_at(known)
     started = [record["now"] for record in known if record["kind"] == "task_started" and record["now"] > dead]
