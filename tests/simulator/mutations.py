@@ -219,6 +219,6 @@ MUTATIONS: Mapping[str, Mutation | Edit] = {
     "an agent does not wait for an heir": Mutation(105, "I8", agent.Agent, "_link_lost", _ends_all),
     "what was on its way is not sent again": Mutation(26, "protocol", task_output.Stream, "rewind", _does_nothing),
     "a file is left behind": Mutation(1, "I9", left_files.LeftFiles, "bring", _brought_at_once),
-    "files are not announced again": Mutation(1026, "I5", left_files.LeftFiles, "announce_all", _does_nothing),
+    "files are not announced again": Mutation(2528, "I5", left_files.LeftFiles, "announce_all", _does_nothing),
     "orders are obeyed twice": Mutation(26, "protocol", agent.Agent, "_is_new", _obeys_twice),
 }
