@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.printable import printable
@@ -49,6 +50,19 @@ class TflaunchError(Exception):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class SupervisedElsewhereError(TflaunchError):
+    """Raised for a run whose supervisor and files are in a cluster; ``directory`` is the one here."""
+
+    def __init__(self, directory: Path) -> None:
+        message = (
+            f"run {directory.name} is supervised in its cluster, and this command does not reach it there: ps, logs,"
+            " attach, events, explain, stacks, restart, kill, wait and down do; after its end all do"
+            f" (tflaunch wait {directory.name})"
+        )
+        super().__init__(message, EXIT_USAGE)
+        self.directory = directory
 
 
 class SpecError(Exception):

@@ -132,7 +132,9 @@ def test_what_the_spec_says_of_containers() -> None:
 def test_the_plan_is_kept_as_a_whole() -> None:
     plan = _plan()
     assert serialize.from_json(serialize.as_json(plan)) == plan
-    assert _cluster()._replace(objects="") == KubernetesPlan("night-ly", "", 300.0, "lab")
+    assert _cluster()._replace(objects="") == KubernetesPlan(
+        "night-ly", "", 300.0, "lab", launcher="ghcr.io/ann/train:1"
+    )
 
 
 def test_the_time_for_pods_to_run_is_time_to_join() -> None:
@@ -413,7 +415,7 @@ def test_files_in_pods_are_said_to_be_deleted() -> None:
 
 def test_an_answer_of_an_unexpected_form_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubectl, "run_for_json", lambda *_, **__: {"items": [{"kind": "Pod"}]})
-    watch = PodWatch(KubernetesPlan("job", "[]", 60.0), "job-1", ["job-worker-0"])
+    watch = PodWatch(KubernetesPlan("job", "[]", 60.0), "tflaunch/run=job-1", ["job-worker-0"])
     with pytest.raises(KubectlError, match="its answer has an unexpected form: KeyError"):
         watch.look_at("job-worker-0")
 
@@ -428,7 +430,7 @@ def test_threads_share_a_failure_to_ask(monkeypatch: pytest.MonkeyPatch, clock: 
         raise KubectlError("it did not end within 10 s")
 
     monkeypatch.setattr(kubectl, "run_for_json", time_out)
-    watch = PodWatch(KubernetesPlan("job", "[]", 60.0), "job-1", ["job-worker-0", "job-worker-1"])
+    watch = PodWatch(KubernetesPlan("job", "[]", 60.0), "tflaunch/run=job-1", ["job-worker-0", "job-worker-1"])
     for pod in ("job-worker-0", "job-worker-1"):
         with pytest.raises(KubectlError, match="within 10 s"):
             watch.look_at(pod)

@@ -67,10 +67,16 @@ def _end(path: Path, grace: float | None) -> None:
     from tflaunch.client.observer import Observer, Outcome
     from tflaunch.core.job_state import Phase
     from tflaunch.explain.status import state_of_run
+    from tflaunch.kubernetes import launcher_note
     from tflaunch.slurm import batch
     from tflaunch.store.run_dir import open_run
 
     open_run(path)
+    if launcher_note.read_note(path) is not None:
+        from tflaunch.cli._cluster_runs import run_where_it_is
+
+        run_where_it_is(path, ["down", path.name, *([] if grace is None else [f"--timeout={grace:g}"])], lambda: 0)
+        return
     if batch.not_begun(path):
         batch.cancel_run(path)
         say(f"run {path.name} was cancelled before it began")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 
 from tflaunch import __version__
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, SupervisedElsewhereError, TflaunchError
 
 _GROUPS = {
     "Run": ("up", "run", "rerun", "queue"),
@@ -32,7 +34,7 @@ _GROUPS = {
 }
 """The verbs by what they are for; each is a module in this package, imported on use."""
 _VERBS = [verb for verbs in _GROUPS.values() for verb in verbs]
-_FOR_PROGRAMS = {"supervise": "_slurm"}
+_FOR_PROGRAMS = {"supervise": "_slurm", "launcher": "_launcher"}
 
 
 class _Commands(click.Group):
@@ -86,6 +88,19 @@ def tflaunch() -> None:
     """
 
 
+def _run_elsewhere(directory: Path) -> int:
+    """Run this command where the run in a directory is supervised."""
+    from tflaunch.cli._cluster_runs import run_where_it_is
+
+    try:
+        return run_where_it_is(directory, sys.argv[1:], run_command_line)
+    except TflaunchError as error:
+        click.echo(f"tflaunch: {error}", err=True)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+
+
 def run_command_line() -> int:
     """Run the command line and return its exit code; user errors print a message, never a traceback."""
     try:
@@ -93,6 +108,8 @@ def run_command_line() -> int:
     except click.ClickException as error:
         error.show()
         return EXIT_USAGE
+    except SupervisedElsewhereError as error:
+        return _run_elsewhere(error.directory)
     except SpecError as error:
         for problem in error.problems:
             severity = "warning: " if problem.severity == "warning" else ""

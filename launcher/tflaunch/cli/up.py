@@ -76,7 +76,7 @@ def up(
     with -d does not. ps, logs, attach, wait and down work as usual, also while it is in the queue.
 
     With --on kubernetes, or "kubernetes" in the spec, each task gets a pod of its own, which is reached through
-    kubectl. The pods are deleted when the run has ended.
+    kubectl. The pods are deleted when the run has ended. With -d the supervisor has a pod, too.
 
     --drill tests how a job recovers: kill, term or stop a task, or cut the link to a host, after a time of
     training. A drill that could not be done ends with 125.
@@ -142,6 +142,8 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: 
         if faults:
             raise click.UsageError("--drill goes with a run that begins now; leave out --queue and --matrix")
         return _queue.submit(plan, suffix, spec, options)
+    if plan.kubernetes is not None and options.detach:
+        return _start_in_cluster(plan, suffix, spec, options, is_drilled=bool(faults))
     code = launch.code_for_hosts(plan)
     directory = launch.make_directory(plan, options.log_dir, suffix, spec)
     sink = _screen(options.verbose, options.quiet)
@@ -150,6 +152,21 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: 
     with page_beside(directory.run) if options.web else nullcontext():
         exit_code = launch.start(plan, config)
     if options.detach and exit_code == 0:
+        click.echo(directory.run)
+    return exit_code
+
+
+def _start_in_cluster(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, *, is_drilled: bool) -> int:
+    """Run a plan with its supervisor in the cluster of its pods."""
+    from tflaunch.runtime import cluster_launch, launch
+
+    here = {"--log-dir": options.log_dir, "--metrics-port": options.metrics_port, "--drill": is_drilled or None}
+    for name, value in here.items():
+        if value is not None:
+            raise click.UsageError(f"{name} needs the supervisor on this machine, and -d has it in the cluster")
+    directory = launch.make_directory(plan, None, suffix, spec)
+    exit_code = cluster_launch.start(plan, directory, say, options.quiet)
+    if exit_code == 0:
         click.echo(directory.run)
     return exit_code
 

@@ -12,6 +12,7 @@ from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
 from tflaunch.explain.wording import lasted
+from tflaunch.kubernetes import launcher_note
 from tflaunch.printable import printable
 from tflaunch.slurm import batch
 from tflaunch.store import journal, run_dir, run_queue
@@ -32,8 +33,8 @@ def overview(beginning: str = "") -> list[dict[str, Any]]:
 
     Each has ``run``, ``name``, ``state``, ``exit_code``, ``tasks`` (a count), ``started`` and ``ended`` (seconds since
     1970; None for a run that has not ended), ``matrix`` (the values of `--matrix`), and of an ended run ``step`` and
-    ``metrics``, the last that were reported. The state is the phase of a live run, ``queued``, ``succeeded``,
-    ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
+    ``metrics``, the last that were reported. The state is the phase of a live run, ``queued``, ``elsewhere``
+    (supervised in a cluster), ``succeeded``, ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
     """
     return [entry_of(directory) for directory in runs.newest_first() if directory.name.startswith(beginning)]
 
@@ -69,6 +70,8 @@ def entry_of(directory: Path) -> dict[str, Any]:
 
 
 def _without_journal(directory: Path) -> dict[str, Any]:
+    if launcher_note.read_note(directory) is not None:
+        return {"state": "elsewhere"}
     if batch.job_of(directory) is not None:
         return {"state": "queued" if batch.is_active(directory) else "stopped"}
     refusal = run_queue.read_refusal(directory)

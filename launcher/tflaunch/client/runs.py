@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.kubernetes import launcher_note
 from tflaunch.slurm import batch
 from tflaunch.store import run_queue
 from tflaunch.store.run_dir import open_run, runs_directory
@@ -37,6 +38,7 @@ def find_run(name: str | None) -> Path:
 
     Raises:
         TflaunchError: no run matches, several live runs match, or another user could have written to its directory.
+        SupervisedElsewhereError: the run has its supervisor and its files in a cluster.
     """
     known = newest_first()
     found = known if name is None else _matching(known, name)
@@ -47,12 +49,18 @@ def find_run(name: str | None) -> Path:
         what = f"{name!r} is a task, not a run" if ":" in name else f"there is no run {name!r}"
         raise TflaunchError(f"{what}; {there_are}", EXIT_USAGE)
     if len(found) == 1:
-        return open_run(found[0])
+        return _opened(found[0])
     live = [path for path in found if is_live(path)]
     if len(live) > 1:
         several = "several runs" if name is None else f"several runs that match {name!r}"
         raise TflaunchError(f"{several} are live; name one of them: {_listed(live)}", EXIT_USAGE)
-    return open_run((live or found)[0])
+    return _opened((live or found)[0])
+
+
+def _opened(path: Path) -> Path:
+    open_run(path)
+    launcher_note.require_here(path)
+    return path
 
 
 def _matching(known: list[Path], name: str) -> list[Path]:
@@ -104,12 +112,12 @@ def plan_of(path: Path) -> Plan:
 
 
 def is_live(path: Path) -> bool:
-    """Return whether a run has a supervisor: one holding its lock, or a Slurm job, maybe on another host.
+    """Return whether a run has a supervisor: one holding its lock, or a job of Slurm or Kubernetes.
 
     Args:
         path: the run's directory.
     """
-    return is_locked(path) or batch.is_active(path)
+    return is_locked(path) or batch.is_active(path) or launcher_note.read_note(path) is not None
 
 
 def is_locked(path: Path) -> bool:

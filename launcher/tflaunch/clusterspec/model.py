@@ -227,6 +227,10 @@ class Kubernetes(_Part):
         default={}, description="further fields of the pods' spec, as Kubernetes names them, such as nodeSelector"
     )
     pending: Duration = Field(default=600.0, description="limit for a pod to run")
+    launcher_image: Omittable[Text] = Field(
+        default=None,
+        description="image with tflaunch and kubectl for the supervisor of `up -d`; default: that of the tasks",
+    )
 
 
 class Spec(_Part):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tflaunch.kubernetes import kubectl, pod_state
 from tflaunch.kubernetes.kubectl import KubectlError
 from tflaunch.kubernetes.pod_state import PodState
-from tflaunch.plan.model import RUN_LABEL, KubernetesPlan
+from tflaunch.plan.model import KubernetesPlan
 
 _FRESH = 1.0  # seconds
 _PATIENCE = 10.0  # seconds for an answer
@@ -18,10 +18,10 @@ _PATIENCE = 10.0  # seconds for an answer
 class PodWatch:
     """Caches the state of a run's pods for a second."""
 
-    def __init__(self, cluster: KubernetesPlan, run: str, pods: Sequence[str]) -> None:
-        """Prepare to ask; ``pods`` are the names of those of the run."""
+    def __init__(self, cluster: KubernetesPlan, label: str, pods: Sequence[str]) -> None:
+        """Prepare to ask; ``pods`` are names of pods with a label, such as ``tflaunch/run=NAME``."""
         self._cluster = cluster
-        self._run = run
+        self._label = label
         self._names = tuple(pods)
         self._lock = threading.Lock()
         self._asked_at = float("-inf")
@@ -47,8 +47,7 @@ class PodWatch:
             return self._states[pod]
 
     def _ask(self) -> dict[str, PodState]:
-        label = f"--selector={RUN_LABEL}={self._run}"
-        items = self._list("pods,statefulsets", label)
+        items = self._list("pods,statefulsets", f"--selector={self._label}")
         states = pod_state.read_pods(items, [], self._names)
         if all(state.container for state in states.values()):
             return states

@@ -107,8 +107,9 @@ class HostPlan(NamedTuple):
 class KubernetesPlan(NamedTuple):
     """The cluster whose pods are the hosts, and the objects from which it makes them.
 
-    ``name`` is that of the Service that owns the others; ``objects`` is their JSON; ``pending``: the limit for a pod to
-    run, in seconds. ``context``, ``namespace`` and ``config`` (KUBECONFIG) are for kubectl, None for its default.
+    ``name`` is that of the Service that owns the others; ``objects`` is their JSON, "" if they exist; ``pending``: the
+    limit for a pod to run, in seconds. ``context``, ``namespace`` and ``config`` (KUBECONFIG) are for kubectl, None for
+    its default. ``launcher`` is the image of a supervisor in the cluster.
     """
 
     name: str
@@ -117,6 +118,7 @@ class KubernetesPlan(NamedTuple):
     context: str | None = None
     namespace: str | None = None
     config: str | None = None
+    launcher: str | None = None
 
     def command(self, *arguments: str) -> list[str]:
         """Return the argv of a kubectl command for this cluster and namespace."""

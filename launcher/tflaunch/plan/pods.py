@@ -108,7 +108,12 @@ def cluster_plan(spec: Spec, processes: Sequence[TaskPlan], grace: float) -> Kub
     }
     sets = [_stateful_set(name, job, kubernetes, spec, tasks, grace) for name, tasks in groups.items()]
     return KubernetesPlan(
-        job, json.dumps([service, *sets]), kubernetes.pending, kubernetes.context, kubernetes.namespace
+        job,
+        json.dumps([service, *sets]),
+        kubernetes.pending,
+        kubernetes.context,
+        kubernetes.namespace,
+        launcher=kubernetes.launcher_image or spec.container.image,
     )
 
 

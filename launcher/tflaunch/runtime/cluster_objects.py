@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ _KINDS = "statefulsets,services,pods"
 _DELETE_PATIENCE = 120.0  # seconds for Kubernetes to take a request
 _END_PATIENCE = 5.0  # seconds for pods to be gone, in which no task runs any more
 _BETWEEN_TRIES = 2.0  # seconds
-_REMEDY = 'see that `kubectl get pods` works here, and that "kubernetes" and "container" of the spec fit'
+REMEDY = 'see that `kubectl get pods` works here, and that "kubernetes" and "container" of the spec fit'
 _IN_USE = "AlreadyExists"
 
 
-def create(plan: Plan, run: str) -> Plan:
+def create(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -> Plan:
     """Create the objects from which Kubernetes makes the pods of a run; return the plan with its cluster pinned.
+
+    ``owner`` is a reference to the object with which they are deleted, if there is one.
 
     Raises:
         TflaunchError: Kubernetes cannot be reached, or refuses them.
@@ -34,6 +36,8 @@ def create(plan: Plan, run: str) -> Plan:
     try:
         cluster = kubectl.pinned(plan.kubernetes)
         service, *sets = (_completed(thing, run) for thing in json.loads(cluster.objects))
+        if owner is not None:
+            service["metadata"]["ownerReferences"] = [dict(owner)]
         try:
             made = kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(service))
         except KubectlError as error:
@@ -47,10 +51,10 @@ def create(plan: Plan, run: str) -> Plan:
             things = {"apiVersion": "v1", "kind": "List", "items": sets}
             kubectl.run_kubectl(cluster, "create", "--filename=-", given=json.dumps(things))
         except BaseException:
-            _delete(cluster, run)
+            delete_objects(cluster, run)
             raise
     except KubectlError as error:
-        message = f"Kubernetes does not make the pods: {error}; {_REMEDY}"
+        message = f"Kubernetes does not make the pods: {error}; {REMEDY}"
         raise TflaunchError(message, EXIT_PREFLIGHT) from None
     return plan._replace(kubernetes=cluster)
 
@@ -64,7 +68,7 @@ def require_permissions(cluster: KubernetesPlan) -> None:
     try:
         missing = kubectl.missing_permissions(cluster)
     except KubectlError as error:
-        raise TflaunchError(f"your permissions cannot be checked: {error}; {_REMEDY}", EXIT_PREFLIGHT) from None
+        raise TflaunchError(f"your permissions cannot be checked: {error}; {REMEDY}", EXIT_PREFLIGHT) from None
     if missing:
         message = (
             f"you may not do this in the namespace: {', '.join(missing)}; ask its administrator for a Role with it"
@@ -109,14 +113,14 @@ def deleted_after(cluster: KubernetesPlan, run: str, say: Callable[[str], None])
         yield
     finally:
         try:
-            _delete(cluster, run)
+            delete_objects(cluster, run)
         except (KubectlError, KeyboardInterrupt) as error:
             command = shlex.join(cluster.command("delete", "service", cluster.name))
             why = str(error) or "interrupted"
             say(f"warning: the pods of {run} were not deleted: {why}; `{command}` deletes them")
 
 
-def _delete(cluster: KubernetesPlan, run: str) -> None:
+def delete_objects(cluster: KubernetesPlan, run: str) -> None:
     """Delete the objects of a run, and wait a few seconds until its pods are gone.
 
     Raises:

@@ -32,7 +32,7 @@ def start(plan: Plan, config: RunConfig) -> int:
         TflaunchError: the run cannot begin; one of its secrets cannot be read, for instance.
     """
     config = config._replace(secrets=read_secrets(plan.secrets))
-    if plan.kubernetes is not None:
+    if plan.kubernetes is not None and plan.kubernetes.objects:
         from tflaunch.runtime import cluster_objects
 
         plan = cluster_objects.create(plan, config.directory.run)
@@ -88,10 +88,11 @@ def take_over(
     is_detached: bool = False,
     stop: StopRequested | None = None,
     sink: Callable[[Sequence[str]], OutputSink] = on_screen,
+    written: Callable[[], None] = lambda: None,
 ) -> int:
     """Continue the run in a directory, or end it with ``stop``; return the exit code as `start` does.
 
-    ``say``, ``metrics_port``, ``is_detached`` and ``sink`` are as in `RunConfig`.
+    ``say``, ``metrics_port``, ``is_detached``, ``sink`` and ``written`` are as in `RunConfig`.
 
     Raises:
         TflaunchError: the run has a supervisor, or none of its tasks can still be alive.
@@ -130,11 +131,12 @@ def take_over(
             say(f"warning: {problem.sentence()}; tasks go on, and fail if they are restarted")
     config = RunConfig(
         directory,
-        code_for_hosts(job.original),
+        code_for_hosts(job.original, path),
         say,
         metrics_port=metrics_port,
         is_detached=is_detached,
         sink=sink,
+        written=written,
         secrets=secrets,
     )
     connectors = connectors_for(job.original, directory)
@@ -210,14 +212,16 @@ def _hang_up(connector: AgentConnector, link: Link) -> None:
     connector.end()
 
 
-def code_for_hosts(plan: Plan) -> Code | None:
-    """Return the user's code if some host needs a copy of it.
+def code_for_hosts(plan: Plan, directory: Path | None = None) -> Code | None:
+    """Return the user's code if some host needs a copy of it; that in the run's directory, if it is there.
 
     Raises:
         TflaunchError: part of it cannot be read.
     """
     if plan.sync is None or all(host.is_like_here for host in plan.hosts):
         return None
-    from tflaunch.agents.user_code import gather
+    from tflaunch.agents.user_code import gather, read_copy
 
+    if directory is not None and (copy := read_copy(directory)) is not None:
+        return copy
     return gather(plan.sync, None if plan.function is None else Path(plan.function))

@@ -9,7 +9,7 @@ from tflaunch.kubernetes import kubectl
 from tflaunch.kubernetes.kubectl import KubectlError
 from tflaunch.kubernetes.pod_state import ROUTINE, PodState
 from tflaunch.kubernetes.pod_watch import PodWatch
-from tflaunch.plan.model import HostPlan, KubernetesPlan
+from tflaunch.plan.model import RUN_LABEL, HostPlan, KubernetesPlan
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 
@@ -32,7 +32,7 @@ class PodConnectors:
             patience: the timeout for reaching a pod that runs, in seconds.
         """
         self._cluster = cluster
-        self._watch = PodWatch(cluster, run, [host.host for host in hosts])
+        self._watch = PodWatch(cluster, f"{RUN_LABEL}={run}", [host.host for host in hosts])
         self._commands = CommandConnectors(run, patience)
         self._patience = patience
 

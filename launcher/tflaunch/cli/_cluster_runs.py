@@ -1,0 +1,132 @@
+"""Commands about a run whose supervisor is in a Kubernetes cluster: they run there, or here once the run has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tflaunch.cli._spec import say
+from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
+from tflaunch.kubernetes import launcher_note
+
+if TYPE_CHECKING:
+    from tflaunch.client.cluster_runs import Executed, LauncherState
+    from tflaunch.plan.model import KubernetesPlan
+
+_THERE = ("ps", "logs", "attach", "wait", "down", "events", "explain", "stacks", "restart", "kill")
+"""The commands that run beside the supervisor."""
+_UNTIL_END = ("attach", "wait", "down")
+"""Those of them that end with the run."""
+_INTERRUPTED = 130
+_KILLED = 137
+_BETWEEN_LOOKS = 1.0  # seconds
+_REPORT_AFTER = 3.0
+_SETTLE = 15.0  # seconds between the end of a run and that of its Job
+
+
+def run_where_it_is(directory: Path, arguments: Sequence[str], run_here: Callable[[], int]) -> int:
+    """Run a command about a run that is supervised in a cluster, and return its exit code.
+
+    Args:
+        directory: the run's directory on this machine.
+        arguments: the command, without `tflaunch`.
+        run_here: runs the same command on this machine.
+
+    Raises:
+        TflaunchError: the command does not work while the run is live, or the run was deleted.
+    """
+    return _Command(directory, list(arguments), run_here).run()
+
+
+class _Command:
+    """A command about a run, until it has run somewhere."""
+
+    def __init__(self, directory: Path, arguments: list[str], run_here: Callable[[], int]) -> None:
+        from tflaunch.client import cluster_runs
+
+        self._directory = directory
+        self._arguments = arguments
+        self._verb = arguments[0]
+        self._run_here = run_here
+        self._cluster: KubernetesPlan = cluster_runs.cluster_of(directory)
+        self._told = ""
+        self._waits_since: float | None = None
+        self._code: int | None = None
+        self._settled_at = 0.0
+
+    def run(self) -> int:
+        """Run the command, and return its exit code."""
+        from tflaunch.client import cluster_runs
+        from tflaunch.client.cluster_runs import Whereabouts
+
+        while True:
+            state = self._look()
+            if state is None:
+                pass  # Kubernetes does not answer at present
+            elif state.where is Whereabouts.OVER:
+                cluster_runs.bring_home(self._directory, self._cluster, state, say)
+                return self._run_here() if self._code is None else self._code
+            elif state.where is Whereabouts.DELETED:
+                raise self._deleted()
+            elif self._verb not in _THERE:
+                raise SupervisedElsewhereError(self._directory)
+            elif state.where is Whereabouts.STARTING and self._verb == "down":
+                return self._withdraw()
+            elif state.where is Whereabouts.STARTING:
+                self._note_waiting(state)
+            elif self._code is None or time.monotonic() >= self._settled_at:
+                done = cluster_runs.execute(self._cluster, state.pod, self._arguments)
+                if not done.failure and (self._verb not in _UNTIL_END or done.exit_code == _INTERRUPTED):
+                    return done.exit_code
+                self._note_end(done)
+            time.sleep(_BETWEEN_LOOKS)
+
+    def _look(self) -> LauncherState | None:
+        """Return the state of the supervisor; None if Kubernetes does not answer, and the command is to wait for it."""
+        from tflaunch.client import cluster_runs
+        from tflaunch.kubernetes.kubectl import KubectlError
+
+        try:
+            return cluster_runs.look_at(self._cluster, self._directory.name)
+        except KubectlError as error:
+            message = f"Kubernetes does not say where run {self._directory.name} is: {error}"
+            if self._verb not in _UNTIL_END:
+                raise TflaunchError(message, EXIT_INTERNAL) from None
+            self._tell(f"{message}; trying on")
+            return None
+
+    def _note_end(self, done: Executed) -> None:
+        """Note how a command that ends with the run has ended there: with the run, or with the supervisor's pod."""
+        if done.failure or done.exit_code == _KILLED:
+            self._code = None
+            self._tell("the launcher's pod has ended, or cannot be reached; waiting for the next one")
+            return
+        self._code, self._settled_at = done.exit_code, time.monotonic() + _SETTLE
+
+    def _note_waiting(self, state: LauncherState) -> None:
+        now = time.monotonic()
+        if self._waits_since is None:
+            self._waits_since = now
+        if now - self._waits_since >= _REPORT_AFTER:
+            self._tell(f"the launcher does not run: {state.reason}")
+
+    def _tell(self, message: str) -> None:
+        if message != self._told:
+            say(message)
+        self._told = message
+
+    def _withdraw(self) -> int:
+        """End a run whose supervisor does not run: Kubernetes sends TERM to its tasks."""
+        from tflaunch.client import cluster_runs
+
+        cluster_runs.delete(self._directory, self._cluster, say)
+        launcher_note.remove_note(self._directory)
+        say(f"stopped {self._directory.name}")
+        return 0
+
+    def _deleted(self) -> TflaunchError:
+        launcher_note.remove_note(self._directory)
+        message = f"the Job of run {self._directory.name} was deleted, and with it all that the run had in the cluster"
+        return TflaunchError(message, EXIT_INTERNAL)

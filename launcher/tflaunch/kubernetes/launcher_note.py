@@ -1,0 +1,50 @@
+"""The file in a run directory that says in which cluster the run has its supervisor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tflaunch import private_files
+from tflaunch.errors import SupervisedElsewhereError
+from tflaunch_worker import wire
+
+if TYPE_CHECKING:
+    from tflaunch.plan.model import KubernetesPlan
+
+_NAME = "launcher.json"
+
+
+def write_note(directory: Path, cluster: KubernetesPlan) -> None:
+    """Record in which cluster the run of a directory has its supervisor."""
+    private_files.write_text(directory / _NAME, json.dumps(cluster._replace(objects="")._asdict()))
+
+
+def read_note(directory: Path) -> KubernetesPlan | None:
+    """Return the cluster in which a run has its supervisor and files; None if they are here."""
+    try:
+        text = (directory / _NAME).read_bytes()
+    except OSError:
+        return None
+    from tflaunch.plan.model import KubernetesPlan  # few runs need it
+
+    try:
+        return KubernetesPlan(**wire.parse(text))
+    except (TypeError, ValueError):
+        return None
+
+
+def remove_note(directory: Path) -> None:
+    """Record that all files of a run are in its directory."""
+    (directory / _NAME).unlink(missing_ok=True)
+
+
+def require_here(directory: Path) -> None:
+    """Require that the supervisor and files of a run are on this machine.
+
+    Raises:
+        SupervisedElsewhereError: they are in a cluster.
+    """
+    if read_note(directory) is not None:
+        raise SupervisedElsewhereError(directory)

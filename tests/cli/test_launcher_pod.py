@@ -1,0 +1,172 @@
+"""`up -d --on kubernetes`: the supervisor in a pod, on a stand-in for a cluster. tests/kubernetes has a real one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support import kubectl_stub
+from support.launch import Launch
+from support.specs import written
+
+pytestmark = pytest.mark.cli
+PATIENCE = 120.0
+WAITS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("here", os.getpid(), flush=True)
+while not os.path.exists(os.environ["GO"]):
+    time.sleep(0.1)
+print("secret", os.environ.get("TOKEN"), flush=True)
+sys.exit(int(os.environ["CODE"]))
+"""
+
+
+class Cluster:
+    """The stand-in, and a spec for it."""
+
+    def __init__(self, directory: Path, launch: Launch) -> None:
+        self.state = directory / "cluster"
+        self.state.mkdir()
+        self.go = directory / "go"
+        self._directory = directory
+        self._launch = launch
+        bin_directory = directory / "bin"
+        bin_directory.mkdir()
+        stub = bin_directory / "kubectl"
+        stub.write_text(f'#!/bin/sh\nexec {sys.executable} {kubectl_stub.__file__} "$@"\n')
+        stub.chmod(0o755)
+        launch.env |= {"KUBECTL_STUB": str(self.state), "PATH": f"{bin_directory}:{launch.env['PATH']}"}
+
+    def spec(self, code: int = 7, **fields: Any) -> Path:
+        """Write a spec whose tasks wait until `go` exists."""
+        job = self._directory / "job"
+        job.mkdir()
+        (job / "program.py").write_text(WAITS)
+        data = {
+            "cluster": {"worker": 2},
+            "strategy": "none",
+            "command": [sys.executable, "program.py"],
+            "env": {"GO": str(self.go), "CODE": str(code)},
+            "sync": {},
+            "hosts": {"*": {"python": sys.executable}},
+            "restart": {"max": 0},
+            "container": {"image": "any"},
+            "kubernetes": {},
+            **fields,
+        }
+        return written(job, data)
+
+    def start(self, **fields: Any) -> str:
+        """Start the run detached, and return its name."""
+        begun = self._launch.up(self.spec(**fields), "-d", "--no-preflight")
+        assert begun.returncode == 0, begun.stderr + self.logs()
+        return begun.stdout.strip()
+
+    def objects(self, kind: str) -> list[dict[str, Any]]:
+        """Return the objects of a kind."""
+        return [json.loads(path.read_text()) for path in (self.state / "objects").glob(f"{kind}.*.json")]
+
+    def launcher(self) -> dict[str, Any]:
+        """Return the newest pod of the supervisor."""
+        pods = [pod for pod in self.objects("Pod") if "job-name" in pod["metadata"]["labels"]]
+        return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+    def logs(self) -> str:
+        """Return what all pods have written."""
+        return "".join(path.read_text() for path in self.state.glob("pods/*/log"))
+
+    def tasks(self) -> list[int]:
+        """Return the PIDs of the tasks."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                is_ours = process.environ().get("GO") == str(self.go)
+                found += [process.pid] if is_ours and process.cmdline()[-1:] == ["program.py"] else []
+            except (psutil.Error, OSError):
+                continue
+        return sorted(found)
+
+    def end(self) -> None:
+        """Kill all processes of the cluster."""
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("KUBECTL_STUB") == str(self.state):
+                    process.kill()
+            except (psutil.Error, OSError):
+                continue
+
+
+@pytest.fixture
+def cluster(launch: Launch, tmp_path: Path) -> Iterator[Cluster]:
+    found = Cluster(tmp_path, launch)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
+    """Wait for a condition of other processes."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.1)
+
+
+def test_commands_reach_a_run_and_its_files_come_home(cluster: Cluster, launch: Launch) -> None:
+    launch.env["HIDDEN"] = "xyzzy"
+    run = cluster.start(secrets={"TOKEN": {"env": "HIDDEN"}})
+    shown = launch.status()
+    assert [task["state"] for task in shown["tasks"]] == ["running", "running"]
+    refused = launch.run("report", run)
+    assert refused.returncode == 2
+    assert "is supervised in its cluster" in refused.stderr
+    cluster.go.touch()
+    assert launch.run("wait").returncode == 7, cluster.logs()
+    assert "secret xyzzy" in launch.log("worker:1")
+    assert launch.run("wait", run).returncode == 7
+    assert not list((cluster.state / "objects").iterdir())
+    assert launch.run("report", run).returncode == 0
+
+
+def test_a_supervisor_whose_pod_is_deleted_is_replaced(cluster: Cluster, launch: Launch) -> None:
+    cluster.start(code=0)
+    tasks, first = cluster.tasks(), cluster.launcher()
+    assert len(tasks) == 2
+    launch.paste(f"kubectl delete pod {first['metadata']['name']}")
+    wait_until(lambda: launch.run("events").stdout.count("link_restored") == 2, "it did not resume")
+    assert cluster.launcher()["metadata"]["uid"] != first["metadata"]["uid"]
+    assert cluster.tasks() == tasks
+    cluster.go.touch()
+    assert launch.run("wait").returncode == 0, cluster.logs()
+    assert "here" in launch.log("worker:0")
+
+
+def test_a_supervisor_that_is_killed_is_replaced_in_its_pod(cluster: Cluster, launch: Launch) -> None:
+    cluster.start(code=0)
+    tasks, launcher = cluster.tasks(), cluster.launcher()
+    (first,) = psutil.Process(launcher["pid"]).children()
+    (supervisor,) = first.children()
+    supervisor.send_signal(signal.SIGKILL)
+    wait_until(lambda: launch.run("events").stdout.count("link_restored") == 2, "it did not resume")
+    assert cluster.tasks() == tasks
+    assert launch.run("down").returncode == 0
+    assert not cluster.tasks()
+    assert not list((cluster.state / "objects").iterdir())
+
+
+def test_a_run_whose_job_was_deleted_is_said_to_be(cluster: Cluster, launch: Launch) -> None:
+    run = cluster.start()
+    launch.paste("kubectl delete job cluster-launcher")
+    gone = launch.run("wait", run)
+    assert gone.returncode == 125
+    assert f"the Job of run {run} was deleted" in gone.stderr

@@ -1,0 +1,111 @@
+"""The objects of a supervisor in the cluster, and what Kubernetes tells about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.schemas import violations
+from support.specs import DIRECTORY, MACHINE, made
+from tflaunch.client import cluster_runs
+from tflaunch.client.cluster_runs import LauncherState, Whereabouts
+from tflaunch.discovery import prepare
+from tflaunch.kubernetes import kubectl, launcher_objects
+from tflaunch.plan import planner
+from tflaunch.plan.model import RUN_LABEL, KubernetesPlan
+
+pytestmark = pytest.mark.unit
+RUN = "night-ly-20260102-030405-6789"
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "night-ly-launcher", "uid": "1"}
+
+
+def cluster(**fields: Any) -> KubernetesPlan:
+    """Return the cluster plan of a job with a chief, two workers and a parameter server."""
+    data = {
+        "name": "night-ly",
+        "cluster": {"chief": 1, "worker": 2, "ps": 1},
+        "command": "python train.py",
+        "workdir": "/code",
+        "container": {"image": "train:1"},
+        "kubernetes": {"namespace": "team", **fields},
+    }
+    spec, _ = prepare.complete("spec", Path(), made(data))
+    found = planner.make_plan(spec, DIRECTORY, MACHINE).kubernetes
+    assert found is not None
+    return found
+
+
+def objects(plan: KubernetesPlan) -> list[dict[str, Any]]:
+    """Return all objects of a launcher."""
+    assert plan.launcher is not None
+    pods = launcher_objects.pods_of(plan)
+    job = launcher_objects.job(plan, RUN, plan.launcher)
+    return [job, *launcher_objects.owned(plan, RUN, plan.launcher, OWNER, pods)]
+
+
+def test_kubernetes_accepts_the_objects() -> None:
+    plan = cluster()
+    assert [list(violations(thing)) for thing in [*objects(plan), *json.loads(plan.objects)]] == [[]] * 9
+
+
+def test_the_job_owns_the_others_and_they_do_not_count_as_pods_of_tasks() -> None:
+    job, *others = objects(cluster())
+    assert all(thing["metadata"]["ownerReferences"] == [OWNER] for thing in others)
+    for thing in (job, *others):
+        assert thing["metadata"]["labels"][launcher_objects.LAUNCHER_LABEL] == RUN
+        assert RUN_LABEL not in json.dumps(thing)
+        assert thing["metadata"]["labels"]["app.kubernetes.io/name"] != "night-ly"  # selected by the tasks' Service
+
+
+def test_only_lists_are_allowed_without_names() -> None:
+    (role,) = (thing for thing in objects(cluster()) if thing["kind"] == "Role")
+    free = [rule for rule in role["rules"] if "resourceNames" not in rule]
+    assert {verb for rule in free for verb in rule["verbs"]} == {"list", "watch"}
+    (executing,) = (rule for rule in role["rules"] if rule["resources"] == ["pods/exec"])
+    pods = ["night-ly-chief-0", "night-ly-worker-0", "night-ly-worker-1", "night-ly-ps-0"]
+    assert executing["resourceNames"] == [*pods, "night-ly-run-copy-0"]
+
+
+def test_the_image_is_that_of_the_tasks_unless_another_is_named() -> None:
+    assert cluster().launcher == "train:1"
+    assert cluster(launcher_image="launcher:2").launcher == "launcher:2"
+
+
+def _pod(name: str, made_at: str, **status: Any) -> dict[str, Any]:
+    about = {"name": name, "uid": name, "creationTimestamp": made_at, "labels": {"job-name": "night-ly-launcher"}}
+    conditions = [{"type": "PodScheduled", "status": "True"}]
+    return {"kind": "Pod", "metadata": about, "status": {"conditions": conditions, **status}}
+
+
+def _container(**state: Any) -> list[dict[str, Any]]:
+    return [{"name": "tensorflow", "containerID": "c", "state": state}]
+
+
+RUNNING = _pod("new", "2026-01-02T03:04:06Z", phase="Running", containerStatuses=_container(running={}))
+FAILED = _pod("old", "2026-01-02T03:04:05Z", phase="Failed", containerStatuses=_container(terminated={"exitCode": 7}))
+JOB: dict[str, Any] = {"kind": "Job", "metadata": {"name": "night-ly-launcher"}, "status": {}}
+OVER = {**JOB, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+STATES: dict[str, tuple[list[dict[str, Any]], LauncherState]] = {
+    "live": ([JOB, RUNNING, FAILED], LauncherState(Whereabouts.LIVE, "new", exit_code=7)),
+    "over": ([OVER, FAILED], LauncherState(Whereabouts.OVER, exit_code=7)),
+    "deleted": ([RUNNING], LauncherState(Whereabouts.DELETED)),
+    "no-pod": ([JOB], LauncherState(Whereabouts.STARTING, reason="its pod was not made yet")),
+    "ended": (
+        [JOB, FAILED],
+        LauncherState(
+            Whereabouts.STARTING,
+            reason="its pod has failed: its container ended with code 7 (no reason)",
+            exit_code=7,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_where_a_supervisor_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    items, state = STATES[name]
+    monkeypatch.setattr(kubectl, "run_for_json", lambda *_, **__: {"items": items})
+    assert cluster_runs.look_at(cluster(), RUN) == state
