@@ -163,7 +163,9 @@ def _start_in_cluster(plan: Plan, suffix: str, spec: bytes, options: LaunchOptio
     here = {"--log-dir": options.log_dir, "--metrics-port": options.metrics_port, "--drill": is_drilled or None}
     for name, value in here.items():
         if value is not None:
-            raise click.UsageError(f"{name} needs the supervisor on this machine, and -d has it in the cluster")
+            raise click.UsageError(
+                f"{name} needs the supervisor on this machine, and -d has it in the cluster; leave out one of them"
+            )
     directory = launch.make_directory(plan, None, suffix, spec)
     exit_code = cluster_launch.start(plan, directory, say, options.quiet)
     if exit_code == 0:
