@@ -67,13 +67,6 @@ def test_the_exit_code_is_the_programs_and_nothing_is_left(kube: Kube, launch: L
     assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
 
 
-def test_a_detached_run_is_waited_for_and_leaves_nothing(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    begun = launch.up(spec(tmp_path, "raise SystemExit(7)", restart={"max": 0}), "--detach")
-    assert begun.returncode in (0, 7), begun.stderr  # it may have ended before it is seen to run
-    assert launch.run("wait").returncode == 7
-    assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
-
-
 QUOTA = """
 apiVersion: v1
 kind: ResourceQuota
