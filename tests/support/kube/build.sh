@@ -45,7 +45,7 @@ unpack_runtime() {
 
 make_image() { # NAME ROOT COMMAND
     tar -C "$2" --exclude='./dev/*' --exclude='./proc/*' --exclude='./sys/*' -cf "$2.tar" .
-    python3 "$HERE/make_image.py" "$CACHE/images/$1.new" "lab/$1:1" "$2.tar" "$3"
+    python3 "$HERE/make_image.py" "$CACHE/images/$1.new" "lab/$1:1" "$3" "$2.tar"
     mv "$CACHE/images/$1.new" "$CACHE/images/$1.tar"
     rm -rf "$2" "$2.tar"
 }
