@@ -160,7 +160,12 @@ def _start_in_cluster(plan: Plan, suffix: str, spec: bytes, options: LaunchOptio
     """Run a plan with its supervisor in the cluster of its pods."""
     from tflaunch.runtime import cluster_launch, launch
 
-    here = {"--log-dir": options.log_dir, "--metrics-port": options.metrics_port, "--drill": is_drilled or None}
+    here = {
+        "--log-dir": options.log_dir,
+        "--metrics-port": options.metrics_port,
+        "--collect-every": options.collect_every,
+        "--drill": is_drilled or None,
+    }
     for name, value in here.items():
         if value is not None:
             raise click.UsageError(
