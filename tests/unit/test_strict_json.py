@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from tflaunch_worker import wire
@@ -24,6 +24,7 @@ VALUES = some.recursive(
 
 
 @given(VALUES, some.booleans())
+@example(["\udc80"], False)
 def test_what_we_write_is_read(value: Any, is_ascii: bool) -> None:
     """Every value that our side may send is accepted."""
     text = json.dumps(value, ensure_ascii=is_ascii)

@@ -114,12 +114,14 @@ def parse(text: Union[bytes, str], max_values: int = MAX_VALUES) -> Any:
     Raises:
         ValueError: the text is not such JSON; the message says why.
     """
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     containers = data.count(b"[") + data.count(b"{")
     if len(data) > max_values and containers + data.count(b",") + data.count(b":") > max_values:
         raise ValueError("it holds too many values")
     try:
-        value = (_DECODE if _has_plain_numbers(data) else _DECODE_CHECKED)(data.decode("utf-8"))
+        value = (_DECODE if _has_plain_numbers(data) else _DECODE_CHECKED)(
+            text if isinstance(text, str) else data.decode("utf-8")
+        )
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if containers > MAX_DEPTH:
