@@ -10,7 +10,7 @@ from pathlib import Path
 
 import peers
 import psutil
-from parts import Bench, Part, last_line, own_directory
+from parts import Bench, Part, finish, own_directory
 from process_tree import Stuck, workshop
 from rounds import Found, Sample, figure, in_turn, median, ratio, remarks, table, values
 
@@ -70,13 +70,7 @@ def _train(way: str) -> Sample:
             argv = ["taskset", "-c", str(cores[-1]), peers.tflaunch(), "up", "job.json"]
             started = subprocess.Popen(argv, cwd=directory, env=env, stdout=output, stderr=output)
         agents = _Agents(started, set(cores[:-1]) or set(cores))
-        try:
-            code = started.wait(LIMIT)
-        except subprocess.TimeoutExpired:
-            started.terminate()
-            raise Stuck(f"it did not end within {LIMIT:g} s") from None
-        if code:
-            raise Stuck(f"exit code {code}: {last_line(directory / 'output')}")
+        finish(started, LIMIT, directory / "output")
         (log,) = directory.glob("home/runs/*/logs/worker-0.log")
         (line,) = [line for line in log.read_text().splitlines() if line.startswith("found ")]
         count = len(list(directory.glob("home/runs/*/checkpoints/*-ckpt-*")))

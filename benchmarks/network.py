@@ -16,8 +16,8 @@ from typing import Any
 
 import peers
 import psutil
-from parts import Bench, Part, last_line, own_directory
-from process_tree import Stuck, workshop
+from parts import Bench, Part, finish, own_directory
+from process_tree import workshop
 from rounds import Found, Sample, figure, in_turn, median, ratio, remarks, table
 
 LIMIT = 300.0
@@ -93,13 +93,7 @@ def _one(bed: Any, way: str) -> Sample:
         with (directory / "output").open("wb") as output:
             started = subprocess.Popen(argv, cwd=directory, env=env, stdout=output, stderr=output)
         relays = _Relays(started)
-        try:
-            code = started.wait(LIMIT)
-        except subprocess.TimeoutExpired:
-            started.terminate()
-            raise Stuck(f"it did not end within {LIMIT:g} s") from None
-        if code:
-            raise Stuck(f"exit code {code}: {last_line(directory / 'output')}")
+        finish(started, LIMIT, directory / "output")
         lines = [
             line for log in directory.glob("home/runs/*/logs/worker-*.log") for line in log.read_text().splitlines()
         ]

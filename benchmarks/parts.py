@@ -2,11 +2,13 @@
 
 import json
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from process_tree import Stuck
 from rounds import Found, Sample
 
 
@@ -41,6 +43,21 @@ def last_line(output: Path) -> str:
     """Return the last non-blank line of an output, escaped for a table."""
     lines = output.read_text(errors="replace").split("\n")
     return next((line.strip().replace("|", "/") for line in reversed(lines) if line.strip()), "no output")
+
+
+def finish(started: subprocess.Popen[bytes], limit: float, output: Path) -> None:
+    """Wait for the success of a command that writes to ``output``.
+
+    Raises:
+        Stuck: it failed, or did not end within ``limit`` seconds.
+    """
+    try:
+        code = started.wait(limit)
+    except subprocess.TimeoutExpired:
+        started.terminate()
+        raise Stuck(f"it did not end within {limit:g} s") from None
+    if code:
+        raise Stuck(f"exit code {code}: {last_line(output)}")
 
 
 def nothing() -> Path:

@@ -16,7 +16,7 @@ import time
 from tflaunch_worker import linux
 from tflaunch_worker.agent import saved_checkpoints
 from tflaunch_worker.agent.files import ArrivingFile, FilesError
-from tflaunch_worker.agent.left_files import PART
+from tflaunch_worker.agent.left_files import read_part
 from tflaunch_worker.agent.listed_files import open_inside
 
 TYPE_CHECKING = False
@@ -56,16 +56,7 @@ class CheckpointStore:
 
     def read(self, digest: str, offset: int) -> bytes:
         """Return a part of a file, empty if it is not here any more."""
-        try:
-            descriptor = os.open(self._path(digest), _FILE)
-        except OSError:
-            return b""
-        try:
-            return os.pread(descriptor, PART, offset)
-        except OSError:
-            return b""
-        finally:
-            os.close(descriptor)
+        return read_part(lambda: os.open(self._path(digest), _FILE), offset)
 
     def lacks(self, digests: Iterable[str]) -> list[list[Any]]:
         """Return the hashes of missing files, each with the number of bytes that have arrived."""

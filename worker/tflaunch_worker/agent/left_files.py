@@ -64,6 +64,20 @@ class LeftFile:
         forget_stale(self._path)
 
 
+def read_part(opened: Callable[[], int], offset: int) -> bytes:
+    """Return a part of the file of which ``opened`` returns a descriptor, empty if it can no longer be read."""
+    try:
+        descriptor = opened()
+    except OSError:
+        return b""
+    try:
+        return os.pread(descriptor, PART, offset)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
 def is_inside(path: str) -> bool:
     """Whether a path is relative, leads nowhere else, and has no empty component."""
     parts = path.split("/")

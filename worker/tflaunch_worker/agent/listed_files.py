@@ -13,7 +13,7 @@ import os
 import stat
 from fnmatch import fnmatchcase
 
-from tflaunch_worker.agent.left_files import PART, is_inside
+from tflaunch_worker.agent.left_files import is_inside, read_part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,16 +98,7 @@ class ListedFile:
 
     def read(self, offset: int) -> bytes:
         """Return a part of the file, empty if it can no longer be read."""
-        try:
-            descriptor = open_inside(self._directory, self._path)
-        except OSError:
-            return b""
-        try:
-            return os.pread(descriptor, PART, offset)
-        except OSError:
-            return b""
-        finally:
-            os.close(descriptor)
+        return read_part(lambda: open_inside(self._directory, self._path), offset)
 
     def describe(self) -> tuple[int, str] | None:
         """Return size and SHA-256, None if it is not a regular file that can be read."""
