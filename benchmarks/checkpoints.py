@@ -17,7 +17,7 @@ from rounds import Found, Sample, figure, in_turn, median, ratio, remarks, table
 LIMIT = 600.0
 LOOK_EVERY = 0.1  # seconds
 WITHOUT, WITH = "without copies", "with copies"
-STEPS, EVERY, SECONDS = 60, 50, 0.5
+STEPS, EVERY, SECONDS = 80, 40, 0.5
 MEGABYTES = 100
 COPIES = (STEPS - 1) // EVERY
 TEXT = f"""\
