@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from tflaunch.kubernetes.pod_state import PodState, read_pods
 from tflaunch.plan.model import KubernetesPlan
 from tflaunch.store.run_copy import CopyError, unpack_copy
 from tflaunch.store.run_dir import JOURNAL_NAME
-from tflaunch_worker import wire
+from tflaunch_worker import linux, wire
 
 OUTCOME_NAME = "outcome.json"
 """How a run has ended, also one that did not begin."""
@@ -107,7 +108,11 @@ def execute(cluster: KubernetesPlan, pod: str, command: Sequence[str], is_quiet:
         argv.insert(argv.index("--stdin"), "--tty")
     try:
         process = subprocess.Popen(
-            [*argv, "tflaunch", *command], stdin=None if has_terminal else subprocess.DEVNULL, stderr=subprocess.PIPE
+            [*argv, "tflaunch", *command],
+            stdin=None if has_terminal else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            # else kubectl would keep the output of a command that was killed open until the run ends
+            preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
         )
     except OSError as error:
         raise TflaunchError(f"`kubectl` cannot be run: {error.strerror}", EXIT_INTERNAL) from None
