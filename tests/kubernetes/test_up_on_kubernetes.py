@@ -122,7 +122,7 @@ def test_a_pod_that_is_deleted_comes_back_without_a_charge(kube: Kube, launch: L
 def test_an_apiserver_that_pauses_costs_the_links_alone(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     process = launch.start("up", spec(tmp_path, f"import time; time.sleep({API_PAUSE + 15})"))
     messages_until(process, "tflaunch: run ")
-    with kube.without_api():
+    with kube.without("kube-apiserver"):
         messages_until(process, "lost the link")
         time.sleep(API_PAUSE)
     _, errors = process.communicate(timeout=120)

@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from support.install import lacking, need
+from support.kube.launcher_image import make_launcher_image
 from support.launch import LONG
 from support.sshd import DIE_WITH_US
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 IMAGE = "lab/python:1"
+LAUNCHER_IMAGE = "lab/tflaunch:1"
 PATIENCE = 180.0
 _HERE = Path(__file__).parent / "kube"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tflaunch-tests" / "kube"
@@ -80,6 +82,8 @@ class Kube:
 
     def __enter__(self) -> Self:
         (self._directory / "log").mkdir(parents=True)
+        (self._directory / "images").mkdir()
+        make_launcher_image(_CACHE, self._directory / "images" / "tflaunch.tar", LAUNCHER_IMAGE)
         Path("/var/lib/kubelet").mkdir(parents=True, exist_ok=True)  # in its namespace, its own is mounted there
         self._run("bash", _HERE / "certificates.sh", self._directory / "pki", _PORT)
         try:
@@ -134,24 +138,28 @@ class Kube:
         return done.stdout.strip()
 
     @contextmanager
-    def without_api(self) -> Iterator[None]:
-        """Stop the apiserver."""
-        (api,) = (each for each in self._processes() if each.name() == "kube-apiserver")
-        api.send_signal(signal.SIGSTOP)
+    def without(self, program: str) -> Iterator[None]:
+        """Stop a program of the cluster, such as kube-apiserver or kubelet."""
+        (process,) = (each for each in self._processes() if each.name() == program)
+        process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            api.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)
 
     def wait_until_empty(self, namespace: str = "default") -> None:
         """Wait until nothing of a run is left in a namespace."""
-        kinds = "pods,statefulsets,services,controllerrevisions"
+        kinds = "jobs,pods,statefulsets,services,controllerrevisions,serviceaccounts,roles,rolebindings"
 
         def is_empty() -> bool:
             selector = "--selector=app.kubernetes.io/managed-by=tflaunch"
             return not self.kubectl("get", kinds, selector, f"--namespace={namespace}", "--output=name")
 
         self._wait_until(is_empty, f"left in {namespace}: {self.kubectl('get', 'all', f'--namespace={namespace}')}")
+
+    def wait_until(self, is_so: Callable[[], bool], otherwise: str) -> None:
+        """Wait for a condition in the cluster."""
+        self._wait_until(is_so, otherwise)
 
     def _processes(self) -> list[psutil.Process]:
         return psutil.Process(self._started[0].pid).children(recursive=True)

@@ -101,7 +101,7 @@ start etcd etcd --data-dir "$STATE/etcd" --unsafe-no-fsync --listen-client-urls 
 start containerd containerd -c "$STATE/containerd.toml"
 (
     wait_for ctr version
-    for image in "$CACHE"/images/*.tar; do ctr -n k8s.io images import "$image" >>"$LOGS/images.log" 2>&1; done
+    for image in "$CACHE"/images/*.tar "$STATE"/images/*.tar; do ctr -n k8s.io images import "$image" >>"$LOGS/images.log" 2>&1; done
     touch "$STATE/.images"
 ) &
 start apiserver kube-apiserver --etcd-servers=http://127.0.0.1:2379 --bind-address=0.0.0.0 --secure-port=6443 \
