@@ -79,6 +79,10 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
         {"container": {"image": IMAGE, "resources": {"memory": "4000Gi"}}},
         "its pod has no node: 0/1 nodes are available: 1 Insufficient memory",
     ),
+    "gpu": (
+        {"container": {"image": IMAGE, "resources": {"gpu": 1}}},
+        "its pod has no node: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu",
+    ),
     "quota": ({"kubernetes": {"namespace": "narrow"}}, "exceeded quota"),
 }
 
@@ -129,6 +133,91 @@ def test_an_apiserver_that_pauses_costs_the_links_alone(kube: Kube, launch: Laun
     assert process.returncode == 0, errors
     assert "is restored" in errors
     assert "restart" not in errors
+
+
+SAVES = """
+import os, signal, sys, time
+def save(*_):
+    print("saved", flush=True)
+    sys.exit(143)  # 0 would mean that it is done
+signal.signal(signal.SIGTERM, save)
+print("attempt", os.environ["TFLAUNCH_ATTEMPT"], flush=True)
+time.sleep(1000 if os.environ["TFLAUNCH_ATTEMPT"] == "0" else 0)
+"""
+
+
+def test_a_drained_node_lets_tasks_save_and_costs_no_restart(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    process = launch.start("up", spec(tmp_path, SAVES))
+    messages_until(process, "tflaunch: run ")
+    for task in ("worker:0", "worker:1"):
+        launch.wait_for_log(task, "attempt 0")
+    try:
+        kube.kubectl("drain", "node-0", "--force", "--pod-selector=tflaunch/run")
+        messages_until(process, "its pod has no node")
+    finally:
+        kube.kubectl("uncordon", "node-0")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    log = launch.log("worker:0")
+    assert log.index("saved") < log.index("attempt 1")
+    assert "of 3" not in errors  # a restart that is charged is "1 of 3"
+
+
+PRIORITIES = """
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: urgent}, value: 1000}
+- {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: cheap}, value: 10}
+"""
+
+
+def urgent_pod(cpu: float) -> str:
+    """Return a pod that needs most of the node."""
+    container = {
+        "name": "one",
+        "image": IMAGE,
+        "command": ["sleep", "1000"],
+        "resources": {"requests": {"cpu": str(cpu)}},
+    }
+    about = {"priorityClassName": "urgent", "containers": [container], "terminationGracePeriodSeconds": 1}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "urgent"}, "spec": about})
+
+
+def test_a_preempted_pod_saves_and_costs_no_restart(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    kube.kubectl("apply", "--filename=-", given=PRIORITIES)
+    cpus = float(kube.kubectl("get", "node", "node-0", "--output=jsonpath={.status.allocatable.cpu}"))
+    fields = {
+        "container": {"image": IMAGE, "resources": {"cpu": cpus * 0.6}},
+        "kubernetes": {"pod": {"priorityClassName": "cheap"}},
+    }
+    process = launch.start("up", spec(tmp_path, SAVES, workers=1, **fields))
+    messages_until(process, "tflaunch: run ")
+    launch.wait_for_log("worker:0", "attempt 0")
+    kube.kubectl("create", "--filename=-", given=urgent_pod(cpus * 0.6))
+    try:
+        messages_until(process, "its pod has no node")
+    finally:
+        kube.kubectl("delete", "pod", "urgent")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    log = launch.log("worker:0")
+    assert log.index("saved") < log.index("attempt 1")
+    assert "of 3" not in errors
+
+
+def test_a_node_that_does_not_answer_is_a_lost_host_until_it_returns(
+    kube: Kube, launch: Launch, tmp_path: Path
+) -> None:
+    timeouts = {"lease": "8s", "grace": "2s", "heartbeat": "3s"}
+    process = launch.start("up", spec(tmp_path, COUNTS, workers=1, timeouts=timeouts))
+    messages_until(process, "tflaunch: run ")
+    launch.wait_for_log("worker:0", "attempt 0")
+    with kube.without("kubelet"):
+        messages_until(process, "was lost")
+    _, errors = process.communicate(timeout=180)
+    assert process.returncode == 0, errors
+    assert "attempt 1" in launch.log("worker:0")
 
 
 def test_too_little_memory_is_named(kube: Kube, launch: Launch, tmp_path: Path) -> None:
