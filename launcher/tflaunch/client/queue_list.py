@@ -70,7 +70,7 @@ def _sentence(entry: Entry, obstacle: Obstacle) -> str:
     machine = _shown_machine(obstacle.machine)
     if obstacle.is_ahead:
         return f"{obstacle.runs[0]}, which is ahead and needs {machine}, too"
-    names = ", ".join(obstacle.runs[:_SHOWN])
+    names = ", ".join(sorted(obstacle.runs)[:_SHOWN])
     more = f" and {len(obstacle.runs) - _SHOWN} more" if len(obstacle.runs) > _SHOWN else ""
     gpus = entry.needs[obstacle.machine].gpus
     what = f"{wording.counted(gpus, 'GPU')} of {machine}" if gpus else machine
