@@ -167,7 +167,7 @@ class CheckpointKeeper:
     # ---- copies on other hosts
 
     def _spread(self) -> None:
-        """Send the newest checkpoint to as many hosts as shall have it."""
+        """Send the newest checkpoint to further hosts, until as many have it as `copies` says."""
         newest = self._copies.newest
         if newest is None:
             return
