@@ -46,14 +46,14 @@ def test_a_host_keeps_what_it_has_imported(launch: Launch, sshd: StartSshd) -> N
     assert f"{first} one True" in out
     assert f"{first} one True" in run()
     assert server_on(host) == first
-    module.write_text("import os\npid, value = os.getpid(), 'two'\n")
-    assert "two True" in run()
+    module.write_text("import os\npid, value = os.getpid(), 'second'\n")
+    assert "second True" in run()
     wait_gone(first)
     last = server_on(host)
     assert [process.pid for process in host.survivors()] == [last]
     psutil.Process(last).kill()
     wait_gone(last)
-    assert "two True" in run()
+    assert "second True" in run()
     psutil.Process(server_on(host)).kill()
     assert json.loads(launch.run("warm", "--json").stdout) == []
 
