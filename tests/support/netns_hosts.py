@@ -300,8 +300,17 @@ class Bed:
             self._wait_for_answer(i)
 
     def _wait_for_answer(self, i: int) -> None:
-        with self.connect(i) as connection:
-            assert connection.recv(4) == b"SSH-"
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with self.connect(i) as connection:
+                    assert connection.recv(4) == b"SSH-"
+                    return
+            except OSError:
+                # While the host was off, the kernel has noted that nothing has its address, for some seconds.
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
 
     def cut(self, i: int) -> None:
         """Unplug a host's cable; the host sees that it has no carrier."""
