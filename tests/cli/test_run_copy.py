@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sys
 import tarfile
 from pathlib import Path
@@ -80,6 +81,31 @@ def test_changes_are_copied(bed: Bed) -> None:
     assert copy.push()
     copy.close()
     assert bed.copied() == bed.content()
+
+
+def test_checkpoints_that_are_not_kept_are_removed_from_the_copy(bed: Bed) -> None:
+    """While connected, and by the next connection; what has arrived of a file is not copied."""
+    for name in ("1-ckpt-10", "2-ckpt-20", ".parts"):
+        (bed.run / "checkpoints" / name).mkdir(parents=True)
+        bed.append(f"checkpoints/{name}/data", name)
+    first = bed.copy()
+    assert first.push()
+    assert {name for name in bed.copied() if "checkpoints" in name} == {
+        "checkpoints/1-ckpt-10/data",
+        "checkpoints/2-ckpt-20/data",
+    }
+    shutil.rmtree(bed.run / "checkpoints" / ".parts")
+    shutil.rmtree(bed.run / "checkpoints" / "1-ckpt-10")
+    os.remove(bed.run / "record.json")  # of other files nothing is removed
+    assert first.push()
+    first.close()
+    assert bed.copied() == {**bed.content(), "record.json": "{}"}
+    assert not (bed.state / "run" / "checkpoints" / "1-ckpt-10").exists()
+    shutil.rmtree(bed.run / "checkpoints")
+    second = bed.copy()
+    assert second.push()
+    second.close()
+    assert bed.copied() == {**bed.content(), "record.json": "{}"}
 
 
 def test_a_new_connection_sends_what_the_copy_lacks(bed: Bed) -> None:

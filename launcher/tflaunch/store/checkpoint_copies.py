@@ -20,7 +20,10 @@ from tflaunch.agents.checkpoints import File, is_file
 from tflaunch_worker import wire
 from tflaunch_worker.agent.left_files import PART
 
-_INDEX, _PARTS, _NEW = "index.json", ".parts", ".new"
+PARTS_NAME = ".parts"
+"""Name of the directory with what has arrived of files."""
+
+_INDEX, _NEW = "index.json", ".new"
 _RESERVE = 256 * 1024 * 1024  # bytes that stay free for logs and journal
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ = 1 << 20
@@ -83,7 +86,7 @@ class CheckpointCopies:
         Raises:
             OSError: they cannot be read.
         """
-        private_files.make_directories(self._directory / _PARTS)
+        private_files.make_directories(self._directory / PARTS_NAME)
         known, size = hashlib.sha256(), 0
         with open(os.open(self._part(file), _FLAGS, 0o600), "rb") as part:
             while data := part.read(_READ):
@@ -134,7 +137,7 @@ class CheckpointCopies:
         self._write_index()
         for each in removed:
             shutil.rmtree(self._directory / each.place, ignore_errors=True)
-        shutil.rmtree(self._directory / _PARTS, ignore_errors=True)
+        shutil.rmtree(self._directory / PARTS_NAME, ignore_errors=True)
         return checkpoint
 
     def note_hosts(self, checkpoint: KeptCheckpoint, hosts: Sequence[str]) -> None:
@@ -171,7 +174,7 @@ class CheckpointCopies:
         return None
 
     def _part(self, file: File) -> Path:
-        return self._directory / _PARTS / file.sha256
+        return self._directory / PARTS_NAME / file.sha256
 
     def _write_index(self) -> None:
         new = self._directory / f"{_INDEX}.new"

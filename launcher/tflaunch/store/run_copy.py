@@ -4,11 +4,13 @@ The journal is copied before the supervisor acts on what it says: one that takes
 that agents have got. Other files follow within a second. Supervisors are numbered; the copy takes changes from the
 last one alone.
 
-A change is a line of JSON with path, offset and size, and the bytes; it is answered by a line.
+A change is a line of JSON with path, offset and size, and the bytes, or, for a checkpoint that is not kept any longer,
+with its path and `is_removed`. It is answered by a line.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -23,12 +25,13 @@ from typing import IO, Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.store.run_dir import JOURNAL_NAME, RESERVE_NAME, SOCKET_NAME
+from tflaunch.store.checkpoint_copies import PARTS_NAME
+from tflaunch.store.run_dir import CHECKPOINTS_NAME, JOURNAL_NAME, RESERVE_NAME, SOCKET_NAME
 from tflaunch_worker import wire
 
 _NUMBER_NAME = "supervisor-number"
 _RUN = "run"  # the run directory in the copy
-_NOT_COPIED = (SOCKET_NAME, RESERVE_NAME, "lock", "agents")
+_NOT_COPIED = (SOCKET_NAME, RESERVE_NAME, "lock", "agents", PARTS_NAME)
 _APPENDED = ("events.jsonl", "marks.jsonl", "samples.jsonl", "supervisor.log")
 _APPENDED_IN = ("logs", "times")
 _PART = 256 * 1024
@@ -98,7 +101,10 @@ def take_changes(state: Path, number: int, source: IO[bytes], answers: IO[bytes]
         if not is_current():
             _answer(answers, {_OLDER: True})
             return
-        _apply(run, str(change["path"]), int(change["offset"]), data)
+        if change.get("is_removed"):
+            _remove(run, str(change["path"]))
+        else:
+            _apply(run, str(change["path"]), int(change["offset"]), data)
         _answer(answers, {})
 
 
@@ -116,6 +122,17 @@ def _apply(run: Path, name: str, offset: int, data: bytes) -> None:
         os.pwrite(descriptor, data, offset)
     finally:
         os.close(descriptor)
+
+
+def _remove(run: Path, name: str) -> None:
+    """Remove a file, and the directories that it leaves empty."""
+    path = run / _checked(name)
+    path.unlink(missing_ok=True)
+    for directory in itertools.takewhile(lambda parent: parent != run, path.parents):
+        try:
+            directory.rmdir()
+        except OSError:
+            return
 
 
 def _checked(name: str) -> PurePosixPath:
@@ -211,6 +228,9 @@ class RunCopy:
         for name in list(self._changed_files()):
             while self._is_connected and self._try(lambda name=name: self._send_part(name)):  # type: ignore[misc]
                 time.sleep(_YIELD)
+        for name in [name for name in self._known if _is_removable(name) and self._state(name) is None]:
+            if self._is_connected:
+                self._try(lambda name=name: self._send_removal(name))  # type: ignore[misc]
         if self._is_connected and self._is_told:
             self._say("the copy of the run directory is complete again")
             self._is_told = False
@@ -258,6 +278,8 @@ class RunCopy:
                 self._known[name] = _Known(int(size), 0)
             elif state is not None and state.size == size:
                 self._known[name] = state
+            elif state is None and _is_removable(name):
+                self._known[name] = _Known(int(size), 0)
         self._is_connected = True
         return True
 
@@ -287,15 +309,25 @@ class RunCopy:
         # A changed time of 0 marks a file of which a part was sent.
         is_going_on = known is not None and known.size <= state.size and (_is_appended(name) or known.changed == 0)
         offset = known.size if known is not None and is_going_on else 0
-        with (self._directory / name).open("rb") as file:
-            file.seek(offset)
-            data = file.read(min(_PART, state.size - offset))
+        try:
+            with (self._directory / name).open("rb") as file:
+                file.seek(offset)
+                data = file.read(min(_PART, state.size - offset))
+        except FileNotFoundError:
+            return False  # it was removed in this moment
         self._write(json.dumps({"path": name, "offset": offset, "size": len(data)}).encode() + b"\n" + data)
         self._hear(_ANSWER_PATIENCE)
         offset += len(data)
         is_last = offset >= state.size or not data
         self._known[name] = _Known(offset, state.changed if is_last else 0)
         return not is_last
+
+    def _send_removal(self, name: str) -> bool:
+        """Have a file removed that is here no longer."""
+        self._write(json.dumps({"path": name, "size": 0, "is_removed": True}).encode() + b"\n")
+        self._hear(_ANSWER_PATIENCE)
+        del self._known[name]
+        return False
 
     def _write(self, data: bytes) -> None:
         assert self._process is not None
@@ -333,6 +365,11 @@ class RunCopy:
             assert stream is not None
             stream.close()
         self._process = None
+
+
+def _is_removable(name: str) -> bool:
+    """Return whether a file that is here no longer is removed from the copy: old checkpoints would fill its disk."""
+    return name.partition("/")[0] == CHECKPOINTS_NAME
 
 
 def _is_appended(name: str) -> bool:

@@ -17,6 +17,8 @@ RESERVE_NAME = "reserve"
 """Disk space kept for the last records, until the run has ended."""
 SOCKET_NAME = "control.sock"
 """The socket on which the supervisor answers other processes of this user."""
+CHECKPOINTS_NAME = "checkpoints"
+"""Name of the directory for copies of checkpoints."""
 FUNCTION_NAME = "function"
 """The directory with the function that the tasks call, if they call one."""
 SUPERVISOR_LOG = "supervisor.log"
@@ -142,7 +144,7 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Path:
         """The path of the directory for copies of checkpoints, created when needed."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS_NAME
 
     @property
     def function(self) -> Path:
