@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support import checkpoint_program
 from support.kube_cluster import IMAGE, LAUNCHER_IMAGE, Kube
 from support.launch import Launch
 from support.specs import written
@@ -16,6 +18,7 @@ from support.specs import written
 pytestmark = pytest.mark.kubernetes
 USER = "system:serviceaccount:default:cluster-launcher"
 LAUNCHER = "--selector=job-name=cluster-launcher"
+GOAL = "/tmp/goal"
 REASON_WITHIN = 15.0  # seconds
 ENDS_WHEN_TOLD = """
 import os, signal, sys, time
@@ -25,10 +28,10 @@ time.sleep(1000)
 """
 
 
-def start(launch: Launch, directory: Path, **fields: Any) -> str:
-    """Start a run whose tasks exit with code 7 on USR1, and return its name."""
+def start(launch: Launch, directory: Path, program: str = ENDS_WHEN_TOLD, **fields: Any) -> str:
+    """Start a run whose tasks exit with code 7 on USR1 or run another program, and return its name."""
     (directory / "job").mkdir()
-    (directory / "job" / "program.py").write_text(ENDS_WHEN_TOLD)
+    (directory / "job" / "program.py").write_text(program)
     data = {
         "cluster": {"worker": 2},
         "strategy": "none",
@@ -102,6 +105,43 @@ def test_a_launcher_pod_that_is_killed_is_replaced_and_tasks_do_not_notice(
     assert down.returncode == 0, down.stderr
     assert f"stopped {run}" in down.stderr
     kube.wait_until_empty()
+
+
+def test_a_copy_pod_that_is_deleted_is_filled_again_with_checkpoints(
+    kube: Kube, launch: Launch, tmp_path: Path
+) -> None:
+    """The pod with the copy, then the launcher's, then those of the tasks are lost: training goes on where it was."""
+    run = start(
+        launch,
+        tmp_path,
+        Path(checkpoint_program.__file__).read_text(),
+        command=["python3", "program.py", "state", "10", "0.1", GOAL],
+        checkpoints={"dir": "state", "copies": 1},
+        restart={"max": 3, "backoff": [0, 0]},
+    )
+
+    def holds_checkpoint() -> bool:
+        look = ["exec", "cluster-run-copy-0", "--", "cat", "/tflaunch-state/run/checkpoints/index.json"]
+        return "ckpt-" in kube.kubectl(*look, may_fail=True)
+
+    def has_restarted() -> bool:
+        logs = [launch.run("logs", run, f"worker:{index}").stdout for index in range(2)]
+        return [log.count("begins at step") for log in logs] == [2, 2]
+
+    kube.wait_until(holds_checkpoint, "no checkpoint was copied")
+    kube.kubectl("delete", "pod", "cluster-run-copy-0", "--wait=true")
+    kube.wait_until(holds_checkpoint, "the new pod did not get the checkpoint")
+    kube.kubectl("delete", "pod", LAUNCHER, "--wait=false")
+    kube.wait_until(lambda: launch.run("events", run).stdout.count("link_restored") == 2, "it was not resumed")
+    kube.kubectl("delete", "pod", "cluster-worker-0", "cluster-worker-1", "--force", "--grace-period=0")
+    kube.wait_until(has_restarted, "the tasks did not restart")
+    for index in range(2):
+        kube.kubectl("exec", f"cluster-worker-{index}", "--", "sh", "-c", f"echo 0 > {GOAL}")
+    ended = launch.run("wait", run)
+    assert ended.returncode == 0, ended.stderr
+    for index in range(2):
+        first, second = re.findall(r"begins at step (\d+)", launch.log(f"worker:{index}"))
+        assert (first, int(second) >= 10) == ("0", True)
 
 
 def test_deleting_the_job_deletes_everything(kube: Kube, launch: Launch, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,12 @@ kind: ResourceQuota
 metadata: {name: none}
 spec: {hard: {pods: "0"}}
 """
+CLAIM = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: unbound}
+spec: {accessModes: [ReadWriteOnce], storageClassName: none, resources: {requests: {storage: 1Gi}}}
+"""
 TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
     "image": ({"container": {"image": "lab/missing:1"}}, "its image 'lab/missing:1' cannot be pulled"),
     "node": (
@@ -84,7 +92,30 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
         "its pod has no node: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu",
     ),
     "quota": ({"kubernetes": {"namespace": "narrow"}}, "exceeded quota"),
+    "claim": (
+        {"container": {"image": IMAGE, "volumes": {"/data": "no-such-claim"}}},
+        'persistentvolumeclaim "no-such-claim" not found',
+    ),
+    "storage class": (
+        {"container": {"image": IMAGE, "volumes": {"/data": "unbound"}}},
+        "unbound immediate PersistentVolumeClaims",
+    ),
 }
+
+
+@contextmanager
+def lacking(kube: Kube, trouble: str) -> Iterator[str]:
+    """Make what a trouble needs, and return the namespace for it."""
+    if trouble == "quota":
+        kube.kubectl("create", "namespace", "narrow")
+        kube.kubectl("create", "--namespace=narrow", "--filename=-", given=QUOTA)
+    if trouble == "storage class":
+        kube.kubectl("create", "--filename=-", given=CLAIM)
+    yield "narrow" if trouble == "quota" else "default"
+    if trouble == "quota":
+        kube.kubectl("delete", "namespace", "narrow")
+    if trouble == "storage class":
+        kube.kubectl("delete", "--filename=-", given=CLAIM)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
@@ -92,18 +123,27 @@ def test_what_a_pod_waits_for_is_told_and_ctrl_c_leaves_nothing(
     trouble: str, kube: Kube, launch: Launch, tmp_path: Path
 ) -> None:
     fields, words = TROUBLES[trouble]
-    if trouble == "quota":
-        kube.kubectl("create", "namespace", "narrow")
-        kube.kubectl("create", "--namespace=narrow", "--filename=-", given=QUOTA)
-    process = launch.start("up", spec(tmp_path, WAITS, **fields))
-    begun = time.monotonic()
-    messages_until(process, words)
-    took = time.monotonic() - begun
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    kube.wait_until_empty("narrow" if trouble == "quota" else "default")
-    assert took <= REASON_WITHIN
+    with lacking(kube, trouble) as namespace:
+        process = launch.start("up", spec(tmp_path, WAITS, **fields))
+        begun = time.monotonic()
+        messages_until(process, words)
+        took = time.monotonic() - begun
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 130
+        kube.wait_until_empty(namespace)
+        assert took <= REASON_WITHIN
+
+
+@pytest.mark.parametrize("trouble", ["image", "quota", "claim", "storage class"])
+def test_doctor_names_what_a_pod_would_wait_for(trouble: str, kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    fields, words = TROUBLES[trouble]
+    fields = {**fields, "kubernetes": {**fields.get("kubernetes", {}), "pending": REASON_WITHIN}}
+    with lacking(kube, trouble) as namespace:
+        ended = launch.run("doctor", spec(tmp_path, WAITS, workers=1, **fields))
+        assert ended.returncode == 3
+        assert words in ended.stdout
+        kube.wait_until_empty(namespace)
 
 
 def test_an_unknown_field_of_pods_is_refused(kube: Kube, launch: Launch, tmp_path: Path) -> None:
@@ -139,7 +179,7 @@ SAVES = """
 import os, signal, sys, time
 def save(*_):
     print("saved", flush=True)
-    sys.exit(143)  # 0 would mean that it is done
+    sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 print("attempt", os.environ["TFLAUNCH_ATTEMPT"], flush=True)
 time.sleep(1000 if os.environ["TFLAUNCH_ATTEMPT"] == "0" else 0)

@@ -186,10 +186,25 @@ def test_a_drained_host_lets_its_tasks_and_their_peers_save() -> None:
     assert (len(job.job.restarts.budget.charged), len(job.job.restarts.budget.free)) == (0, 1)
 
 
-def test_a_worker_on_a_drained_host_is_not_charged() -> None:
+def test_a_task_that_exits_with_0_because_its_host_is_drained_is_not_done() -> None:
+    """Its program may have saved and left, as at the end of its training."""
+    plan = clustered({"worker": ["a", "a"]}, **QUICK)
+    job = Willing(plan).happens(HostLeaving("a", "terminated", is_drain=True))
+    for task in ("worker:0", "worker:1"):
+        job.happens(TaskExited("a", task, 0, 0, None, 0.0, was_told=True), TaskGone("a", task, 0))
+    assert (job.job.phase, job.job.exit_code) == (Phase.BACKING_OFF, None)
+    job.happens(HostLost("a", "it has ended")).waits(5)
+    assert [job.job.tasks[f"worker:{index}"].attempt for index in range(2)] == [1, 1]
+    for task in ("worker:0", "worker:1"):
+        job.happens(TaskExited("a", task, 1, 0, None, job.now), TaskGone("a", task, 1))
+    assert job.job.exit_code == 0
+
+
+@pytest.mark.parametrize(("code", "signal"), [(None, 15), (0, None)])
+def test_a_worker_on_a_drained_host_is_not_charged(code: int | None, signal: int | None) -> None:
     """It returns with its host."""
     job = Willing(clustered(SERVERS, **QUICK)).happens(HostLeaving("b", "terminated", is_drain=True))
-    job.happens(TaskExited("b", "worker:0", 0, None, 15, 0.0, was_told=True), TaskGone("b", "worker:0", 0))
+    job.happens(TaskExited("b", "worker:0", 0, code, signal, 0.0, was_told=True), TaskGone("b", "worker:0", 0))
     job.happens(HostLost("b", "it has ended")).waits(2)
     worker = job.job.tasks["worker:0"]
     assert (worker.attempt, len(worker.budget.charged), len(worker.budget.free)) == (1, 0, 1)

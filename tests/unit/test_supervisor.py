@@ -336,15 +336,20 @@ def test_success_while_others_save_is_success() -> None:
 # ---- the culprit
 
 
-def test_the_culprit_is_who_exited_first_by_the_agents_clocks() -> None:
-    """The first exit may be reported later than that of a victim on another host."""
-    plan = clustered({"worker": ["a:1", "b:1"]}, restart={"max": 0})
-    history = History(plan)
+def on_two_hosts() -> History:
+    """Return a running job with worker 0 on host a and worker 1 on host b."""
+    history = History(clustered({"worker": ["a:1", "b:1"]}, restart={"max": 0}))
     history.happens(HostJoined("a"), HostJoined("b"))
     history.happens(NamesResolved("a", {"b": "10.0.0.2"}), NamesResolved("b", {"a": "10.0.0.1"}))
     history.happens(PortsHeld("a", {"worker:0": 1}), PortsHeld("b", {"worker:1": 1}))
     for task, host in (("worker:0", "a"), ("worker:1", "b")):
         history.happens(TaskStarted(host, task, 0, 1, 0.0), PortOpened(host, task, 0))
+    return history
+
+
+def test_the_culprit_is_who_exited_first_by_the_agents_clocks() -> None:
+    """The first exit may be reported later than that of a victim on another host."""
+    history = on_two_hosts()
     history.happens(TaskExited("a", "worker:0", 0, 1, None, 500.020), TaskGone("a", "worker:0", 0))
     history.happens(TaskExited("b", "worker:1", 0, 7, None, 500.000), TaskGone("b", "worker:1", 0))
     assert history.job.culprit is not None
@@ -354,9 +359,9 @@ def test_the_culprit_is_who_exited_first_by_the_agents_clocks() -> None:
 @pytest.mark.parametrize(("time", "was_told"), [(500.1, False), (499.0, True)])
 def test_a_victim_does_not_become_the_culprit(time: float, was_told: bool) -> None:
     """It exited later, or because it was stopped."""
-    history = mirrored(restart={"max": 0})
-    history.happens(TaskExited(HERE, "worker:0", 0, 7, None, 500.0), TaskGone(HERE, "worker:0", 0))
-    history.happens(TaskExited("elsewhere", "worker:1", 0, 1, None, time, was_told), TaskGone(HERE, "worker:1", 0))
+    history = on_two_hosts()
+    history.happens(TaskExited("a", "worker:0", 0, 7, None, 500.0), TaskGone("a", "worker:0", 0))
+    history.happens(TaskExited("b", "worker:1", 0, 1, None, time, was_told), TaskGone("b", "worker:1", 0))
     assert history.job.exit_code == 7
 
 

@@ -141,7 +141,8 @@ class TaskState(NamedTuple):
     restarts have used. ``preload`` and ``tensorflow`` are as in `events.TaskStarted`, ``failure`` as in
     `events.TaskExited`; ``reached`` is the progress of the attempt, ``metrics`` its last reported metrics. ``grace``
     is the number of seconds between TERM and KILL when it was last stopped, None if stacks were dumped instead of
-    sending TERM; ``was_stopped``: it exited after that.
+    sending TERM; ``was_stopped``: it exited after that. ``was_cut_short``: its host was leaving and had told it to end,
+    so that exit code 0 does not mean that it is done.
     """
 
     task: str
@@ -153,6 +154,7 @@ class TaskState(NamedTuple):
     is_port_open: bool = False
     is_stopping: bool = False
     was_stopped: bool = False
+    was_cut_short: bool = False
     grace: float | None = None
     is_stalled: bool = False
     preload: str = ""
@@ -171,8 +173,9 @@ class TaskState(NamedTuple):
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether its program exited with code 0 and will not be restarted."""
-        return self.phase in (TaskPhase.EXITED, TaskPhase.GONE) and self.code == 0 and self.resume_at is None
+        """Whether its program exited with code 0 by itself and will not be restarted."""
+        has_ended = self.phase in (TaskPhase.EXITED, TaskPhase.GONE)
+        return has_ended and self.code == 0 and not self.was_cut_short and self.resume_at is None
 
     @property
     def tags(self) -> list[Hashable]:

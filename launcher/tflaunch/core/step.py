@@ -243,16 +243,18 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     lived = now - task.since
     ended = {"code": event.code, "signal": event.signal, "failure": event.failure, "since": now}
     was_stopped = task.is_stopping or event.was_told
+    was_cut_short = event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING
     reached = Reached(event.step, event.epoch)
     known = {"reached": reached, "metrics": tuple(event.metrics.items())}
-    job = job.with_task(task, phase=TaskPhase.EXITED, was_stopped=was_stopped, **known, **ended)
-    if event.code == 0:
+    marks = {"was_stopped": was_stopped, "was_cut_short": was_cut_short}
+    job = job.with_task(task, phase=TaskPhase.EXITED, **marks, **known, **ended)
+    if event.code == 0 and not was_cut_short:
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
         return _reconsider(job, event), []
     if task.is_stopping or job.exit_code is not None:
         return job, []
-    if event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING:
+    if was_cut_short:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
         return job.with_task(job.tasks[task.task], resume_at=resume_at), []
     is_hopeless = policy.in_gang(process) and policy.is_start_failure(job, task.task)

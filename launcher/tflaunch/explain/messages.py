@@ -259,7 +259,7 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs
     task = after.tasks.get(event.task)
     if task is None or task is before.tasks[event.task]:
         return []
-    if task.code == 0:
+    if task.code == 0 and not task.was_cut_short:
         process = after.plan.find(task.task)
         is_server = policy.in_gang(process) and not policy.ends_by_itself(after.plan, process)
         is_missed = is_server and after.phase is Phase.RUNNING

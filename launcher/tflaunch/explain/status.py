@@ -173,7 +173,7 @@ def state_of(job: Job, task: TaskState, host: str) -> str:
 
 def outcome_of(task: TaskState) -> str:
     """Return how an attempt of a task that has ended counts, as shown to users."""
-    if task.code == 0:
+    if task.code == 0 and not task.was_cut_short:
         return "succeeded"
     if task.code is None and task.signal is None:
         return "stopped" if task.is_stopping else "lost"
